@@ -1,0 +1,54 @@
+"""Processes known by id and start time, so that an id that the system gave to another process is never touched."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+
+def started_at(pid: int) -> str | None:
+    """An opaque mark of when process `pid` started, equal only for one and the same process; None if it is not running."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except FileNotFoundError:
+        return None if Path("/proc/self/stat").exists() else _started_at_by_ps(pid)
+    except (OSError, ProcessLookupError):
+        return None
+    fields = stat.rpartition(")")[2].split()  # after the command's name, which may hold spaces: state is field 0, start time 19
+    return None if fields[0] in "ZX" else f"{_boot_id()}:{fields[19]}"
+
+
+def _boot_id() -> str:
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()  # start times count from boot
+    except OSError:
+        return ""
+
+
+def _started_at_by_ps(pid: int) -> str | None:
+    """Where there is no /proc (macOS)."""
+    result = subprocess.run(["ps", "-o", "stat=,lstart=", "-p", str(pid)], capture_output=True, text=True, check=False)
+    state, _, started = result.stdout.strip().partition(" ")
+    return started.strip() if started and not state.startswith("Z") else None
+
+
+def end(pid: int, mark: str, grace_s: float = 15) -> bool:
+    """SIGTERM, then SIGKILL after `grace_s`. True when that very process was running; returns once it is gone.
+
+    Raises TimeoutError when it survives even SIGKILL for ten seconds (stuck in the kernel).
+    """
+    if started_at(pid) != mark:
+        return False
+    for number, wait_s in ((signal.SIGTERM, grace_s), (signal.SIGKILL, 10.0)):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
+        deadline = time.monotonic() + wait_s
+        while time.monotonic() < deadline:
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, os.WNOHANG)  # a child of ours would stay a zombie, whose state says so too
+            if started_at(pid) != mark:
+                return True
+            time.sleep(0.02)
+    raise TimeoutError(f"process {pid} did not end on SIGKILL")
