@@ -1,0 +1,99 @@
+# `make help` lists the targets. Needs GNU make, a POSIX shell, Python 3.11 or newer and Java; the rest is installed below
+# .venv and .jars in this folder. Every step leaves a stamp named after a hash of what it depends on: an interrupted set-up goes
+# on where it stopped, a finished one takes no time, a changed lock file runs its step again.
+
+PYTHON ?= python3
+ARGS ?=
+VENV := .venv
+BIN := $(VENV)/bin
+JARS := $(or $(LB_JARS_DIR),.jars)
+
+hash = $(shell cat $(1) 2>/dev/null | cksum | cut -d' ' -f1)
+VENV_STAMP := $(VENV)/.created
+PIP_STAMP := $(VENV)/.requirements-$(call hash,requirements.lock)
+PACKAGE_STAMP := $(VENV)/.package-$(call hash,pyproject.toml)
+JARS_STAMP := $(JARS)/.jars-$(call hash,conf/ivy.xml conf/jars.sha256)
+STEPS := $(VENV_STAMP) $(PIP_STAMP) $(PACKAGE_STAMP) $(JARS_STAMP)
+
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+PYTEST := $(BIN)/python -m pytest
+
+export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
+export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
+unexport SPARK_HOME # another Spark on this machine must not be taken for the one in .venv
+
+.DEFAULT_GOAL := help
+.PHONY: help setup steps java check test test-long demo bench jars lock clean
+.NOTPARALLEL:
+
+help: ## show this list
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1	\2/p' Makefile | expand -t 20
+
+setup: java ## install everything into .venv and .jars (can be interrupted and resumed)
+	@$(MAKE) --no-print-directory steps
+	@echo "Set up. Next: make demo, or make test."
+
+check: setup ## lint (ruff) and types (mypy)
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+test: check ## check, then the tests without a JVM (seconds), then those with Spark and a real Kafka broker
+	$(PYTEST) -q -m "not jvm and not e2e and not long" $(ARGS)
+	$(PYTEST) -q -m "(jvm or e2e) and not long" $(ARGS)
+
+test-long: setup ## the tests that take too long for every change
+	$(PYTEST) -m long $(ARGS)
+
+demo: ## from nothing to a balanced cluster (ARGS="--shedder AvgShedder" and the like)
+	@if $(MAKE) -q steps >/dev/null 2>&1; then LB_SETUP_SECONDS=0; $(MAKE) --no-print-directory java || exit; \
+	else begin=$$(date +%s); $(MAKE) --no-print-directory setup || exit; LB_SETUP_SECONDS=$$(($$(date +%s) - begin)); fi; \
+	export LB_SETUP_SECONDS; exec $(BIN)/lbctl demo $(ARGS)
+
+bench: setup ## side-by-side timings (ARGS=name for one of them); the last line is one JSON object
+	$(BIN)/python -m tests.bench $(ARGS)
+
+jars: setup ## retrieve the jars (part of set-up)
+
+# uv only writes the lock file, so it stays out of the locked environment.
+lock: java $(PACKAGE_STAMP) ## rewrite requirements.lock from pyproject.toml, and conf/jars.sha256 from conf/ivy.xml
+	@test -x .make/uv/bin/uv || { $(PYTHON) -m venv .make/uv && .make/uv/bin/python -m pip install -q uv; }
+	.make/uv/bin/uv pip compile -q pyproject.toml --extra dev --universal --python-version 3.11 --generate-hashes \
+	  --no-header --no-annotate --no-emit-index-url --no-emit-find-links -o requirements.lock
+	$(BIN)/python -m lb_stream.io.jars --relock
+
+clean: ## remove what set-up and runs have made: .venv, .jars, .lb (the demo's broker and tables), caches
+	@test ! -x $(BIN)/lbctl || $(BIN)/lbctl kafka stop || true
+	rm -rf $(VENV) .jars .make .lb *.egg-info build spark-warehouse .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find lb_stream jobs tests -name __pycache__ -prune -exec rm -rf {} +
+
+# --- the steps of set-up ---
+
+java:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || \
+	  { echo "Python 3.11 or newer is needed, '$(PYTHON)' is $$($(PYTHON) --version 2>&1): install one, or make PYTHON=/path/to/python3.11" >&2; exit 2; }
+	@$(PYTHON) -I lb_stream/io/java.py >/dev/null
+
+steps: $(STEPS)
+
+$(VENV_STAMP):
+	@echo "1/4 Python environment in $(VENV)"
+	@$(PYTHON) -m venv $(VENV)
+	@touch $@
+
+# The build tools first, by hash too: PySpark comes as source, and is built with them instead of with whatever is newest.
+$(PIP_STAMP): | $(VENV_STAMP)
+	@echo "2/4 Python packages (about 600 MB, most of it PySpark; minutes at the first time)"
+	@sed -n -e '/^setuptools==/,/[^\\]$$/p' -e '/^wheel==/,/[^\\]$$/p' requirements.lock >$(VENV)/build.lock
+	@$(PIP) install -q --require-hashes -r $(VENV)/build.lock
+	@$(PIP) install --require-hashes --no-build-isolation -r requirements.lock
+	@rm -f $(VENV)/.requirements-*; touch $@
+
+$(PACKAGE_STAMP): | $(PIP_STAMP)
+	@echo "3/4 this package and lbctl"
+	@$(PIP) install -q --no-deps --no-build-isolation -e .
+	@rm -f $(VENV)/.package-*; touch $@
+
+$(JARS_STAMP): | $(PACKAGE_STAMP)
+	@echo "4/4 jars of Spark's connectors and of Kafka (about 70 MB)"
+	@$(BIN)/python -m lb_stream.io.jars
+	@rm -f $(JARS)/.jars-*; touch $@
