@@ -1,0 +1,108 @@
+"""The balancer's own settings, one set for each cluster. Strategies add theirs beside their code (`core/shedding`, `core/placement`).
+
+Source: spec/reference.md (keys and defaults), spec/README.md (profiles).
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from lb_stream.contracts.keys import KeyModel, key
+
+
+class BalancerConfig(KeyModel):
+    """When rounds happen, what a broker's usage is, and how far a round may go."""
+
+    profile: Literal["pulsar-4.0", "documented"] = key("pulsar-4.0", "whose behaviour: the reference's own, or what the documents say")
+    enabled: bool = key(True, "balance this cluster at all", pulsar="loadBalancerEnabled", dynamic=False)
+    dry_run: bool = key(True, "decide and log, but publish nothing: watch first, then switch it off")
+    shedding_enabled: bool = key(True, "unload bundles from hot brokers", pulsar="loadBalancerSheddingEnabled")
+    shedding_interval_ms: int = key(
+        60_000, "least time between shedding passes; 0: in every batch with a new report", unit="ms",
+        pulsar="loadBalancerSheddingIntervalMinutes", factor=60_000, ge=0,
+    )  # fmt: skip
+    shedding_grace_period_ms: int = key(
+        1_800_000, "a bundle that was unloaded is left alone for this long", unit="ms",
+        pulsar="loadBalancerSheddingGracePeriodMinutes", factor=60_000, ge=0,
+    )  # fmt: skip
+    shedding_strategy: str = key(
+        "ThresholdShedder",
+        "which shedder; the simple name or Pulsar's class name",
+        pulsar="loadBalancerLoadSheddingStrategy",
+        dynamic=False,
+    )
+    placement_strategy: str = key(
+        "LeastLongTermMessageRate", "which placement strategy; the simple name or Pulsar's class name",
+        pulsar="loadBalancerLoadPlacementStrategy", dynamic=False,
+    )  # fmt: skip
+    overloaded_threshold_percent: float = key(
+        85, "a broker above this usage takes no new bundle", unit="%", pulsar="loadBalancerBrokerOverloadedThresholdPercentage", ge=0, le=100,
+    )  # fmt: skip
+    distribute_bundles_evenly: bool = key(
+        True, "prefer the brokers with the fewest bundles of the namespace", pulsar="loadBalancerDistributeBundlesEvenlyEnabled",
+    )  # fmt: skip
+    broker_max_topics: int = key(
+        50_000, "a broker with more topics takes no new bundle", unit="topics", pulsar="loadBalancerBrokerMaxTopics", ge=0
+    )
+
+    usage_profile: Literal["4.0", "2.x"] = key("4.0", "resources in a broker's usage: four of them, or heap memory too and every weight 1")
+    cpu_weight: float = key(1.0, "weight of cpu in a broker's usage", pulsar="loadBalancerCPUResourceWeight", ge=0)
+    memory_weight: float | None = key(
+        None, "weight of heap memory, read only under usage_profile 2.x; unset: 1", pulsar="loadBalancerMemoryResourceWeight", ge=0
+    )
+    direct_memory_weight: float | None = key(
+        None, "weight of direct memory; unset: 0, under usage_profile 2.x 1", pulsar="loadBalancerDirectMemoryResourceWeight", ge=0
+    )
+    bandwidth_in_weight: float = key(1.0, "weight of inbound bandwidth", pulsar="loadBalancerBandwidthInResourceWeight", ge=0)
+    bandwidth_out_weight: float = key(1.0, "weight of outbound bandwidth", pulsar="loadBalancerBandwidthOutResourceWeight", ge=0)
+
+    modular_preselect_destination: bool = key(
+        True, "choose the destination together with the unload; else when the bundle has been released"
+    )
+    assign_unowned: Literal["eager", "on_lookup"] = key(
+        "eager", "give every unowned bundle an owner at once, or leave it to the brokers' lookups"
+    )
+    unloading_timeout_ms: int = key(
+        60_000, "a decision that no report has confirmed by then is made anew", unit="ms", pulsar="namespaceBundleUnloadingTimeoutMs", ge=1,
+    )  # fmt: skip
+    min_brokers: int = key(1, "a new cluster's first assignments wait for this many brokers, 10 s at most", ge=1)
+
+    short_samples: int = key(10, "samples in the short-term average", dynamic=False, ge=1, le=2**31 - 1)
+    long_samples: int = key(1000, "samples in the long-term average", dynamic=False, ge=1, le=2**31 - 1)
+    broker_retention_ms: int = key(86_400_000, "a silent broker is forgotten after this long", unit="ms", dynamic=False, ge=1)
+    bundle_retention_ms: int = key(
+        300_000, "averages of a bundle that no report names are kept this long; 0: not at all", unit="ms", dynamic=False, ge=0
+    )
+    heartbeat_timeout_ms: int = key(30_000, "a broker that sends heartbeats is dead after this much silence", unit="ms", ge=1)
+    report_timeout_ms: int = key(
+        1_800_000, "a broker that sends none is dead after this much silence: two report intervals", unit="ms",
+        pulsar="loadBalancerReportUpdateMaxIntervalMinutes", factor=120_000, ge=1,
+    )  # fmt: skip
+    max_moves_in_flight: int = key(1_000, "unconfirmed moves in the cluster at one time", ge=0)
+    max_moves_in_flight_per_broker: int = key(100, "unconfirmed moves out of one broker at one time", ge=0)
+
+    @property
+    def weights(self) -> dict[str, float]:
+        """Resource → weight in a broker's maximum usage (spec/shedding.md §0)."""
+        whole = self.usage_profile == "2.x"
+        weights = {
+            "cpu": self.cpu_weight,
+            "direct_memory": float(whole) if self.direct_memory_weight is None else self.direct_memory_weight,
+            "bandwidth_in": self.bandwidth_in_weight,
+            "bandwidth_out": self.bandwidth_out_weight,
+        }
+        if whole:
+            weights["memory"] = 1.0 if self.memory_weight is None else self.memory_weight
+        return weights
+
+
+PROFILES: dict[str, dict[str, object]] = {
+    "pulsar-4.0": {},
+    "documented": {
+        "usage_profile": "2.x",
+        "modular_preselect_destination": False,
+        "threshold_target": "below_average",
+        "placement_weighting": "documented",
+    },
+}
+"""What a profile sets: above a key's default, below whatever the user gives. Source: spec/README.md."""

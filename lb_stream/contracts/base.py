@@ -1,0 +1,38 @@
+"""Base classes of the wire models and the one way to write canonical JSON."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat
+from pydantic.alias_generators import to_camel
+
+NonNegative = Annotated[FiniteFloat, Field(ge=0)]
+"""A rate (messages/s) or throughput (bytes/s): finite and not negative."""
+
+Count = Annotated[int, Field(ge=0, le=2**63 - 1)]
+Millis = Annotated[int, Field(ge=0, le=2**63 - 1, description="milliseconds since the epoch, UTC")]
+
+
+class PulsarRecord(BaseModel):
+    """A record in the broker's own words: camelCase, unknown fields ignored, missing ones defaulted, types strict."""
+
+    model_config = ConfigDict(
+        alias_generator=to_camel, validate_by_name=True, validate_by_alias=True, extra="ignore", frozen=True, strict=True
+    )
+
+
+class OwnRecord(BaseModel):
+    """A record that this project defines: snake_case, unknown fields ignored (so that old readers survive new writers)."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True, strict=True)
+
+    def to_json(self) -> str:
+        """Canonical JSON of the record: the same record always gives the same bytes."""
+        return canonical_json(self.model_dump(mode="json"))
+
+
+def canonical_json(value: Any) -> str:
+    """JSON with sorted keys and no spaces; floats in their shortest form that reads back exactly; NaN is an error."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)

@@ -1,0 +1,112 @@
+"""What the balancer publishes: decisions on `lb-decisions`, ownership records on `lb-ownership`."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field
+
+from lb_stream.contracts.base import Millis, OwnRecord
+
+SCHEMA_VERSION = 1
+
+DecisionKind = Literal["assign", "unload", "transfer", "split"]
+OwnershipState = Literal["Free", "Assigning", "Owned", "Releasing", "Splitting", "Deleted"]
+
+
+class Candidate(OwnRecord):
+    """One broker that was considered as destination: its score, or the rule that refused it."""
+
+    broker: str
+    score: float | None = Field(None, description="the strategy's own measure; None stands for infinite or refused")
+    refused_by: str | None = None
+
+
+class Explain(OwnRecord):
+    """The figures behind a decision. Usages are ratios 0..1, loads in the unit that the strategy names."""
+
+    saw: float | None = None
+    limit: float | None = None
+    average: float | None = None
+    expected_after: float | None = None
+    unit: str = "ratio"
+    candidates: list[Candidate] = []
+
+
+class Decision(OwnRecord):
+    """One decision about one bundle, complete enough to be obeyed, refused when stale, and understood later."""
+
+    schema_version: int = SCHEMA_VERSION
+    decision_id: str = Field(description="<cluster>:<seq>:<ordinal>, never used twice")
+    cluster: str
+    seq: int = Field(description="the round's number within its cluster, growing for ever")
+    epoch: int = Field(description="grows at every start of the job; an agent refuses a lower one than it has seen")
+    kind: DecisionKind
+    bundle: str
+    source: str | None = Field(None, description="the broker that gives the bundle up")
+    destination: str | None = Field(None, description="the broker that takes it; None: found later")
+    expected_owner: str | None = Field(None, description="who owns the bundle as far as the balancer knows; else the decision is stale")
+    expected_version: int = Field(description="version of the ownership record that this decision follows")
+    children: list[str] = []
+    boundaries: list[int] = []
+    algorithm: str | None = None
+    unload_children: bool = False
+    reason: str = Field(description="Pulsar's word: Overloaded, Underloaded, Admin, Topics, ...")
+    rule: str = Field(description="this project's word for the rule that fired")
+    strategy: str
+    issued_ms: Millis
+    expires_ms: Millis
+    dry_run: bool = False
+    explain: Explain = Explain()
+
+
+class Ownership(OwnRecord):
+    """The ownership record of one bundle, keyed `<cluster>/<bundle>` on the compacted topic."""
+
+    cluster: str
+    bundle: str
+    state: OwnershipState
+    owner: str | None = None
+    source: str | None = None
+    destination: str | None = None
+    version: int = 1
+    since_ms: Millis = 0
+    epoch: int = 0
+    decision_id: str | None = None
+
+
+def read_decision(value: bytes | str) -> Decision:
+    """Parse one record of `lb-decisions`. Raises pydantic.ValidationError when it is none."""
+    return Decision.model_validate_json(value)
+
+
+def example_decision(**changes: Any) -> Decision:
+    """A plausible decision, for schemas and documentation."""
+    fields: dict[str, Any] = {
+        "decision_id": "eu-1:42:0",
+        "cluster": "eu-1",
+        "seq": 42,
+        "epoch": 3,
+        "kind": "unload",
+        "bundle": "acme/orders/0x00000000_0x40000000",
+        "source": "broker-7.eu.example:8080",
+        "destination": "broker-9.eu.example:8080",
+        "expected_owner": "broker-7.eu.example:8080",
+        "expected_version": 1,
+        "reason": "Overloaded",
+        "rule": "above_average",
+        "strategy": "ThresholdShedder",
+        "issued_ms": 1767225660000,
+        "expires_ms": 1767225720000,
+        "explain": Explain(
+            saw=0.62,
+            limit=0.51,
+            average=0.41,
+            expected_after=0.55,
+            candidates=[
+                Candidate(broker="broker-8.eu.example:8080", score=2048.0),
+                Candidate(broker="broker-9.eu.example:8080", score=310.5),
+            ],
+        ),
+    }
+    return Decision(**(fields | changes))

@@ -1,0 +1,42 @@
+"""How a setting is declared: its default, unit, the name that Pulsar gives it, and whether it may change while the job runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class KeyModel(BaseModel):
+    """Base of every group of settings: frozen, no unknown keys."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+def key(default: Any, doc: str, *, unit: str = "", pulsar: str | None = None, factor: int = 1, dynamic: bool = True, **limits: Any) -> Any:
+    """Declare one setting.
+
+    `pulsar` is the name that broker.conf uses; a value given under that name is multiplied by `factor` (minutes to
+    milliseconds: 60 000). `dynamic` says whether a command may change it while the job runs.
+    """
+    return Field(
+        default, description=doc, json_schema_extra={"unit": unit, "pulsar": pulsar, "factor": factor, "dynamic": dynamic}, **limits
+    )
+
+
+def metadata(model: type[BaseModel], name: str) -> dict[str, Any]:
+    """The unit, pulsar, factor and dynamic of one declared setting."""
+    extra = model.model_fields[name].json_schema_extra
+    return dict(extra) if isinstance(extra, Mapping) else {"unit": "", "pulsar": None, "factor": 1, "dynamic": False}
+
+
+def pulsar_names(*models: type[BaseModel]) -> dict[str, tuple[str, int]]:
+    """Pulsar's key → (our key, factor), over all given models."""
+    found: dict[str, tuple[str, int]] = {}
+    for model in models:
+        for name in model.model_fields:
+            extra = metadata(model, name)
+            if extra["pulsar"]:
+                found[extra["pulsar"]] = (name, extra["factor"])
+    return found

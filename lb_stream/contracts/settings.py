@@ -1,0 +1,62 @@
+"""The job's settings: where Kafka, the tables and the checkpoint are, and how the stream runs.
+
+The balancer's own settings (`[balancer]`, `[cluster.<name>]`) are checked by `core.config`; how files, environment and
+arguments are layered is in `lb_stream.io.configuration`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from lb_stream.contracts.keys import KeyModel, key
+
+
+class KafkaSettings(KeyModel):
+    """The Kafka cluster. `options` are passed through to every client (kafka-python's names: security_protocol, sasl_mechanism, ...)."""
+
+    bootstrap_servers: str = key(
+        "127.0.0.1:9092", "host:port, or several with commas between", dynamic=False, pattern=r"^[^,\s]+:\d+(,[^,\s]+:\d+)*$"
+    )
+    options: dict[str, Any] = key(
+        {}, "TLS and SASL settings under kafka-python's names; the stream's own client gets them under Kafka's", dynamic=False
+    )
+
+
+class TopicSettings(KeyModel):
+    """Names of the topics."""
+
+    reports: str = key("lb-load-reports", "load reports, heartbeats, acknowledgements", dynamic=False)
+    commands: str = key("lb-commands", "commands and ticks, one partition", dynamic=False)
+    results: str = key("lb-command-results", "answers to commands", dynamic=False)
+    decisions: str = key("lb-decisions", "decisions for the brokers", dynamic=False)
+    ownership: str = key("lb-ownership", "ownership records, compacted", dynamic=False)
+
+
+class StreamSettings(KeyModel):
+    """How the stream runs."""
+
+    pipeline_id: str = key(
+        "lb-stream", "names the pipeline: its transactions, its log entries", dynamic=False, pattern=r"^[A-Za-z0-9._-]+$"
+    )
+    default_cluster: str = key("default", "cluster of a record whose key names none", dynamic=False, pattern=r"^[A-Za-z0-9._-]+$")
+    tables: str = key(".lb/tables", "folder of the Delta tables", dynamic=False)
+    checkpoint: str = key(".lb/checkpoint", "folder of the stream's checkpoint", dynamic=False)
+    tick_interval_ms: int = key(1_000, "how often time passes in a silent cluster; 0: never", unit="ms", dynamic=False, ge=0)
+    trigger_interval_ms: int = key(0, "least time between micro-batches; 0: as soon as there is input", unit="ms", dynamic=False, ge=0)
+    max_offsets_per_trigger: int = key(0, "most records in a micro-batch; 0: no limit", unit="records", dynamic=False, ge=0)
+    starting_offsets: Literal["earliest", "latest"] = key("earliest", "where a new checkpoint begins to read", dynamic=False)
+    shuffle_partitions: int = key(2, "partitions of the stream's state; fixed by the first checkpoint", dynamic=False, ge=1)
+
+
+class Settings(KeyModel):
+    """Everything that `jobs/balance.py` is told."""
+
+    kafka: KafkaSettings = KafkaSettings()
+    topics: TopicSettings = TopicSettings()
+    stream: StreamSettings = StreamSettings()
+    balancer: dict[str, Any] = key({}, "settings of every cluster's balancer, under our names or Pulsar's")
+    cluster: dict[str, dict[str, Any]] = key({}, "[cluster.<name>]: settings of one cluster, over the general ones")
+
+    def of_cluster(self, name: str) -> dict[str, Any]:
+        """One cluster's balancer settings as they were given."""
+        return {**self.balancer, **self.cluster.get(name, {})}

@@ -1,0 +1,214 @@
+"""The Delta tables: their columns, what they partition by, and their DDL.
+
+Units are in the names. `log_seq` numbers the batches of a pipeline for ever, across checkpoints; `seq` numbers a cluster's rounds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from lb_stream.contracts.reports import RESOURCES
+
+_FOUR = ("throughput_in_bytes_per_s", "throughput_out_bytes_per_s", "rate_in_msgs_per_s", "rate_out_msgs_per_s")
+
+
+def _four(*prefixes: str) -> list[pa.Field]:
+    return [pa.field(f"{prefix}_{value}", pa.float64()) for prefix in prefixes for value in _FOUR]
+
+
+@dataclass(frozen=True, slots=True)
+class TableSpec:
+    """One table: its name (also its folder), columns, partition column if any, and what a row is."""
+
+    name: str
+    row: str
+    schema: pa.Schema
+    partition_by: str | None = None
+
+
+ROUNDS = TableSpec(
+    "rounds",
+    "one cluster's round in one batch: the log that everything else follows from",
+    pa.schema(
+        [
+            ("app", pa.string()),  # pipeline id and checkpoint uuid
+            ("batch_id", pa.int64()),
+            ("log_seq", pa.int64()),
+            ("cluster", pa.string()),
+            ("seq", pa.int64()),
+            ("epoch", pa.int64()),
+            ("now_ms", pa.int64()),
+            ("decisions", pa.string()),  # JSON array of decision records, as published
+            ("outcomes", pa.string()),  # JSON array
+            ("ownership", pa.string()),  # JSON array of ownership records, as published
+            ("refusals", pa.string()),  # JSON array
+            ("memory", pa.string()),  # JSON object: what the next round starts from
+            ("inputs", pa.string()),  # JSON object: offsets read, whether caught up, the settings
+            ("error", pa.string()),  # what went wrong in this cluster, if anything
+        ]
+    ),
+)
+DECISIONS = TableSpec(
+    "decisions",
+    "one decision; how it ended is in outcomes",
+    pa.schema(
+        [
+            ("decision_id", pa.string()),
+            ("cluster", pa.string()),
+            ("seq", pa.int64()),
+            ("epoch", pa.int64()),
+            ("kind", pa.string()),
+            ("bundle", pa.string()),
+            ("source", pa.string()),
+            ("destination", pa.string()),
+            ("expected_owner", pa.string()),
+            ("expected_version", pa.int64()),
+            ("children", pa.list_(pa.string())),
+            ("boundaries", pa.list_(pa.int64())),
+            ("algorithm", pa.string()),
+            ("unload_children", pa.bool_()),
+            ("reason", pa.string()),
+            ("rule", pa.string()),
+            ("strategy", pa.string()),
+            ("issued_ms", pa.int64()),
+            ("expires_ms", pa.int64()),
+            ("dry_run", pa.bool_()),
+            ("explain", pa.string()),  # JSON object
+            ("log_seq", pa.int64()),
+        ]
+    ),
+)
+OUTCOMES = TableSpec(
+    "outcomes",
+    "how one decision ended: confirmed, superseded, refused or expired",
+    pa.schema(
+        [
+            ("decision_id", pa.string()),
+            ("cluster", pa.string()),
+            ("seq", pa.int64()),
+            ("bundle", pa.string()),
+            ("outcome", pa.string()),
+            ("detail", pa.string()),
+            ("at_ms", pa.int64()),
+            ("took_ms", pa.int64()),
+            ("log_seq", pa.int64()),
+        ]
+    ),
+)
+OWNERSHIP = TableSpec(
+    "ownership",
+    "the ownership record of one bundle, as on the topic; earlier versions by time travel",
+    pa.schema(
+        [
+            ("cluster", pa.string()),
+            ("bundle", pa.string()),
+            ("state", pa.string()),
+            ("owner", pa.string()),
+            ("source", pa.string()),
+            ("destination", pa.string()),
+            ("version", pa.int64()),
+            ("since_ms", pa.int64()),
+            ("epoch", pa.int64()),
+            ("decision_id", pa.string()),
+            ("log_seq", pa.int64()),
+        ]
+    ),
+)
+BUNDLE_AVERAGES = TableSpec(
+    "bundle_averages",
+    "one bundle now: its owner, latest statistics, short- and long-term averages",
+    pa.schema(
+        [
+            pa.field("cluster", pa.string()),
+            pa.field("bundle", pa.string()),
+            pa.field("owner", pa.string()),
+            pa.field("owner_since_ms", pa.int64()),
+            pa.field("topics", pa.int64()),
+            *_four("latest"),
+            pa.field("short_samples", pa.int32()),
+            *_four("short"),
+            pa.field("long_samples", pa.int32()),
+            *_four("long"),
+            pa.field("seq", pa.int64()),
+            pa.field("now_ms", pa.int64()),
+        ]
+    ),
+    partition_by="cluster",
+)
+BROKER_LOADS = TableSpec(
+    "broker_loads",
+    "one broker as a round saw it; a row for each round with a new report",
+    pa.schema(
+        [
+            pa.field("cluster", pa.string()),
+            pa.field("seq", pa.int64()),
+            pa.field("now_ms", pa.int64()),
+            pa.field("broker", pa.string()),
+            pa.field("alive", pa.bool_()),
+            pa.field("seen_ms", pa.int64()),
+            pa.field("reported_ms", pa.int64()),
+            pa.field("usage_ratio", pa.float64()),
+            *[pa.field(f"{resource}_ratio", pa.float64()) for resource in RESOURCES],
+            pa.field("bundles", pa.int64()),
+            pa.field("topics", pa.int64()),
+            *_four("latest", "short", "long"),
+            pa.field("log_seq", pa.int64()),
+        ]
+    ),
+)
+REFUSALS = TableSpec(
+    "refusals",
+    "what one rule refused at one broker in one round",
+    pa.schema(
+        [
+            ("cluster", pa.string()),
+            ("seq", pa.int64()),
+            ("now_ms", pa.int64()),
+            ("rule", pa.string()),
+            ("broker", pa.string()),
+            ("count", pa.int64()),
+            ("limit", pa.float64()),
+            ("least", pa.float64()),
+            ("greatest", pa.float64()),
+            ("unit", pa.string()),
+            ("subjects", pa.list_(pa.string())),
+            ("log_seq", pa.int64()),
+        ]
+    ),
+)
+REJECTED_REPORTS = TableSpec(
+    "rejected_reports",
+    "a record that was not taken: where it is, which field, what it held, what was expected",
+    pa.schema(
+        [
+            ("topic", pa.string()),
+            ("partition", pa.int32()),
+            ("offset", pa.int64()),
+            ("append_ms", pa.int64()),
+            ("cluster", pa.string()),
+            ("broker", pa.string()),
+            ("field", pa.string()),
+            ("value", pa.string()),
+            ("expected", pa.string()),
+            ("log_seq", pa.int64()),
+        ]
+    ),
+)
+TABLES = (ROUNDS, DECISIONS, OUTCOMES, OWNERSHIP, BUNDLE_AVERAGES, BROKER_LOADS, REFUSALS, REJECTED_REPORTS)
+
+_SQL_TYPES = {"string": "STRING", "int64": "BIGINT", "int32": "INT", "double": "DOUBLE", "bool": "BOOLEAN"}
+
+
+def _sql_type(kind: pa.DataType) -> str:
+    if pa.types.is_list(kind):
+        return f"ARRAY<{_sql_type(kind.value_type)}>"
+    return _SQL_TYPES[str(kind)]
+
+
+def ddl(spec: TableSpec) -> str:
+    """CREATE TABLE statement of one table, for readers in SQL."""
+    columns = ",\n".join(f"  `{field.name}` {_sql_type(field.type)}" for field in spec.schema)
+    partitioned = f"\nPARTITIONED BY (`{spec.partition_by}`)" if spec.partition_by else ""
+    return f"-- {spec.row}\nCREATE TABLE {spec.name} (\n{columns}\n) USING DELTA{partitioned};\n"

@@ -1,0 +1,67 @@
+"""Give every unowned bundle an owner: released ones the destination that their unload named, orphans the best broker."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from lb_stream.contracts.decisions import Explain
+from lb_stream.core.candidates import superseded
+from lb_stream.core.draft import Draft
+from lb_stream.core.refusals import refusal
+
+FIRST_ASSIGNMENT_WAIT_MS = 10_000
+
+
+def assign_unowned(draft: Draft, reserved: Mapping[str, str]) -> None:
+    """Decide an owner for each bundle that nobody owns and no decision is about.
+
+    `reserved` names the destination of bundles that an unload has just released. Released bundles are placed under either
+    value of `assign_unowned`; other unowned ones only under `eager`.
+    """
+    view, config = draft.view, draft.config.balancer
+    rows = np.flatnonzero((view.bundles.owner < 0) & ~view.bundles.in_flight & ~view.bundles.system)
+    if not len(rows):
+        return
+    gone = superseded(view, rows.tolist())
+    waiting: list[str] = []
+    for row in rows.tolist():
+        name = view.bundles.name(row)
+        if row in gone or (config.assign_unowned == "on_lookup" and name not in reserved):
+            continue
+        retry = draft.retries.get(name)
+        if retry is not None and draft.now_ms < retry.not_before_ms:
+            waiting.append(name)
+            continue
+        _assign(draft, row, name, reserved.get(name))
+    if waiting:
+        draft.refusals.append(refusal("back_off", None, waiting, saw=[draft.now_ms], limit=None, unit="ms"))
+
+
+def too_early(draft: Draft) -> bool:
+    """A new cluster waits for some brokers, so that the first one doesn't get everything."""
+    alive = int(np.count_nonzero(draft.view.brokers.alive))
+    first_ms = draft.now_ms if draft.memory.first_ms is None else draft.memory.first_ms
+    waits = alive < draft.config.balancer.min_brokers and draft.now_ms - first_ms < FIRST_ASSIGNMENT_WAIT_MS
+    if waits:
+        draft.refusals.append(refusal("min_brokers", None, saw=[alive], limit=draft.config.balancer.min_brokers, unit="brokers"))
+    return waits
+
+
+def _assign(draft: Draft, row: int, name: str, reserved: str | None) -> None:
+    brokers = draft.view.brokers
+    if reserved is not None and reserved in brokers.names and brokers.alive[brokers.names.index(reserved)]:
+        draft.decide(
+            "assign", row, None, brokers.names.index(reserved), reason="Overloaded", rule="released", strategy=draft.config.shedder.name,
+            explain=Explain(unit=""),
+        )  # fmt: skip
+        return
+    choice = draft.place(row)
+    if choice is None:
+        draft.refusals.append(refusal("no_candidate", None, [name], limit=1, unit="brokers"))
+        return
+    draft.decide(
+        "assign", row, None, choice.destination, reason="Admin" if reserved else "Unowned", rule="unowned", strategy=draft.config.placement.name,
+        explain=Explain(saw=choice.score if np.isfinite(choice.score) else None, unit="msg/s", candidates=choice.candidates),
+    )  # fmt: skip

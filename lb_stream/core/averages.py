@@ -1,0 +1,243 @@
+"""The short- and long-term averages of bundles, and the fold of one micro-batch's reports into a shard.
+
+Source: spec/averages.md §1; what is a new sample and which report is an old one: docs/architecture.md "Rulings".
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from lb_stream.core.blocks import BROKER_SCHEMA, BUNDLE_SCHEMA, EVENT_SCHEMA, FOUR, REPORT_FIELDS, STATS_SCHEMA, Batch, Shard
+
+DEFAULT_FOUR = (50_000.0, 50_000.0, 50.0, 50.0)
+"""What a bundle's averages are before its first sample, in the order of FOUR: 50 000 bytes/s and 50 msg/s each way."""
+
+CLOCK_CORRECTED_MS = 3_600_000
+"""A report whose lastUpdate is older than the broker's previous one by this much or more is no old report: the broker's clock was set back."""
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class FoldConfig:
+    """Sizes of the two averages (samples), how long an unnamed bundle and a silent broker are remembered (ms)."""
+
+    short_samples: int = 10
+    long_samples: int = 1000
+    bundle_retention_ms: int = 300_000
+    broker_retention_ms: int = 86_400_000
+
+
+def fold_samples(count: NDArray[np.int32], average: Floats, sample: Floats) -> Floats:
+    """One step of the average: ((n-1)·v + s) / n, in that order of operations. `count` is n, already raised and capped."""
+    n = count.astype(np.float64)
+    result: Floats = ((n - 1.0) * average + sample) / n
+    return result
+
+
+def fold(shard: Shard, batch: Batch, now_ms: int, config: FoldConfig) -> tuple[Shard, pa.Table]:
+    """Fold one micro-batch into a shard.
+
+    Reports count in the order of their append time, partition and offset, one by one; the order of the rows given is irrelevant.
+    Returns the shard after the batch and the events of reports that were refused as old (EVENT_SCHEMA).
+    """
+    brokers, accepted, fresh, refused = _fold_brokers(shard.brokers, batch)
+    moved = _renumber(shard.brokers["name"], brokers["name"])
+    bundles = _fold_bundles(shard.bundles, moved, brokers, batch, accepted, fresh, config)
+    return _forget(Shard(brokers, bundles), now_ms, config), refused
+
+
+def _report_order(batch: Batch) -> Ints:
+    """Rows of the batch's reports in the order in which they count."""
+    columns = [batch.reports[name].to_numpy() for name in ("offset", "partition", "append_ms")]
+    order: Ints = np.lexsort(columns)
+    return order
+
+
+def _fold_brokers(known: pa.Table, batch: Batch) -> tuple[pa.Table, list[int], list[int], pa.Table]:
+    """Take reports, heartbeats and goodbyes into the broker table (objects: a cluster has thousands of brokers, not millions).
+
+    Returns the table, the accepted reports in order, those of them that are new samples, and the refused as events.
+    """
+    rows = {row["name"]: row | {"sampled": False} for row in known.to_pylist()}
+    reports = batch.reports.to_pylist()
+    accepted, fresh, refused = [], [], []
+    for index in _report_order(batch).tolist():
+        report = reports[index]
+        before = rows.get(report["name"])
+        expected = _old_report(before, report)
+        if expected is not None:
+            refused.append(_refusal(report, expected))
+            continue
+        accepted.append(index)
+        is_new = before is None or before["digest"] != report["digest"]
+        if is_new:
+            fresh.append(index)
+        row = {field.name: report[field.name] for field in REPORT_FIELDS}
+        kept = before or {"heartbeats": False, "sampled": False, "seen_ms": 0}
+        rows[report["name"]] = row | {
+            "name": report["name"],
+            "seen_ms": max(kept["seen_ms"], report["append_ms"]),
+            "reported_ms": report["append_ms"],
+            "heartbeats": kept["heartbeats"],
+            "left": False,
+            "sampled": kept["sampled"] or is_new,
+        }
+    for event in sorted(batch.events.to_pylist(), key=lambda e: (e["append_ms"], e["partition"], e["offset"])):
+        row = rows.get(event["broker"])
+        if event["kind"] in ("heartbeat", "ack", "goodbye") and row is not None:
+            row["seen_ms"] = max(row["seen_ms"], event["append_ms"])
+            row["heartbeats"] = row["heartbeats"] or event["kind"] == "heartbeat"
+            row["left"] = event["kind"] == "goodbye" and event["append_ms"] >= row["reported_ms"]
+    table = pa.Table.from_pylist([rows[name] for name in sorted(rows, key=str.encode)], BROKER_SCHEMA)
+    return table, accepted, fresh, pa.Table.from_pylist(refused, EVENT_SCHEMA)
+
+
+def _old_report(before: dict[str, object] | None, report: dict[str, object]) -> str | None:
+    """What would have been expected, when the report is older than one that has counted already."""
+    if before is None or before["start_timestamp_ms"] != report["start_timestamp_ms"]:
+        return None
+    last, given = int(str(before["last_update_ms"])), int(str(report["last_update_ms"]))
+    return f">= {last}, the broker's last report" if 0 < last - given < CLOCK_CORRECTED_MS else None
+
+
+def _refusal(report: dict[str, object], expected: str) -> dict[str, object]:
+    payload = {"field": "lastUpdate", "value": str(report["last_update_ms"]), "expected": expected}
+    position = {name: report[name] for name in ("topic", "partition", "offset", "append_ms")}
+    return {"kind": "rejected", "broker": report["name"], "payload": json.dumps(payload)} | position
+
+
+def _renumber(before: pa.ChunkedArray, after: pa.ChunkedArray) -> NDArray[np.int32]:
+    """Old broker row → new broker row, with one entry more at the end so that -1 (nobody) stays -1."""
+    rows = pc.index_in(before, value_set=after.combine_chunks()).fill_null(-1)
+    return np.append(rows.to_numpy().astype(np.int32), np.int32(-1))
+
+
+@dataclass(slots=True)
+class _Columns:
+    """The bundle columns of a shard as writable arrays, new bundles appended at the end."""
+
+    name: pa.Array
+    values: dict[str, NDArray]  # type: ignore[type-arg]
+
+    @staticmethod
+    def of(bundles: pa.Table, new_names: pa.Array) -> _Columns:
+        added = len(new_names)
+        values = {}
+        for field in BUNDLE_SCHEMA:
+            if field.name != "name":
+                old = bundles[field.name].to_numpy()
+                values[field.name] = np.concatenate([old, np.zeros(added, old.dtype)])
+        values["owner"][len(bundles) :] = -1
+        for span in ("short", "long"):
+            for column, default in zip(FOUR, DEFAULT_FOUR, strict=True):
+                values[f"{span}_{column}"][len(bundles) :] = default
+        return _Columns(pa.concat_arrays([*bundles["name"].chunks, new_names]), values)
+
+    def table(self) -> pa.Table:
+        columns = [self.name if field.name == "name" else pa.array(self.values[field.name], field.type) for field in BUNDLE_SCHEMA]
+        return pa.table(columns, schema=BUNDLE_SCHEMA)
+
+
+def _fold_bundles(
+    bundles: pa.Table, moved: NDArray[np.int32], brokers: pa.Table, batch: Batch, accepted: list[int], fresh: list[int], config: FoldConfig
+) -> pa.Table:
+    """Take the samples of accepted reports into the bundle table: averages from new samples, ownership from all."""
+    rank = np.full(len(batch.reports) + 1, -1, np.int64)  # report row → place in the order, -1: refused
+    rank[accepted] = np.arange(len(accepted))
+    of_report = batch.samples["report"].to_numpy()
+    in_order = np.argsort(rank[of_report], kind="stable")
+    in_order = in_order[rank[of_report[in_order]] >= 0]
+    samples = batch.samples.take(pa.array(in_order))
+    of_report = of_report[in_order]
+
+    names = samples["name"].combine_chunks()
+    new_names = pc.unique(names.filter(pc.invert(pc.is_in(names, value_set=bundles["name"].combine_chunks()))))
+    columns = _Columns.of(bundles, new_names)
+    values = columns.values
+    values["owner"] = moved[values["owner"]]
+    values["gained"][:] = False
+    if accepted:
+        row_of_sample = pc.index_in(names, value_set=columns.name).to_numpy()
+        broker_of_report = pc.index_in(batch.reports["name"], value_set=brokers["name"].combine_chunks()).fill_null(-1).to_numpy()
+        _own(values, row_of_sample, rank[of_report], of_report, broker_of_report, batch, accepted)
+        is_fresh = np.zeros(len(batch.reports) + 1, np.bool_)
+        is_fresh[fresh] = True
+        counts = is_fresh[of_report] & samples["has_stats"].to_numpy()
+        _average(values, row_of_sample[counts], samples.filter(pa.array(counts)), config)
+    table = columns.table()
+    return table.take(pc.sort_indices(table["name"])) if len(new_names) else table
+
+
+def _own(
+    values: dict[str, NDArray],  # type: ignore[type-arg]
+    row_of_sample: Ints,
+    rank_of_sample: Ints,
+    of_report: Ints,
+    broker_of_report: Ints,
+    batch: Batch,
+    accepted: list[int],
+) -> None:
+    """The last report that names a bundle owns it; a later report of that owner that doesn't name it leaves it unowned."""
+    before = values["owner"].copy()
+    append_ms = batch.reports["append_ms"].to_numpy()
+    named_at = np.full(len(before), -1, np.int64)
+    named_at[row_of_sample] = rank_of_sample  # samples come in the order of their reports: the last one stays
+    values["owner"][row_of_sample] = broker_of_report[of_report]
+    values["reported_ms"][row_of_sample] = append_ms[of_report]
+    last_report = np.full(int(broker_of_report.max()) + 2, -1, np.int64)  # broker row → rank of its last report; [-1]: nobody
+    last_report[broker_of_report[accepted]] = np.arange(len(accepted))
+    owner = values["owner"]
+    reported = np.where(owner < len(last_report) - 1, last_report[np.minimum(owner, len(last_report) - 1)], -1)
+    dropped = (owner >= 0) & (reported > named_at)
+    owner[dropped] = -1
+    changed = owner != before
+    values["gained"] = changed
+    since = np.zeros(len(accepted) + 1, np.int64)
+    since[: len(accepted)] = append_ms[accepted]
+    values["owner_since_ms"][changed] = since[np.where(dropped[changed], reported[changed], named_at[changed])]
+
+
+def _average(values: dict[str, NDArray], rows: Ints, samples: pa.Table, config: FoldConfig) -> None:  # type: ignore[type-arg]
+    """Fold samples into their rows. A bundle with several samples takes them one after another: wave k holds everybody's k-th."""
+    if not len(rows):
+        return
+    order = np.argsort(rows, kind="stable")
+    starts = np.flatnonzero(np.diff(rows[order], prepend=-1))
+    wave = np.empty(len(rows), np.int64)
+    wave[order] = np.arange(len(rows)) - np.repeat(starts, np.diff(np.append(starts, len(rows))))
+    sampled = {field.name: samples[field.name].to_numpy() for field in STATS_SCHEMA}
+    for k in range(int(wave.max()) + 1):
+        picked = np.flatnonzero(wave == k)
+        at = rows[picked]
+        for name, column in sampled.items():
+            values[name][at] = column[picked]
+        for span, most in (("short", config.short_samples), ("long", config.long_samples)):
+            count = np.minimum(values[f"{span}_samples"][at] + 1, most).astype(np.int32)
+            values[f"{span}_samples"][at] = count
+            for column_name in FOUR:
+                target = values[f"{span}_{column_name}"]
+                target[at] = fold_samples(count, target[at], sampled[f"latest_{column_name}"][picked])
+
+
+def _forget(shard: Shard, now_ms: int, config: FoldConfig) -> Shard:
+    """Drop bundles that nobody has named, and brokers that have been silent, for their retention time.
+
+    A broker stays much longer than it takes to declare it dead: that is decided with the whole cluster in sight.
+    """
+    silent = now_ms - shard.brokers["seen_ms"].to_numpy() >= config.broker_retention_ms
+    if silent.any():
+        brokers = shard.brokers.filter(pa.array(~silent))
+        owner = _renumber(shard.brokers["name"], brokers["name"])[shard.bundles["owner"].to_numpy()]
+        index = BUNDLE_SCHEMA.get_field_index("owner")
+        shard = Shard(brokers, shard.bundles.set_column(index, BUNDLE_SCHEMA.field(index), pa.array(owner)))
+    unowned = shard.bundles["owner"].to_numpy() < 0
+    expired = unowned & (now_ms - shard.bundles["owner_since_ms"].to_numpy() >= config.bundle_retention_ms)
+    return Shard(shard.brokers, shard.bundles.filter(pa.array(~expired))) if expired.any() else shard

@@ -1,0 +1,129 @@
+"""The columns that travel through the stream: one shard's bundles and brokers, and one batch's reports and samples.
+
+A block is an Arrow table. Bundle rows are sorted by name (UTF-8 bytes), broker rows too; a bundle's `owner` is the row of
+its broker in the same shard's broker table, or -1. Rates messages/s, throughputs bytes/s, times ms since the epoch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+FOUR = ("throughput_in_bytes_per_s", "throughput_out_bytes_per_s", "rate_in_msgs_per_s", "rate_out_msgs_per_s")
+"""The four values that are averaged, in the reference's order."""
+
+RESOURCES = ("cpu", "memory", "direct_memory", "bandwidth_in", "bandwidth_out")
+
+
+def _four(prefix: str) -> list[pa.Field]:
+    return [pa.field(f"{prefix}_{value}", pa.float64()) for value in FOUR]
+
+
+STATS_SCHEMA = pa.schema(
+    [*_four("latest"), ("topics", pa.int64()), ("producers", pa.int64()), ("consumers", pa.int64()), ("cache_size_bytes", pa.int64())]
+)
+BUNDLE_SCHEMA = pa.schema(
+    [
+        ("name", pa.string()),
+        ("owner", pa.int32()),
+        ("owner_since_ms", pa.int64()),  # append time of the first report in a row that names it at this owner
+        ("reported_ms", pa.int64()),  # append time of the last report that names it
+        ("gained", pa.bool_()),  # the owner changed in this very batch
+        *STATS_SCHEMA,
+        ("short_samples", pa.int32()),
+        *_four("short"),
+        ("long_samples", pa.int32()),
+        *_four("long"),
+    ]
+)
+REPORT_FIELDS: list[pa.Field] = [
+    pa.field("kind", pa.string()),
+    pa.field("digest", pa.binary(8)),  # of the report's bytes: an equal one is no new sample
+    pa.field("start_timestamp_ms", pa.int64()),
+    pa.field("last_update_ms", pa.int64()),
+    *[pa.field(f"{resource}_{part}", pa.float64()) for resource in RESOURCES for part in ("usage", "limit")],
+    *_four("latest"),
+    pa.field("topics", pa.int64()),
+    pa.field("bundles", pa.int64()),
+    pa.field("producers", pa.int64()),
+    pa.field("consumers", pa.int64()),
+    pa.field("bundle_gains", pa.int64()),
+    pa.field("bundle_losses", pa.int64()),
+    pa.field("persistent_topics", pa.bool_()),
+    pa.field("non_persistent_topics", pa.bool_()),
+    pa.field("version", pa.string()),
+    pa.field("load_manager", pa.string()),
+]
+BROKER_SCHEMA = pa.schema(
+    [
+        pa.field("name", pa.string()),
+        pa.field("seen_ms", pa.int64()),  # append time of its last record of any kind
+        pa.field("reported_ms", pa.int64()),  # append time of its last accepted report, 0 before the first
+        pa.field("heartbeats", pa.bool_()),  # it has ever sent one
+        pa.field("left", pa.bool_()),  # it said goodbye
+        pa.field("sampled", pa.bool_()),  # a new sample of it was folded in this very batch
+        *REPORT_FIELDS,
+    ]
+)
+POSITION_FIELDS: list[pa.Field] = [
+    pa.field("topic", pa.string()),
+    pa.field("partition", pa.int32()),
+    pa.field("offset", pa.int64()),
+    pa.field("append_ms", pa.int64()),
+]
+REPORT_SCHEMA = pa.schema([pa.field("name", pa.string()), *POSITION_FIELDS, *REPORT_FIELDS])
+"""One row for each report of a batch."""
+
+SAMPLE_SCHEMA = pa.schema([("name", pa.string()), ("report", pa.int32()), ("has_stats", pa.bool_()), *STATS_SCHEMA])
+"""One row for each bundle that a report names; `report` is the row of its report in the block beside it."""
+
+EVENT_SCHEMA = pa.schema(
+    [pa.field("kind", pa.string()), pa.field("broker", pa.string()), *POSITION_FIELDS, pa.field("payload", pa.string())]
+)
+"""Everything else that a batch brings: heartbeats, acks, goodbyes, commands, rejected records, and the clock.
+
+`payload` is the record's JSON; of a rejected record {"field", "value", "expected"}; of the clock {"first", "last"}: the
+offsets that were read of one partition.
+"""
+
+
+def to_bytes(table: pa.Table) -> bytes:
+    """One table as an Arrow IPC stream."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table.combine_chunks())
+    return sink.getvalue().to_pybytes()
+
+
+def from_bytes(data: bytes) -> pa.Table:
+    """The table of an Arrow IPC stream, without copying the data."""
+    with pa.ipc.open_stream(pa.py_buffer(data)) as reader:
+        return reader.read_all()
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """What is remembered of one slice of a cluster's bundles. Every shard knows all brokers of its cluster."""
+
+    brokers: pa.Table
+    bundles: pa.Table
+
+    @staticmethod
+    def empty() -> Shard:
+        """A shard before its first report."""
+        return Shard(BROKER_SCHEMA.empty_table(), BUNDLE_SCHEMA.empty_table())
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What one micro-batch brings to one shard: all reports of its cluster, this shard's samples, all other events."""
+
+    reports: pa.Table
+    samples: pa.Table
+    events: pa.Table
+
+    @staticmethod
+    def empty() -> Batch:
+        """A batch that brings nothing."""
+        return Batch(REPORT_SCHEMA.empty_table(), SAMPLE_SCHEMA.empty_table(), EVENT_SCHEMA.empty_table())

@@ -1,0 +1,117 @@
+"""One cluster's settings, checked: the balancer's own and those of the strategies that it names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any, TypeVar
+
+from pydantic import ValidationError
+
+from lb_stream.contracts.balancer import PROFILES, BalancerConfig
+from lb_stream.contracts.keys import KeyModel, pulsar_names
+from lb_stream.core.averages import FoldConfig
+from lb_stream.core.placement import placement
+from lb_stream.core.placement.base import Placement
+from lb_stream.core.registry import Registry, Strategy, UnknownStrategyError
+from lb_stream.core.shedding import shedder
+from lb_stream.core.shedding.base import Shedder
+
+Model = TypeVar("Model", bound=KeyModel)
+
+
+class SettingError(ValueError):
+    """A setting that can't be: says the key, the value and what was expected."""
+
+    def __init__(self, key: str, value: object, expected: str) -> None:
+        super().__init__(f"{key} = {value!r}: expected {expected}")
+        self.key, self.value, self.expected = key, value, expected
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterConfig:
+    """What one cluster's rounds run with."""
+
+    balancer: BalancerConfig
+    shedder: Strategy[Shedder]
+    shedder_config: KeyModel
+    placement: Strategy[Placement]
+    placement_config: KeyModel
+
+    @property
+    def fold(self) -> FoldConfig:
+        """The settings of the averages."""
+        own = self.balancer
+        return FoldConfig(own.short_samples, own.long_samples, own.bundle_retention_ms, own.broker_retention_ms)
+
+
+def all_models() -> tuple[type[KeyModel], ...]:
+    """Every group of settings: the balancer's and each strategy's."""
+    strategies: list[Registry[Any]] = [shedder, placement]
+    return (BalancerConfig, *(registry[name].config for registry in strategies for name in registry.names))
+
+
+def known_keys() -> dict[str, tuple[str, int]]:
+    """Every accepted name, ours and Pulsar's → (our name, factor from the value given under that name)."""
+    ours = {name: (name, 1) for model in all_models() for name in model.model_fields}
+    return ours | pulsar_names(*all_models())
+
+
+def canonical(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The same settings under our names. Raises SettingError for a name that nothing knows."""
+    known = known_keys()
+    result: dict[str, Any] = {}
+    for name, value in values.items():
+        if name not in known:
+            raise SettingError(name, value, f"one of the known keys; nearest: {', '.join(_nearest(name, known))}")
+        ours, factor = known[name]
+        result[ours] = _times(name, value, factor)
+    return result
+
+
+def _nearest(name: str, known: Mapping[str, object]) -> list[str]:
+    return get_close_matches(name, list(known), n=3, cutoff=0.0)
+
+
+def _times(name: str, value: Any, factor: int) -> Any:
+    if factor == 1:
+        return value
+    try:
+        scaled = float(value) * factor
+    except (TypeError, ValueError):
+        raise SettingError(name, value, "a number") from None
+    return int(scaled) if scaled.is_integer() else scaled
+
+
+def cluster_config(values: Mapping[str, Any]) -> ClusterConfig:
+    """Check one cluster's settings, given under our names or Pulsar's, later ones over the profile and the defaults.
+
+    Raises SettingError, naming the key, the value and what was expected.
+    """
+    given = canonical(values)
+    profile = given.get("profile", "pulsar-4.0")
+    given = PROFILES.get(profile, {}) | given
+    balancer = _build(BalancerConfig, given)
+    try:
+        chosen_shedder = shedder[balancer.shedding_strategy]
+        chosen_placement = placement[balancer.placement_strategy]
+    except UnknownStrategyError as error:
+        name = "shedding_strategy" if str(error).startswith("shedding") else "placement_strategy"
+        raise SettingError(name, given.get(name), str(error).partition("expected ")[2]) from None
+    return ClusterConfig(
+        balancer, chosen_shedder, _build(chosen_shedder.config, given), chosen_placement, _build(chosen_placement.config, given)
+    )
+
+
+def _build(model: type[Model], given: Mapping[str, Any]) -> Model:
+    try:
+        return model(**{name: value for name, value in given.items() if name in model.model_fields})
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise SettingError(".".join(map(str, first["loc"])), first["input"], _expected(first)) from None
+
+
+def _expected(error: Any) -> str:
+    text = str(error["msg"])
+    return text.removeprefix("Input should be ").removeprefix("a valid ").replace(", unable to parse string as an integer", "")

@@ -1,0 +1,139 @@
+"""A round while it is being made: what the steps of `decide` share. It lives within one call."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from lb_stream.contracts.decisions import Candidate, Decision, DecisionKind, Explain
+from lb_stream.core.candidates import Candidates
+from lb_stream.core.config import ClusterConfig
+from lb_stream.core.memory import Memory, Retry
+from lb_stream.core.placement.base import Best, Targets
+from lb_stream.core.refusals import Refusal
+from lb_stream.core.view import ClusterView, Rows
+
+MOST_CANDIDATES_SHOWN = 20
+
+
+def seed_of(cluster: str, seq: int) -> int:
+    """The round's seed: the same cluster and number always give the same chance."""
+    return int.from_bytes(hashlib.blake2b(f"{cluster}:{seq}".encode(), digest_size=8).digest(), "big")
+
+
+def draw(seed: int, subject: str, candidates: Rows) -> int:
+    """One of the candidates (in order) by the round's seed and the subject's name."""
+    number = int.from_bytes(hashlib.blake2b(f"{seed}:{subject}".encode(), digest_size=8).digest(), "big")
+    return int(candidates[number % len(candidates)])
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A destination and what it was chosen from."""
+
+    destination: int
+    candidates: list[Candidate]
+    score: float
+
+
+@dataclass(slots=True)
+class Draft:
+    """The round so far. `view` has dead brokers marked and pending moves carried out."""
+
+    view: ClusterView
+    memory: Memory
+    config: ClusterConfig
+    now_ms: int
+    seed: int
+    recently_unloaded: dict[str, int]
+    retries: dict[str, Retry]
+    versions: dict[str, int]
+    strategies: dict[str, Any]
+    targets: Targets = field(init=False)
+    candidates: Candidates = field(init=False)
+    decisions: list[Decision] = field(default_factory=list)
+    refusals: list[Refusal] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.targets = Targets.of(self.view)
+        self.candidates = Candidates(self.view, self.config.balancer)
+
+    def place(self, bundle: int) -> Choice | None:
+        """Find a destination for a bundle; None when there is no candidate at all (spec/placement.md §3)."""
+        kept, allowed = self.candidates.of(bundle, self.targets)
+        best, pool = self._rank(kept, bundle), kept
+        if not len(best.rows):
+            return None
+        chosen = draw(self.seed, self.view.bundles.name(bundle), best.rows)
+        if self.targets.usage[chosen] > self.config.balancer.overloaded_threshold_percent / 100.0:
+            again = self._rank(allowed, bundle)
+            if len(again.rows):
+                best, pool = again, allowed
+                chosen = draw(self.seed, self.view.bundles.name(bundle), best.rows)
+        return Choice(chosen, self._shown(pool, best, allowed), float(best.scores[np.flatnonzero(pool == chosen)[0]]))
+
+    def _rank(self, candidates: Rows, bundle: int) -> Best:
+        strategy = self.config.placement
+        memory = strategy.memory(self.strategies.get(strategy.name, {}))
+        best, memory = strategy.function(self.targets, candidates, bundle, self.config.placement_config, memory)
+        if memory is not None:
+            self.strategies[strategy.name] = memory.to_dict()
+        return best
+
+    def _shown(self, pool: Rows, best: Best, allowed: Rows) -> list[Candidate]:
+        """The best candidates and some of those that the filters refused, for the decision's explanation."""
+        names = self.view.brokers.names
+        order = np.argsort(best.scores, kind="stable")[:MOST_CANDIDATES_SHOWN]
+        shown = [
+            Candidate(
+                broker=names[pool[at]],
+                score=float(best.scores[at]) if np.isfinite(best.scores[at]) else None,
+                refused_by=None if np.isfinite(best.scores[at]) else "overloaded",
+            )
+            for at in order.tolist()
+        ]
+        filtered = allowed[~np.isin(allowed, pool)][: MOST_CANDIDATES_SHOWN - len(shown)]
+        return shown + [Candidate(broker=names[row], refused_by="filters") for row in filtered.tolist()]
+
+    def decide(
+        self,
+        kind: DecisionKind,
+        bundle: int,
+        source: str | None,
+        destination: int | None,
+        *,
+        reason: str,
+        rule: str,
+        strategy: str,
+        explain: Explain,
+    ) -> None:
+        """Add one decision and count its load at its destination from now on."""
+        name = self.view.bundles.name(bundle)
+        seq = self.memory.seq + 1
+        self.decisions.append(
+            Decision(
+                decision_id=f"{self.view.cluster}:{seq}:{len(self.decisions)}",
+                cluster=self.view.cluster,
+                seq=seq,
+                epoch=self.memory.epoch,
+                kind=kind,
+                bundle=name,
+                source=source,
+                destination=None if destination is None else self.view.brokers.names[destination],
+                expected_owner=source,
+                expected_version=self.versions.get(name, 1),
+                reason=reason,
+                rule=rule,
+                strategy=strategy,
+                issued_ms=self.now_ms,
+                expires_ms=self.now_ms + self.config.balancer.unloading_timeout_ms,
+                dry_run=self.config.balancer.dry_run,
+                explain=explain,
+            )
+        )
+        if destination is not None:
+            self.candidates.add(bundle, destination)
+            self.targets.add(bundle, destination)

@@ -1,0 +1,62 @@
+"""What a cluster's rounds remember from one to the next. An argument and a result of `decide`, written to the log with each round."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from lb_stream.contracts.base import canonical_json
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """A decision that no report has confirmed yet."""
+
+    decision_id: str
+    kind: str
+    bundle: str
+    source: str | None
+    destination: str | None
+    issued_ms: int
+    expires_ms: int
+    version: int  # of the ownership record that it led to
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """A bundle whose last decision failed or expired: how often in a row, and when it may be decided again."""
+
+    attempts: int
+    not_before_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """All of it. Names are those of bundles and brokers; times ms since the epoch."""
+
+    seq: int = 0  # of the last round
+    epoch: int = 0
+    first_ms: int | None = None  # when the cluster was first seen
+    last_shed_ms: int | None = None
+    pending: tuple[Pending, ...] = ()
+    recently_unloaded: Mapping[str, int] = field(default_factory=dict)
+    retries: Mapping[str, Retry] = field(default_factory=dict)
+    versions: Mapping[str, int] = field(default_factory=dict)  # of ownership records, where not 1
+    published: bool = False  # the ownership records of all bundles have been published once
+    dead: tuple[str, ...] = ()  # brokers declared dead
+    strategies: Mapping[str, Any] = field(default_factory=dict)  # strategy → the JSON object that it remembers
+
+    def to_json(self) -> str:
+        """Canonical JSON."""
+        return canonical_json(asdict(self))
+
+    @staticmethod
+    def from_json(text: str) -> Memory:
+        """The memory that `to_json` wrote."""
+        data = json.loads(text)
+        data["pending"] = tuple(Pending(**row) for row in data["pending"])
+        data["retries"] = {bundle: Retry(**row) for bundle, row in data["retries"].items()}
+        data["dead"] = tuple(data["dead"])
+        return Memory(**data)

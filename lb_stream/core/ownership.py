@@ -1,0 +1,87 @@
+"""Ownership records: what each decision and each report makes of them. Source: spec/ownership.md §2.
+
+Versions start at 1 and grow by one with each record that a decision leads to; only bundles that have left version 1 are
+remembered, the others' version is known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from lb_stream.contracts.decisions import Decision, Ownership, OwnershipState
+from lb_stream.core.memory import Pending
+from lb_stream.core.view import ClusterView
+
+
+@dataclass(slots=True)
+class Ledger:
+    """The ownership records of one round, in the order in which they come about."""
+
+    cluster: str
+    epoch: int
+    versions: dict[str, int]
+    records: list[Ownership] = field(default_factory=list)
+
+    @staticmethod
+    def of(cluster: str, epoch: int, versions: Mapping[str, int]) -> Ledger:
+        """Before the round's first record."""
+        return Ledger(cluster, epoch, dict(versions))
+
+    def version(self, bundle: str) -> int:
+        """The version of a bundle's last record."""
+        return self.versions.get(bundle, 1)
+
+    def decided(self, decision: Decision) -> None:
+        """A decision's own record: Releasing until its source lets go, Assigning until its destination serves it."""
+        releasing = decision.kind in ("unload", "transfer")
+        state: OwnershipState = "Releasing" if releasing else "Assigning"
+        owner = decision.source if releasing else None
+        self._write(decision.bundle, state, owner, decision.source, decision.destination, decision.issued_ms, decision.decision_id)
+
+    def ended(self, pending: Pending, owner: str | None, at_ms: int) -> None:
+        """What a decision has come to: its bundle is somebody's, or free."""
+        self._write(pending.bundle, "Owned" if owner else "Free", owner, pending.source, owner, at_ms, pending.decision_id)
+
+    def learned(self, view: ClusterView, everything: bool, decided: set[str]) -> None:
+        """Bundles whose owner this batch's reports have changed; `everything`: all owned bundles, once in a cluster's life."""
+        rows = view.bundles.owner >= 0 if everything else view.bundles.gained
+        for row in np.flatnonzero(rows & ~view.bundles.system).tolist():
+            name, owner_row = view.bundles.name(row), int(view.bundles.owner[row])
+            if name in decided:
+                continue
+            owner = view.brokers.names[owner_row] if owner_row >= 0 else None
+            known = everything or (owner is not None and name not in self.versions)
+            since_ms = int(view.bundles.owner_since_ms[row])
+            self._write(name, "Owned" if owner else "Free", owner, None, owner, since_ms, None, step=0 if known else 1)
+
+    def _write(
+        self,
+        bundle: str,
+        state: OwnershipState,
+        owner: str | None,
+        source: str | None,
+        destination: str | None,
+        since_ms: int,
+        decision_id: str | None,
+        step: int = 1,
+    ) -> None:
+        version = self.version(bundle) + step
+        if version != 1:
+            self.versions[bundle] = version
+        self.records.append(
+            Ownership(
+                cluster=self.cluster,
+                bundle=bundle,
+                state=state,
+                owner=owner,
+                source=source,
+                destination=destination,
+                version=version,
+                since_ms=since_ms,
+                epoch=self.epoch,
+                decision_id=decision_id,
+            )
+        )

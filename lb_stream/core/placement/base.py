@@ -1,0 +1,62 @@
+"""What all placement strategies share: their working columns, their result, their registry."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from lb_stream.core.registry import Registry
+from lb_stream.core.resources import max_weighted_usage
+from lb_stream.core.view import ClusterView, Floats, Ints, Rows, resource_share
+
+
+@dataclass(slots=True)
+class Targets:
+    """The brokers' loads while one round places bundle after bundle: each choice counts in the next.
+
+    The one mutable thing in the core; it lives within one `decide`.
+    """
+
+    view: ClusterView
+    usage: Floats
+    long_rate: Floats
+    topics: Ints
+
+    @staticmethod
+    def of(view: ClusterView) -> Targets:
+        """The loads before the round's first choice. Moves in flight are in the view already."""
+        return Targets(view, view.brokers.usage.copy(), view.brokers.long.rate.copy(), view.brokers.topics.copy())
+
+    def add(self, bundle: int, destination: int) -> None:
+        """Count a bundle at its destination from now on."""
+        view = self.view
+        self.long_rate[destination] += view.bundles.long.rate[bundle]
+        self.topics[destination] += view.bundles.topics[bundle]
+        source = np.array([view.bundles.owner[bundle]], np.intp)
+        if source[0] < 0:
+            return
+        share = float(resource_share(view.brokers.latest.throughput, source, view.bundles.short.throughput[[bundle]])[0])
+        resources = {
+            name: (usage[[destination]] + share * np.maximum(usage[source], 0.0), limit[[destination]])
+            for name, (usage, limit) in view.brokers.resources.items()
+        }
+        before = float(view.brokers.usage[destination])
+        self.usage[destination] += max(0.0, float(max_weighted_usage(resources, view.brokers.weights)[0]) - before)
+
+
+@dataclass(frozen=True, slots=True)
+class Best:
+    """The brokers among which chance decides, and every candidate's score (lower is better, infinite: refused by the strategy)."""
+
+    rows: Rows
+    scores: Floats
+    unit: str
+
+
+Placement = Callable[[Targets, Rows, int, Any, Any], tuple[Best, Any]]
+"""(loads, candidates, bundle, its config, its memory) → (best candidates, what it remembers)."""
+
+placement: Registry[Placement] = Registry("placement")

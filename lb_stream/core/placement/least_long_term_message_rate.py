@@ -1,0 +1,46 @@
+"""LeastLongTermMessageRate: the broker with the lowest long-term message rate. Source: spec/placement.md §5.1."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import numpy as np
+
+from lb_stream.contracts.keys import KeyModel, key
+from lb_stream.core.placement.base import Best, Targets, placement
+from lb_stream.core.view import Rows
+
+
+class LeastLongTermMessageRateConfig(KeyModel):
+    """Settings of LeastLongTermMessageRate."""
+
+    overloaded_threshold_percent: float = key(
+        85, "a broker above this usage is not considered", unit="%", pulsar="loadBalancerBrokerOverloadedThresholdPercentage", ge=0, le=100,
+    )  # fmt: skip
+    placement_weighting: Literal["none", "documented"] = key(
+        "none", "plain rate, or divided by (threshold - usage) so that brokers with room are preferred"
+    )
+
+
+def _nothing(_data: Mapping[str, Any]) -> None:
+    """This strategy remembers nothing."""
+
+
+@placement("LeastLongTermMessageRate", config=LeastLongTermMessageRateConfig, memory=_nothing)
+def least_long_term_message_rate(
+    targets: Targets, candidates: Rows, bundle: int, config: LeastLongTermMessageRateConfig, memory: None
+) -> tuple[Best, None]:
+    """The candidates with the least long-term rate (messages/s, bundles on their way included).
+
+    A broker above the overloaded threshold scores infinite; when all are, all are equally good. Under `documented` the rate is
+    divided by (threshold - usage), both ratios; at the threshold that too is infinite.
+    """
+    usage, rate = targets.usage[candidates], targets.long_rate[candidates]
+    threshold = config.overloaded_threshold_percent / 100.0
+    scores = np.where(usage > threshold, np.inf, rate)
+    if config.placement_weighting == "documented":
+        room = threshold - usage
+        scores = np.where(room > 0, rate / np.where(room > 0, room, 1.0), np.inf)
+    best = candidates[scores == scores.min()] if len(candidates) else candidates
+    return Best(best, scores, "msg/s"), None

@@ -1,0 +1,68 @@
+"""What was considered and not done: one row for each round, rule and broker."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+MOST_SUBJECTS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A rule that said no, with what it saw and its limit, in `unit`."""
+
+    rule: str
+    broker: str | None
+    count: int
+    limit: float | None
+    least: float | None
+    greatest: float | None
+    unit: str
+    subjects: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON-able fields."""
+        return asdict(self) | {"subjects": list(self.subjects)}
+
+
+def refusal(
+    rule: str, broker: str | None, subjects: Iterable[str] = (), *, saw: Iterable[float] = (), limit: float | None = None, unit: str = ""
+) -> Refusal:
+    """A refusal of some subjects (bundles or brokers), with the value seen of each. Twenty subjects are named, all are counted."""
+    named, seen = list(subjects), [float(value) for value in saw]
+    return Refusal(
+        rule=rule,
+        broker=broker,
+        count=max(len(named), 1),
+        limit=limit,
+        least=min(seen, default=None),
+        greatest=max(seen, default=None),
+        unit=unit,
+        subjects=tuple(sorted(named)[:MOST_SUBJECTS]),
+    )
+
+
+def merged(refusals: Iterable[Refusal]) -> tuple[Refusal, ...]:
+    """One row for each rule and broker, in the order of their names."""
+    groups: dict[tuple[str, str], list[Refusal]] = {}
+    for row in refusals:
+        groups.setdefault((row.rule, row.broker or ""), []).append(row)
+    return tuple(_union(groups[key]) for key in sorted(groups))
+
+
+def _union(rows: list[Refusal]) -> Refusal:
+    seen = [value for row in rows for value in (row.least, row.greatest) if value is not None]
+    subjects = sorted({subject for row in rows for subject in row.subjects})
+    first = rows[0]
+    return Refusal(
+        rule=first.rule,
+        broker=first.broker,
+        count=sum(row.count for row in rows),
+        limit=first.limit,
+        least=min(seen, default=None),
+        greatest=max(seen, default=None),
+        unit=first.unit,
+        subjects=tuple(subjects[:MOST_SUBJECTS]),
+    )

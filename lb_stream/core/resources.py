@@ -1,0 +1,37 @@
+"""A broker's usage from its resources, in the reference's arithmetic.
+
+Percentages are computed in single precision (both casts, the division, the times 100), the rest in double: exact
+threshold cases depend on it. Source: spec/shedding.md §0, spec/reference.md "Arithmetic of resource usage".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+
+def percent(usage: Floats, limit: Floats) -> NDArray[np.float32]:
+    """100 · usage / limit in float32; 0 where the limit is not positive."""
+    positive = limit > 0
+    with np.errstate(over="ignore"):
+        ratio = np.divide(usage.astype(np.float32), limit.astype(np.float32), out=np.zeros(usage.shape, np.float32), where=positive)
+        result: NDArray[np.float32] = ratio * np.float32(100)
+    return result
+
+
+def max_weighted_usage(resources: Mapping[str, tuple[Floats, Floats]], weights: Mapping[str, float]) -> Floats:
+    """Greatest weighted usage over the resources that have a weight, as a ratio (1.0 = 100 %).
+
+    `resources` maps each resource to its (usage, limit) columns, one row per broker.
+    """
+    greatest: Floats | None = None
+    for name, weight in weights.items():
+        weighted = percent(*resources[name]).astype(np.float64) * weight
+        greatest = weighted if greatest is None else np.maximum(greatest, weighted)
+    if greatest is None:
+        raise ValueError("no resource has a weight: a broker's usage would have no meaning")
+    return greatest / 100.0

@@ -1,0 +1,175 @@
+"""`decide`: one pass over one cluster. Everything it knows comes in, everything it does comes out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from lb_stream.contracts.decisions import Decision, Ownership
+from lb_stream.contracts.reports import Ack
+from lb_stream.core.assign import assign_unowned, too_early
+from lb_stream.core.config import ClusterConfig
+from lb_stream.core.draft import Draft, seed_of
+from lb_stream.core.liveness import judge
+from lb_stream.core.memory import Memory, Pending, Retry
+from lb_stream.core.ownership import Ledger
+from lb_stream.core.refusals import Refusal, merged
+from lb_stream.core.settle import Outcome, Settled, after_failure, settle
+from lb_stream.core.unload import shedding_is_due, unload_from_hot
+from lb_stream.core.view import ClusterView, with_moves
+
+__all__ = ["Inbox", "Round", "decide", "seed_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class Inbox:
+    """What came in beside the reports. `caught_up`: the job has read all that was there when it started."""
+
+    acks: tuple[Ack, ...] = ()
+    caught_up: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """One decision pass: what was decided and refused, what earlier decisions came to, and what the next round must know.
+
+    `view` is what the strategies saw, with moves in flight carried out.
+    """
+
+    cluster: str
+    seq: int
+    now_ms: int
+    decisions: tuple[Decision, ...]
+    outcomes: tuple[Outcome, ...]
+    ownership: tuple[Ownership, ...]
+    refusals: tuple[Refusal, ...]
+    memory: Memory
+    view: ClusterView
+
+
+def decide(view: ClusterView, memory: Memory, inbox: Inbox, config: ClusterConfig, now_ms: int, seed: int) -> Round:
+    """Settle what is pending, give unowned bundles an owner, unload from hot brokers.
+
+    Pure: the same arguments give the same round, bit for bit. `view` must be sorted by name (`view_of` sees to that), `seed`
+    comes from `seed_of(cluster, memory.seq + 1)`.
+    """
+    alive = judge(view, memory, config.balancer, inbox.caught_up)
+    settled = settle(alive.view, memory, inbox.acks, now_ms)
+    ledger = Ledger.of(view.cluster, memory.epoch, memory.versions)
+    _record_outcomes(ledger, alive.view, settled, everything=not memory.published)
+    grace_start = now_ms - config.balancer.shedding_grace_period_ms
+    draft = Draft(
+        view=_carry_out(alive.view, settled.open),
+        memory=replace(memory, pending=settled.open),
+        config=config,
+        now_ms=now_ms,
+        seed=seed,
+        recently_unloaded=_recently_unloaded(memory, settled, grace_start, now_ms),
+        retries=_retries(memory, settled, grace_start, now_ms, config.balancer.unloading_timeout_ms),
+        versions=ledger.versions,
+        strategies=dict(memory.strategies),
+    )
+    shed = False
+    if alive.suspended is not None:
+        draft.refusals.append(alive.suspended)
+    elif config.balancer.enabled and not too_early(draft):
+        assign_unowned(draft, _reserved(settled))
+        shed = shedding_is_due(draft, sampled=bool(view.brokers.sampled.any()))
+        if shed:
+            unload_from_hot(draft)
+    for decision in draft.decisions:
+        ledger.decided(decision)
+    return _finish(draft, ledger, settled, alive.dead, shed)
+
+
+def _carry_out(view: ClusterView, pending: tuple[Pending, ...]) -> ClusterView:
+    """The view with the given decisions carried out: load must not be decided on twice."""
+    if not pending:
+        return view
+    rows = view.bundles.rows_of(one.bundle for one in pending)
+    names = {name: row for row, name in enumerate(view.brokers.names)}
+    destinations = np.array([names.get(one.destination or "", -1) for one in pending], np.intp)
+    return with_moves(view, rows[rows >= 0], destinations[rows >= 0])
+
+
+def _record_outcomes(ledger: Ledger, view: ClusterView, settled: Settled, everything: bool) -> None:
+    rows = view.bundles.rows_of(pending.bundle for pending, _ in settled.ended)
+    named = {pending.bundle for pending, _ in settled.ended} | {pending.bundle for pending in settled.open}
+    ledger.learned(view, everything, named)
+    for (pending, outcome), row in zip(settled.ended, rows.tolist(), strict=True):
+        owner_row = int(view.bundles.owner[row]) if row >= 0 else -1
+        ledger.ended(pending, view.brokers.names[owner_row] if owner_row >= 0 else None, outcome.at_ms)
+
+
+def _recently_unloaded(memory: Memory, settled: Settled, grace_start: int, now_ms: int) -> dict[str, int]:
+    """Bundle → when its unload was confirmed, within the grace period (one of exactly its length still counts)."""
+    kept = {bundle: at for bundle, at in memory.recently_unloaded.items() if at >= grace_start}
+    confirmed = {
+        pending.bundle: now_ms
+        for pending, outcome in settled.ended
+        if pending.kind in ("unload", "transfer") and outcome.outcome == "confirmed"
+    }
+    return kept | confirmed
+
+
+def _retries(memory: Memory, settled: Settled, grace_start: int, now_ms: int, timeout_ms: int) -> dict[str, Retry]:
+    retries = {bundle: retry for bundle, retry in memory.retries.items() if retry.not_before_ms >= grace_start}
+    for pending, outcome in settled.ended:
+        if outcome.outcome in ("expired", "refused"):
+            retries[pending.bundle] = after_failure(retries.get(pending.bundle), pending.kind, now_ms, timeout_ms)
+        else:
+            retries.pop(pending.bundle, None)
+    return retries
+
+
+def _reserved(settled: Settled) -> dict[str, str]:
+    """Released bundle → the destination that its unload named: a one-shot affinity."""
+    return {
+        pending.bundle: pending.destination
+        for pending, outcome in settled.ended
+        if pending.kind in ("unload", "transfer") and outcome.outcome == "confirmed" and pending.destination is not None
+    }
+
+
+def _finish(draft: Draft, ledger: Ledger, settled: Settled, dead: tuple[str, ...], shed: bool) -> Round:
+    """The round and its memory. A dry run remembers no decision and changes no ownership record."""
+    memory, dry_run = draft.memory, draft.config.balancer.dry_run
+    new = () if dry_run else tuple(_pending(decision, ledger) for decision in draft.decisions)
+    kept = replace(
+        memory,
+        seq=memory.seq + 1,
+        first_ms=draft.now_ms if memory.first_ms is None else memory.first_ms,
+        last_shed_ms=draft.now_ms if shed else memory.last_shed_ms,
+        pending=settled.open + new,
+        recently_unloaded=draft.recently_unloaded,
+        retries=draft.retries,
+        versions=memory.versions if dry_run else ledger.versions,
+        published=memory.published or not dry_run,
+        dead=dead,
+        strategies=draft.strategies,
+    )
+    return Round(
+        cluster=draft.view.cluster,
+        seq=kept.seq,
+        now_ms=draft.now_ms,
+        decisions=tuple(draft.decisions),
+        outcomes=tuple(outcome for _, outcome in settled.ended),
+        ownership=() if dry_run else tuple(ledger.records),
+        refusals=merged(draft.refusals),
+        memory=kept,
+        view=draft.view,
+    )
+
+
+def _pending(decision: Decision, ledger: Ledger) -> Pending:
+    return Pending(
+        decision_id=decision.decision_id,
+        kind=decision.kind,
+        bundle=decision.bundle,
+        source=decision.source,
+        destination=decision.destination,
+        issued_ms=decision.issued_ms,
+        expires_ms=decision.expires_ms,
+        version=ledger.version(decision.bundle),
+    )

@@ -1,0 +1,89 @@
+"""Reports as acknowledgements: which pending decisions has this view confirmed, which have failed or expired."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from lb_stream.contracts.reports import Ack
+from lb_stream.core.memory import Memory, Pending, Retry
+from lb_stream.core.view import ClusterView
+
+MOST_BACK_OFF = 10
+"""A bundle that keeps failing is tried again after this many time-outs at the latest."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a decision ended."""
+
+    decision_id: str
+    bundle: str
+    outcome: Literal["confirmed", "superseded", "refused", "expired"]
+    detail: str
+    at_ms: int
+    took_ms: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON-able fields."""
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """The decisions that ended in this round, with their outcome, and those still open."""
+
+    ended: tuple[tuple[Pending, Outcome], ...]
+    open: tuple[Pending, ...]
+
+
+def settle(view: ClusterView, memory: Memory, acks: tuple[Ack, ...], now_ms: int) -> Settled:
+    """Compare each pending decision with who owns its bundle now.
+
+    An unload is confirmed when a report later than it shows the bundle gone from its source; an assignment when one shows it at
+    its destination, and superseded when it is at somebody else's.
+    """
+    refused = {ack.decision_id: ack for ack in acks if ack.outcome in ("refused", "failed")}
+    dead = {name for name, alive in zip(view.brokers.names, view.brokers.alive.tolist(), strict=True) if not alive}
+    rows = view.bundles.rows_of(pending.bundle for pending in memory.pending)
+    ended: list[tuple[Pending, Outcome]] = []
+    still_open: list[Pending] = []
+    for pending, row in zip(memory.pending, rows.tolist(), strict=True):
+        owner_row = int(view.bundles.owner[row]) if row >= 0 else -1
+        owner = view.brokers.names[owner_row] if owner_row >= 0 else None
+        since_ms = int(view.bundles.owner_since_ms[row]) if row >= 0 else now_ms
+        outcome, detail = _outcome(pending, owner, row >= 0, refused.get(pending.decision_id), now_ms)
+        if outcome is None and pending.kind == "assign" and pending.destination in dead:
+            outcome, detail = "refused", f"{pending.destination} is dead"
+        if outcome is None:
+            still_open.append(pending)
+            continue
+        at_ms = max(since_ms, pending.issued_ms) if outcome in ("confirmed", "superseded") else now_ms
+        ended.append((pending, Outcome(pending.decision_id, pending.bundle, outcome, detail, at_ms, at_ms - pending.issued_ms)))
+    return Settled(tuple(ended), tuple(still_open))
+
+
+def _outcome(
+    pending: Pending, owner: str | None, known: bool, refusal: Ack | None, now_ms: int
+) -> tuple[Literal["confirmed", "superseded", "refused", "expired"] | None, str]:
+    if pending.kind == "assign":
+        if owner is not None and owner == pending.destination:
+            return "confirmed", f"reported by {owner}"
+        if owner is not None:
+            return "superseded", f"reported by {owner} instead"
+    elif owner != pending.source:
+        return "confirmed", f"reported by {owner}" if owner else "gone from its source"
+    if not known:
+        return "superseded", "no report has named the bundle for the retention time"
+    if refusal is not None:
+        return "refused", refusal.reason or refusal.outcome
+    return ("expired", "no report confirmed it in time") if now_ms >= pending.expires_ms else (None, "")
+
+
+def after_failure(before: Retry | None, kind: str, now_ms: int, timeout_ms: int) -> Retry:
+    """When a bundle whose decision failed may be decided again: each failure in a row doubles the wait, an unowned bundle's first is free."""
+    attempts = (before.attempts if before else 0) + 1
+    steps = 2 ** (attempts - 1) - (1 if kind == "assign" else 0)
+    return Retry(attempts, now_ms + timeout_ms * int(np.minimum(steps, MOST_BACK_OFF)))

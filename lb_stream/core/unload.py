@@ -1,0 +1,91 @@
+"""The shedding round: ask the shedder, then find each proposal a destination or a reason why not. Source: spec/shedding.md §1."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+
+from lb_stream.contracts.decisions import Explain
+from lb_stream.core.draft import Draft
+from lb_stream.core.refusals import refusal
+from lb_stream.core.shedding.base import Unload
+from lb_stream.core.view import Bools
+
+
+def shedding_is_due(draft: Draft, sampled: bool) -> bool:
+    """Whether the interval has passed; an interval of 0 means every batch with a new sample."""
+    config, last = draft.config.balancer, draft.memory.last_shed_ms
+    if not config.shedding_enabled:
+        return False
+    if config.shedding_interval_ms == 0:
+        return sampled
+    return last is None or draft.now_ms - last >= config.shedding_interval_ms
+
+
+def unload_from_hot(draft: Draft) -> None:
+    """Run the shedder and turn its proposals into decisions."""
+    alive = int(np.count_nonzero(draft.view.brokers.alive))
+    if alive <= 1:
+        draft.refusals.append(refusal("single_broker", None, saw=[alive], limit=2, unit="brokers"))
+        return
+    strategy = draft.config.shedder
+    memory = strategy.memory(draft.strategies.get(strategy.name, {}))
+    unloads, memory = strategy.function(draft.view, draft.config.shedder_config, memory, _eligible(draft))
+    if memory is not None:
+        draft.strategies[strategy.name] = memory.to_dict()
+    draft.refusals += unloads.refusals
+    in_flight = Counter(pending.source for pending in draft.memory.pending if pending.kind != "assign")
+    for proposal in unloads.proposals:
+        _decide(draft, proposal, in_flight)
+
+
+def _eligible(draft: Draft) -> Bools:
+    """Bundles that a shedder may choose: not the system's, not on their way, not unloaded within the grace period, not backing off."""
+    bundles = draft.view.bundles
+    eligible = ~bundles.system & ~bundles.in_flight
+    recent = bundles.rows_of(draft.recently_unloaded)
+    eligible[recent[recent >= 0]] = False
+    backing_off = bundles.rows_of(name for name, retry in draft.retries.items() if draft.now_ms < retry.not_before_ms)
+    eligible[backing_off[backing_off >= 0]] = False
+    return eligible
+
+
+def _decide(draft: Draft, proposal: Unload, in_flight: Counter[str | None]) -> None:
+    config, view = draft.config.balancer, draft.view
+    name, source = view.bundles.name(proposal.bundle), view.brokers.names[proposal.source]
+    total = sum(in_flight.values())
+    if total >= config.max_moves_in_flight:
+        draft.refusals.append(refusal("moves_in_flight", None, [name], saw=[total], limit=config.max_moves_in_flight, unit="moves"))
+        return
+    if in_flight[source] >= config.max_moves_in_flight_per_broker:
+        limit = config.max_moves_in_flight_per_broker
+        draft.refusals.append(refusal("moves_in_flight_of_broker", source, [name], saw=[in_flight[source]], limit=limit, unit="moves"))
+        return
+    choice = draft.place(proposal.bundle)
+    if choice is None:
+        draft.refusals.append(refusal("no_candidate", source, [name], limit=1, unit="brokers"))
+        return
+    if choice.destination == proposal.source:
+        draft.refusals.append(refusal("placement_keeps_owner", source, [name]))
+        return
+    in_flight[source] += 1
+    explain = Explain(
+        saw=proposal.saw,
+        limit=proposal.limit,
+        average=proposal.average,
+        expected_after=proposal.expected_after,
+        unit=proposal.unit,
+        candidates=choice.candidates,
+    )
+    destination = choice.destination if config.modular_preselect_destination else None
+    draft.decide(
+        "unload",
+        proposal.bundle,
+        source,
+        destination,
+        reason=proposal.reason,
+        rule=proposal.rule,
+        strategy=draft.config.shedder.name,
+        explain=explain,
+    )

@@ -1,0 +1,259 @@
+"""What a strategy sees: one cluster's brokers and bundles as columns, sorted by name.
+
+Usages are ratios (1.0 = 100 %), rates messages/s, throughputs bytes/s, times ms since the epoch. Arrays are never changed
+in place: a changed view is a new view.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from lb_stream.core.blocks import FOUR, RESOURCES, Shard
+from lb_stream.core.names import SYSTEM_PATTERN
+from lb_stream.core.resources import max_weighted_usage
+
+Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+Ints = NDArray[np.int64]
+Rows = NDArray[np.intp]
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """The four values of a bundle or broker, one row each."""
+
+    throughput_in: Floats
+    throughput_out: Floats
+    rate_in: Floats
+    rate_out: Floats
+
+    @staticmethod
+    def of(table: pa.Table, span: str) -> Rates:
+        """The four columns of a block that begin with `span` (latest, short, long)."""
+        return Rates(*(table[f"{span}_{value}"].to_numpy() for value in FOUR))
+
+    @property
+    def throughput(self) -> Floats:
+        """Bytes/s in and out."""
+        return self.throughput_in + self.throughput_out
+
+    @property
+    def rate(self) -> Floats:
+        """Messages/s in and out."""
+        return self.rate_in + self.rate_out
+
+    def row(self, index: int) -> tuple[float, float, float, float]:
+        """One row's four values."""
+        return float(self.throughput_in[index]), float(self.throughput_out[index]), float(self.rate_in[index]), float(self.rate_out[index])
+
+    def sums_by(self, group: NDArray[np.integer], groups: int) -> Rates:
+        """Sums over rows of each group 0..groups-1, added in the order of the rows; rows of group -1 count nowhere."""
+        counted = group >= 0
+        rows = group[counted]
+        return Rates(*(np.bincount(rows, column[counted], groups) for column in self.columns))
+
+    @property
+    def columns(self) -> tuple[Floats, Floats, Floats, Floats]:
+        """The four columns in the order of FOUR."""
+        return self.throughput_in, self.throughput_out, self.rate_in, self.rate_out
+
+    def moved(self, rows: Rows, amounts: Rates, sign: int) -> Rates:
+        """With `amounts` added to (or taken from) the given rows, never below 0."""
+        changed = []
+        for column, amount in zip(self.columns, amounts.columns, strict=True):
+            total = column.copy()
+            np.add.at(total, rows, sign * amount)
+            changed.append(np.maximum(total, 0.0))
+        return Rates(*changed)
+
+    def take(self, rows: Rows) -> Rates:
+        """The given rows."""
+        return Rates(*(column[rows] for column in self.columns))
+
+
+@dataclass(frozen=True, slots=True)
+class Brokers:
+    """One row for each broker that has ever reported."""
+
+    names: tuple[str, ...]
+    usage: Floats  # maximum weighted usage
+    resources: Mapping[str, tuple[Floats, Floats]]  # resource → usage, limit
+    latest: Rates  # of its last report
+    short: Rates  # sums over its bundles
+    long: Rates
+    topics: Ints
+    seen_ms: Ints
+    reported_ms: Ints
+    heartbeats: Bools
+    left: Bools
+    sampled: Bools  # it sent a new sample in this batch
+    alive: Bools
+    persistent_topics: Bools
+    weights: Mapping[str, float]  # resource → weight in the usage
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+
+@dataclass(frozen=True, slots=True)
+class Bundles:
+    """One row for each bundle that a report has named within the retention time."""
+
+    names: pa.StringArray
+    owner: NDArray[np.int32]  # row of the broker, -1: nobody
+    owner_since_ms: Ints
+    gained: Bools  # the owner changed in this batch
+    in_flight: Bools  # a decision about it is not confirmed yet
+    system: Bools  # heartbeat and SLA-monitor namespaces
+    topics: Ints
+    short_samples: NDArray[np.int32]
+    latest: Rates
+    short: Rates
+    long: Rates
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def name(self, row: int) -> str:
+        """The name in one row."""
+        return str(self.names[row].as_py())
+
+    def rows_of(self, names: Iterable[str]) -> Rows:
+        """The rows of the given names, -1 for those not here."""
+        wanted = pa.array(list(names), pa.string())
+        rows: Rows = pc.index_in(wanted, value_set=self.names).fill_null(-1).to_numpy().astype(np.intp)
+        return rows
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterView:
+    """One cluster at one moment."""
+
+    cluster: str
+    now_ms: int
+    brokers: Brokers
+    bundles: Bundles
+
+    def bundle_counts(self) -> Ints:
+        """Number of bundles of each broker."""
+        owner = self.bundles.owner
+        counts: Ints = np.bincount(owner[owner >= 0], minlength=len(self.brokers))
+        return counts
+
+
+def view_of(cluster: str, shards: Iterable[Shard], now_ms: int, weights: Mapping[str, float]) -> ClusterView:
+    """Put a cluster's shards together: rows sorted by name, broker sums taken over them in that order.
+
+    The result doesn't depend on the number or order of the shards.
+    """
+    shards = list(shards)
+    brokers = pa.concat_tables([shard.brokers for shard in shards])
+    brokers = brokers.sort_by([("name", "ascending"), ("seen_ms", "descending")])
+    names = brokers["name"].to_numpy(zero_copy_only=False)
+    brokers = brokers.filter(pa.array(np.append(True, names[1:] != names[:-1]) if len(names) else np.empty(0, np.bool_)))
+    broker_names = brokers["name"].combine_chunks()
+    parts = []
+    for shard in shards:
+        rows = pc.index_in(shard.brokers["name"], value_set=broker_names).to_numpy().astype(np.int32)
+        owner = np.append(rows, np.int32(-1))[shard.bundles["owner"].to_numpy()]
+        parts.append(shard.bundles.drop_columns("owner").append_column("owner", pa.array(owner, pa.int32())))
+    bundles = pa.concat_tables(parts)
+    if len(parts) > 1:
+        bundles = bundles.sort_by("name")
+    return ClusterView(cluster, now_ms, *_columns(brokers, bundles, weights))
+
+
+def _bools(column: pa.ChunkedArray) -> Bools:
+    result: Bools = column.to_numpy(zero_copy_only=False).astype(np.bool_)
+    return result
+
+
+def _columns(brokers: pa.Table, bundles: pa.Table, weights: Mapping[str, float]) -> tuple[Brokers, Bundles]:
+    owner = bundles["owner"].to_numpy()
+    short, long = Rates.of(bundles, "short"), Rates.of(bundles, "long")
+    resources = {name: (brokers[f"{name}_usage"].to_numpy(), brokers[f"{name}_limit"].to_numpy()) for name in RESOURCES}
+    bundle_names = bundles["name"].combine_chunks()
+    return Brokers(
+        names=tuple(brokers["name"].to_pylist()),
+        usage=max_weighted_usage(resources, weights),
+        resources=resources,
+        latest=Rates.of(brokers, "latest"),
+        short=short.sums_by(owner, len(brokers)),
+        long=long.sums_by(owner, len(brokers)),
+        topics=brokers["topics"].to_numpy(),
+        seen_ms=brokers["seen_ms"].to_numpy(),
+        reported_ms=brokers["reported_ms"].to_numpy(),
+        heartbeats=_bools(brokers["heartbeats"]),
+        left=_bools(brokers["left"]),
+        sampled=_bools(brokers["sampled"]),
+        alive=np.ones(len(brokers), np.bool_),
+        persistent_topics=_bools(brokers["persistent_topics"]),
+        weights=weights,
+    ), Bundles(
+        names=bundle_names,
+        owner=owner,
+        owner_since_ms=bundles["owner_since_ms"].to_numpy(),
+        gained=_bools(bundles["gained"]),
+        in_flight=np.zeros(len(bundles), np.bool_),
+        system=_bools(pa.chunked_array([pc.match_substring_regex(bundle_names, SYSTEM_PATTERN)])),
+        topics=bundles["topics"].to_numpy(),
+        short_samples=bundles["short_samples"].to_numpy(),
+        latest=Rates.of(bundles, "latest"),
+        short=short,
+        long=long,
+    )
+
+
+def with_moves(view: ClusterView, bundles: Rows, destinations: Rows) -> ClusterView:
+    """The view as it will be when the given bundles are at their destinations (rows of brokers; -1: with nobody).
+
+    Rates and throughputs move with the bundle's short-term average. Of each resource the amount usage x (bundle throughput /
+    broker throughput) of the broker that has it now moves: an absolute amount, so its share of the destination follows from
+    the destination's limit. A bundle that nobody owns brings only its rates: what it cost its last broker is not known any more.
+    """
+    sources = view.bundles.owner[bundles].astype(np.intp)
+    amounts = view.bundles.short.take(bundles)
+    leaves, arrives = sources >= 0, destinations >= 0
+    latest = view.brokers.latest.moved(sources[leaves], amounts.take(np.flatnonzero(leaves)), -1)
+    latest = latest.moved(destinations[arrives], amounts.take(np.flatnonzero(arrives)), +1)
+    resources = _moved_resources(view.brokers, sources, destinations, amounts.throughput)
+    owner = view.bundles.owner.copy()
+    owner[bundles] = destinations
+    in_flight = view.bundles.in_flight.copy()
+    in_flight[bundles] = True
+    brokers = replace(
+        view.brokers,
+        usage=max_weighted_usage(resources, view.brokers.weights),
+        resources=resources,
+        latest=latest,
+        short=view.bundles.short.sums_by(owner, len(view.brokers)),
+        long=view.bundles.long.sums_by(owner, len(view.brokers)),
+    )
+    return replace(view, brokers=brokers, bundles=replace(view.bundles, owner=owner, in_flight=in_flight))
+
+
+def _moved_resources(brokers: Brokers, sources: Rows, destinations: Rows, throughput: Floats) -> dict[str, tuple[Floats, Floats]]:
+    share = resource_share(brokers.latest.throughput, sources, throughput)
+    leaves, arrives = sources >= 0, (sources >= 0) & (destinations >= 0)
+    changed = {}
+    for name, (usage, limit) in brokers.resources.items():
+        moved = usage.copy()
+        amount = share * np.maximum(usage[sources], 0.0)
+        np.subtract.at(moved, sources[leaves], amount[leaves])
+        np.add.at(moved, destinations[arrives], amount[arrives])
+        changed[name] = (np.where(usage > 0, np.maximum(moved, 0.0), moved), limit)
+    return changed
+
+
+def resource_share(broker_throughput: Floats, sources: Rows, throughput: Floats) -> Floats:
+    """What part (0..1) of its source's resources each bundle is taken to use: its part of the source's throughput."""
+    total = broker_throughput[sources]
+    share = np.zeros(len(throughput))
+    np.divide(throughput, total, out=share, where=(sources >= 0) & (total > 0))
+    return np.minimum(share, 1.0)
