@@ -23,7 +23,7 @@ export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
 unexport SPARK_HOME # another Spark on this machine must not be taken for the one in .venv
 
 .DEFAULT_GOAL := help
-.PHONY: help setup steps java check test test-long demo bench jars lock clean
+.PHONY: help setup steps java check test test-long demo bench lock clean
 .NOTPARALLEL:
 
 help: ## show this list
@@ -51,8 +51,6 @@ demo: ## from nothing to a balanced cluster (ARGS="--shedder AvgShedder" and the
 
 bench: setup ## side-by-side timings (ARGS=name for one of them); the last line is one JSON object
 	$(BIN)/python -m tests.bench $(ARGS)
-
-jars: setup ## retrieve the jars (part of set-up)
 
 # uv only writes the lock file, so it stays out of the locked environment.
 lock: java $(PACKAGE_STAMP) ## rewrite requirements.lock from pyproject.toml, and conf/jars.sha256 from conf/ivy.xml
@@ -83,8 +81,8 @@ $(VENV_STAMP):
 # The build tools first, by hash too: PySpark comes as source, and is built with them instead of with whatever is newest.
 $(PIP_STAMP): | $(VENV_STAMP)
 	@echo "2/4 Python packages (about 600 MB, most of it PySpark; minutes at the first time)"
-	@sed -n -e '/^setuptools==/,/[^\\]$$/p' -e '/^wheel==/,/[^\\]$$/p' requirements.lock >$(VENV)/build.lock
-	@$(PIP) install -q --require-hashes -r $(VENV)/build.lock
+	@for tool in setuptools wheel packaging; do sed -n "/^$$tool==/,/[^\\\\]\$$/p" requirements.lock; done >$(VENV)/build.lock
+	@$(PIP) install -q --require-hashes --no-deps -r $(VENV)/build.lock
 	@$(PIP) install --require-hashes --no-build-isolation -r requirements.lock
 	@rm -f $(VENV)/.requirements-*; touch $@
 

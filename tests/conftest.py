@@ -1,0 +1,31 @@
+"""What every test may ask for: one real Kafka broker per test run, and topic names that no other test uses."""
+
+import itertools
+import uuid
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from lb_stream.io.embedded_kafka import EmbeddedKafka
+from lb_stream.io.topics import TopicNames
+
+
+@pytest.fixture(scope="session")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedKafka]:
+    """A started broker in a temporary folder, stopped at the end of the run. Tests that use it are marked e2e."""
+    with EmbeddedKafka(tmp_path_factory.mktemp("kafka")) as broker:
+        yield broker
+
+
+@pytest.fixture
+def unique_topic(request: pytest.FixtureRequest) -> Callable[..., str]:
+    """Names topics after the test, each one new: unique_topic() or unique_topic("decisions")."""
+    test = "".join(letter if letter.isalnum() else "-" for letter in request.node.name)[:80]
+    run, numbers = uuid.uuid4().hex[:8], itertools.count()
+    return lambda purpose="topic": f"{test}-{purpose}-{run}-{next(numbers)}"
+
+
+@pytest.fixture
+def topic_names(unique_topic: Callable[..., str]) -> TopicNames:
+    """Names for the pipeline's five topics that only this test uses; the topics are not made yet."""
+    return TopicNames(*(unique_topic(purpose) for purpose in ("reports", "commands", "results", "decisions", "ownership")))

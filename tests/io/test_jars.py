@@ -1,0 +1,120 @@
+"""The two lock files, and what the stamp makes of them. The retrieval itself is run by `make setup`."""
+
+import re
+import xml.etree.ElementTree as ET
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+
+from lb_stream.io import jars
+from lb_stream.io.jars import PROJECT, JarsError, Lock, jar_paths, retrieve
+
+IVY = """<ivy-module version="2.0"><info organisation="x" module="y"/><dependencies>
+<dependency org="a" name="one" rev="1.0" conf="spark->default"/><dependency org="b" name="two_2.13" rev="2.0" conf="broker->default"/>
+</dependencies></ivy-module>"""
+
+
+def small_lock(folder: Path, content: dict[str, bytes]) -> Lock:
+    folder.mkdir()
+    (folder / "ivy.xml").write_text(IVY)
+    (folder / "jars.sha256").write_text("".join(f"{sha256(data).hexdigest()}  {name}\n" for name, data in content.items()))
+    return Lock(folder)
+
+
+@pytest.fixture
+def deliver(monkeypatch: pytest.MonkeyPatch) -> dict[str, bytes]:
+    """What the pretended Ivy brings; it counts its runs under "runs"."""
+    brings: dict[str, bytes] = {"spark/one-1.0.jar": b"first", "broker/two_2.13-2.0.jar": b"second"}
+    runs: list[int] = []
+
+    def run_ivy(folder: Path, lock: Lock, progress: jars.Progress) -> None:
+        runs.append(1)
+        for name, data in brings.items():
+            (folder / name).parent.mkdir(exist_ok=True)
+            (folder / name).write_bytes(data)
+
+    monkeypatch.setattr(jars, "_run_ivy", run_ivy)
+    monkeypatch.setattr(jars, "runs", runs, raising=False)
+    return brings
+
+
+def test_every_jar_has_an_exact_revision_and_one_configuration() -> None:
+    dependencies = list(ET.parse(PROJECT / "conf" / "ivy.xml").iter("dependency"))
+    assert len(dependencies) > 50
+    for dependency in dependencies:
+        assert re.fullmatch(r"\d[\w.-]*", dependency.attrib["rev"]), dependency.attrib
+        assert dependency.attrib["conf"] in ("spark->default", "broker->default")
+
+
+def test_the_versions_that_must_agree_do() -> None:
+    listed = Lock().modules()
+    assert {"spark-sql-kafka-0-10_2.13-4.2.0.jar", "delta-spark_4.2_2.13-4.4.0.jar"} <= set(listed["spark"])
+    assert "kafka_2.13-4.2.0.jar" in listed["broker"]
+    pinned = (PROJECT / "pyproject.toml").read_text()
+    assert '"pyspark==4.2.0"' in pinned and '"delta-spark==4.4.0"' in pinned
+
+
+def test_what_ships_with_spark_is_not_fetched_again() -> None:
+    assert not [jar for jar in Lock().modules()["spark"] if jar.startswith(("hadoop-", "scala-library", "log4j", "slf4j", "parquet"))]
+
+
+def test_every_jar_listed_has_a_hash() -> None:
+    lock = Lock()
+    assert set(lock.expected()) == {f"{configuration}/{jar}" for configuration, listed in lock.modules().items() for jar in listed}
+
+
+def test_retrieving_twice_asks_ivy_once(tmp_path: Path, deliver: dict[str, bytes]) -> None:
+    lock = small_lock(tmp_path / "conf", deliver)
+    assert retrieve(tmp_path / "jars", lock) is True
+    assert retrieve(tmp_path / "jars", lock) is False
+    assert len(jars.runs) == 1
+
+
+def test_a_lost_jar_or_a_changed_lock_asks_ivy_again(tmp_path: Path, deliver: dict[str, bytes]) -> None:
+    lock = small_lock(tmp_path / "conf", deliver)
+    retrieve(tmp_path / "jars", lock)
+    (tmp_path / "jars/spark/one-1.0.jar").unlink()
+    assert retrieve(tmp_path / "jars", lock) is True
+    lock.ivy.write_text(IVY + "<!-- changed -->")
+    assert retrieve(tmp_path / "jars", lock) is True
+
+
+def test_a_jar_of_an_earlier_lock_is_removed_from_the_class_path(tmp_path: Path, deliver: dict[str, bytes]) -> None:
+    lock = small_lock(tmp_path / "conf", deliver)
+    old = tmp_path / "jars/broker/two_2.13-1.9.jar"
+    old.parent.mkdir(parents=True)
+    old.write_bytes(b"old")
+    retrieve(tmp_path / "jars", lock)
+    assert not old.exists()
+
+
+def test_a_jar_with_another_hash_is_refused_and_removed(tmp_path: Path, deliver: dict[str, bytes]) -> None:
+    lock = small_lock(tmp_path / "conf", deliver)
+    deliver["spark/one-1.0.jar"] = b"something else"
+    with pytest.raises(JarsError, match=r"one-1\.0\.jar is not the file that was locked"):
+        retrieve(tmp_path / "jars", lock)
+    assert not (tmp_path / "jars/spark/one-1.0.jar").exists()
+    assert not (tmp_path / "jars/.stamp").exists()
+
+
+def test_a_hash_file_that_lags_behind_ivy_says_so(tmp_path: Path, deliver: dict[str, bytes]) -> None:
+    lock = small_lock(tmp_path / "conf", {"spark/one-1.0.jar": b"first"})
+    with pytest.raises(JarsError, match="run `make lock`"):
+        retrieve(tmp_path / "jars", lock)
+
+
+def test_missing_jars_say_how_to_get_them(tmp_path: Path) -> None:
+    with pytest.raises(JarsError, match="run `make setup`"):
+        jar_paths("spark", tmp_path)
+
+
+def test_an_unknown_configuration_is_named() -> None:
+    with pytest.raises(ValueError, match="there are spark, broker"):
+        jar_paths("sparc")
+
+
+def test_ivys_report_becomes_one_paragraph() -> None:
+    tail = ["", "\t:: a#b;1: not found".strip(), "[FAILED     ] c#d;2!d.jar: Downloaded file size doesn't match", "noise"]
+    message = jars._explain(tail)
+    assert "a#b;1: not found" in message and "c#d;2" in message and "noise" not in message and "make setup" in message

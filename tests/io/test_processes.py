@@ -1,0 +1,44 @@
+"""Ending processes by id and start time."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from lb_stream.io import processes
+
+
+def sleeping(program: str = "import time; time.sleep(60)") -> "subprocess.Popen[bytes]":
+    process = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE)
+    return process
+
+
+def test_a_running_process_is_ended() -> None:
+    with sleeping() as process:
+        mark = processes.started_at(process.pid)
+        assert mark is not None
+        assert processes.end(process.pid, mark) is True
+        assert processes.started_at(process.pid) is None
+
+
+def test_a_process_that_got_the_id_later_is_left_alone() -> None:
+    with sleeping() as process:
+        assert processes.end(process.pid, "another start") is False
+        assert processes.started_at(process.pid) is not None
+        process.kill()
+
+
+def test_one_that_ignores_sigterm_is_killed() -> None:
+    program = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('ready', flush=True); time.sleep(60)"
+    with sleeping(program) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        assert processes.end(process.pid, processes.started_at(process.pid) or "", grace_s=0.1) is True
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/stat"), reason="zombies are told apart by /proc")
+def test_a_zombie_does_not_count_as_running() -> None:
+    with sleeping("pass") as process:
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        assert processes.started_at(process.pid) is None
