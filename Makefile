@@ -72,6 +72,7 @@ java:
 	@$(PYTHON) -I lb_stream/io/java.py >/dev/null
 
 steps: $(STEPS)
+	@:
 
 $(VENV_STAMP):
 	@echo "1/4 Python environment in $(VENV)"
