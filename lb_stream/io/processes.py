@@ -12,12 +12,15 @@ def started_at(pid: int) -> str | None:
     """An opaque mark of when process `pid` started, equal only for one and the same process; None if it is not running."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
+        threads = len(os.listdir(f"/proc/{pid}/task"))
     except FileNotFoundError:
         return None if Path("/proc/self/stat").exists() else _started_at_by_ps(pid)
     except (OSError, ProcessLookupError):
         return None
     fields = stat.rpartition(")")[2].split()  # after the command's name, which may hold spaces: state is field 0, start time 19
-    return None if fields[0] in "ZX" else f"{_boot_id()}:{fields[19]}"
+    # The first thread ends before the others, which may still hold ports and files: only the last one's end counts.
+    ended = fields[0] in "ZX" and threads <= 1
+    return None if ended else f"{_boot_id()}:{fields[19]}"
 
 
 def _boot_id() -> str:
@@ -44,11 +47,17 @@ def end(pid: int, mark: str, grace_s: float = 15) -> bool:
     for number, wait_s in ((signal.SIGTERM, grace_s), (signal.SIGKILL, 10.0)):
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, number)
-        deadline = time.monotonic() + wait_s
-        while time.monotonic() < deadline:
-            with contextlib.suppress(ChildProcessError):
-                os.waitpid(pid, os.WNOHANG)  # a child of ours would stay a zombie, whose state says so too
-            if started_at(pid) != mark:
-                return True
-            time.sleep(0.02)
+        if _gone(pid, mark, wait_s):
+            return True
     raise TimeoutError(f"process {pid} did not end on SIGKILL")
+
+
+def _gone(pid: int, mark: str, within_s: float) -> bool:
+    deadline = time.monotonic() + within_s
+    while started_at(pid) == mark:
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    with contextlib.suppress(ChildProcessError):
+        os.waitpid(pid, os.WNOHANG)  # a child of ours would stay a zombie
+    return True
