@@ -36,7 +36,8 @@ class BalancerConfig(KeyModel):
         pulsar="loadBalancerLoadPlacementStrategy", dynamic=False,
     )  # fmt: skip
     overloaded_threshold_percent: float = key(
-        85, "a broker above this usage takes no new bundle", unit="%", pulsar="loadBalancerBrokerOverloadedThresholdPercentage", ge=0, le=100,
+        85, "a broker above this usage takes no new bundle", unit="%",
+        pulsar="loadBalancerBrokerOverloadedThresholdPercentage", ge=0, le=100,
     )  # fmt: skip
     distribute_bundles_evenly: bool = key(
         True, "prefer the brokers with the fewest bundles of the namespace", pulsar="loadBalancerDistributeBundlesEvenlyEnabled",

@@ -53,15 +53,28 @@ def _assign(draft: Draft, row: int, name: str, reserved: str | None) -> None:
     brokers = draft.view.brokers
     if reserved is not None and reserved in brokers.names and brokers.alive[brokers.names.index(reserved)]:
         draft.decide(
-            "assign", row, None, brokers.names.index(reserved), reason="Overloaded", rule="released", strategy=draft.config.shedder.name,
+            "assign",
+            row,
+            None,
+            brokers.names.index(reserved),
+            reason="Overloaded",
+            rule="released",
+            strategy=draft.config.shedder.name,
             explain=Explain(unit=""),
-        )  # fmt: skip
+        )
         return
     choice = draft.place(row)
     if choice is None:
         draft.refusals.append(refusal("no_candidate", None, [name], limit=1, unit="brokers"))
         return
+    explain = Explain(saw=choice.score if np.isfinite(choice.score) else None, unit="msg/s", candidates=choice.candidates)
     draft.decide(
-        "assign", row, None, choice.destination, reason="Admin" if reserved else "Unowned", rule="unowned", strategy=draft.config.placement.name,
-        explain=Explain(saw=choice.score if np.isfinite(choice.score) else None, unit="msg/s", candidates=choice.candidates),
-    )  # fmt: skip
+        "assign",
+        row,
+        None,
+        choice.destination,
+        reason="Admin" if reserved else "Unowned",
+        rule="unowned",
+        strategy=draft.config.placement.name,
+        explain=explain,
+    )

@@ -19,7 +19,7 @@ DEFAULT_FOUR = (50_000.0, 50_000.0, 50.0, 50.0)
 """What a bundle's averages are before its first sample, in the order of FOUR: 50 000 bytes/s and 50 msg/s each way."""
 
 CLOCK_CORRECTED_MS = 3_600_000
-"""A report whose lastUpdate is older than the broker's previous one by this much or more is no old report: the broker's clock was set back."""
+"""A report whose lastUpdate lies this far or farther behind the broker's previous one is no old report: its clock was set back."""
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -91,11 +91,11 @@ def _fold_brokers(known: pa.Table, batch: Batch) -> tuple[pa.Table, list[int], l
             "sampled": kept["sampled"] or is_new,
         }
     for event in sorted(batch.events.to_pylist(), key=lambda e: (e["append_ms"], e["partition"], e["offset"])):
-        row = rows.get(event["broker"])
-        if event["kind"] in ("heartbeat", "ack", "goodbye") and row is not None:
-            row["seen_ms"] = max(row["seen_ms"], event["append_ms"])
-            row["heartbeats"] = row["heartbeats"] or event["kind"] == "heartbeat"
-            row["left"] = event["kind"] == "goodbye" and event["append_ms"] >= row["reported_ms"]
+        known_row = rows.get(event["broker"])
+        if event["kind"] in ("heartbeat", "ack", "goodbye") and known_row is not None:
+            known_row["seen_ms"] = max(known_row["seen_ms"], event["append_ms"])
+            known_row["heartbeats"] = known_row["heartbeats"] or event["kind"] == "heartbeat"
+            known_row["left"] = event["kind"] == "goodbye" and event["append_ms"] >= known_row["reported_ms"]
     table = pa.Table.from_pylist([rows[name] for name in sorted(rows, key=str.encode)], BROKER_SCHEMA)
     return table, accepted, fresh, pa.Table.from_pylist(refused, EVENT_SCHEMA)
 

@@ -83,7 +83,10 @@ def _outcome(
 
 
 def after_failure(before: Retry | None, kind: str, now_ms: int, timeout_ms: int) -> Retry:
-    """When a bundle whose decision failed may be decided again: each failure in a row doubles the wait, an unowned bundle's first is free."""
+    """When a bundle whose decision failed may be decided again.
+
+    Each failure in a row doubles the wait; the first failure of an assignment costs none.
+    """
     attempts = (before.attempts if before else 0) + 1
     steps = 2 ** (attempts - 1) - (1 if kind == "assign" else 0)
     return Retry(attempts, now_ms + timeout_ms * int(np.minimum(steps, MOST_BACK_OFF)))

@@ -56,7 +56,7 @@ class Rates:
         """Sums over rows of each group 0..groups-1, added in the order of the rows; rows of group -1 count nowhere."""
         counted = group >= 0
         rows = group[counted]
-        return Rates(*(np.bincount(rows, column[counted], groups) for column in self.columns))
+        return Rates(*(np.bincount(rows, column[counted], groups).astype(np.float64) for column in self.columns))
 
     @property
     def columns(self) -> tuple[Floats, Floats, Floats, Floats]:
