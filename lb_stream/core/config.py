@@ -22,11 +22,11 @@ Model = TypeVar("Model", bound=KeyModel)
 
 
 class SettingError(ValueError):
-    """A setting that can't be: says the key, the value and what was expected."""
+    """A setting that can't be: says the key, the value, where it stands (if known) and what was expected."""
 
-    def __init__(self, key: str, value: object, expected: str) -> None:
-        super().__init__(f"{key} = {value!r}: expected {expected}")
-        self.key, self.value, self.expected = key, value, expected
+    def __init__(self, key: str, value: object, expected: str, origin: str = "") -> None:
+        super().__init__(f"{key} = {value!r}{f' ({origin})' if origin else ''}: expected {expected}")
+        self.key, self.value, self.expected, self.origin = key, value, expected, origin
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ def cluster_config(values: Mapping[str, Any]) -> ClusterConfig:
     """
     given = canonical(values)
     profile = given.get("profile", "pulsar-4.0")
-    given = PROFILES.get(profile, {}) | given
+    given = (PROFILES.get(profile, {}) if isinstance(profile, str) else {}) | given
     balancer = _build(BalancerConfig, given)
     try:
         chosen_shedder = shedder[balancer.shedding_strategy]
@@ -109,9 +109,29 @@ def _build(model: type[Model], given: Mapping[str, Any]) -> Model:
         return model(**{name: value for name, value in given.items() if name in model.model_fields})
     except ValidationError as error:
         first = error.errors()[0]
-        raise SettingError(".".join(map(str, first["loc"])), first["input"], _expected(first)) from None
+        raise SettingError(".".join(map(str, first["loc"])), first["input"], expected(first)) from None
 
 
-def _expected(error: Any) -> str:
-    text = str(error["msg"])
-    return text.removeprefix("Input should be ").removeprefix("a valid ").replace(", unable to parse string as an integer", "")
+def expected(error: Any) -> str:
+    """What one of pydantic's errors asks for, in words for a user."""
+    kind, context = str(error["type"]), error.get("ctx", {})
+    for prefix, words in _EXPECTED.items():
+        if kind.startswith(prefix):
+            return words.format(**context)
+    return str(error["msg"]).removeprefix("Input should be ")
+
+
+_EXPECTED = {
+    "bool": "true or false",
+    "int": "a whole number",
+    "float": "a number",
+    "string_type": "text",
+    "finite_number": "a finite number",
+    "literal_error": "{expected}",
+    "greater_than_equal": "{ge} or more",
+    "less_than_equal": "{le} or less",
+    "dict_type": "a section with keys in it",
+    "mapping_type": "a section with keys in it",
+    "model_type": "a section with keys in it",
+}
+"""Beginning of an error's type → what was expected."""

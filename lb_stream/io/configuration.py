@@ -1,22 +1,49 @@
-"""Settings from files, environment and arguments: arguments > environment > TOML > broker.conf > profile > default."""
+"""Settings from files, environment and arguments: arguments > environment > TOML > broker.conf > profile > default.
+
+Each layer is checked key by key under its own name, so that an error says where the value stands. Both spellings of a
+balancer's key (ours, Pulsar's) are brought to ours first: a later layer wins whichever spelling it uses.
+"""
 
 from __future__ import annotations
 
 import os
 import tomllib
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
+from lb_stream.contracts.keys import pulsar_names
 from lb_stream.contracts.settings import Settings
-from lb_stream.core.config import SettingError, canonical, cluster_config, known_keys
+from lb_stream.core.config import SettingError, all_models, canonical, cluster_config, expected, known_keys
 
 ENVIRONMENT_PREFIX = "LB_"
 """LB_KAFKA__BOOTSTRAP_SERVERS=host:9092 sets kafka.bootstrap_servers; LB_BALANCER__DRY_RUN=false sets balancer.dry_run."""
 
 SECTIONS = ("kafka", "topics", "stream", "balancer", "cluster")
+
+
+KeyPath = tuple[str, ...]
+"""Where a key stands: ("balancer", "dry_run"), ("cluster", "eu-1", "dry_run"), ("kafka", "options", "ssl_cafile")."""
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """A value and where it stands: a file, a variable's name or --set, with the key's spelling if it isn't ours."""
+
+    value: Any
+    origin: str
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """Checked settings, and of every key that somebody gave (under our name): who gave it."""
+
+    settings: Settings
+    origins: dict[KeyPath, str]
 
 
 def load_settings(
@@ -27,97 +54,186 @@ def load_settings(
 ) -> Settings:
     """Read and check everything. `arguments` are `section.key=value`, or `key=value` for the balancer's keys (ours or Pulsar's).
 
-    Raises SettingError, naming the key, the value and what was expected.
+    Raises SettingError, naming the key, the value, what was expected and where the value stands.
     """
-    merged: dict[str, Any] = {section: {} for section in SECTIONS}
+    return load(toml, broker_conf, arguments, environment).settings
+
+
+def load(
+    toml: Path | None = None,
+    broker_conf: Path | None = None,
+    arguments: Iterable[str] = (),
+    environment: Mapping[str, str] | None = None,
+) -> Loaded:
+    """As `load_settings`, with the origin of every value that isn't a default."""
+    given: dict[KeyPath, Given] = {}
     if broker_conf is not None:
-        merged["balancer"] |= canonical(_read_broker_conf(broker_conf))
+        given |= _from_broker_conf(broker_conf)
     if toml is not None:
-        _merge(merged, _read_toml(toml))
-    for name, value in (os.environ if environment is None else environment).items():
-        path = name.removeprefix(ENVIRONMENT_PREFIX).lower().split("__")
-        if name.startswith(ENVIRONMENT_PREFIX) and path[0] in SECTIONS:
-            _merge(merged, _nested(path, _scalar(value)))
+        given |= _from_toml(toml)
+    given |= _from_environment(os.environ if environment is None else environment)
     for argument in arguments:
-        name, equals, value = argument.partition("=")
-        if not equals:
-            raise SettingError("--set", argument, "key=value")
-        _merge(merged, _nested(_path(name), _scalar(value)))
-    return _checked(merged)
+        given |= _from_argument(argument)
+    return Loaded(_checked(given), {path: one.origin for path, one in given.items()})
 
 
-def _checked(merged: dict[str, Any]) -> Settings:
+def _checked(given: Mapping[KeyPath, Given]) -> Settings:
+    merged: dict[str, Any] = {section: {} for section in SECTIONS}
+    for path, one in given.items():
+        place = merged
+        for part in path[:-1]:
+            place = place.setdefault(part, {})
+        place[path[-1]] = one.value
+    origins = {path: one.origin for path, one in given.items()}
     try:
         settings = Settings(**merged)
     except ValidationError as error:
         first = error.errors()[0]
-        raise SettingError(".".join(map(str, first["loc"])), first["input"], _expected(first)) from None
+        path = tuple(map(str, first["loc"]))
+        raise SettingError(".".join(path), first["input"], _expected_in_section(path, first), origins.get(path, "")) from None
+    typed: dict[str, Any] = {}
     for cluster in ("", *settings.cluster):
-        cluster_config(settings.of_cluster(cluster))
-    return settings
+        try:
+            typed[cluster] = effective(settings, cluster)
+        except SettingError as error:
+            own = ("cluster", cluster, error.key)
+            path = own if own in given else ("balancer", error.key)
+            raise SettingError(".".join(path), error.value, error.expected, origins.get(path, "")) from None
+    balancer = {name: typed[""].get(name, value) for name, value in settings.balancer.items()}
+    clusters = {
+        cluster: {name: typed[cluster].get(name, value) for name, value in own.items()} for cluster, own in settings.cluster.items()
+    }
+    return settings.model_copy(update={"balancer": balancer, "cluster": clusters})
 
 
-def _expected(error: Any) -> str:
+def effective(settings: Settings, cluster: str = "") -> dict[str, Any]:
+    """Every key that one cluster's rounds run with, defaults included, typed. "" stands for clusters that have no settings of their own."""
+    checked = cluster_config(settings.of_cluster(cluster))
+    models = (checked.shedder_config, checked.placement_config, checked.balancer)
+    return {name: getattr(model, name) for model in models for name in type(model).model_fields}
+
+
+def _expected_in_section(path: KeyPath, error: Any) -> str:
     if error["type"] == "extra_forbidden":
-        return "no such key"
+        known = _known_in(path[0])
+        return f"one of the known keys; nearest: {', '.join(get_close_matches(path[-1], known, n=3) or known)}"
+    if path == ("kafka", "bootstrap_servers"):
+        return "host:port, or several with commas between"
     if error["type"] == "string_pattern_mismatch":
-        return f"text that matches {error['ctx']['pattern']}"
-    return str(error["msg"]).removeprefix("Input should be ")
+        return "letters, digits, dots, dashes and underscores only"
+    return expected(error)
 
 
-def _path(name: str) -> list[str]:
-    path = name.split(".")
-    return path if path[0] in SECTIONS and len(path) > 1 else ["balancer", name]
+def _known_in(section: str) -> list[str]:
+    model: Any = Settings.model_fields[section].annotation
+    return list(getattr(model, "model_fields", None) or known_keys())
 
 
-def _nested(path: list[str], value: Any) -> dict[str, Any]:
+def _flat(values: Mapping[str, Any], origin: str) -> dict[KeyPath, Given]:
+    """Nested sections as paths, the balancer's keys under our names."""
+    found: dict[KeyPath, Given] = {}
+    for section, content in values.items():
+        if section not in SECTIONS:
+            raise SettingError(section, content, f"one of the sections {', '.join(SECTIONS)}", origin)
+        keys = _section(section, content, origin)
+        if section == "balancer":
+            found |= _balancer((section,), keys, origin)
+        elif section == "cluster":
+            for cluster, own in keys.items():
+                found |= _balancer((section, cluster), _section(f"cluster.{cluster}", own, origin), origin)
+        else:
+            found |= {(section, name): Given(value, origin) for name, value in keys.items()}
+    options = found.pop(("kafka", "options"), Given({}, origin)).value
+    return found | {("kafka", "options", name): Given(value, origin) for name, value in _section("kafka.options", options, origin).items()}
+
+
+def _balancer(prefix: KeyPath, keys: Mapping[str, Any], origin: str) -> dict[KeyPath, Given]:
+    found: dict[KeyPath, Given] = {}
+    for name, value in keys.items():
+        try:
+            ((ours, own_value),) = canonical({name: value}).items()
+        except SettingError as error:
+            raise SettingError(".".join((*prefix, name)), error.value, error.expected, origin) from None
+        path = (*prefix, ours)
+        if path in found:
+            raise SettingError(".".join((*prefix, name)), value, f"only one spelling of {ours}", origin)
+        found[path] = Given(own_value, origin if name == ours else f"{origin}, {name}")
+    return found
+
+
+def _section(name: str, content: Any, origin: str) -> Mapping[str, Any]:
+    if not isinstance(content, Mapping):
+        raise SettingError(name, content, f"a section with keys in it, such as {name}.KEY", origin)
+    return content
+
+
+# --- the layers ---
+
+
+def _from_toml(path: Path) -> dict[KeyPath, Given]:
+    try:
+        values = tomllib.loads(_text(path, "--config"))
+    except tomllib.TOMLDecodeError as error:
+        raise SettingError("--config", str(path), f"a TOML file ({error})") from None
+    return _flat(values, str(path))
+
+
+def _from_broker_conf(path: Path) -> dict[KeyPath, Given]:
+    """Pulsar's key=value file. It holds hundreds of keys that are none of ours: those are left out, so are empty values."""
+    known, found = pulsar_names(*all_models()), {}
+    for line in _text(path, "--broker-conf").splitlines():
+        name, equals, value = (part.strip() for part in line.partition("="))
+        if equals and name in known and value:
+            found[name] = value
+    return _flat({"balancer": found}, str(path))
+
+
+def _text(path: Path, option: str) -> str:
+    try:
+        return path.read_text()
+    except OSError as error:
+        raise SettingError(option, str(path), f"a file that can be read ({error.strerror})") from None
+    except UnicodeDecodeError:
+        raise SettingError(option, str(path), "a text file in UTF-8") from None
+
+
+def _from_environment(environment: Mapping[str, str]) -> dict[KeyPath, Given]:
+    found: dict[KeyPath, Given] = {}
+    for name, text in sorted(environment.items()):
+        path = tuple(name.removeprefix(ENVIRONMENT_PREFIX).lower().split("__"))
+        if name.startswith(ENVIRONMENT_PREFIX):
+            _refuse_single_underscore(name, text, path)
+            found |= _flat(_nested(path, text), name) if path[0] in SECTIONS else {}
+    return found
+
+
+def _refuse_single_underscore(name: str, text: str, path: KeyPath) -> None:
+    """LB_KAFKA_BOOTSTRAP_SERVERS would be ignored without a word. Other programs' variables (LB_KAFKA_PORT) are let be."""
+    section, _, key = path[0].partition("_")
+    if len(path) == 1 and section in SECTIONS and key in _known_in(section):
+        right = f"{ENVIRONMENT_PREFIX}{section}__{key}".upper()
+        raise SettingError(name, text, f"two underscores between section and key: {right}", "environment")
+
+
+def _from_argument(argument: str) -> dict[KeyPath, Given]:
+    name, equals, text = argument.partition("=")
+    if not equals or not name.strip():
+        raise SettingError("--set", argument, "KEY=VALUE")
+    path = tuple(name.strip().split("."))
+    if path[0] == "cluster" and len(path) > 3:
+        path = ("cluster", ".".join(path[1:-1]), path[-1])  # a cluster's name may hold dots
+    return _flat(_nested(path if len(path) > 1 else ("balancer", *path), text), "--set")
+
+
+def _nested(path: KeyPath, text: str) -> dict[str, Any]:
+    # A client's options have no declared types; everything else is turned into its type by the model that declares it.
+    value: Any = _as_toml(text) if path[:2] == ("kafka", "options") else text
     for part in reversed(path):
         value = {part: value}
     return dict(value)
 
 
-def _merge(into: dict[str, Any], values: Mapping[str, Any]) -> None:
-    """Put later values over earlier ones; the balancer's keys are brought to our names first, so that both spellings meet."""
-    for section, given in values.items():
-        if section not in SECTIONS:
-            raise SettingError(section, given, f"one of the sections {', '.join(SECTIONS)}")
-        if not isinstance(given, Mapping):
-            raise SettingError(section, given, "a section with keys in it")
-        if section == "balancer":
-            into[section] |= canonical(given)
-        elif section == "cluster":
-            for name, keys in given.items():
-                if not isinstance(keys, Mapping):
-                    raise SettingError(f"cluster.{name}", keys, "a section with keys in it")
-                into[section].setdefault(name, {}).update(canonical(keys))
-        else:
-            into[section] |= given
-
-
-def _read_toml(path: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(path.read_text())
-    except OSError as error:
-        raise SettingError("--config", str(path), f"a file that can be read ({error.strerror})") from None
-    except tomllib.TOMLDecodeError as error:
-        raise SettingError("--config", str(path), f"a TOML file ({error})") from None
-
-
-def _read_broker_conf(path: Path) -> dict[str, Any]:
-    """Pulsar's key=value file. It holds hundreds of keys that are none of ours: those are left out."""
-    try:
-        lines = path.read_text().splitlines()
-    except OSError as error:
-        raise SettingError("--broker-conf", str(path), f"a file that can be read ({error.strerror})") from None
-    known, found = known_keys(), {}
-    for line in lines:
-        name, equals, value = line.partition("=")
-        if equals and not line.lstrip().startswith("#") and name.strip() in known and value.strip():
-            found[name.strip()] = _scalar(value.strip())
-    return found
-
-
-def _scalar(text: str) -> Any:
+def _as_toml(text: str) -> Any:
     """A value as TOML would read it; what is no TOML value is text."""
     try:
         return tomllib.loads(f"value = {text}")["value"]
