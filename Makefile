@@ -68,7 +68,7 @@ clean: ## remove what set-up and runs have made: .venv, .jars, .lb (the demo's b
 
 java:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || \
-	  { echo "Python 3.11 or newer is needed, '$(PYTHON)' is $$($(PYTHON) --version 2>&1): install one, or make PYTHON=/path/to/python3.11" >&2; exit 2; }
+	  { echo "Python 3.11 or newer is needed, '$(PYTHON)' is $$($(PYTHON) --version 2>&1 | head -n 1): install one, or make PYTHON=/path/to/python3.11" >&2; exit 2; }
 	@$(PYTHON) -I lb_stream/io/java.py >/dev/null
 
 steps: $(STEPS)
