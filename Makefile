@@ -62,7 +62,7 @@ lock: java $(PACKAGE_STAMP) ## rewrite requirements.lock from pyproject.toml, an
 clean: ## remove what set-up and runs have made: .venv, .jars, .lb (the demo's broker and tables), caches
 	@test ! -x $(BIN)/lbctl || $(BIN)/lbctl kafka stop || true
 	rm -rf $(VENV) .jars .make .lb *.egg-info build spark-warehouse .pytest_cache .mypy_cache .ruff_cache .hypothesis
-	find lb_stream jobs tests -name __pycache__ -prune -exec rm -rf {} +
+	find . -name __pycache__ -prune -exec rm -rf {} +
 
 # --- the steps of set-up ---
 
