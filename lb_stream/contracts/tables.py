@@ -46,6 +46,7 @@ ROUNDS = TableSpec(
             ("refusals", pa.string()),  # JSON array
             ("memory", pa.string()),  # JSON object: what the next round starts from
             ("inputs", pa.string()),  # JSON object: offsets read, whether caught up, the settings
+            ("files", pa.string()),  # JSON object: table → the Parquet file that this round wrote for it
             ("error", pa.string()),  # what went wrong in this cluster, if anything
         ]
     ),

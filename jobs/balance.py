@@ -1,0 +1,66 @@
+"""The balancer: `spark-submit --properties-file conf/spark-defaults.conf jobs/balance.py --config conf/default.toml`.
+
+Reads load reports and commands from Kafka, writes decisions to Kafka and Delta tables, until it is stopped.
+Exit codes: 0 ended as asked, 1 failed, 2 a wrong setting (found before Spark starts).
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import signal
+import sys
+from pathlib import Path
+from types import FrameType
+
+from lb_stream.core.config import SettingError
+from lb_stream.io.configuration import load_settings
+
+
+def arguments() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--config", type=Path, metavar="FILE", help="settings in TOML, as conf/default.toml")
+    parser.add_argument("--broker-conf", type=Path, metavar="FILE", help="a Pulsar broker.conf: its load balancer's keys are read")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="one setting, e.g. kafka.bootstrap_servers=host:9092")
+    parser.add_argument("--once", action="store_true", help="read what is there now, then end")
+    return parser.parse_args()
+
+
+def stop_on_signal(_number: int, _frame: FrameType | None) -> None:
+    """SIGTERM as Ctrl-C: the batch under way is finished or run again at the next start."""
+    raise KeyboardInterrupt
+
+
+def main() -> int:
+    """Run the job; the exit code."""
+    options = arguments()
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
+    for chatty in ("kafka", "py4j"):
+        logging.getLogger(chatty).setLevel(logging.WARNING)
+    try:
+        settings = load_settings(options.config, options.broker_conf, options.set)
+    except SettingError as error:
+        print(f"balance.py: {error}", file=sys.stderr)
+        return 2
+
+    from lb_stream.io.session import spark_session
+    from lb_stream.stream.query import start
+
+    signal.signal(signal.SIGTERM, stop_on_signal)
+    spark = spark_session(settings)
+    running = None
+    try:
+        running = start(spark, settings, options.once)
+        running.query.awaitTermination()
+    except KeyboardInterrupt:
+        logging.getLogger(__name__).info("stopping")
+    finally:
+        if running is not None:
+            running.stop()
+        spark.stop()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

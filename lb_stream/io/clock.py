@@ -1,0 +1,41 @@
+"""The job's clock: a thread that puts a tick on the commands topic now and then, so that time passes in a silent cluster."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+from kafka import KafkaProducer
+
+from lb_stream.contracts.commands import Tick
+from lb_stream.contracts.settings import Settings
+from lb_stream.io.kafka_options import client_options
+
+
+class Clock:
+    """Sends ticks until it is stopped. `epoch` makes their ids unique."""
+
+    def __init__(self, settings: Settings, epoch: int) -> None:
+        self._settings, self._epoch = settings, epoch
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="clock", daemon=True)
+
+    def start(self) -> None:
+        """Begin to tick; an interval of 0 never does."""
+        if self._settings.stream.tick_interval_ms:
+            self._thread.start()
+
+    def stop(self) -> None:
+        """Send no more ticks."""
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join(timeout=5)
+
+    def _run(self) -> None:
+        producer = KafkaProducer(**client_options(self._settings), acks="all", linger_ms=0)
+        number = 0
+        while not self._stop.wait(self._settings.stream.tick_interval_ms / 1000):
+            number += 1
+            tick = Tick(id=f"tick:{self._epoch}:{number}", sent_ms=time.time_ns() // 1_000_000)
+            producer.send(self._settings.topics.commands, key=b"", value=tick.to_json().encode())
+        producer.close(timeout=2)

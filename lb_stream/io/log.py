@@ -1,0 +1,89 @@
+"""The log: one append to the Delta table `rounds` for each batch. When it is there, the batch's decisions are made."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import write_deltalake
+
+from lb_stream.contracts.tables import ROUNDS
+from lb_stream.io.checkpoint import checkpoint_uuid
+from lb_stream.io.delta import committed, open_table, transaction
+
+
+@dataclass(frozen=True, slots=True)
+class Logged:
+    """One batch as it is in the log: a row for each cluster, sorted by cluster."""
+
+    log_seq: int
+    rounds: pa.Table
+
+
+class RoundLog:
+    """Writer of the log of one pipeline."""
+
+    def __init__(self, root: str, pipeline: str, checkpoint: str) -> None:
+        self._table = open_table(root, ROUNDS)
+        self._pipeline, self._checkpoint = pipeline, checkpoint
+        rows = self._read(["cluster", "seq", "epoch", "log_seq"])
+        self.last_seq = int(pc.max(rows["log_seq"]).as_py()) if len(rows) else -1
+        self.last_epoch = int(pc.max(rows["epoch"]).as_py()) if len(rows) else 0
+        self.memories = self._memories(rows)
+
+    @cached_property
+    def app(self) -> str:
+        """The pipeline's id and the checkpoint's uuid: batch ids are unique within it. Known once Spark has made the checkpoint."""
+        return f"{self._pipeline}/{checkpoint_uuid(self._checkpoint)}"
+
+    def _read(self, columns: list[str], filters: pc.Expression | None = None) -> pa.Table:
+        return self._table.to_pyarrow_dataset().to_table(columns=columns, filter=filters)
+
+    def _memories(self, rows: pa.Table) -> dict[str, str]:
+        """Each cluster's memory after its last round."""
+        if not len(rows):
+            return {}
+        last = rows.group_by("cluster").aggregate([("log_seq", "max")])
+        wanted = {(cluster, seq) for cluster, seq in zip(last["cluster"].to_pylist(), last["log_seq_max"].to_pylist(), strict=True)}
+        found = self._read(["cluster", "log_seq", "memory"], pc.field("log_seq").isin(sorted({seq for _, seq in wanted})))
+        return {row["cluster"]: row["memory"] for row in found.to_pylist() if (row["cluster"], row["log_seq"]) in wanted}
+
+    def find(self, batch_id: int) -> Logged | None:
+        """What has been decided in this batch, when it has been decided before."""
+        version = committed(self._table, self.app)
+        if version is None or version < batch_id:
+            return None
+        rounds = self._read(ROUNDS.schema.names, (pc.field("app") == self.app) & (pc.field("batch_id") == batch_id))
+        return _logged(rounds.sort_by("cluster"), self.last_seq)
+
+    def append_once(self, batch_id: int, rounds: pa.Table) -> Logged:
+        """Log a batch's rounds (stream.decide.ROUND_SCHEMA). Fails when somebody else has written under this app id meanwhile."""
+        log_seq, count = self.last_seq + 1, len(rounds)
+        columns = {name: rounds[name] for name in rounds.column_names} | {
+            "app": pa.array([self.app] * count, pa.string()),
+            "batch_id": np.full(count, batch_id, np.int64),
+            "log_seq": np.full(count, log_seq, np.int64),
+        }
+        table = pa.table({name: columns[name] for name in ROUNDS.schema.names}, schema=ROUNDS.schema).sort_by("cluster")
+        if count:
+            write_deltalake(self._table, table, mode="append", commit_properties=transaction(self.app, batch_id))
+            self.last_seq = log_seq
+        self.remember(table)
+        return Logged(log_seq, table) if count else Logged(self.last_seq, table)
+
+    def remember(self, rounds: pa.Table) -> None:
+        """Take the memories of logged rounds as those that the next batch starts from."""
+        self.memories |= dict(zip(rounds["cluster"].to_pylist(), rounds["memory"].to_pylist(), strict=True))
+
+    def since(self, log_seq: int) -> list[Logged]:
+        """All batches from `log_seq` on, in order: what a publisher or projection has missed."""
+        rounds = self._read(ROUNDS.schema.names, pc.field("log_seq") >= log_seq).sort_by([("log_seq", "ascending"), ("cluster", "ascending")])
+        numbers = rounds["log_seq"].to_numpy()
+        return [_logged(rounds.filter(pa.array(numbers == number)), number) for number in np.unique(numbers).tolist()]
+
+
+def _logged(rounds: pa.Table, otherwise: int) -> Logged:
+    return Logged(int(rounds["log_seq"][0].as_py()) if len(rounds) else otherwise, rounds)

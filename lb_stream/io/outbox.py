@@ -1,0 +1,95 @@
+"""Publishing: decisions, ownership records and the watermark of one batch in one fenced Kafka transaction."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+from kafka.structs import OffsetAndMetadata
+
+from lb_stream.contracts.base import canonical_json
+from lb_stream.contracts.decisions import SCHEMA_VERSION
+from lb_stream.contracts.settings import Settings
+from lb_stream.io.kafka_options import client_options
+from lb_stream.io.log import Logged
+
+
+class Outbox:
+    """The only writer of `lb-decisions` and `lb-ownership`.
+
+    `open` fences whoever published before under this pipeline's transactional id. The watermark (number in the log of the last
+    published batch, plus one) is a committed offset of the group `<pipeline>-watermark`, moved by the same transaction.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._topics = settings.topics
+        self._group = f"{settings.stream.pipeline_id}-watermark"
+        self._mark = TopicPartition(settings.topics.decisions, 0)
+        self._client = client_options(settings)
+        self._producer = KafkaProducer(
+            **self._client,
+            transactional_id=settings.stream.pipeline_id,
+            acks="all",
+            linger_ms=0,
+            compression_type="gzip",
+            max_request_size=10 * 1024 * 1024,
+        )
+
+    def open(self) -> None:
+        """Fence the earlier producer, then read how far it got."""
+        self._producer.init_transactions()
+        consumer = KafkaConsumer(**self._client, group_id=self._group, enable_auto_commit=False)
+        try:
+            self.watermark = consumer.committed(self._mark) or 0
+        finally:
+            consumer.close()
+
+    def publish(self, logged: Logged) -> None:
+        """Publish a batch, once. A batch with nothing to say still moves the watermark, so that a second job is fenced."""
+        if logged.log_seq < self.watermark:
+            return
+        self._producer.begin_transaction()
+        try:
+            sent = [self._send(*record) for record in _records(logged, self._topics.decisions, self._topics.ownership)]
+            mark = OffsetAndMetadata(logged.log_seq + 1, "", -1)
+            self._producer.send_offsets_to_transaction({self._mark: mark}, self._group)
+            for future in sent:
+                future.get(timeout=60)
+            self._producer.commit_transaction()
+        except Exception:
+            self._producer.abort_transaction()
+            raise
+        self.watermark = logged.log_seq + 1
+
+    def catch_up(self, since: Callable[[int], Iterable[Logged]]) -> int:
+        """Publish what an earlier run has logged and not published any more. Returns how many batches that were."""
+        missed = list(since(self.watermark))
+        for logged in missed:
+            self.publish(logged)
+        return len(missed)
+
+    def close(self) -> None:
+        """Release the connections."""
+        self._producer.close(timeout=5)
+
+    def _send(self, topic: str, key: str, value: str, headers: list[tuple[str, bytes]]) -> Any:
+        return self._producer.send(topic, key=key.encode(), value=value.encode(), headers=headers)
+
+
+def _records(logged: Logged, decisions: str, ownership: str) -> Iterable[tuple[str, str, str, list[tuple[str, bytes]]]]:
+    """(topic, key, value, headers) of all that a batch publishes. Decisions of a dry run stay in the log."""
+    for row in logged.rounds.select(["decisions", "ownership"]).to_pylist():
+        for decision in json.loads(row["decisions"]):
+            if decision["dry_run"]:
+                continue
+            headers = [
+                ("decision_id", decision["decision_id"].encode()),
+                ("epoch", str(decision["epoch"]).encode()),
+                ("schema", str(SCHEMA_VERSION).encode()),
+            ]
+            yield decisions, f"{decision['cluster']}/{decision['bundle']}", canonical_json(decision), headers
+        for record in json.loads(row["ownership"]):
+            record["watermark"] = logged.log_seq
+            yield ownership, f"{record['cluster']}/{record['bundle']}", canonical_json(record), []

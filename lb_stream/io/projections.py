@@ -1,0 +1,129 @@
+"""The tables that follow from the log. Each commit carries the batch's number in the log, so that nothing is projected twice."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pyarrow as pa
+from deltalake import DeltaTable, write_deltalake
+from deltalake.transaction import AddAction
+
+from lb_stream.contracts.tables import (
+    BROKER_LOADS,
+    BUNDLE_AVERAGES,
+    DECISIONS,
+    OUTCOMES,
+    OWNERSHIP,
+    REFUSALS,
+    REJECTED_REPORTS,
+    TableSpec,
+)
+from lb_stream.io.delta import committed, open_table, transaction
+from lb_stream.io.log import Logged
+
+Rows = list[dict[str, Any]]
+
+
+def _decisions(logged: Logged) -> Rows:
+    rows = _entries(logged, "decisions")
+    return [row | {"explain": json.dumps(row["explain"], sort_keys=True)} for row in rows]
+
+
+def _entries(logged: Logged, column: str) -> Rows:
+    """All entries of one JSON column, with their round's cluster, number and time."""
+    rows: Rows = []
+    for row in logged.rounds.select(["cluster", "seq", "now_ms", column]).to_pylist():
+        round_of = {name: row[name] for name in ("cluster", "seq", "now_ms")} | {"log_seq": logged.log_seq}
+        rows += [entry | round_of for entry in json.loads(row[column])]
+    return rows
+
+
+_ROW_TABLES: tuple[tuple[TableSpec, Callable[[Logged], Rows]], ...] = (
+    (DECISIONS, _decisions),
+    (OUTCOMES, lambda logged: _entries(logged, "outcomes")),
+    (REFUSALS, lambda logged: _entries(logged, "refusals")),
+)
+_FILE_TABLES: tuple[tuple[TableSpec, str], ...] = ((BUNDLE_AVERAGES, "overwrite"), (BROKER_LOADS, "append"), (REJECTED_REPORTS, "append"))
+
+
+class Projections:
+    """Writer of all tables but the log. Handles stay open from batch to batch."""
+
+    def __init__(self, root: str, pipeline: str) -> None:
+        self._app = pipeline
+        specs = [spec for spec, _ in _ROW_TABLES] + [spec for spec, _ in _FILE_TABLES] + [OWNERSHIP]
+        self._tables = {spec.name: open_table(root, spec) for spec in specs}
+
+    def project(self, logged: Logged) -> None:
+        """Bring every table up to this batch; a table that has it already stays as it is."""
+        for spec, rows_of in _ROW_TABLES:
+            rows = rows_of(logged)
+            if rows and (table := self._due(spec, logged)):
+                data = pa.Table.from_pylist(rows, spec.schema)
+                write_deltalake(table, data, mode="append", commit_properties=transaction(self._app, logged.log_seq))
+        for spec, mode in _FILE_TABLES:
+            files = [files[spec.name] for files in map(json.loads, logged.rounds["files"].to_pylist()) if spec.name in files]
+            if files and (table := self._due(spec, logged)):
+                self._commit(table, spec, files, mode, logged.log_seq)
+        self._project_ownership(logged)
+
+    def catch_up(self, since: Callable[[int], Iterable[Logged]]) -> int:
+        """Project what an earlier run has logged and not projected any more. Returns how many batches that were."""
+        versions = [committed(table, self._app) for table in self._tables.values()]
+        missed = list(since(max((version for version in versions if version is not None), default=-1)))
+        for logged in missed:
+            self.project(logged)
+        return len(missed)
+
+    def _due(self, spec: TableSpec, logged: Logged) -> DeltaTable | None:
+        table = self._tables[spec.name]
+        version = committed(table, self._app)
+        return table if version is None or version < logged.log_seq else None
+
+    def _commit(self, table: DeltaTable, spec: TableSpec, files: list[dict[str, Any]], mode: str, log_seq: int) -> None:
+        """Make files that are there already part of their table; `overwrite` puts them in the place of their clusters' earlier ones."""
+        actions = [
+            AddAction(
+                path=file["path"],
+                size=file["bytes"],
+                partition_values={spec.partition_by: file["cluster"]} if spec.partition_by else {},
+                modification_time=0,
+                data_change=True,
+                stats=json.dumps({"numRecords": file["rows"]}),
+            )
+            for file in files
+        ]
+        clusters = sorted(file["cluster"] for file in files)
+        table.create_write_transaction(
+            actions,
+            mode=mode,
+            schema=spec.schema,
+            partition_by=[spec.partition_by] if spec.partition_by else None,
+            partition_filters=[(spec.partition_by, "in", clusters)] if spec.partition_by and mode == "overwrite" else None,
+            commit_properties=transaction(self._app, log_seq),
+        )
+        table.update_incremental()
+
+    def _project_ownership(self, logged: Logged) -> None:
+        """Put the last record of each bundle in the place of its earlier one."""
+        last = {(row["cluster"], row["bundle"]): row for row in _entries(logged, "ownership")}
+        if not last or (table := self._due(OWNERSHIP, logged)) is None:
+            return
+        data = pa.Table.from_pylist([last[key] for key in sorted(last)], OWNERSHIP.schema)
+        if not table.file_uris():
+            write_deltalake(table, data, mode="append", commit_properties=transaction(self._app, logged.log_seq))
+            return
+        (
+            table.merge(
+                data,
+                predicate="t.cluster = s.cluster AND t.bundle = s.bundle",
+                source_alias="s",
+                target_alias="t",
+                commit_properties=transaction(self._app, logged.log_seq),
+            )
+            .when_matched_update_all()
+            .when_not_matched_insert_all()
+            .execute()
+        )

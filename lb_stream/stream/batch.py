@@ -1,0 +1,54 @@
+"""What happens to each micro-batch once its shards' views are there: decide, log, publish, project."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+
+from lb_stream.contracts.settings import Settings
+from lb_stream.io.checkpoint import CaughtUp
+from lb_stream.io.log import RoundLog
+from lb_stream.io.outbox import Outbox
+from lb_stream.io.projections import Projections
+from lb_stream.stream.decide import BatchContext
+from lb_stream.stream.directory import write_directory
+from lb_stream.stream.transforms import to_rounds
+
+
+@dataclass(slots=True)
+class Balancer:
+    """The `foreachBatch` of the job. Everything it keeps can be had again from the log."""
+
+    settings: Settings
+    log: RoundLog
+    outbox: Outbox
+    tables: Projections
+    caught_up: CaughtUp
+    epoch: int
+
+    def __call__(self, shards: DataFrame, batch_id: int) -> None:
+        """Decide once, then publish and project what the log says; run again, it decides nothing anew."""
+        logged = self.log.find(batch_id)
+        if logged is None:
+            logged = self.log.append_once(batch_id, self._decide(shards, batch_id))
+        else:
+            self.log.remember(logged.rounds)
+            shards.write.format("noop").mode("overwrite").save()  # Spark commits the state only of a frame that has been run
+        self.outbox.publish(logged)
+        self.tables.project(logged)
+        self.caught_up.read(batch_id)
+        write_directory(self.settings.stream.checkpoint, batch_id + 1, dict.fromkeys(self.log.memories, 1))
+
+    def _decide(self, shards: DataFrame, batch_id: int) -> pa.Table:
+        """The one action of a batch."""
+        context = BatchContext(
+            settings=self.settings,
+            file_tag=f"{self.log.app.rpartition('/')[2]}-{batch_id:09d}",
+            log_seq=self.log.last_seq + 1,
+            epoch=self.epoch,
+            caught_up=self.caught_up.now,
+            memories=dict(self.log.memories),
+        )
+        return shards.transform(to_rounds(context)).toArrow()

@@ -1,0 +1,179 @@
+"""One Kafka record at a time: bytes → a validated report, event or command, or the reason why not."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any, NoReturn
+from urllib.parse import urlsplit
+
+import msgspec
+from pydantic import BaseModel, ValidationError
+
+from lb_stream.contracts.base import canonical_json
+from lb_stream.contracts.commands import COMMAND_KINDS
+from lb_stream.contracts.fast import struct_of
+from lb_stream.contracts.reports import AGENT_KINDS, REPORT_KINDS, RESOURCES, ModularLoadReport, SimpleLoadReport, report_kind
+
+
+class Rejection(Exception):
+    """A record that is not taken: which field, what it held, what was expected."""
+
+    def __init__(self, field: str, value: str, expected: str) -> None:
+        super().__init__(f"{field} = {value}: expected {expected}")
+        self.field, self.value, self.expected = field, value, expected
+
+
+@dataclass(frozen=True, slots=True)
+class ReportRecord:
+    """A load report of either form in the stream's words. `stats` holds structs or models with the same attribute names."""
+
+    broker: str
+    fields: dict[str, Any]
+    stats: dict[str, Any]
+    unmeasured: list[str]
+
+
+# Fields that make a record another kind than the struct's, by the rules that tell reports apart.
+_OTHERS = ("topBundlesLoadData", "weightedMaxEMA", "state", "versionId")
+_MODULAR = msgspec.json.Decoder(struct_of(ModularLoadReport, (*_OTHERS, "systemResourceUsage")))
+_SIMPLE = msgspec.json.Decoder(struct_of(SimpleLoadReport, _OTHERS))
+
+
+def report_record(value: bytes, broker: str) -> ReportRecord:
+    """Decode a load report, either form. `broker` is the key's; when empty the report itself must say whose it is. Raises Rejection."""
+    try:
+        report = _MODULAR.decode(value)
+        if _is(report, (*_OTHERS, "systemResourceUsage"), "LocalBrokerData", bool(report.last_stats)):
+            return _modular(report, broker)
+        report = _SIMPLE.decode(value)
+        if _is(report, _OTHERS, "LoadReport", False):
+            return _simple(report, broker)
+    except msgspec.MsgspecError:
+        pass  # the models say what is wrong with it
+    return _by_model(value, broker)
+
+
+def _is(report: Any, others: tuple[str, ...], declared: str, looks_like: bool) -> bool:
+    """Whether the decoded struct is the kind that it was decoded as, without a second look at its JSON."""
+    if any(bytes(getattr(report, name)) for name in others):
+        return False
+    return report.load_report_type == declared or (report.load_report_type is None and looks_like)
+
+
+def _by_model(value: bytes, broker: str) -> ReportRecord:
+    """The slow way: for records that the structs refuse or can't tell, and for their error messages."""
+    fields = _json_object(value)
+    kind = report_kind(fields)
+    if kind not in REPORT_KINDS:
+        seen = kind or ", ".join(sorted(fields)[:5]) or "{}"
+        raise Rejection("loadReportType", str(fields.get("loadReportType", seen)), "LocalBrokerData or LoadReport, or the fields of one of them")
+    model = _validated(REPORT_KINDS[kind], value)
+    return _modular(model, broker) if kind == "modular" else _simple(model, broker)
+
+
+def _json_object(value: bytes) -> dict[str, Any]:
+    try:
+        fields = json.loads(value)
+    except (ValueError, RecursionError) as error:
+        raise Rejection("value", value[:100].decode(errors="replace"), f"JSON ({error})") from None
+    if not isinstance(fields, dict):
+        raise Rejection("value", value[:100].decode(errors="replace"), "a JSON object")
+    return fields
+
+
+def _validated(model: type[BaseModel], value: bytes) -> Any:
+    try:
+        return model.model_validate_json(value)
+    except ValidationError as error:
+        _reject(error)
+
+
+def _reject(error: ValidationError) -> NoReturn:
+    first = error.errors()[0]
+    raise Rejection(".".join(map(str, first["loc"])) or "value", repr(first["input"]), first["msg"].removeprefix("Input should be ")) from None
+
+
+def _identity(broker: str, name: str | None, url: str | None) -> str:
+    """Whose report it is: the key's broker, else the report's own name or web address (host:port)."""
+    found = broker or name or (urlsplit(url).netloc if url and "//" in url else "")
+    if not found:
+        raise Rejection("key", "", "<cluster>/<broker>, or a report with name or webServiceUrl: the broker can't be known")
+    return found
+
+
+def _common(report: Any, resources: Any, **own: Any) -> dict[str, Any]:
+    fields = {
+        "start_timestamp_ms": report.start_timestamp,
+        "persistent_topics": report.persistent_topics_enabled,
+        "non_persistent_topics": report.non_persistent_topics_enabled,
+        "version": report.broker_version_string,
+        "load_manager": report.load_manager_class_name,
+        "topics": report.num_topics,
+        "bundles": report.num_bundles,
+        "producers": report.num_producers,
+        "consumers": report.num_consumers,
+        "latest_rate_in_msgs_per_s": report.msg_rate_in,
+        "latest_rate_out_msgs_per_s": report.msg_rate_out,
+    }
+    for resource in RESOURCES:
+        usage = getattr(resources, resource)
+        fields[f"{resource}_usage"], fields[f"{resource}_limit"] = usage.usage, usage.limit
+    return fields | own
+
+
+def _modular(report: Any, broker: str) -> ReportRecord:
+    fields = _common(
+        report,
+        report,
+        kind="modular",
+        last_update_ms=report.last_update,
+        latest_throughput_in_bytes_per_s=report.msg_throughput_in,
+        latest_throughput_out_bytes_per_s=report.msg_throughput_out,
+        bundle_gains=len(report.last_bundle_gains),
+        bundle_losses=len(report.last_bundle_losses),
+    )
+    unmeasured = [] if len(report.bundles) <= len(report.last_stats) else sorted(set(report.bundles) - report.last_stats.keys())
+    return ReportRecord(_identity(broker, None, report.web_service_url), fields, report.last_stats, unmeasured)
+
+
+def _simple(report: Any, broker: str) -> ReportRecord:
+    """A simple report's rates and counts are those of its bundles, whatever it says itself (spec/reports.md §3)."""
+    stats = report.bundle_stats.values()
+    fields = _common(
+        report,
+        report.system_resource_usage,
+        kind="simple",
+        last_update_ms=report.timestamp,
+        latest_throughput_in_bytes_per_s=sum(bundle.msg_throughput_in for bundle in stats),
+        latest_throughput_out_bytes_per_s=sum(bundle.msg_throughput_out for bundle in stats),
+        latest_rate_in_msgs_per_s=sum(bundle.msg_rate_in for bundle in stats),
+        latest_rate_out_msgs_per_s=sum(bundle.msg_rate_out for bundle in stats),
+        topics=sum(bundle.topics for bundle in stats),
+        bundles=len(report.bundle_stats),
+        producers=sum(bundle.producer_count for bundle in stats),
+        consumers=sum(bundle.consumer_count for bundle in stats),
+        bundle_gains=len(report.bundle_gains),
+        bundle_losses=len(report.bundle_losses),
+    )
+    return ReportRecord(_identity(broker, report.name, report.web_service_url), fields, report.bundle_stats, [])
+
+
+def agent_record(kind: str, value: bytes) -> str:
+    """Check a heartbeat, acknowledgement or goodbye and give it back as canonical JSON. Raises Rejection."""
+    model = AGENT_KINDS.get(kind)
+    if model is None:
+        raise Rejection("kind", kind, f"one of report, {', '.join(AGENT_KINDS)}")
+    if kind == "heartbeat" and not value:
+        return "{}"
+    _json_object(value)
+    return canonical_json(_validated(model, value).model_dump(mode="json"))
+
+
+def check_command(value: bytes | None) -> None:
+    """Check a record of the commands topic. Raises Rejection. (A tick says all that it has to say by its append time.)"""
+    fields = _json_object(value or b"")
+    kind = str(fields.get("kind"))
+    if kind not in COMMAND_KINDS:
+        raise Rejection("kind", kind, f"one of {', '.join(COMMAND_KINDS)}")
+    _validated(COMMAND_KINDS[kind], value or b"")

@@ -1,0 +1,35 @@
+"""Both topics as one stream of raw records."""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame, SparkSession
+
+from lb_stream.contracts.settings import Settings
+from lb_stream.io.kafka_options import spark_options
+
+RECORD_COLUMNS = (
+    "key",
+    "value",
+    # An array of headers; the last one of that name counts, as in Kafka's own clients.
+    "cast(element_at(filter(headers, h -> h.key = 'kind'), -1).value as string) as kind",
+    "topic",
+    "partition",
+    "offset",
+    "unix_millis(timestamp) as append_ms",
+)
+
+
+def read_records(spark: SparkSession, settings: Settings) -> DataFrame:
+    """key, value (binary), kind, topic, partition, offset, append_ms of every record of the reports and commands topics."""
+    reader = (
+        spark.readStream.format("kafka")
+        .options(**spark_options(settings))
+        .option("subscribe", f"{settings.topics.reports},{settings.topics.commands}")
+        .option("startingOffsets", settings.stream.starting_offsets)
+        .option("includeHeaders", "true")
+        .option("kafka.fetch.max.wait.ms", "10")  # the default 500 makes every small batch wait that long
+        .option("kafka.max.partition.fetch.bytes", str(10 * 1024 * 1024))
+    )
+    if settings.stream.max_offsets_per_trigger:
+        reader = reader.option("maxOffsetsPerTrigger", str(settings.stream.max_offsets_per_trigger))
+    return reader.load().selectExpr(*RECORD_COLUMNS)

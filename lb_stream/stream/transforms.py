@@ -1,0 +1,44 @@
+"""The named steps of the dataflow, each a function from frame to frame."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql import DataFrame
+
+from lb_stream.contracts.settings import Settings
+from lb_stream.core.config import cluster_config
+from lb_stream.stream.averages import SHARD_DDL, ShardProcessor
+from lb_stream.stream.decide import ROUND_DDL, BatchContext, decide_cluster
+from lb_stream.stream.decode import BLOCK_DDL, DecodeConfig, decode
+from lb_stream.stream.directory import read_directory
+
+Transform = Callable[[DataFrame], DataFrame]
+
+
+def to_blocks(settings: Settings) -> Transform:
+    """Raw records → validated columnar blocks for each (cluster, shard)."""
+    default, commands, checkpoint = settings.stream.default_cluster, settings.topics.commands, settings.stream.checkpoint
+
+    def decode_partition(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        context = TaskContext.get()
+        batch_id = int((context.getLocalProperty("streaming.sql.batchId") if context else None) or 0)
+        return decode(batches, DecodeConfig(default, commands, read_directory(checkpoint, batch_id)))
+
+    return lambda records: records.mapInArrow(decode_partition, BLOCK_DDL)
+
+
+def to_shards(settings: Settings) -> Transform:
+    """Blocks → the whole view of each shard, averages folded into its state."""
+    configs = {name: cluster_config(settings.of_cluster(name)).fold for name in settings.cluster}
+    processor = ShardProcessor(configs, cluster_config(settings.of_cluster("")).fold)
+    return lambda blocks: blocks.groupBy("cluster", "shard").transformWithState(
+        statefulProcessor=processor, outputStructType=SHARD_DDL, outputMode="Update", timeMode="None"
+    )
+
+
+def to_rounds(context: BatchContext) -> Transform:
+    """All shards of each cluster → its round."""
+    return lambda shards: shards.groupBy("cluster").applyInArrow(lambda rows: decide_cluster(rows, context), ROUND_DDL)
