@@ -35,3 +35,13 @@ def max_weighted_usage(resources: Mapping[str, tuple[Floats, Floats]], weights: 
     if greatest is None:
         raise ValueError("no resource has a weight: a broker's usage would have no meaning")
     return greatest / 100.0
+
+
+def max_usage(resources: Mapping[str, tuple[Floats, Floats]]) -> Floats:
+    """Greatest usage over cpu, direct memory and both bandwidths without weights, as a ratio: for people, not for decisions.
+
+    Single precision to the end, as the reference shows it.
+    """
+    percents = [percent(*resources[name]) for name in ("cpu", "direct_memory", "bandwidth_in", "bandwidth_out")]
+    result: Floats = (np.maximum.reduce(percents) / np.float32(100)).astype(np.float64)
+    return result
