@@ -55,7 +55,7 @@ class CaughtUp:
     @staticmethod
     def at_start(settings: Settings) -> CaughtUp:
         """Ask Kafka where the topics end now, and the checkpoint how far it has come."""
-        consumer = KafkaConsumer(**client_options(settings))
+        consumer = KafkaConsumer(**client_options(settings), enable_auto_commit=False)
         try:
             topics = (settings.topics.reports, settings.topics.commands)
             partitions = [TopicPartition(topic, number) for topic in topics for number in sorted(consumer.partitions_for_topic(topic) or ())]

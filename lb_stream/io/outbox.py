@@ -47,21 +47,20 @@ class Outbox:
             consumer.close()
 
     def publish(self, logged: Logged) -> None:
-        """Publish a batch, once. A batch with nothing to say still moves the watermark, so that a second job is fenced."""
-        if logged.log_seq < self.watermark:
-            return
+        """Publish a batch, once. One with nothing to say, or published before, has its transaction too: it fences a second job."""
+        records = _records(logged, self._topics.decisions, self._topics.ownership) if logged.log_seq >= self.watermark else ()
+        watermark = max(self.watermark, logged.log_seq + 1)
         self._producer.begin_transaction()
         try:
-            sent = [self._send(*record) for record in _records(logged, self._topics.decisions, self._topics.ownership)]
-            mark = OffsetAndMetadata(logged.log_seq + 1, "", -1)
-            self._producer.send_offsets_to_transaction({self._mark: mark}, self._group)
+            sent = [self._send(*record) for record in records]
+            self._producer.send_offsets_to_transaction({self._mark: OffsetAndMetadata(watermark, "", -1)}, self._group)
             for future in sent:
                 future.get(timeout=60)
             self._producer.commit_transaction()
         except Exception:
             self._producer.abort_transaction()
             raise
-        self.watermark = logged.log_seq + 1
+        self.watermark = watermark
 
     def catch_up(self, since: Callable[[int], Iterable[Logged]]) -> int:
         """Publish what an earlier run has logged and not published any more. Returns how many batches that were."""

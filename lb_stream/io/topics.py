@@ -92,11 +92,24 @@ def create_topics(bootstrap: str, specs: Iterable[TopicSpec], client_options: Ma
     """
     specs = list(specs)
     with closing(KafkaAdminClient(bootstrap_servers=bootstrap, **(client_options or {}))) as client:
-        existing = _describe(client, [spec.name for spec in specs])
-        mismatches = [found for spec in specs if spec.name in existing for found in check_topic(spec, existing[spec.name], bootstrap)]
+        missing, mismatches = _inspect(client, specs, bootstrap)
         if mismatches:
             raise TopicMismatch(mismatches)
-        return [spec.name for spec in specs if spec.name not in existing and _create(client, spec)]
+        return [spec.name for spec in specs if spec.name in missing and _create(client, spec)]
+
+
+def inspect_topics(
+    bootstrap: str, specs: Iterable[TopicSpec], client_options: Mapping[str, Any] | None = None
+) -> tuple[list[str], list[Mismatch]]:
+    """Looks only: the names of the topics that are missing, and every mismatch of the others. Arguments as for `create_topics`."""
+    with closing(KafkaAdminClient(bootstrap_servers=bootstrap, **(client_options or {}))) as client:
+        return _inspect(client, list(specs), bootstrap)
+
+
+def _inspect(client: KafkaAdminClient, specs: list[TopicSpec], bootstrap: str) -> tuple[list[str], list[Mismatch]]:
+    existing = _describe(client, [spec.name for spec in specs])
+    mismatches = [found for spec in specs if spec.name in existing for found in check_topic(spec, existing[spec.name], bootstrap)]
+    return [spec.name for spec in specs if spec.name not in existing], mismatches
 
 
 def check_topic(spec: TopicSpec, state: TopicState, bootstrap: str) -> list[Mismatch]:
