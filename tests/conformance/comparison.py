@@ -21,26 +21,33 @@ def differences(expected: Any, actual: Any, where: str = "", single: bool = Fals
             if "error" not in found:
                 yield f"{where}: expected an error, got {found!r}"
         case {**wanted}, {**found}:
-            for key in sorted((wanted.keys() | found.keys()) - NOT_COMPARED):
-                path = f"{where}.{key}"
-                if key not in found:
-                    yield f"{path}: missing"
-                elif key not in wanted:
-                    yield f"{path}: not expected, got {found[key]!r}"
-                elif key not in ANY_WORDS:
-                    yield from differences(wanted[key], found[key], path, single or key == "percentUsage")
+            yield from _of_objects(wanted, found, where, single)
         case [*wanted], [*found]:
             if len(wanted) != len(found):
                 yield f"{where}: expected {len(wanted)} entries, got {len(found)}"
             for index, pair in enumerate(zip(wanted, found, strict=False)):
                 yield from differences(*pair, f"{where}[{index}]", single)
-        case (bool(), _) | (_, bool()):
-            if expected is not actual:
-                yield f"{where}: expected {expected!r}, got {actual!r}"
-        case (int() | float(), int() | float()):
-            pair = (float(np.float32(expected)), float(np.float32(actual))) if single else (expected, actual)
-            if not math.isclose(*pair, rel_tol=1e-9, abs_tol=1e-12):
-                yield f"{where}: expected {expected!r}, got {actual!r}"
-        case _:
-            if type(expected) is not type(actual) or expected != actual:
-                yield f"{where}: expected {expected!r}, got {actual!r}"
+        case _ if not _equal(expected, actual, single):
+            yield f"{where}: expected {expected!r}, got {actual!r}"
+
+
+def _of_objects(wanted: dict[str, Any], found: dict[str, Any], where: str, single: bool) -> Iterator[str]:
+    for key in sorted((wanted.keys() | found.keys()) - NOT_COMPARED):
+        path = f"{where}.{key}"
+        if key not in found:
+            yield f"{path}: missing"
+        elif key not in wanted:
+            yield f"{path}: not expected, got {found[key]!r}"
+        elif key not in ANY_WORDS:
+            yield from differences(wanted[key], found[key], path, single or key == "percentUsage")
+
+
+def _equal(expected: Any, actual: Any, single: bool) -> bool:
+    if _is_number(expected) and _is_number(actual):
+        pair = (float(np.float32(expected)), float(np.float32(actual))) if single else (expected, actual)
+        return math.isclose(*pair, rel_tol=1e-9, abs_tol=1e-12)
+    return type(expected) is type(actual) and bool(expected == actual)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -1,0 +1,105 @@
+"""Which decisions an agent obeys, which it refuses, which it leaves alone."""
+
+import pytest
+
+from lb_stream.agent.obey import REMEMBERED_MS, Seen, Verdict, addressee, judge
+from lb_stream.contracts.decisions import Decision, example_decision
+
+NOW = 1_767_225_670_000
+UNLOAD = example_decision(source="a:1", destination="b:1", expected_owner="a:1", epoch=3, expires_ms=NOW + 1)
+ASSIGN = example_decision(kind="assign", source=None, destination="b:1", expected_owner=None, epoch=3, expires_ms=NOW + 1)
+
+
+def with_(decision: Decision, **changes: object) -> Decision:
+    return decision.model_copy(update=changes)
+
+
+def test_the_source_releases_what_it_is_told_to_unload() -> None:
+    assert judge("a:1", Seen(), UNLOAD, owns=True, now_ms=NOW) == Verdict("release")
+
+
+def test_the_destination_acquires_what_is_assigned_to_it() -> None:
+    assert judge("b:1", Seen(), ASSIGN, owns=False, now_ms=NOW) == Verdict("acquire")
+
+
+def test_acquiring_what_is_owned_already_is_said_again() -> None:
+    assert judge("b:1", Seen(), ASSIGN, owns=True, now_ms=NOW) == Verdict("acquire")
+
+
+@pytest.mark.parametrize("decision", [UNLOAD, ASSIGN], ids=["unload", "assign"])
+def test_a_broker_that_is_not_addressed_does_nothing(decision: Decision) -> None:
+    other = "b:1" if decision.kind == "unload" else "a:1"
+    assert judge(other, Seen(), decision, owns=True, now_ms=NOW).action == "ignore"
+    assert judge("c:1", Seen(), decision, owns=True, now_ms=NOW).action == "ignore"
+
+
+def test_unloading_a_bundle_that_is_not_served_here_is_refused() -> None:
+    verdict = judge("a:1", Seen(), UNLOAD, owns=False, now_ms=NOW)
+    assert verdict == Verdict("refuse", f"{UNLOAD.bundle} is not served here")
+
+
+@pytest.mark.parametrize("decision", [UNLOAD, ASSIGN], ids=["unload", "assign"])
+def test_a_decision_of_an_earlier_run_is_refused_once_a_later_run_was_heard_of(decision: Decision) -> None:
+    seen = Seen()
+    seen.note_epoch(with_(decision, epoch=4, source="z:1", destination="z:1"))
+    verdict = judge(addressee(decision) or "", seen, decision, owns=True, now_ms=NOW)
+    assert verdict == Verdict("refuse", "epoch 3 is over, 4 has been seen")
+    assert judge(addressee(decision) or "", seen, with_(decision, epoch=4), owns=True, now_ms=NOW).action in ("release", "acquire")
+
+
+def test_an_earlier_epoch_seen_later_takes_nothing_back() -> None:
+    seen = Seen(epoch=4)
+    seen.note_epoch(UNLOAD)
+    assert seen.epoch == 4
+
+
+@pytest.mark.parametrize(("late_ms", "action"), [(-1, "release"), (0, "refuse"), (1, "refuse")])
+def test_a_decision_is_refused_from_the_moment_it_expires(late_ms: int, action: str) -> None:
+    assert judge("a:1", Seen(), with_(UNLOAD, expires_ms=NOW - late_ms), owns=True, now_ms=NOW).action == action
+
+
+def test_no_decision_is_done_twice_by_one_broker() -> None:
+    seen = Seen()
+    seen.note_done("a:1", UNLOAD, NOW)
+    assert judge("a:1", seen, UNLOAD, owns=True, now_ms=NOW) == Verdict("ignore", "done before")
+    assert judge("a:1", seen, with_(UNLOAD, decision_id="eu-1:43:0"), owns=True, now_ms=NOW).action == "release"
+
+
+def test_what_one_broker_has_done_another_may_still_do() -> None:
+    seen = Seen()
+    seen.note_done("a:1", UNLOAD, NOW)
+    assert judge("b:1", seen, with_(ASSIGN, decision_id=UNLOAD.decision_id), owns=False, now_ms=NOW).action == "acquire"
+
+
+def test_a_decision_done_before_is_ignored_even_when_it_is_stale_by_now() -> None:
+    seen = Seen()
+    seen.note_done("a:1", UNLOAD, NOW)
+    seen.note_epoch(with_(UNLOAD, epoch=9))
+    assert judge("a:1", seen, UNLOAD, owns=False, now_ms=NOW + 10).action == "ignore"
+
+
+def test_done_decisions_are_forgotten_long_after_they_expired_and_their_age_refuses_them_then() -> None:
+    seen = Seen()
+    seen.note_done("a:1", UNLOAD, NOW)
+    later = UNLOAD.expires_ms + REMEMBERED_MS
+    seen.note_done("a:1", with_(UNLOAD, decision_id="eu-1:43:0", expires_ms=later + 1), later)
+    assert len(seen.done) == 2
+    seen.note_done("a:1", with_(UNLOAD, decision_id="eu-1:44:0", expires_ms=later + 2), later + 1)
+    assert [decision_id for _, decision_id in seen.done] == ["eu-1:43:0", "eu-1:44:0"]
+    assert judge("a:1", seen, UNLOAD, owns=True, now_ms=later + 1).action == "refuse"
+
+
+def test_forgetting_stops_when_nothing_is_left_to_forget() -> None:
+    seen = Seen()
+    seen.note_done("a:1", UNLOAD, UNLOAD.expires_ms + REMEMBERED_MS + 1)
+    assert not seen.done
+
+
+def test_a_dry_run_is_never_obeyed() -> None:
+    assert judge("a:1", Seen(), with_(UNLOAD, dry_run=True), owns=True, now_ms=NOW) == Verdict("ignore", "dry run")
+
+
+@pytest.mark.parametrize("kind", ["split", "transfer"])
+def test_what_this_agent_cannot_do_is_refused_by_the_broker_that_is_asked(kind: str) -> None:
+    assert judge("a:1", Seen(), with_(UNLOAD, kind=kind), owns=True, now_ms=NOW) == Verdict("refuse", f"this agent can't {kind}")
+    assert judge("b:1", Seen(), with_(UNLOAD, kind=kind), owns=True, now_ms=NOW).action == "ignore"

@@ -1,0 +1,86 @@
+"""The balancer's core against the model: does a hot cluster become even, and does it then keep still?"""
+
+from collections import Counter
+
+import pytest
+from sim_loop import ClosedLoop
+
+from lb_stream.sim import build_cluster
+
+START = 1_700_000_000_000
+DEMO = {
+    "shedding_interval_ms": 4_000,
+    "shedding_grace_period_ms": 20_000,
+    "unloading_timeout_ms": 15_000,
+    "threshold_percent": 5,
+    "history_ratio": 0.5,
+    "min_throughput_mb": 1.0,
+}
+
+
+def closed_loop(workload: str, seed: int, at_s: float = 0.0, **settings: object) -> ClosedLoop:
+    return ClosedLoop(build_cluster(6, 96, workload, seed, START, at_s), {**DEMO, **settings}, START)
+
+
+@pytest.mark.parametrize("seed", range(1, 6))
+def test_one_hot_broker_is_relieved_until_the_cluster_is_even_and_then_nothing_moves(seed: int) -> None:
+    loop = closed_loop("hot_spot", seed)
+    assert loop.unevenness() >= 1.8
+    loop.run(60)
+    settled = len(loop.decisions)
+    assert settled > 0 and loop.unevenness() <= 1.25
+    assert sum(loop.run(120)) <= 2, "the cluster goes on moving bundles"  # one move: an unload and its assignment
+    assert loop.unevenness() <= 1.25
+    assert not loop.owned_twice
+    assert Counter(outcome.outcome for outcome in loop.outcomes) == {"confirmed": len(loop.decisions)}
+    assert max(Counter(decision.bundle for decision in loop.decisions if decision.kind == "unload").values()) == 1
+
+
+def test_every_move_is_an_unload_and_then_an_assignment_to_where_it_was_meant_to_go() -> None:
+    loop = closed_loop("hot_spot", 1)
+    loop.run(60)
+    unloads = {decision.bundle: decision for decision in loop.decisions if decision.kind == "unload"}
+    assigns = {decision.bundle: decision for decision in loop.decisions if decision.kind == "assign"}
+    assert unloads and unloads.keys() == assigns.keys()
+    for bundle, assign in assigns.items():
+        assert assign.destination == unloads[bundle].destination and assign.issued_ms > unloads[bundle].issued_ms
+        assert loop.cluster.owners()[bundle] == [assign.destination]
+
+
+def test_a_hot_spot_that_appears_later_is_met_when_it_appears() -> None:
+    loop = closed_loop("hot_spot", 4, at_s=30.0)
+    assert sum(loop.run(29)) == 0
+    loop.run(90)
+    assert loop.decisions and loop.decisions[0].issued_ms >= START + 30_000
+    assert loop.unevenness() <= 1.25 and not loop.owned_twice
+
+
+def test_an_even_cluster_is_left_alone() -> None:
+    loop = closed_loop("steady", 2)
+    assert sum(loop.run(90)) == 0
+
+
+def test_skewed_load_is_evened_out_too() -> None:
+    loop = closed_loop("skewed", 2)
+    before = loop.unevenness()
+    loop.run(120)
+    assert loop.unevenness() < before and loop.unevenness() <= 1.25 and not loop.owned_twice
+
+
+def test_the_same_seed_makes_the_same_decisions() -> None:
+    def decisions() -> list[str]:
+        loop = closed_loop("hot_spot", 3)
+        loop.run(40)
+        return [decision.to_json() for decision in loop.decisions]
+
+    first = decisions()
+    assert first and first == decisions()
+
+
+def test_a_broker_that_refuses_is_left_with_its_bundle_and_nobody_else_gets_it() -> None:
+    loop = closed_loop("hot_spot", 1)
+    loop.seen.epoch = 99  # every decision of this balancer comes from a run that is over
+    owners = loop.cluster.owners()
+    loop.run(10)
+    assert loop.decisions and loop.cluster.owners() == owners
+    assert {outcome.outcome for outcome in loop.outcomes} == {"refused"}
