@@ -33,7 +33,7 @@ class Outbox:
             transactional_id=settings.stream.pipeline_id,
             acks="all",
             linger_ms=0,
-            compression_type="gzip",
+            compression_type="zstd",
             max_request_size=10 * 1024 * 1024,
         )
 
