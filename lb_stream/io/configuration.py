@@ -109,8 +109,10 @@ def _checked(given: Mapping[KeyPath, Given]) -> Settings:
 def effective(settings: Settings, cluster: str = "") -> dict[str, Any]:
     """Every key that one cluster's rounds run with, defaults included, typed. "" stands for clusters that have no settings of their own."""
     checked = cluster_config(settings.of_cluster(cluster))
-    models = (checked.shedder_config, checked.placement_config, checked.balancer)
-    return {name: getattr(model, name) for model in models for name in type(model).model_fields}
+    found: dict[str, Any] = {}
+    for model in (checked.balancer, checked.shedder_config, checked.placement_config):  # a strategy may read a key of the balancer's
+        found = {name: getattr(model, name) for name in type(model).model_fields} | found
+    return dict(sorted(found.items(), key=lambda item: item[0] != "profile"))
 
 
 def _expected_in_section(path: KeyPath, error: Any) -> str:

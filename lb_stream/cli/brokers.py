@@ -1,0 +1,64 @@
+"""`lbctl brokers`: the cluster as the last round saw it."""
+
+from __future__ import annotations
+
+from itertools import groupby
+from typing import Any
+
+import typer
+
+from lb_stream.cli.options import BrokerConf, Cluster, ConfigFile, Json, Set, effective
+from lb_stream.cli.output import ago, emit_json, emit_rich, note, table
+
+_QUERY = """
+    SELECT cluster, broker, alive, usage_ratio, latest_throughput_in_bytes_per_s + latest_throughput_out_bytes_per_s AS bytes_per_s,
+           latest_rate_in_msgs_per_s + latest_rate_out_msgs_per_s AS msgs_per_s, bundles, topics, seen_ms, reported_ms, seq, now_ms
+    FROM broker_loads
+    WHERE $1 IS NULL OR cluster = $1
+    QUALIFY row_number() OVER (PARTITION BY cluster, broker ORDER BY now_ms DESC, log_seq DESC, seq DESC) = 1
+    ORDER BY cluster, broker
+"""
+_COLUMNS = ("broker", "alive", "usage", "MB/s", "msg/s", "bundles", "seen")
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to lbctl."""
+    app.command("brokers", epilog="Example: lbctl brokers --cluster eu-1")(brokers)
+
+
+def brokers(
+    cluster: Cluster = None, config: ConfigFile = None, broker_conf: BrokerConf = None, set_: Set = None, json: Json = False
+) -> None:
+    """Show each broker's latest load: usage, throughput, message rate, bundles, and when it was last heard of."""
+    from lb_stream.cli.lake import open_lake, records, run
+
+    lake = open_lake(effective(config, broker_conf, set_).tables)
+    rows = records(run(lake, _QUERY, [cluster]))
+    if json:
+        for row in rows:
+            emit_json(row)
+        return
+    if not rows:
+        note("no broker has reported yet" + (f" from cluster {cluster}" if cluster else ""))
+    for name, group in groupby(rows, key=lambda row: row["cluster"]):
+        members = list(group)
+        emit_rich(_summary(name, members), table(_COLUMNS, [_cells(row) for row in members], right=_COLUMNS[2:6]), "")
+
+
+def _cells(row: dict[str, Any]) -> tuple[str, ...]:
+    alive = "yes" if row["alive"] else "[red]no[/]"
+    figures = (
+        f"{row['usage_ratio'] or 0:.0%}",
+        f"{(row['bytes_per_s'] or 0) / 1e6:.2f}",
+        f"{row['msgs_per_s'] or 0:.0f}",
+        str(row["bundles"]),
+    )
+    return (row["broker"], alive, *figures, ago(row["seen_ms"]))
+
+
+def _summary(cluster: str, rows: list[dict[str, Any]]) -> str:
+    """How even the living brokers' loads are: 1.00 is perfect."""
+    rates = [row["msgs_per_s"] or 0.0 for row in rows if row["alive"]]
+    mean = sum(rates) / len(rates) if rates else 0.0
+    evenness = f", busiest ÷ mean {max(rates) / mean:.2f} by msg/s" if mean else ""
+    return f"[bold]{cluster}[/]: {len(rates)} of {len(rows)} brokers alive, {sum(row['bundles'] or 0 for row in rows)} bundles{evenness}"

@@ -1,0 +1,89 @@
+"""`lbctl config`: what is set, and by whom."""
+
+from __future__ import annotations
+
+import json as json_
+import re
+from collections.abc import Iterable
+from typing import Annotated, Any
+
+import typer
+
+from lb_stream.cli.options import BrokerConf, ConfigFile, Effective, Json, Set, effective
+from lb_stream.cli.output import emit, emit_json
+
+app = typer.Typer(name="config", help="The settings in force.", no_args_is_help=True)
+
+_SECRET = re.compile(r"password|secret|token", re.IGNORECASE)
+
+
+@app.callback()
+def _group() -> None:
+    """The settings in force."""
+
+
+@app.command(epilog="Example: lbctl config show --broker-conf broker.conf --explain > lb.toml")
+def show(
+    explain: Annotated[bool, typer.Option("--explain", help="What each key means, its unit, and Pulsar's name for it.")] = False,
+    config: ConfigFile = None,
+    broker_conf: BrokerConf = None,
+    set_: Set = None,
+    json: Json = False,
+) -> None:
+    """Print all settings after files, environment (LB_SECTION__KEY) and --set, as TOML that --config takes; secrets are hidden."""
+    given = effective(config, broker_conf, set_)
+    sections = _sections(given)
+    if json:
+        clusters = {name.partition(".")[2]: keys for name, keys in sections.items() if name.startswith("cluster.")}
+        origins = {".".join(path): origin for path, origin in given.origins.items()}
+        general = {name: keys for name, keys in sections.items() if not name.startswith("cluster.")}
+        emit_json(general | {"cluster": clusters, "origins": origins})
+        return
+    emit("\n".join(_toml(name, keys, given, explain) for name, keys in sections.items()))
+
+
+def _sections(given: Effective) -> dict[str, dict[str, Any]]:
+    """[section] → key → value in force; of a cluster's own section every key, the inherited ones too."""
+    from lb_stream.io.configuration import effective as balancer
+
+    settings = given.settings
+    sections = {name: getattr(settings, name).model_dump() for name in ("kafka", "topics", "stream")}
+    sections["kafka"]["options"] = {name: "***" if _SECRET.search(name) else value for name, value in settings.kafka.options.items()}
+    sections["balancer"] = balancer(settings)
+    return sections | {f"cluster.{name}": balancer(settings, name) for name in settings.cluster}
+
+
+def _toml(section: str, keys: dict[str, Any], given: Effective, explain: bool) -> str:
+    prefix = tuple(section.split(".", 1))
+    lines = [f"[cluster.{json_.dumps(prefix[1])}]" if prefix[0] == "cluster" else f"[{section}]"]
+    for name, value in keys.items():
+        origin = given.origins.get((*prefix, name))
+        if prefix[0] == "cluster" and origin is None:
+            continue  # as in [balancer]
+        lines += [f"# {line}" for line in _explained(prefix[0], name)] if explain else []
+        text = f"{name} = {_value(value)}" if value is not None else f"# {name} is not set"
+        lines.append(f"{text}  # {origin}" if origin else text)
+    return "\n".join(lines) + "\n"
+
+
+def _explained(section: str, name: str) -> Iterable[str]:
+    from lb_stream.contracts.keys import metadata
+    from lb_stream.contracts.settings import Settings
+    from lb_stream.core.config import all_models
+
+    model = Settings.model_fields[section].annotation
+    models: Any = all_models() if section in ("balancer", "cluster") else (model,)
+    for one in models:
+        if name in one.model_fields:
+            extra = metadata(one, name)
+            unit = f" [{extra['unit']}]" if extra["unit"] else ""
+            pulsar = f" (Pulsar: {extra['pulsar']})" if extra["pulsar"] else ""
+            yield f"{one.model_fields[name].description}{unit}{pulsar}"
+            return
+
+
+def _value(value: Any) -> str:
+    """A value as TOML writes it."""
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{json_.dumps(name)} = {_value(item)}" for name, item in value.items()) + "}"
+    return json_.dumps(value, ensure_ascii=False)

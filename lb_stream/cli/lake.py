@@ -1,0 +1,87 @@
+"""The Delta tables as DuckDB views, read without a JVM."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lb_stream.cli.output import CommandError
+
+if TYPE_CHECKING:
+    import duckdb
+
+    from lb_stream.contracts.tables import TableSpec
+
+
+def open_lake(folder: Path) -> duckdb.DuckDBPyConnection:
+    """A connection that sees every table of `contracts.tables` under its name, as of now.
+
+    A table that doesn't exist yet is empty. Raises CommandError when there is none at all.
+    """
+    import duckdb
+    from deltalake import DeltaTable
+
+    from lb_stream.contracts.tables import TABLES
+
+    existing = [spec.name for spec in TABLES if DeltaTable.is_deltatable(str(folder / spec.name))]
+    if not existing:
+        raise CommandError(
+            f"no tables in {folder} yet: run `make demo` or jobs/balance.py, or name their folder: --set stream.tables=FOLDER"
+        )
+    lake = duckdb.connect()
+    lake.execute("SET python_enable_replacements = false")  # or a misspelt table might be a variable of this program
+    lake.execute("SET TimeZone = 'UTC'")
+    for spec in TABLES:
+        lake.register(spec.name, _rows(folder / spec.name) if spec.name in existing else spec.schema.empty_table())
+    return lake
+
+
+def _rows(path: Path) -> Any:
+    """What DuckDB can scan: as a dataset it reads only the columns and files that a query needs."""
+    import pyarrow as pa
+    from deltalake import DeltaTable
+
+    delta = DeltaTable(str(path))
+    if delta.protocol().min_reader_version == 1:
+        return delta.to_pyarrow_dataset()
+    # The dataset would silently read a table with column mapping as nulls; delta-rs's own scan knows it, and deletion vectors too.
+    return pa.table(delta.scan())
+
+
+def run(lake: duckdb.DuckDBPyConnection, query: str, parameters: list[Any] | None = None) -> duckdb.DuckDBPyConnection:
+    """Execute a query. Raises CommandError (exit code 2) that names the tables or columns there are."""
+    import duckdb
+
+    try:
+        return lake.execute(query, parameters or [])
+    except duckdb.Error as error:
+        raise CommandError(_explain(query, error), code=2) from None
+
+
+def _explain(query: str, error: Exception) -> str:
+    """DuckDB's own words, and the columns of the tables that the query names, or the tables when it names none."""
+    import duckdb
+
+    from lb_stream.contracts.tables import TABLES
+
+    text = str(error).strip()
+    named = [spec for spec in TABLES if re.search(rf"\b{spec.name}\b", query, re.IGNORECASE)]
+    if isinstance(error, duckdb.CatalogException) and "Table" in text:
+        text = text.splitlines()[0]
+        named = []
+    elif not isinstance(error, duckdb.BinderException | duckdb.CatalogException):
+        return text
+    if named:
+        return "\n".join([text, *map(_columns, named)])
+    return "\n".join([text, "The tables:", *(f"  {spec.name:<17} {spec.row}" for spec in TABLES)])
+
+
+def _columns(spec: TableSpec) -> str:
+    return f"{spec.name} has: {', '.join(spec.schema.names)}"
+
+
+def records(result: duckdb.DuckDBPyConnection) -> list[dict[str, Any]]:
+    """All rows as dicts, in the order of the columns."""
+    names = [column[0] for column in result.description or []]
+    return [dict(zip(names, row, strict=True)) for row in result.fetchall()]

@@ -1,0 +1,77 @@
+"""`lbctl`: what an operator does by hand. Every command's module imports what it needs when it runs, so that lbctl starts at once."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import typer
+from typer.core import TyperCommand
+
+from lb_stream.cli import brokers, config, decisions, jars, kafka_broker, reports, sql, topics
+from lb_stream.cli.output import CommandError, hush, note
+
+app = typer.Typer(
+    name="lbctl",
+    help="Runs and watches lb_stream, the load balancer for message-broker clusters.",
+    epilog="Begin with: lbctl demo · Exit codes: 0 done, 1 failed, 2 wrong usage or settings.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+class _Demo(TyperCommand):
+    """Stands in for the demo's command, whose module is imported when it is called."""
+
+    def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
+        try:
+            from lb_stream.cli.demo import command
+        except ModuleNotFoundError as error:
+            if error.name != "lb_stream.cli.demo":
+                raise
+            raise CommandError("this installation has no demo") from None
+        own = typer.Typer(add_completion=False, rich_markup_mode="rich", context_settings={"help_option_names": ["-h", "--help"]})
+        own.command("demo")(command)
+        return typer.main.get_command(own).make_context(info_name, args, parent=parent, **extra)
+
+
+@app.command("demo", cls=_Demo)
+def _demo() -> None:
+    """Show the whole thing: a real Kafka broker, the job, simulated brokers and one that runs hot, until they are balanced."""
+
+
+for module in (brokers, decisions, sql, jars):
+    module.register(app)
+for group in (reports, topics, kafka_broker, config):
+    app.add_typer(group.app)
+
+_EXIT_CODES = {"SettingError": 2, "JavaUnfit": 2, "TopicMismatch": 2, "JarsError": 1, "KafkaError": 1}
+"""Name of an exception's class → exit code. By name: their modules are imported only by the commands that may raise them."""
+
+
+def exit_code(error: BaseException) -> int | None:
+    """The exit code of an error whose text is made for users; None for one that nobody foresaw."""
+    if isinstance(error, CommandError):
+        return error.code
+    ours = (kind for kind in type(error).__mro__ if kind.__module__.startswith("lb_stream."))
+    return next((_EXIT_CODES[kind.__name__] for kind in ours if kind.__name__ in _EXIT_CODES), None)
+
+
+def main() -> None:
+    """The entry point `lbctl`."""
+    try:
+        app(prog_name="lbctl")
+    except Exception as error:
+        code = exit_code(error)
+        if code is None:
+            raise
+        note(f"lbctl: {error}")
+        sys.exit(code)
+    finally:
+        try:
+            sys.stdout.flush()
+        except BrokenPipeError:
+            hush()
