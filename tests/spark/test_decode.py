@@ -1,0 +1,160 @@
+"""The decoder: Kafka records in, columnar blocks out. No JVM needed."""
+
+import json
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from lb_stream.core.blocks import from_bytes
+from lb_stream.stream.decode import DecodeConfig, decode, shard_of
+from lb_stream.stream.records import Rejection, report_record
+
+CONFIG = DecodeConfig(default_cluster="home", commands_topic="commands", shards={})
+BUNDLE = "acme/orders/0x00000000_0x80000000"
+
+
+def record(key: bytes | None, value: bytes | None, offset: int, kind: str | None = None, topic: str = "reports", partition: int = 0) -> dict[str, Any]:
+    """One raw record, appended a millisecond after the one of the offset before."""
+    return {"key": key, "value": value, "kind": kind, "topic": topic, "partition": partition, "offset": offset, "append_ms": 1_000 + offset}
+
+
+def report(**fields: Any) -> bytes:
+    """A modular report with one bundle of 10 msg/s in."""
+    stats = {BUNDLE: {"msgRateIn": 10.0, "topics": 3}}
+    return json.dumps({"lastStats": stats, "loadReportType": "LocalBrokerData", **fields}).encode()
+
+
+def decoded(records: list[dict[str, Any]], config: DecodeConfig = CONFIG) -> dict[tuple[str, int], dict[str, Any]]:
+    """(cluster, shard) → its reports, samples and events as lists of rows."""
+    schema = pa.schema(
+        [
+            ("key", pa.binary()),
+            ("value", pa.binary()),
+            ("kind", pa.string()),
+            ("topic", pa.string()),
+            ("partition", pa.int32()),
+            ("offset", pa.int64()),
+            ("append_ms", pa.int64()),
+        ]
+    )
+    rows = [row for batch in decode([pa.RecordBatch.from_pylist(records, schema)], config) for row in batch.to_pylist()]
+    return {(row["cluster"], row["shard"]): {name: from_bytes(row[name]).to_pylist() for name in ("reports", "samples", "events")} for row in rows}
+
+
+def rejections(block: dict[str, Any]) -> list[tuple[int, str, str, str]]:
+    """(offset, field, value, expected) of the rejected events."""
+    events = [(event["offset"], json.loads(event["payload"])) for event in block["events"] if event["kind"] == "rejected"]
+    return [(offset, shown["field"], shown["value"], shown["expected"]) for offset, shown in events]
+
+
+def test_a_report_becomes_a_row_and_a_sample() -> None:
+    block = decoded([record(b"eu/b1:8080", report(cpu={"usage": 50.0, "limit": 200.0}), 7)])["eu", 0]
+    (row,), (sample,) = block["reports"], block["samples"]
+    assert (row["name"], row["offset"], row["append_ms"], row["cpu_usage"], row["cpu_limit"]) == ("b1:8080", 7, 1_007, 50.0, 200.0)
+    assert (sample["name"], sample["report"], sample["has_stats"], sample["latest_rate_in_msgs_per_s"], sample["topics"]) == (BUNDLE, 0, True, 10.0, 3)
+
+
+def test_a_key_without_a_cluster_belongs_to_the_default_one() -> None:
+    assert set(decoded([record(b"b1:8080", report(), 0)])) == {("home", 0)}
+
+
+def test_a_report_without_a_key_is_known_by_its_own_address() -> None:
+    block = decoded([record(None, report(webServiceUrl="http://b9.example:8080"), 0)])["home", 0]
+    assert block["reports"][0]["name"] == "b9.example:8080"
+
+
+def test_both_forms_give_the_same_columns() -> None:
+    resources = {"cpu": {"usage": 8.0, "limit": 16.0}}
+    modular = report_record(json.dumps({"lastStats": {BUNDLE: {"msgRateIn": 4.0}}, "msgRateIn": 4.0, "numBundles": 1, **resources}).encode(), "b")
+    simple = report_record(json.dumps({"bundleStats": {BUNDLE: {"msgRateIn": 4.0}}, "systemResourceUsage": resources}).encode(), "b")
+    assert modular.stats[BUNDLE].msg_rate_in == simple.stats[BUNDLE].msg_rate_in == 4.0
+    different = {name for name in modular.fields if modular.fields[name] != simple.fields[name]}
+    # A simple report that names no memory has not measured it: -1/-1 there, 0/0 in a modular one.
+    assert different == {"kind"} | {f"{r}_{part}" for r in ("memory", "direct_memory", "bandwidth_in", "bandwidth_out") for part in ("usage", "limit")}
+
+
+def test_a_bundle_that_is_owned_but_not_measured_is_a_sample_without_statistics() -> None:
+    other = "acme/orders/0x80000000_0xffffffff"
+    block = decoded([record(b"eu/b1", report(bundles=[BUNDLE, other]), 0)])["eu", 0]
+    assert [(sample["name"], sample["has_stats"]) for sample in block["samples"]] == [(BUNDLE, True), (other, False)]
+
+
+@pytest.mark.parametrize(
+    ("value", "field", "expected"),
+    [
+        (b"not json", "value", "JSON"),
+        (b"[]", "value", "JSON object"),
+        (b'{"loadReportType": "Nonsense"}', "loadReportType", "LocalBrokerData or LoadReport"),
+        (b'{"topBundlesLoadData": [], "loadReportType": "LocalBrokerData"}', "loadReportType", "LocalBrokerData or LoadReport"),
+        (b'{"lastStats": {}, "cpu": {"usage": "high"}}', "cpu.usage", "valid number"),
+        (b'{"lastStats": {}, "cpu": {"usage": NaN}}', "cpu.usage", "finite"),
+        (b'{"lastStats": {}, "cpu": {"usage": Infinity}}', "cpu.usage", "finite"),
+        (b'{"lastStats": {}, "msgRateIn": 1e999}', "msgRateIn", "finite"),
+        (b'{"lastStats": {"acme/o/0x00000000_0xffffffff": {"msgRateIn": -1.0}}}', "lastStats.acme/o/0x00000000_0xffffffff.msgRateIn", ">= 0|or equal to 0"),
+        (b'{"lastStats": {}, "numTopics": 1.5}', "numTopics", "integer"),
+        (b'{"lastStats": {"acme/orders": {}}}', "bundle", "0xLLLLLLLL_0xHHHHHHHH"),
+        (b'{"lastStats": {"acme/orders/0x80000000_0x00000000": {}}}', "bundle", "L < H"),
+    ],
+)
+def test_a_bad_report_is_rejected_with_its_field_and_what_was_expected(value: bytes, field: str, expected: str) -> None:
+    block = decoded([record(b"eu/b1", value, 3), record(b"eu/b2", report(), 4)])["eu", 0]
+    ((offset, seen_field, _, seen_expected),) = rejections(block)
+    assert (offset, seen_field) == (3, field)
+    assert any(part in seen_expected for part in expected.split("|"))
+    assert [row["name"] for row in block["reports"]] == ["b2"]  # the others are not harmed
+    assert [(sample["name"], sample["report"]) for sample in block["samples"]] == [(BUNDLE, 0)]
+
+
+def test_bad_keys_kinds_and_commands_are_rejected_in_the_default_cluster() -> None:
+    bad = [
+        record(b"\xff", report(), 0),
+        record(b"e u/b1", report(), 1),
+        record(None, report(), 2),
+        record(b"home/b1", b"{}", 3, kind="rumour"),
+        record(b"", b'{"kind": "dance", "id": "1"}', 4, topic="commands"),
+        record(b"home/", b"{}", 5, kind="heartbeat"),
+    ]
+    block = decoded(bad)["home", 0]
+    assert [(offset, field) for offset, field, _, _ in sorted(rejections(block))] == [(0, "key"), (1, "key"), (2, "key"), (3, "kind"), (4, "kind"), (5, "key")]
+    assert block["reports"] == []
+
+
+def test_every_known_cluster_hears_how_far_each_partition_was_read() -> None:
+    config = DecodeConfig("home", "commands", {"eu": 2, "us": 1})
+    blocks = decoded([record(b"eu/b1", report(), 5), record(b"", b'{"kind": "tick", "id": "t1"}', 9, topic="commands")], config)
+    assert set(blocks) == {("eu", 0), ("eu", 1), ("us", 0)}
+    for block in blocks.values():
+        clocks = [(event["topic"], event["append_ms"], json.loads(event["payload"])) for event in block["events"] if event["kind"] == "clock"]
+        assert clocks == [("reports", 1_005, {"first": 5, "last": 5}), ("commands", 1_009, {"first": 9, "last": 9})]
+
+
+def test_each_shard_gets_all_reports_and_its_own_samples() -> None:
+    names = [f"acme/orders/0x{number:08x}_0x{number + 1:08x}" for number in range(40)]
+    value = json.dumps({"lastStats": {name: {} for name in names}}).encode()
+    blocks = decoded([record(b"eu/b1", value, 0)], DecodeConfig("home", "commands", {"eu": 4}))
+    shards = shard_of(pa.chunked_array([names]), 4)
+    for shard in range(4):
+        assert len(blocks["eu", shard]["reports"]) == 1
+        assert [sample["name"] for sample in blocks["eu", shard]["samples"]] == [name for name, at in zip(names, shards, strict=True) if at == shard]
+
+
+def test_an_empty_report_withdraws_the_broker() -> None:
+    block = decoded([record(b"eu/b1", None, 0)])["eu", 0]
+    assert [(event["kind"], event["broker"]) for event in block["events"] if event["kind"] != "clock"] == [("goodbye", "b1")]
+
+
+def test_only_a_partitions_last_heartbeat_of_a_broker_is_kept() -> None:
+    beats = [record(b"eu/b1", b'{"sent_ms": 1}', offset, kind="heartbeat") for offset in range(3)]
+    block = decoded(beats)["eu", 0]
+    assert [(event["kind"], event["offset"]) for event in block["events"] if event["kind"] != "clock"] == [("heartbeat", 2)]
+
+
+def test_an_acknowledgement_must_name_its_decision() -> None:
+    block = decoded([record(b"eu/b1", b'{"outcome": "released"}', 0, kind="ack")])["eu", 0]
+    assert rejections(block)[0][:2] == (0, "decision_id")
+
+
+def test_a_report_whose_broker_cannot_be_known_is_refused() -> None:
+    with pytest.raises(Rejection, match="the broker can't be known"):
+        report_record(report(), "")
