@@ -2,6 +2,7 @@
 
 import json
 import re
+from itertools import pairwise
 
 import pytest
 
@@ -165,7 +166,7 @@ def test_bundle_names_are_well_formed_and_tile_their_namespaces() -> None:
     assert len(set(names)) == 10 and all(re.match(BUNDLE_PATTERN, name) for name in names)
     bounds = [name.rpartition("/")[2].split("_") for name in names if name.startswith("shop/app-01/")]
     assert bounds[0][0] == "0x00000000" and bounds[-1][1] == "0xffffffff"
-    assert all(before[1] == after[0] for before, after in zip(bounds, bounds[1:], strict=False))
+    assert all(before[1] == after[0] for before, after in pairwise(bounds))
     assert [name for name in names if name.startswith("shop/app-03/")] == [
         "shop/app-03/0x00000000_0x80000000",
         "shop/app-03/0x80000000_0xffffffff",

@@ -1,0 +1,245 @@
+"""The agent's loop: reports and heartbeats out, decisions in, acknowledgements out. One thread, for one or many brokers."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+from kafka.errors import KafkaError
+from pydantic import ValidationError
+
+from lb_stream.agent.adapter import BrokerAdapter
+from lb_stream.agent.obey import Seen, Verdict, addressee, judge
+from lb_stream.contracts.base import canonical_json
+from lb_stream.contracts.decisions import Decision, read_decision
+from lb_stream.contracts.reports import Ack, Goodbye, Heartbeat
+
+log = logging.getLogger(__name__)
+
+LARGEST_RECORD_BYTES = 10 * 1024 * 1024  # a report of 10 000 bundles is 2–3 MB
+POLL_MS = 50
+"""How long the loop waits for decisions before it looks at its timers and at whether it should stop."""
+CLOSE_S = 10.0
+"""How long stopping waits for records that Kafka has not taken yet."""
+
+_OUTCOMES: dict[str, Literal["released", "acquired", "refused"]] = {"release": "released", "acquire": "acquired", "refuse": "refused"}
+
+OnReport = Callable[[str, Mapping[str, Any]], None]
+OnDecision = Callable[[Decision, str | None, Verdict | None], None]
+
+
+class AgentError(RuntimeError):
+    """The agent can't start. The text says what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class AgentConfig:
+    """Where Kafka is and how often to speak.
+
+    `start` is where to read decisions from: those that come from now on, all that are there, or offsets by partition.
+    `client_options` go to kafka-python's clients (security_protocol, sasl_mechanism, ssl_cafile, ...).
+    """
+
+    bootstrap_servers: str
+    cluster: str
+    reports_topic: str = "lb-load-reports"
+    decisions_topic: str = "lb-decisions"
+    report_interval_s: float = 5.0
+    heartbeat_interval_s: float = 5.0
+    start: Literal["latest", "earliest"] | Mapping[int, int] = "latest"
+    client_options: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Agent:
+    """Speaks and acts for the brokers of one cluster that it is given.
+
+    `on_report` (broker, report) and `on_decision` (decision, broker of ours that it addresses or None, what was done) are
+    called from the agent's thread, after the record was handed to Kafka: for displays, tests, metrics.
+    """
+
+    def __init__(
+        self,
+        config: AgentConfig,
+        adapters: Iterable[BrokerAdapter],
+        on_report: OnReport | None = None,
+        on_decision: OnDecision | None = None,
+    ) -> None:
+        self.config = config
+        self.adapters = {adapter.name: adapter for adapter in adapters}
+        self.seen = Seen()
+        self.failure: Exception | None = None  # why the loop ended by itself, if it did
+        self._on_report, self._on_decision = on_report, on_decision
+        self._stop = threading.Event()
+        self._goodbye = False
+        self._thread: threading.Thread | None = None
+        self._producer: KafkaProducer | None = None
+        self._consumer: KafkaConsumer | None = None
+
+    def start(self) -> None:
+        """Connect, send the first reports, and go on in a thread of its own. Raises AgentError."""
+        self._connect()
+        self._thread = threading.Thread(target=self._run, name="lb-agent", daemon=True)
+        self._thread.start()
+
+    def stop(self, goodbye: bool = False, timeout_s: float = 15.0) -> None:
+        """End the loop, hand everything to Kafka, disconnect. `goodbye` tells the balancer that the brokers leave on purpose."""
+        self._goodbye = goodbye
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join(timeout_s)
+
+    @property
+    def running(self) -> bool:
+        """Whether the loop goes on."""
+        return self._thread is not None and self._thread.is_alive()
+
+    # --- connecting ---
+
+    def _connect(self) -> None:
+        common = {"bootstrap_servers": self.config.bootstrap_servers, **self.config.client_options}
+        try:
+            self._consumer = KafkaConsumer(isolation_level="read_committed", enable_auto_commit=False, **common)
+            self._take_position()
+            # Idempotent: one key's records stay in order and come once, however often the client has to send them again.
+            self._producer = KafkaProducer(
+                enable_idempotence=True, compression_type="zstd", max_request_size=LARGEST_RECORD_BYTES, **common
+            )
+            if not self._producer.partitions_for(self.config.reports_topic):
+                raise AgentError(f"topic {self.config.reports_topic} does not exist: create it (`lbctl topics create`)")
+        except KafkaError as error:
+            self._disconnect()
+            raise AgentError(f"no Kafka at {self.config.bootstrap_servers} ({error}): start it, or give its address") from error
+        except AgentError:
+            self._disconnect()
+            raise
+
+    def _take_position(self) -> None:
+        """Settle where to read before the first report is sent: what that report leads to must not be missed."""
+        consumer, topic = self._consumer, self.config.decisions_topic
+        numbers = consumer.partitions_for_topic(topic)
+        if not numbers:
+            raise AgentError(f"topic {topic} does not exist: create it (`lbctl topics create`)")
+        partitions = [TopicPartition(topic, number) for number in sorted(numbers)]
+        consumer.assign(partitions)
+        if self.config.start == "latest":
+            consumer.seek_to_end(*partitions)
+        else:
+            consumer.seek_to_beginning(*partitions)
+        if isinstance(self.config.start, Mapping):
+            for number, offset in self.config.start.items():
+                consumer.seek(TopicPartition(topic, number), offset)
+        for partition in partitions:
+            consumer.position(partition)
+
+    def _disconnect(self) -> None:
+        try:
+            if self._producer is not None:
+                self._producer.close(timeout=CLOSE_S)  # sends what is still waiting
+            if self._consumer is not None:
+                self._consumer.close()
+        except KafkaError:
+            log.warning("a Kafka client did not close cleanly", exc_info=True)
+        self._producer = self._consumer = None
+
+    # --- the loop ---
+
+    def _run(self) -> None:
+        try:
+            self._loop()
+            if self._goodbye:
+                for broker in self.adapters:
+                    self._send(broker, Goodbye(sent_ms=_now_ms()).to_json(), "goodbye")
+        except Exception as error:  # the thread's last words: `failure` tells whoever started it
+            self.failure = error
+            log.exception("the agent of cluster %s ended", self.config.cluster)
+        finally:
+            self._disconnect()
+
+    def _loop(self) -> None:
+        now = time.monotonic()
+        report_at, heartbeat_at = now, now
+        while not self._stop.is_set():
+            now = time.monotonic()
+            if now >= report_at:
+                for broker in self.adapters:
+                    self._report(broker)
+                report_at = _next(report_at, self.config.report_interval_s, now)
+            if now >= heartbeat_at:
+                for broker in self.adapters:
+                    self._send(broker, Heartbeat(sent_ms=_now_ms()).to_json(), "heartbeat")
+                heartbeat_at = _next(heartbeat_at, self.config.heartbeat_interval_s, now)
+            records = self._consumer.poll(timeout_ms=POLL_MS)
+            changed = [self._take(record.value) for partition in records.values() for record in partition]
+            for broker in dict.fromkeys(broker for broker in changed if broker is not None):
+                self._report(broker)  # once, after the acknowledgements of all that it shows
+
+    def _take(self, value: bytes | None) -> str | None:
+        """Deal with one record of the decisions topic. Returns the broker whose ownership it changed, if any."""
+        try:
+            decision = read_decision(value or b"")
+        except ValidationError as error:
+            log.warning("a record of %s is no decision: %s", self.config.decisions_topic, error)
+            return None
+        if decision.cluster != self.config.cluster:
+            return None
+        self.seen.note_epoch(decision)
+        adapter = self.adapters.get(addressee(decision) or "")
+        verdict = None if adapter is None else self._obey(adapter, decision)
+        if self._on_decision is not None:
+            self._on_decision(decision, None if adapter is None else adapter.name, verdict)
+        return adapter.name if adapter is not None and verdict is not None and verdict.action in ("release", "acquire") else None
+
+    def _obey(self, adapter: BrokerAdapter, decision: Decision) -> Verdict:
+        """Act and acknowledge. A decision counts as dealt with before it is begun: better not done than done twice."""
+        now_ms = _now_ms()
+        verdict, failure = Verdict("refuse"), ""
+        try:
+            verdict = judge(adapter.name, self.seen, decision, adapter.owns(decision.bundle), now_ms)
+            if verdict.action == "ignore":
+                return verdict
+            self.seen.note_done(adapter.name, decision, now_ms)
+            if verdict.action == "release":
+                adapter.release(decision.bundle)
+            elif verdict.action == "acquire":
+                adapter.acquire(decision.bundle)
+        except Exception as error:  # one broker's trouble is told to the balancer and stays its own
+            log.exception("%s could not %s %s", adapter.name, verdict.action, decision.bundle)
+            failure = f"{type(error).__name__}: {error}"
+        outcome = "failed" if failure else _OUTCOMES[verdict.action]
+        ack = Ack(decision_id=decision.decision_id, outcome=outcome, reason=failure or verdict.reason, sent_ms=_now_ms())
+        self._send(adapter.name, ack.to_json(), "ack")
+        return verdict
+
+    def _report(self, broker: str) -> None:
+        try:
+            report = self.adapters[broker].report()
+        except Exception:  # the next one may succeed; the other brokers' must not wait for it
+            log.exception("%s gave no report", broker)
+            return
+        self._send(broker, canonical_json(report), "report")
+        if self._on_report is not None:
+            self._on_report(broker, report)
+
+    def _send(self, broker: str, value: str, kind: str) -> None:
+        """Everything of one broker has one key, so it stays in order."""
+        key, headers = f"{self.config.cluster}/{broker}".encode(), [("kind", kind.encode())]
+        try:
+            future = self._producer.send(self.config.reports_topic, key=key, value=value.encode(), headers=headers)
+        except KafkaError as error:
+            log.warning("a %s of %s could not be sent: %s", kind, broker, error)
+            return
+        future.add_errback(lambda error: log.warning("a %s of %s did not reach Kafka: %s", kind, broker, error))
+
+
+def _next(due: float, interval_s: float, now: float) -> float:
+    """The next due time, on the beat of the first one; beats that were missed are left out."""
+    return due + interval_s * max(1, int((now - due) // interval_s) + 1)
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

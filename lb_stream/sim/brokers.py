@@ -1,0 +1,44 @@
+"""One broker of the model, as an agent's adapter."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from lb_stream.sim.cluster import SimCluster
+from lb_stream.sim.reports import ReportForm, make_report
+
+
+def wall_clock_ms() -> int:
+    """Now, ms since the epoch."""
+    return time.time_ns() // 1_000_000
+
+
+class SimBroker:
+    """Speaks for one broker of a `SimCluster`: see `lb_stream.agent.BrokerAdapter`."""
+
+    def __init__(self, cluster: SimCluster, name: str, form: ReportForm = "modular", clock: Callable[[], int] = wall_clock_ms) -> None:
+        """`clock` gives the time in ms since the epoch."""
+        self._cluster, self._name, self._form, self._clock = cluster, name, form, clock
+
+    @property
+    def name(self) -> str:
+        """The broker's id, host:port."""
+        return self._name
+
+    def report(self) -> dict[str, Any]:
+        """The load report now."""
+        return make_report(self._cluster, self._name, self._clock(), self._form)
+
+    def owns(self, bundle: str) -> bool:
+        """Whether the bundle is served here."""
+        return self._cluster.owns(self._name, bundle)
+
+    def release(self, bundle: str) -> None:
+        """Stop serving a bundle. Raises KeyError when it is not served here."""
+        self._cluster.release(self._name, bundle)
+
+    def acquire(self, bundle: str) -> None:
+        """Serve a bundle. Raises KeyError when the cluster has no such bundle."""
+        self._cluster.acquire(self._name, bundle)

@@ -1,0 +1,147 @@
+"""What a broker of the model reports, in the two documented JSON forms. Every field follows from the measured loads.
+
+Source: spec/reports.md §2 and §3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from lb_stream.contracts.reports import BundleStats, ModularLoadReport, ResourceUsage, SimpleLoadReport, SystemResourceUsage
+from lb_stream.sim.cluster import BrokerProfile, BundleProfile, Load, SimCluster
+
+ReportForm = Literal["modular", "simple"]
+
+VERSION = "4.0.7"
+MANAGERS: dict[ReportForm, str] = {
+    "modular": "org.apache.pulsar.broker.loadbalance.impl.ModularLoadManagerImpl",
+    "simple": "org.apache.pulsar.broker.loadbalance.impl.SimpleLoadManagerImpl",
+}
+BITS_PER_KBIT = 1000.0
+CACHED_S = 1.0
+"""Seconds of inbound traffic that a broker keeps in memory for its readers."""
+
+OVERLOADED_RATIO, UNDERLOADED_RATIO = 0.85, 0.50
+# The simple manager's quotas of a bundle before its first measurement; the model leaves them there.
+QUOTA = {"rate_in": 40.0, "rate_out": 120.0, "bandwidth_in": 100_000.0, "bandwidth_out": 300_000.0, "memory": 80.0}
+CPU_PER_MESSAGE_RATE = 0.025
+
+
+def make_report(cluster: SimCluster, broker: str, now_ms: int, form: ReportForm = "modular") -> dict[str, Any]:
+    """The broker's load report now, as a JSON object. Gains and losses are those since its last report."""
+    measured = cluster.measure(broker, now_ms)
+    gained, lost, at_ms = cluster.note_report(broker, now_ms)
+    profile = cluster.brokers[broker].profile
+    stats = {bundle: _stats(cluster.bundles[bundle], load) for bundle, load in measured.items()}
+    common: dict[str, Any] = {
+        "web_service_url": f"http://{broker}",
+        "pulsar_service_url": f"pulsar://{broker.rpartition(':')[0]}:6650",
+        "broker_version_string": VERSION,
+        "load_manager_class_name": MANAGERS[form],
+        "start_timestamp": cluster.start_ms,
+        "num_topics": sum(one.topics for one in stats.values()),
+        "num_bundles": len(stats),
+        "num_consumers": sum(one.consumer_count for one in stats.values()),
+        "num_producers": sum(one.producer_count for one in stats.values()),
+    }
+    total = Load.total(measured.values())
+    common["msg_rate_in"], common["msg_rate_out"] = total.rate_in_msgs_per_s, total.rate_out_msgs_per_s
+    resources = _resources(profile, total, stats)
+    make = _modular if form == "modular" else _simple
+    report = make(common, total, resources, stats, (gained, lost), at_ms, broker)
+    # Real reports leave the TLS addresses out instead of sending null.
+    return report.model_dump(mode="json", by_alias=True, exclude_none=True)
+
+
+def _stats(profile: BundleProfile, load: Load) -> BundleStats:
+    return BundleStats(
+        msg_rate_in=load.rate_in_msgs_per_s,
+        msg_throughput_in=load.throughput_in_bytes_per_s,
+        msg_rate_out=load.rate_out_msgs_per_s,
+        msg_throughput_out=load.throughput_out_bytes_per_s,
+        consumer_count=profile.consumers,
+        producer_count=profile.producers,
+        topics=profile.topics,
+        cache_size=int(load.throughput_in_bytes_per_s * CACHED_S),
+    )
+
+
+def _resources(profile: BrokerProfile, total: Load, stats: Mapping[str, BundleStats]) -> dict[str, ResourceUsage]:
+    """Cpu and bandwidth follow the traffic, heap the topics, direct memory (whole MiB) the cache."""
+    cached_mib = sum(one.cache_size for one in stats.values()) / 2**20
+    heap_mib = 512.0 + 2.0 * sum(one.topics for one in stats.values())
+    kbit_in = total.throughput_in_bytes_per_s * 8 / BITS_PER_KBIT
+    kbit_out = total.throughput_out_bytes_per_s * 8 / BITS_PER_KBIT
+    cores = 100.0 * profile.cores
+    return {
+        "cpu": ResourceUsage(usage=round(cores * profile.cpu_ratio(total), 3), limit=cores),
+        "memory": ResourceUsage(usage=min(heap_mib, float(profile.heap_mib)), limit=float(profile.heap_mib)),
+        "direct_memory": ResourceUsage(usage=float(min(256 + int(cached_mib), profile.direct_mib)), limit=float(profile.direct_mib)),
+        "bandwidth_in": ResourceUsage(usage=round(min(kbit_in, profile.nic_kbit_per_s), 3), limit=profile.nic_kbit_per_s),
+        "bandwidth_out": ResourceUsage(usage=round(min(kbit_out, profile.nic_kbit_per_s), 3), limit=profile.nic_kbit_per_s),
+    }
+
+
+def _ratios(resources: Mapping[str, ResourceUsage]) -> list[float]:
+    """Usage of the resources that a broker is judged by: heap memory is not one of them."""
+    return [one.usage / one.limit for name, one in resources.items() if name != "memory"]
+
+
+def _modular(
+    common: dict[str, Any],
+    total: Load,
+    resources: dict[str, ResourceUsage],
+    stats: dict[str, BundleStats],
+    changes: tuple[list[str], list[str]],
+    at_ms: int,
+    _broker: str,
+) -> ModularLoadReport:
+    return ModularLoadReport(
+        **common,
+        **resources,
+        msg_throughput_in=total.throughput_in_bytes_per_s,
+        msg_throughput_out=total.throughput_out_bytes_per_s,
+        last_update=at_ms,
+        last_stats=stats,
+        bundles=list(stats),
+        last_bundle_gains=changes[0],
+        last_bundle_losses=changes[1],
+        max_resource_usage=max(_ratios(resources)),
+    )
+
+
+def _simple(
+    common: dict[str, Any],
+    _total: Load,
+    resources: dict[str, ResourceUsage],
+    stats: dict[str, BundleStats],
+    changes: tuple[list[str], list[str]],
+    at_ms: int,
+    broker: str,
+) -> SimpleLoadReport:
+    ratios, bundles = _ratios(resources), len(stats)
+    return SimpleLoadReport(
+        **common,
+        name=broker,
+        timestamp=at_ms,
+        under_loaded=all(ratio < UNDERLOADED_RATIO for ratio in ratios),
+        over_loaded=any(ratio > OVERLOADED_RATIO for ratio in ratios),
+        system_resource_usage=SystemResourceUsage(**resources),
+        bundle_stats=stats,
+        bundle_gains=changes[0],
+        bundle_losses=changes[1],
+        allocated_cpu=(QUOTA["rate_in"] + QUOTA["rate_out"]) * bundles * CPU_PER_MESSAGE_RATE,
+        allocated_memory=QUOTA["memory"] * bundles,
+        allocated_bandwidth_in=QUOTA["bandwidth_in"] * bundles,
+        allocated_bandwidth_out=QUOTA["bandwidth_out"] * bundles,
+        allocated_msg_rate_in=QUOTA["rate_in"] * bundles,
+        allocated_msg_rate_out=QUOTA["rate_out"] * bundles,
+    )
+
+
+def throughput_of(report: Mapping[str, Any]) -> float:
+    """Bytes/s in and out that a report of either form names."""
+    if "msgThroughputIn" in report:
+        return float(report["msgThroughputIn"]) + float(report["msgThroughputOut"])
+    return float(sum(one["msgThroughputIn"] + one["msgThroughputOut"] for one in report["bundleStats"].values()))
