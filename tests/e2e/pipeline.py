@@ -1,0 +1,102 @@
+"""One job on topics and folders of its own, started as users start it: by spark-submit."""
+
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from deltalake import DeltaTable
+from kafka import KafkaConsumer, KafkaProducer
+
+from lb_stream.contracts.decisions import Decision, read_decision
+from lb_stream.io.submit import submit_command
+from lb_stream.io.topics import TopicNames, create_topics, topic_specs
+
+LONGEST_RUN_S = 180
+
+
+@dataclass
+class Pipeline:
+    """Topics, tables and checkpoint of one job, and ways to run it. `folder` is emptied by nobody."""
+
+    bootstrap: str
+    topics: TopicNames
+    folder: Path
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    def create_topics(self, **partitions: int) -> None:
+        """Make the five topics."""
+        create_topics(self.bootstrap, topic_specs(self.topics, **partitions))
+
+    def send(self, records: list[tuple[bytes | None, bytes | None, str | None]]) -> None:
+        """(key, value, kind) to the reports topic, one after another."""
+        producer = KafkaProducer(bootstrap_servers=self.bootstrap, linger_ms=20)
+        for key, value, kind in records:
+            producer.send(self.topics.reports, key=key, value=value, headers=[("kind", kind.encode())] if kind else [])
+        producer.flush()
+        producer.close()
+
+    def command(self, *extra: str) -> tuple[list[str], dict[str, str]]:
+        """The spark-submit command line and environment."""
+        settings = {
+            "kafka.bootstrap_servers": self.bootstrap,
+            "stream.tables": self.folder / "tables",
+            "stream.checkpoint": self.folder / "checkpoint",
+            "stream.pipeline_id": self.topics.reports[:80],
+            **{f"topics.{name}": getattr(self.topics, name) for name in ("reports", "commands", "results", "decisions", "ownership")},
+            **self.settings,
+        }
+        return submit_command([*extra, *(part for name, value in settings.items() for part in ("--set", f"{name}={value}"))])
+
+    def run_once(self) -> None:
+        """Read what is there, then end. Fails with the end of the job's log when the job does."""
+        with self.running("--once") as job:
+            code = job.wait(timeout=LONGEST_RUN_S)
+        assert code == 0, self.log()[-4000:]
+
+    @contextmanager
+    def running(self, *extra: str) -> Iterator["subprocess.Popen[bytes]"]:
+        """The started job; killed (SIGKILL) when it still runs at the end."""
+        command, environment = self.command(*extra)
+        with (self.folder / "job.log").open("ab") as log:
+            job = subprocess.Popen(command, env=environment, stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
+        try:
+            yield job
+        finally:
+            if job.poll() is None:
+                job.kill()
+                job.wait()
+
+    def log(self) -> str:
+        """All that the job has printed."""
+        return (self.folder / "job.log").read_text()
+
+    def table(self, name: str) -> pa.Table:
+        """A table as it is now; no rows when it isn't there yet."""
+        uri = str(self.folder / "tables" / name)
+        return DeltaTable(uri).to_pyarrow_table() if DeltaTable.is_deltatable(uri) else pa.table({})
+
+    def decisions(self) -> list[Decision]:
+        """All that a consumer with read_committed sees."""
+        consumer = KafkaConsumer(
+            self.topics.decisions,
+            bootstrap_servers=self.bootstrap,
+            auto_offset_reset="earliest",
+            isolation_level="read_committed",
+            consumer_timeout_ms=3000,
+        )
+        found = [read_decision(record.value) for record in consumer]
+        consumer.close()
+        return found
+
+
+def wait_until(condition: Callable[[], bool], what: str, timeout_s: float = LONGEST_RUN_S) -> None:
+    """Wait for a condition; fail naming `what` when it doesn't come true."""
+    end = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < end, f"waited {timeout_s} s for {what}"
+        time.sleep(0.1)
