@@ -9,10 +9,12 @@ import numpy as np
 from lb_stream.contracts.balancer import BalancerConfig
 from lb_stream.core.memory import Memory
 from lb_stream.core.refusals import Refusal, refusal
-from lb_stream.core.view import ClusterView
+from lb_stream.core.view import Bools, ClusterView
 
 MASS_SHARE = 0.30
 MASS_LEAST = 2
+FADING_SHARE = 0.75
+"""Of its limit: brokers that vanish together were last heard some seconds apart, so the late ones count when the first is due."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,29 +30,41 @@ def judge(view: ClusterView, memory: Memory, config: BalancerConfig, caught_up: 
     """Declare dead who has been silent for too long or has said goodbye.
 
     Until the job has caught up with what was there at its start, nobody newly dies: the silence may be the job's own. When more
-    than 30 % of the brokers (and at least two) vanish at once the fault is more likely on this side: the cluster is suspended.
+    than 30 % of the brokers (and at least two) vanish together, or nobody is left, the fault is more likely on this side: the
+    cluster is suspended.
     """
     brokers = view.brokers
     silence = view.now_ms - brokers.seen_ms
     limit = np.where(brokers.heartbeats, config.heartbeat_timeout_ms, config.report_timeout_ms)
+    remembered = frozenset(memory.dead)
+    known_dead = np.array([name in remembered for name in brokers.names], np.bool_)
     silent = silence > limit
-    known_dead = (
-        np.isin(np.array(brokers.names, object), np.array(memory.dead, object)) if memory.dead else np.zeros(len(brokers), np.bool_)
-    )
-    vanished = silent & ~known_dead & ~brokers.left
+    gone = brokers.left | (known_dead & silent)
+    vanished = silent & ~gone
     suspended = None
     if not caught_up:
         vanished[:] = False
-    elif np.count_nonzero(vanished) >= MASS_LEAST and np.count_nonzero(vanished) > MASS_SHARE * np.count_nonzero(~known_dead):
-        names = [brokers.names[row] for row in np.flatnonzero(vanished)]
-        suspended = refusal("mass_disappearance", None, names, saw=silence[vanished], limit=float(limit[vanished].min()), unit="ms")
-        vanished[:] = False
-    dead = vanished | brokers.left | (known_dead & silent)
+    elif vanished.any():
+        fading = (silence > FADING_SHARE * limit) & ~gone
+        rule = _suspicious(fading, vanished, gone, known_dead)
+        if rule is not None:
+            names = [brokers.names[row] for row in np.flatnonzero(fading)]
+            suspended = refusal(rule, None, names, saw=silence[fading], limit=float(limit[fading].min()), unit="ms")
+            vanished[:] = False
+    dead = gone | vanished
     owner = view.bundles.owner
-    orphaned = (owner >= 0) & dead[owner]
+    orphaned = (owner >= 0) & np.append(dead, False)[owner]
     marked = replace(
         view,
         brokers=replace(brokers, alive=~dead),
         bundles=replace(view.bundles, owner=np.where(orphaned, np.int32(-1), owner).astype(np.int32)),
     )
     return Liveness(marked, tuple(brokers.names[row] for row in np.flatnonzero(dead)), suspended)
+
+
+def _suspicious(fading: Bools, vanished: Bools, gone: Bools, known_dead: Bools) -> str | None:
+    """Why these brokers' silence is not taken for their death, if so."""
+    together = np.count_nonzero(fading)
+    if together >= MASS_LEAST and together > MASS_SHARE * np.count_nonzero(~known_dead):
+        return "mass_disappearance"
+    return "everything_silent" if (gone | vanished).all() else None

@@ -1,0 +1,256 @@
+"""Scenario files: a cluster, what happens to it, and what the balancer says, readable without knowing any code.
+
+A file is a row of blocks: comment lines (`#`) say why, command lines say what happens, and below `----` stands everything that was
+printed, up to an empty line. The cluster lives on from block to block. Commands:
+
+    config    key=value …              settings, under our names or Pulsar's
+    brokers   a=0.92 b=0.30 …          brokers and their cpu usage
+    bundles   a: t/n/0=40MB t/n/1 …    what a broker owns now, with throughput in (1 MB = 1 000 msg/s); `none` empties it
+    silent    c …                      no report and no heartbeat from now on
+    speaks    c …                      reports and heartbeats again
+    goodbye   c …                      leaves on purpose
+    wait      30s                      time passes
+    restart   [caught_up=no]           the job starts anew with the memory that it wrote down
+    round                              every broker reports, the balancer decides; prints what it decides, what came of earlier
+                                       decisions, and what it refused
+    shed      ThresholdShedder …       the shedder alone, with settings; remembers nothing
+    obey      [t/n/0 …]                brokers carry out what is pending (of these bundles)
+    refuse    t/n/0 WORDS              the broker that should act on it refuses
+    memory                             prints what the balancer remembers
+
+`t/n/3` stands for the fourth of a namespace's 16 slices, `t/n/0-3` for the four slices 0 to 3 as one bundle.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from lb_stream.contracts.reports import Ack, BundleStats
+from lb_stream.core.averages import fold
+from lb_stream.core.blocks import Shard
+from lb_stream.core.config import ClusterConfig, cluster_config
+from lb_stream.core.memory import Memory
+from lb_stream.core.refusals import Refusal
+from lb_stream.core.round import Inbox, Round, decide, seed_of
+from lb_stream.core.shedding.base import MB
+from lb_stream.core.view import ClusterView, view_of
+from tests.core.build import Event, Report, batch_of
+
+RULER = "----"
+SLICES, SLICE = 16, 1 << 28
+MSGS_PER_S_OF_A_MB = 1000.0
+
+
+@dataclass
+class Block:
+    """Comments and commands, and the lines printed below them."""
+
+    given: list[str]
+    expected: list[str]
+
+
+def parse(text: str) -> list[Block]:
+    """The blocks of one file."""
+    blocks: list[Block] = []
+    for part in re.split(r"\n\s*\n", text.strip("\n")):
+        given, ruler, expected = part.partition(f"{RULER}\n" if f"{RULER}\n" in part else RULER)
+        if not ruler:
+            raise ValueError(f"a block without {RULER}: {part!r}")
+        blocks.append(Block(given.splitlines(), expected.splitlines()))
+    return blocks
+
+
+def run(path: Path) -> tuple[str, str]:
+    """One file's text, and the same text with the output that its commands print now."""
+    text = path.read_text(encoding="utf-8")
+    cluster = Cluster()
+    played = []
+    for block in parse(text):
+        printed = [line for command in block.given if not command.startswith("#") for line in cluster.do(command)]
+        played.append("\n".join([*block.given, RULER, *(printed or ["nothing"])]))
+    return text, "\n\n".join(played) + "\n"
+
+
+def bundle_name(short: str) -> str:
+    """t/n/3 or t/n/0-3 → the bundle's whole name."""
+    namespace, _, slices = short.rpartition("/")
+    first, _, last = slices.partition("-")
+    lower, upper = int(first) * SLICE, min((int(last or first) + 1) * SLICE, 0xFFFFFFFF)
+    return f"{namespace}/0x{lower:08x}_0x{upper:08x}"
+
+
+def short_name(bundle: str) -> str:
+    """The other way round."""
+    namespace, _, bounds = bundle.rpartition("/")
+    lower, upper = (int(bound, 16) for bound in bounds.split("_"))
+    first, last = lower // SLICE, -(-upper // SLICE) - 1
+    return f"{namespace}/{first}" if first == last else f"{namespace}/{first}-{last}"
+
+
+@dataclass
+class Cluster:
+    """Brokers that report and obey, and the balancer's memory."""
+
+    settings: dict[str, Any] = field(default_factory=dict)
+    usage: dict[str, float] = field(default_factory=dict)
+    owned: dict[str, dict[str, float]] = field(default_factory=dict)  # broker → bundle → bytes/s
+    loads: dict[str, float] = field(default_factory=dict)
+    silent: set[str] = field(default_factory=set)
+    events: list[Event] = field(default_factory=list)
+    acks: list[Ack] = field(default_factory=list)
+    now_ms: int = 1_000_000
+    offset: int = 0
+    caught_up: bool = True
+    shard: Shard = field(default_factory=Shard.empty)
+    memory: Memory = field(default_factory=Memory)
+
+    def do(self, command: str) -> Iterator[str]:
+        """Carry out one command line; yields what it prints."""
+        word, _, rest = command.strip().partition(" ")
+        action: Callable[[list[str]], Iterator[str] | None] | None = getattr(self, f"_{word}", None)
+        if action is None:
+            raise ValueError(f"unknown command: {command!r}; they are listed in {__name__}")
+        yield from action(rest.split()) or ()
+
+    def _config(self, words: list[str]) -> None:
+        self.settings |= _settings(words)
+
+    def _brokers(self, words: list[str]) -> None:
+        for word in words:
+            name, _, usage = word.partition("=")
+            self.usage[name] = float(usage)
+            self.owned.setdefault(name, {})
+
+    def _bundles(self, words: list[str]) -> None:
+        broker = words[0].removesuffix(":")
+        self.owned[broker] = {}
+        for word in words[1:]:
+            if word != "none":
+                short, _, load = word.partition("=")
+                name = bundle_name(short)
+                self.loads[name] = float(load.removesuffix("MB")) * MB if load else self.loads[name]
+                self.owned[broker][name] = self.loads[name]
+
+    def _silent(self, words: list[str]) -> None:
+        self.silent |= set(words)
+
+    def _speaks(self, words: list[str]) -> None:
+        self.silent -= set(words)
+
+    def _goodbye(self, words: list[str]) -> None:
+        self.silent |= set(words)
+        self.events += [Event("goodbye", name, self.now_ms, offset=self._next_offset()) for name in words]
+
+    def _wait(self, words: list[str]) -> None:
+        self.now_ms += int(float(words[0].removesuffix("s")) * 1000)
+
+    def _restart(self, words: list[str]) -> None:
+        self.memory = replace(Memory.from_json(self.memory.to_json()), epoch=self.memory.epoch + 1)
+        self.caught_up = "caught_up=no" not in words
+
+    def _obey(self, words: list[str]) -> None:
+        wanted = {bundle_name(word) for word in words} or {one.bundle for one in self.memory.pending}
+        for one in self.memory.pending:
+            if one.bundle in wanted and one.kind == "unload":
+                self.owned[str(one.source)].pop(one.bundle)
+            elif one.bundle in wanted and one.kind == "assign":
+                self.owned[str(one.destination)][one.bundle] = self.loads[one.bundle]
+
+    def _refuse(self, words: list[str]) -> None:
+        pending = next(one for one in self.memory.pending if one.bundle == bundle_name(words[0]))
+        self.acks.append(Ack(decision_id=pending.decision_id, outcome="refused", reason=" ".join(words[1:])))
+
+    def _shed(self, words: list[str]) -> Iterator[str]:
+        config = cluster_config(self.settings | {"shedding_strategy": words[0]} | _settings(words[1:]))
+        view = self._next_view(config)
+        eligible = np.array(~view.bundles.system)
+        unloads, _ = config.shedder.function(view, config.shedder_config, config.shedder.memory({}), eligible)
+        for one in unloads.proposals:
+            figures = f"saw={one.saw:.2f} average={one.average:.2f} limit={one.limit:.2f}"
+            yield f"unload {short_name(view.bundles.name(one.bundle))} from {view.brokers.names[one.source]}  reason={one.rule} {figures}"
+        yield from map(_refused, unloads.refusals)
+
+    def _round(self, _words: list[str]) -> Iterator[str]:
+        config = cluster_config({"dry_run": False} | self.settings)
+        view = self._next_view(config)
+        inbox = Inbox(tuple(self.acks), self.caught_up)
+        done = decide(view, self.memory, inbox, config, self.now_ms, seed_of(view.cluster, self.memory.seq + 1))
+        self.memory, self.acks, self.caught_up = done.memory, [], True
+        yield from _printed(done)
+
+    def _memory(self, _words: list[str]) -> Iterator[str]:
+        memory = self.memory
+        yield f"seq {memory.seq} epoch {memory.epoch}"
+        for one in memory.pending:
+            yield f"pending {one.kind} {short_name(one.bundle)} until {one.expires_ms - self.now_ms} ms from now"
+        for bundle, at_ms in sorted(memory.recently_unloaded.items()):
+            yield f"unloaded {short_name(bundle)} {self.now_ms - at_ms} ms ago"
+        for bundle, retry in sorted(memory.retries.items()):
+            yield f"tried {short_name(bundle)} {retry.attempts} times, again in {retry.not_before_ms - self.now_ms} ms"
+        for name in memory.dead:
+            yield f"dead {name}"
+
+    def _next_offset(self) -> int:
+        self.offset += 1
+        return self.offset
+
+    def _next_view(self, config: ClusterConfig) -> ClusterView:
+        """Every broker that isn't silent sends a heartbeat and a report, a millisecond later than the last one."""
+        self.now_ms += 1
+        reports = [
+            Report(name, self.now_ms, self._stats(name), {"cpu": (usage * 100, 100.0)}, offset=self._next_offset())
+            for name, usage in self.usage.items()
+            if name not in self.silent
+        ]
+        beats = [Event("heartbeat", report.broker, self.now_ms, offset=self._next_offset()) for report in reports]
+        self.shard, _ = fold(self.shard, batch_of(reports, [*self.events, *beats]), self.now_ms, config.fold)
+        self.events = []
+        return view_of("demo", [self.shard], self.now_ms, config.balancer.weights)
+
+    def _stats(self, broker: str) -> dict[str, BundleStats]:
+        return {
+            name: BundleStats(msg_throughput_in=load, msg_rate_in=load / MB * MSGS_PER_S_OF_A_MB)
+            for name, load in self.owned[broker].items()
+        }
+
+
+def _settings(words: list[str]) -> dict[str, Any]:
+    pairs = (word.partition("=") for word in words)
+    return {name: json.loads(value) if re.fullmatch(r"[\d.]+|true|false", value) else value for name, _, value in pairs}
+
+
+def _printed(done: Round) -> Iterator[str]:
+    for outcome in done.outcomes:
+        yield f"{outcome.outcome} {outcome.decision_id} {short_name(outcome.bundle)}: {outcome.detail}"
+    for one in done.decisions:
+        words = [one.kind, short_name(one.bundle)]
+        words += ["from", one.source] if one.source else []
+        words += ["to", one.destination] if one.destination else []
+        words += ["", f"id={one.decision_id}", f"rule={one.rule}"]
+        if one.explain.unit == "ratio":
+            figures = one.explain.model_dump(include={"saw", "average", "limit", "expected_after"})
+            words += [f"{name}={value:.2f}" for name, value in figures.items()]
+        yield " ".join([*words, "dry_run"] if one.dry_run else words)
+    yield from map(_refused, done.refusals)
+
+
+def _refused(one: Refusal) -> str:
+    words = ["not done:", one.rule, *([one.broker] if one.broker else [])]
+    if one.least is not None:
+        words.append(f"saw={_number(one.least)}" + (f"..{_number(one.greatest)}" if one.greatest != one.least else ""))
+    if one.limit is not None:
+        words.append(f"limit={_number(one.limit)}")
+    words += [one.unit] if one.unit else []
+    names = [short_name(name) if "/0x" in name else name for name in one.subjects]
+    return " ".join(words) + (f" ({', '.join(names)})" if names else "")
+
+
+def _number(value: float | None) -> str:
+    return f"{value:.2f}".rstrip("0").rstrip(".")
