@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -12,6 +12,8 @@ from lb_stream.contracts.balancer import BalancerConfig
 from lb_stream.core.names import namespace_of
 from lb_stream.core.placement.base import Targets
 from lb_stream.core.view import ClusterView, Ints, Rows
+
+NEVER_OLD_MS = 2**63 - 1
 
 
 @dataclass(slots=True)
@@ -54,20 +56,30 @@ class Candidates:
 
 
 def superseded(view: ClusterView, rows: Iterable[int]) -> set[int]:
-    """Those of the given unowned bundles whose range an owned bundle of the namespace overlaps: split or merged, not orphaned."""
+    """Those of the given unowned bundles that were split or merged, not orphaned.
+
+    That is, whose range overlaps a bundle of the namespace that has an owner, or one that a later report has named: the
+    children of a split may have lost their owner as well.
+    """
     found: set[int] = set()
-    owned: dict[str, list[tuple[int, int]]] = {}
+    current: dict[str, list[tuple[int, int, int]]] = {}
     for row in rows:
         name = view.bundles.name(row)
         namespace = namespace_of(name)
-        if namespace not in owned:
-            mine = pc.starts_with(view.bundles.names, f"{namespace}/0x").to_numpy(zero_copy_only=False).astype(np.bool_)
-            names = view.bundles.names.take(np.flatnonzero(mine & (view.bundles.owner >= 0))).to_pylist()
-            owned[namespace] = [_bounds(other) for other in names]
+        if namespace not in current:
+            current[namespace] = list(_ranges(view, namespace))
         lower, upper = _bounds(name)
-        if any(low < upper and lower < high for low, high in owned[namespace]):
+        named_ms = int(view.bundles.reported_ms[row])
+        if any(low < upper and lower < high and since_ms > named_ms for low, high, since_ms in current[namespace]):
             found.add(row)
     return found
+
+
+def _ranges(view: ClusterView, namespace: str) -> Iterator[tuple[int, int, int]]:
+    """(lower, upper, when last named) of each bundle of the namespace; an owned one counts as named for ever."""
+    mine = np.flatnonzero(pc.starts_with(view.bundles.names, f"{namespace}/0x").to_numpy(zero_copy_only=False).astype(np.bool_))
+    for row, name in zip(mine.tolist(), view.bundles.names.take(mine).to_pylist(), strict=True):
+        yield *_bounds(name), NEVER_OLD_MS if view.bundles.owner[row] >= 0 else int(view.bundles.reported_ms[row])
 
 
 def _bounds(name: str) -> tuple[int, int]:

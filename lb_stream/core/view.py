@@ -87,7 +87,7 @@ class Brokers:
     latest: Rates  # of its last report
     short: Rates  # sums over its bundles
     long: Rates
-    topics: Ints
+    topics: Ints  # as last reported
     seen_ms: Ints
     reported_ms: Ints
     heartbeats: Bools
@@ -108,6 +108,7 @@ class Bundles:
     names: pa.StringArray
     owner: NDArray[np.int32]  # row of the broker, -1: nobody
     owner_since_ms: Ints
+    reported_ms: Ints  # when a report last named it
     gained: Bools  # the owner changed in this batch
     in_flight: Bools  # a decision about it is not confirmed yet
     system: Bools  # heartbeat and SLA-monitor namespaces
@@ -199,6 +200,7 @@ def _columns(brokers: pa.Table, bundles: pa.Table, weights: Mapping[str, float])
         names=bundle_names,
         owner=owner,
         owner_since_ms=bundles["owner_since_ms"].to_numpy(),
+        reported_ms=bundles["reported_ms"].to_numpy(),
         gained=_bools(bundles["gained"]),
         in_flight=np.zeros(len(bundles), np.bool_),
         system=_bools(pa.chunked_array([pc.match_substring_regex(bundle_names, SYSTEM_PATTERN)])),
@@ -213,7 +215,7 @@ def _columns(brokers: pa.Table, bundles: pa.Table, weights: Mapping[str, float])
 def with_moves(view: ClusterView, bundles: Rows, destinations: Rows) -> ClusterView:
     """The view as it will be when the given bundles are at their destinations (rows of brokers; -1: with nobody).
 
-    Rates and throughputs move with the bundle's short-term average. Of each resource the amount usage x (bundle throughput /
+    Rates, throughputs and topics move with the bundle, at its short-term average. Of each resource the amount usage x (bundle throughput /
     broker throughput) of the broker that has it now moves: an absolute amount, so its share of the destination follows from
     the destination's limit. A bundle that nobody owns brings only its rates: what it cost its last broker is not known any more.
     """
@@ -223,6 +225,9 @@ def with_moves(view: ClusterView, bundles: Rows, destinations: Rows) -> ClusterV
     latest = view.brokers.latest.moved(sources[leaves], amounts.take(np.flatnonzero(leaves)), -1)
     latest = latest.moved(destinations[arrives], amounts.take(np.flatnonzero(arrives)), +1)
     resources = _moved_resources(view.brokers, sources, destinations, amounts.throughput)
+    topics = view.brokers.topics.copy()
+    np.subtract.at(topics, sources[leaves], view.bundles.topics[bundles[leaves]])
+    np.add.at(topics, destinations[arrives], view.bundles.topics[bundles[arrives]])
     owner = view.bundles.owner.copy()
     owner[bundles] = destinations
     in_flight = view.bundles.in_flight.copy()
@@ -234,6 +239,7 @@ def with_moves(view: ClusterView, bundles: Rows, destinations: Rows) -> ClusterV
         latest=latest,
         short=view.bundles.short.sums_by(owner, len(view.brokers)),
         long=view.bundles.long.sums_by(owner, len(view.brokers)),
+        topics=np.maximum(topics, 0),
     )
     return replace(view, brokers=brokers, bundles=replace(view.bundles, owner=owner, in_flight=in_flight))
 

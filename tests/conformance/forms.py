@@ -110,6 +110,7 @@ def _bundles(names: list[str], owner: np.ndarray, data: Mapping[str, Any], short
         names=pa.array(names, pa.string()),
         owner=owner,
         owner_since_ms=zeros,
+        reported_ms=zeros,
         gained=np.zeros(count, np.bool_),
         in_flight=np.zeros(count, np.bool_),
         system=np.array([is_system_bundle(name) for name in names], np.bool_),
