@@ -58,7 +58,7 @@ def _cells(row: dict[str, Any]) -> tuple[str, ...]:
 
 def _summary(cluster: str, rows: list[dict[str, Any]]) -> str:
     """How even the living brokers' loads are: 1.00 is perfect."""
-    rates = [row["msgs_per_s"] or 0.0 for row in rows if row["alive"]]
+    rates = [row["bytes_per_s"] or 0.0 for row in rows if row["alive"]]
     mean = sum(rates) / len(rates) if rates else 0.0
-    evenness = f", busiest ÷ mean {max(rates) / mean:.2f} by msg/s" if mean else ""
+    evenness = f", busiest ÷ mean {max(rates) / mean:.2f} by throughput" if mean else ""
     return f"[bold]{cluster}[/]: {len(rates)} of {len(rows)} brokers alive, {sum(row['bundles'] or 0 for row in rows)} bundles{evenness}"

@@ -6,11 +6,12 @@ import gzip
 import io
 import sys
 import time
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -53,17 +54,20 @@ def send(
     given = effective(config, broker_conf, set_)
     bootstrap, topic = given.bootstrap, given.settings.topics.reports
     tally = Tally()
-    began = time.monotonic()
+    began, code = time.monotonic(), 0
     with (
         _lines(file) as (lines, position, size),
         kafka_at(bootstrap),
         _progress(size, position) as advance,
         _sender(given.client_options(bootstrap), topic, tally) as post,
     ):
-        _send_all(lines, cluster or given.settings.stream.default_cluster, broker, pace, tally, post, advance)
+        try:
+            _send_all(lines, cluster or given.settings.stream.default_cluster, broker, pace, tally, post, advance)
+        except KeyboardInterrupt:
+            code = 130
     tally.seconds = round(time.monotonic() - began, 3)
     _report(tally, topic, bootstrap, json)
-    raise typer.Exit(1 if tally.failures else 0)
+    raise typer.Exit(code or (1 if tally.failures else 0))
 
 
 @dataclass
@@ -87,7 +91,7 @@ def _send_all(
     from lb_stream.cli.report_lines import Unsendable, read_line
 
     keep_time = _pacer(pace)
-    for number, line in enumerate(lines, start=1):
+    for number, line in _readable(lines, tally):
         advance()
         try:
             report = read_line(line, broker)
@@ -100,6 +104,16 @@ def _send_all(
         keep_time(report)
         post(number, f"{cluster}/{report.broker}", report.value)
         tally.brokers.add(report.broker)
+
+
+def _readable(lines: Iterator[bytes], tally: Tally) -> Iterator[tuple[int, bytes]]:
+    """The lines with their numbers; where the file breaks off (a damaged archive), that is a failure and the end."""
+    number = 0
+    try:
+        for number, line in enumerate(lines, start=1):
+            yield number, line
+    except (OSError, EOFError, zlib.error) as error:
+        tally.failures.append((number + 1, f"the file can't be read on from here: {error}"))
 
 
 def _pacer(pace: float | None) -> Callable[[Report], None]:
@@ -158,12 +172,13 @@ def _lines(file: Path) -> Iterator[tuple[Iterator[bytes], Callable[[], int], int
         yield iter(sys.stdin.buffer), lambda: 0, None
         return
     try:
-        with file.open("rb") as raw:
-            packed = raw.peek(2)[:2] == b"\x1f\x8b"
-            stream: IO[bytes] = io.BufferedReader(gzip.GzipFile(fileobj=raw)) if packed else raw  # type: ignore[arg-type]
-            yield iter(stream), raw.tell, file.stat().st_size
-    except (OSError, EOFError) as error:
-        raise CommandError(f"{file}: {getattr(error, 'strerror', None) or error}", code=1) from None
+        raw = file.open("rb")
+    except OSError as error:
+        raise CommandError(f"{file}: {error.strerror}", code=2) from None
+    with raw:
+        packed = raw.peek(2)[:2] == b"\x1f\x8b"
+        lines = io.BufferedReader(gzip.GzipFile(fileobj=raw)) if packed else raw  # type: ignore[arg-type]
+        yield iter(lines), raw.tell, file.stat().st_size
 
 
 @contextmanager
@@ -199,6 +214,6 @@ def _report(tally: Tally, topic: str, bootstrap: str, json: bool) -> None:
         note(f"line {number}: {why}")
     if len(failures) > SHOWN_FAILURES:
         note(f"and {len(failures) - SHOWN_FAILURES} more: --json names all")
-    skipped = f", skipped {tally.skipped} lines that hold none" if tally.skipped else ""
-    failed = f", {len(failures)} lines could not be sent" if failures else ""
+    skipped = f"; lines that hold none: {tally.skipped}" if tally.skipped else ""
+    failed = f"; lines that could not be sent: {len(failures)}" if failures else ""
     emit(f"sent {tally.sent} reports of {len(tally.brokers)} brokers to {topic} at {bootstrap} in {tally.seconds:.1f} s{skipped}{failed}\n")

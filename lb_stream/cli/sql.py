@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json as json_
 import sys
 from collections.abc import Iterator
 from enum import StrEnum
@@ -54,7 +55,7 @@ def sql(
     elif format_ is Format.csv:
         emit(_csv([columns]))
         for row in _rows(result):
-            emit(_csv([row]))
+            emit(_csv([[json_.dumps(value) if isinstance(value, list | dict) else value for value in row]]))
     else:
         _show(columns, result)
 

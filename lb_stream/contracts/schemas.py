@@ -1,0 +1,248 @@
+"""The published contract in `schemas/`: JSON Schema and one example of every topic's record, DDL of every table.
+
+`python -m lb_stream.contracts.schemas` writes the files; `--check` writes nothing and exits 1 naming those that differ.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+from pydantic.json_schema import GenerateJsonSchema
+
+from lb_stream.contracts.commands import Tick
+from lb_stream.contracts.decisions import Decision, Ownership, example_decision
+from lb_stream.contracts.reports import Ack, Goodbye, Heartbeat, ModularLoadReport, SimpleLoadReport
+from lb_stream.contracts.tables import TABLES, ddl
+
+FOLDER = Path(__file__).resolve().parents[2] / "schemas"
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One kind of record: the name of its files, where it travels, its model, an example as it stands on the topic."""
+
+    name: str
+    topic: str
+    model: type[BaseModel]
+    example: dict[str, Any]
+
+
+def _resource(usage: float, limit: float) -> dict[str, float]:
+    return {"usage": usage, "limit": limit}
+
+
+def _stats(rate_in: float, bytes_in: float, fan_out: int, topics: int) -> dict[str, float | int]:
+    return {
+        "msgRateIn": rate_in,
+        "msgThroughputIn": bytes_in,
+        "msgRateOut": rate_in * fan_out,
+        "msgThroughputOut": bytes_in * fan_out,
+        "consumerCount": topics * fan_out,
+        "producerCount": topics,
+        "topics": topics,
+        "cacheSize": 16_384,
+    }
+
+
+_MODULAR = {
+    "webServiceUrl": "http://broker-3.eu.example:8080",
+    "pulsarServiceUrl": "pulsar://broker-3.eu.example:6650",
+    "persistentTopicsEnabled": True,
+    "nonPersistentTopicsEnabled": True,
+    "cpu": _resource(340.0, 800.0),
+    "memory": _resource(1_150.0, 4_096.0),
+    "directMemory": _resource(900.0, 8_192.0),
+    "bandwidthIn": _resource(52_000.0, 1_000_000.0),
+    "bandwidthOut": _resource(104_000.0, 1_000_000.0),
+    "msgThroughputIn": 6_500_000.0,
+    "msgThroughputOut": 13_000_000.0,
+    "msgRateIn": 6_500.0,
+    "msgRateOut": 13_000.0,
+    "lastUpdate": 1_767_225_615_000,
+    "lastStats": {
+        "shop/orders/0x00000000_0x80000000": _stats(4_500.0, 4_500_000.0, 2, 24),
+        "shop/carts/0x40000000_0x80000000": _stats(2_000.0, 2_000_000.0, 2, 7),
+    },
+    "numTopics": 31,
+    "numBundles": 2,
+    "numConsumers": 62,
+    "numProducers": 31,
+    "bundles": ["shop/orders/0x00000000_0x80000000", "shop/carts/0x40000000_0x80000000"],
+    "lastBundleGains": ["shop/carts/0x40000000_0x80000000"],
+    "lastBundleLosses": [],
+    "brokerVersionString": "4.0.7",
+    "protocols": {},
+    "advertisedListeners": {},
+    "loadManagerClassName": "org.apache.pulsar.broker.loadbalance.impl.ModularLoadManagerImpl",
+    "startTimestamp": 1_767_139_200_000,
+    "loadReportType": "LocalBrokerData",
+}
+_SIMPLE = {
+    "name": "broker-1.us.example:8080",
+    "brokerVersionString": "2.6.2",
+    "webServiceUrl": "http://broker-1.us.example:8080",
+    "pulsarServiceUrl": "pulsar://broker-1.us.example:6650",
+    "persistentTopicsEnabled": True,
+    "nonPersistentTopicsEnabled": True,
+    "underLoaded": False,
+    "overLoaded": False,
+    "timestamp": 1_767_225_615_000,
+    "systemResourceUsage": {
+        "cpu": _resource(500.0, 800.0),
+        "memory": _resource(2_048.0, 4_096.0),
+        "directMemory": _resource(-1.0, -1.0),
+        "bandwidthIn": _resource(14_400.0, 1_000_000.0),
+        "bandwidthOut": _resource(43_200.0, 1_000_000.0),
+    },
+    "bundleStats": {"shop/mail/0x00000000_0xffffffff": _stats(1_200.0, 1_800_000.0, 3, 12)},
+    "bundleGains": [],
+    "bundleLosses": ["shop/old/0x00000000_0xffffffff"],
+    "msgRateIn": 1_200.0,
+    "msgRateOut": 3_600.0,
+    "numTopics": 12,
+    "numConsumers": 36,
+    "numProducers": 12,
+    "numBundles": 1,
+    "allocatedCPU": 0.0,
+    "preAllocatedCPU": 0.0,
+    "loadReportType": "LoadReport",
+}
+_OWNERSHIP = Ownership(
+    cluster="eu-1",
+    bundle="shop/orders/0x00000000_0x80000000",
+    state="Owned",
+    owner="broker-3.eu.example:8080",
+    version=2,
+    since_ms=1_767_225_602_000,
+    epoch=3,
+    decision_id="eu-1:41:0",
+)
+
+
+class _WithoutTitles(GenerateJsonSchema):
+    """A title made from the field's name tells nobody anything."""
+
+    def field_title_should_be_set(self, schema: Any) -> bool:
+        return False
+
+
+RECORDS = (
+    Record("modular-report", "lb-load-reports", ModularLoadReport, _MODULAR),
+    Record("simple-report", "lb-load-reports", SimpleLoadReport, _SIMPLE),
+    Record("heartbeat", "lb-load-reports", Heartbeat, {"sent_ms": 1_767_225_620_000}),
+    Record("ack", "lb-load-reports", Ack, {"decision_id": "eu-1:42:0", "outcome": "released", "reason": "", "sent_ms": 1_767_225_661_200}),
+    Record("goodbye", "lb-load-reports", Goodbye, {"sent_ms": 1_767_229_200_000}),
+    Record("tick", "lb-commands", Tick, {"id": "tick-17", "kind": "tick", "sent_ms": 1_767_225_621_000}),
+    Record("decision", "lb-decisions", Decision, example_decision().model_dump(mode="json")),
+    Record("ownership", "lb-ownership", Ownership, _OWNERSHIP.model_dump(mode="json")),
+)
+
+_README = """\
+# The contract, for programs in any language
+
+Written by `python -m lb_stream.contracts.schemas` from `lb_stream/contracts`; a test fails when it is out of date.
+
+| record | topic | key | headers | schema | example |
+|---|---|---|---|---|---|
+{rows}
+
+`tables.sql` has the Delta tables. Times are ms since the epoch, rates messages/s, throughputs bytes/s.
+
+A broker, or an agent beside it, takes part by these alone:
+
+1. **Report**: send a load report (either form) to `lb-load-reports`, key `<cluster>/<host:port>`, whenever the load has changed
+   notably, and at once after every change of the bundles it owns. Fields that are missing take their defaults, unknown ones are ignored.
+2. **Live**: send a heartbeat every 5 s, a goodbye before leaving on purpose. Who sends no heartbeat is judged by its reports alone.
+3. **Obey**: read `lb-decisions` with `isolation.level=read_committed` and act on those addressed to you. `unload`, you are the `source`:
+   stop serving the bundle. `assign`, you are the `destination`: serve it from now on. Then send an ack (`released`, `acquired`) and
+   a new report at once: the report, not the ack, is what confirms the decision. A move is an `unload` and, once confirmed, an `assign`.
+4. **Refuse** (ack `refused`, with the reason): an `epoch` lower than the highest you have seen, an `expires_ms` that has passed, an
+   `unload` of a bundle that isn't yours. Act once on each `decision_id`; ignore what has `dry_run` set.
+
+Who owns what is on the compacted topic `lb-ownership`; an empty value there means that the bundle is no more.
+"""
+_HEADERS = {
+    "modular-report": "`kind` = report, or none",
+    "simple-report": "`kind` = report, or none",
+    "heartbeat": "`kind` = heartbeat",
+    "ack": "`kind` = ack",
+    "goodbye": "`kind` = goodbye",
+    "decision": "`decision_id`, `epoch`, `schema`",
+}
+_KEYS = {
+    "lb-load-reports": "<cluster>/<host:port>",
+    "lb-commands": "<cluster>, empty: all",
+    "lb-decisions": "<cluster>/<bundle>",
+    "lb-ownership": "<cluster>/<bundle>",
+}
+
+
+def schema(record: Record) -> dict[str, Any]:
+    """The JSON Schema (2020-12) of one kind of record, under the names that stand on the topic."""
+    return {
+        "$schema": DIALECT,
+        "$id": f"{record.name}.schema.json",
+        **record.model.model_json_schema(by_alias=True, schema_generator=_WithoutTitles),
+    }
+
+
+def files() -> dict[str, str]:
+    """Every file below `schemas/`: name → content. The same code always gives the same files."""
+    made = {"README.md": _readme(), "tables.sql": "\n".join(map(ddl, TABLES))}
+    for record in RECORDS:
+        made[f"{record.name}.schema.json"] = _json(schema(record))
+        made[f"examples/{record.name}.json"] = _json(record.example)
+    return made
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def _readme() -> str:
+    rows = "\n".join(
+        f"| {record.name} | `{record.topic}` | `{_KEYS[record.topic]}` | {_HEADERS.get(record.name, '–')} "
+        f"| [schema]({record.name}.schema.json) | [example](examples/{record.name}.json) |"
+        for record in RECORDS
+    )
+    return _README.format(rows=rows)
+
+
+def differing(folder: Path = FOLDER) -> list[str]:
+    """Names of the files that are missing, stale or strangers below `folder`."""
+    made = files()
+    present = {str(path.relative_to(folder)): path.read_text() for path in folder.rglob("*") if path.is_file()}
+    return sorted(name for name in {*made, *present} if made.get(name) != present.get(name))
+
+
+def main(arguments: list[str]) -> int:
+    """Exit codes: 0 written, or nothing differs; 1 something differs; 2 wrong usage."""
+    if arguments not in ([], ["--check"]):
+        print("usage: python -m lb_stream.contracts.schemas [--check]", file=sys.stderr)
+        return 2
+    names = differing()
+    if arguments:
+        for name in names:
+            print(f"differs: schemas/{name}")
+        print("run `python -m lb_stream.contracts.schemas` and look at the diff" if names else "schemas/ is up to date")
+        return 1 if names else 0
+    made = files()
+    for name in names:
+        path = FOLDER / name
+        if name not in made:
+            path.unlink()
+            continue
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(made[name])
+    print(f"{len(names)} of {len(made)} files written in {FOLDER.name}/")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,160 @@
+-- one cluster's round in one batch: the log that everything else follows from
+CREATE TABLE rounds (
+  `app` STRING,
+  `batch_id` BIGINT,
+  `log_seq` BIGINT,
+  `cluster` STRING,
+  `seq` BIGINT,
+  `epoch` BIGINT,
+  `now_ms` BIGINT,
+  `decisions` STRING,
+  `outcomes` STRING,
+  `ownership` STRING,
+  `refusals` STRING,
+  `memory` STRING,
+  `inputs` STRING,
+  `files` STRING,
+  `error` STRING
+) USING DELTA;
+
+-- one decision; how it ended is in outcomes
+CREATE TABLE decisions (
+  `decision_id` STRING,
+  `cluster` STRING,
+  `seq` BIGINT,
+  `epoch` BIGINT,
+  `kind` STRING,
+  `bundle` STRING,
+  `source` STRING,
+  `destination` STRING,
+  `expected_owner` STRING,
+  `expected_version` BIGINT,
+  `children` ARRAY<STRING>,
+  `boundaries` ARRAY<BIGINT>,
+  `algorithm` STRING,
+  `unload_children` BOOLEAN,
+  `reason` STRING,
+  `rule` STRING,
+  `strategy` STRING,
+  `issued_ms` BIGINT,
+  `expires_ms` BIGINT,
+  `dry_run` BOOLEAN,
+  `explain` STRING,
+  `log_seq` BIGINT
+) USING DELTA;
+
+-- how one decision ended: confirmed, superseded, refused or expired
+CREATE TABLE outcomes (
+  `decision_id` STRING,
+  `cluster` STRING,
+  `seq` BIGINT,
+  `bundle` STRING,
+  `outcome` STRING,
+  `detail` STRING,
+  `at_ms` BIGINT,
+  `took_ms` BIGINT,
+  `log_seq` BIGINT
+) USING DELTA;
+
+-- the ownership record of one bundle, as on the topic; earlier versions by time travel
+CREATE TABLE ownership (
+  `cluster` STRING,
+  `bundle` STRING,
+  `state` STRING,
+  `owner` STRING,
+  `source` STRING,
+  `destination` STRING,
+  `version` BIGINT,
+  `since_ms` BIGINT,
+  `epoch` BIGINT,
+  `decision_id` STRING,
+  `log_seq` BIGINT
+) USING DELTA;
+
+-- one bundle now: its owner, latest statistics, short- and long-term averages
+CREATE TABLE bundle_averages (
+  `cluster` STRING,
+  `bundle` STRING,
+  `owner` STRING,
+  `owner_since_ms` BIGINT,
+  `topics` BIGINT,
+  `latest_throughput_in_bytes_per_s` DOUBLE,
+  `latest_throughput_out_bytes_per_s` DOUBLE,
+  `latest_rate_in_msgs_per_s` DOUBLE,
+  `latest_rate_out_msgs_per_s` DOUBLE,
+  `short_samples` INT,
+  `short_throughput_in_bytes_per_s` DOUBLE,
+  `short_throughput_out_bytes_per_s` DOUBLE,
+  `short_rate_in_msgs_per_s` DOUBLE,
+  `short_rate_out_msgs_per_s` DOUBLE,
+  `long_samples` INT,
+  `long_throughput_in_bytes_per_s` DOUBLE,
+  `long_throughput_out_bytes_per_s` DOUBLE,
+  `long_rate_in_msgs_per_s` DOUBLE,
+  `long_rate_out_msgs_per_s` DOUBLE,
+  `seq` BIGINT,
+  `now_ms` BIGINT
+) USING DELTA
+PARTITIONED BY (`cluster`);
+
+-- one broker as a round saw it; a row for each round with a new report
+CREATE TABLE broker_loads (
+  `cluster` STRING,
+  `seq` BIGINT,
+  `now_ms` BIGINT,
+  `broker` STRING,
+  `alive` BOOLEAN,
+  `seen_ms` BIGINT,
+  `reported_ms` BIGINT,
+  `usage_ratio` DOUBLE,
+  `cpu_ratio` DOUBLE,
+  `memory_ratio` DOUBLE,
+  `direct_memory_ratio` DOUBLE,
+  `bandwidth_in_ratio` DOUBLE,
+  `bandwidth_out_ratio` DOUBLE,
+  `bundles` BIGINT,
+  `topics` BIGINT,
+  `latest_throughput_in_bytes_per_s` DOUBLE,
+  `latest_throughput_out_bytes_per_s` DOUBLE,
+  `latest_rate_in_msgs_per_s` DOUBLE,
+  `latest_rate_out_msgs_per_s` DOUBLE,
+  `short_throughput_in_bytes_per_s` DOUBLE,
+  `short_throughput_out_bytes_per_s` DOUBLE,
+  `short_rate_in_msgs_per_s` DOUBLE,
+  `short_rate_out_msgs_per_s` DOUBLE,
+  `long_throughput_in_bytes_per_s` DOUBLE,
+  `long_throughput_out_bytes_per_s` DOUBLE,
+  `long_rate_in_msgs_per_s` DOUBLE,
+  `long_rate_out_msgs_per_s` DOUBLE,
+  `log_seq` BIGINT
+) USING DELTA;
+
+-- what one rule refused at one broker in one round
+CREATE TABLE refusals (
+  `cluster` STRING,
+  `seq` BIGINT,
+  `now_ms` BIGINT,
+  `rule` STRING,
+  `broker` STRING,
+  `count` BIGINT,
+  `limit` DOUBLE,
+  `least` DOUBLE,
+  `greatest` DOUBLE,
+  `unit` STRING,
+  `subjects` ARRAY<STRING>,
+  `log_seq` BIGINT
+) USING DELTA;
+
+-- a record that was not taken: where it is, which field, what it held, what was expected
+CREATE TABLE rejected_reports (
+  `topic` STRING,
+  `partition` INT,
+  `offset` BIGINT,
+  `append_ms` BIGINT,
+  `cluster` STRING,
+  `broker` STRING,
+  `field` STRING,
+  `value` STRING,
+  `expected` STRING,
+  `log_seq` BIGINT
+) USING DELTA;
