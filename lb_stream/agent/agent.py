@@ -24,6 +24,8 @@ log = logging.getLogger(__name__)
 LARGEST_RECORD_BYTES = 10 * 1024 * 1024  # a report of 10 000 bundles is 2–3 MB
 POLL_MS = 50
 """How long the loop waits for decisions before it looks at its timers and at whether it should stop."""
+CONNECT_MS = 10_000
+"""How long starting looks for Kafka before it gives up."""
 CLOSE_S = 10.0
 """How long stopping waits for records that Kafka has not taken yet."""
 
@@ -101,7 +103,7 @@ class Agent:
     # --- connecting ---
 
     def _connect(self) -> None:
-        common = {"bootstrap_servers": self.config.bootstrap_servers, **self.config.client_options}
+        common = {"bootstrap_servers": self.config.bootstrap_servers, "bootstrap_timeout_ms": CONNECT_MS, **self.config.client_options}
         try:
             self._consumer = KafkaConsumer(isolation_level="read_committed", enable_auto_commit=False, **common)
             self._take_position()
@@ -109,8 +111,6 @@ class Agent:
             self._producer = KafkaProducer(
                 enable_idempotence=True, compression_type="zstd", max_request_size=LARGEST_RECORD_BYTES, **common
             )
-            if not self._producer.partitions_for(self.config.reports_topic):
-                raise AgentError(f"topic {self.config.reports_topic} does not exist: create it (`lbctl topics create`)")
         except KafkaError as error:
             self._disconnect()
             raise AgentError(f"no Kafka at {self.config.bootstrap_servers} ({error}): start it, or give its address") from error
@@ -121,9 +121,10 @@ class Agent:
     def _take_position(self) -> None:
         """Settle where to read before the first report is sent: what that report leads to must not be missed."""
         consumer, topic = self._consumer, self.config.decisions_topic
-        numbers = consumer.partitions_for_topic(topic)
-        if not numbers:
-            raise AgentError(f"topic {topic} does not exist: create it (`lbctl topics create`)")
+        for needed in (self.config.reports_topic, topic):
+            numbers = consumer.partitions_for_topic(needed)
+            if not numbers:
+                raise AgentError(f"topic {needed} does not exist: create it (`lbctl topics create`)")
         partitions = [TopicPartition(topic, number) for number in sorted(numbers)]
         consumer.assign(partitions)
         if self.config.start == "latest":
