@@ -1,7 +1,7 @@
 """The balancer: `spark-submit --properties-file conf/spark-defaults.conf jobs/balance.py --config conf/default.toml`.
 
 Reads load reports and commands from Kafka, writes decisions to Kafka and Delta tables, until it is stopped.
-Exit codes: 0 ended as asked, 1 failed, 2 a wrong setting (found before Spark starts).
+Makes the topics that are missing. Exit codes: 0 ended as asked, 1 failed, 2 a wrong setting or topic (found before Spark starts).
 """
 
 from __future__ import annotations
@@ -13,8 +13,12 @@ import sys
 from pathlib import Path
 from types import FrameType
 
+from kafka.errors import KafkaError
+
+from lb_stream.contracts.settings import Settings
 from lb_stream.core.config import SettingError
 from lb_stream.io.configuration import load_settings
+from lb_stream.io.topics import TopicMismatch, TopicNames, create_topics, topic_specs
 
 
 def arguments() -> argparse.Namespace:
@@ -22,7 +26,9 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--config", type=Path, metavar="FILE", help="settings in TOML, as conf/default.toml")
     parser.add_argument("--broker-conf", type=Path, metavar="FILE", help="a Pulsar broker.conf: its load balancer's keys are read")
-    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="one setting, e.g. kafka.bootstrap_servers=host:9092")
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", help="one setting, e.g. kafka.bootstrap_servers=host:9092"
+    )
     parser.add_argument("--once", action="store_true", help="read what is there now, then end")
     return parser.parse_args()
 
@@ -32,17 +38,31 @@ def stop_on_signal(_number: int, _frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 
+def ready_topics(settings: Settings) -> None:
+    """Make the topics that are missing and check the others. Raises TopicMismatch, or KafkaError when nobody answers."""
+    create_topics(settings.kafka.bootstrap_servers, topic_specs(TopicNames(**settings.topics.model_dump())), settings.kafka.options)
+
+
 def main() -> int:
     """Run the job; the exit code."""
     options = arguments()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
-    for chatty in ("kafka", "py4j"):
-        logging.getLogger(chatty).setLevel(logging.WARNING)
+    logging.getLogger("py4j").setLevel(logging.WARNING)
+    logging.getLogger("kafka").setLevel(logging.CRITICAL)  # until somebody has answered: the message below says it once
     try:
         settings = load_settings(options.config, options.broker_conf, options.set)
-    except SettingError as error:
+        ready_topics(settings)
+        logging.getLogger("kafka").setLevel(logging.WARNING)
+    except (SettingError, TopicMismatch) as error:
         print(f"balance.py: {error}", file=sys.stderr)
         return 2
+    except KafkaError as error:
+        where = settings.kafka.bootstrap_servers
+        print(
+            f"balance.py: no Kafka at {where} ({error}): `lbctl kafka start` starts one; kafka.bootstrap_servers names another",
+            file=sys.stderr,
+        )
+        return 1
 
     from lb_stream.io.session import spark_session
     from lb_stream.stream.query import start

@@ -58,7 +58,9 @@ class CaughtUp:
         consumer = KafkaConsumer(**client_options(settings), enable_auto_commit=False)
         try:
             topics = (settings.topics.reports, settings.topics.commands)
-            partitions = [TopicPartition(topic, number) for topic in topics for number in sorted(consumer.partitions_for_topic(topic) or ())]
+            partitions = [
+                TopicPartition(topic, number) for topic in topics for number in sorted(consumer.partitions_for_topic(topic) or ())
+            ]
             begin, end = consumer.beginning_offsets(partitions), consumer.end_offsets(partitions)
         finally:
             consumer.close()

@@ -14,7 +14,11 @@ _SAME_MEANING = {
     "request_timeout_ms": "request.timeout.ms",
     "client_id": "client.id",
 }
-_PEM_FILES = {"ssl_certfile": "ssl.keystore.certificate.chain", "ssl_keyfile": "ssl.keystore.key", "ssl_cafile": "ssl.truststore.certificates"}
+_PEM_FILES = {
+    "ssl_certfile": "ssl.keystore.certificate.chain",
+    "ssl_keyfile": "ssl.keystore.key",
+    "ssl_cafile": "ssl.truststore.certificates",
+}
 _LOGIN_MODULES = {
     "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
     "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",
@@ -28,14 +32,14 @@ def client_options(settings: Settings) -> dict[str, Any]:
 
 
 def spark_options(settings: Settings) -> dict[str, str]:
-    """The same for Spark's Kafka source: options with the prefix `kafka.`. Raises ValueError for an option that has no counterpart there."""
+    """The same for Spark's Kafka source, each with the prefix `kafka.`. Raises ValueError for one without a counterpart there."""
     given = dict(settings.kafka.options)
     options = {"bootstrap.servers": settings.kafka.bootstrap_servers}
     user, password = given.pop("sasl_plain_username", None), given.pop("sasl_plain_password", None)
     if user is not None:
         module = _LOGIN_MODULES[str(given.get("sasl_mechanism", "PLAIN"))]
         options["sasl.jaas.config"] = f"{module} required username={_quoted(user)} password={_quoted(password)};"
-    for name, path in list(given.items()):
+    for name, _path in list(given.items()):
         if name in _PEM_FILES:
             options[_PEM_FILES[name]] = Path(str(given.pop(name))).read_text()
             options["ssl.truststore.type" if name == "ssl_cafile" else "ssl.keystore.type"] = "PEM"

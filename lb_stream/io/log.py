@@ -80,7 +80,9 @@ class RoundLog:
 
     def since(self, log_seq: int) -> list[Logged]:
         """All batches from `log_seq` on, in order: what a publisher or projection has missed."""
-        rounds = self._read(ROUNDS.schema.names, pc.field("log_seq") >= log_seq).sort_by([("log_seq", "ascending"), ("cluster", "ascending")])
+        rounds = self._read(ROUNDS.schema.names, pc.field("log_seq") >= log_seq).sort_by(
+            [("log_seq", "ascending"), ("cluster", "ascending")]
+        )
         numbers = rounds["log_seq"].to_numpy()
         return [_logged(rounds.filter(pa.array(numbers == number)), number) for number in np.unique(numbers).tolist()]
 

@@ -27,7 +27,7 @@ class ShardProcessor(StatefulProcessor):
         """Called by Spark once for each partition and batch."""
         self._state = handle.getValueState("shard", STATE_DDL)
 
-    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:  # noqa: N802, N803 - Spark's names
+    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
         """All rows of one (cluster, shard) in this batch: one from each partition that had something for it."""
         cluster, shard_number = key
         batch = _gather(list(rows))

@@ -64,7 +64,14 @@ def decide_cluster(rows: pa.Table, context: BatchContext) -> pa.Table:
     now_ms = max(rows["now_ms"].to_pylist())
     events = from_bytes(rows["events"][0].as_py()).to_pylist()
     memory = replace(Memory.from_json(context.memories[cluster]) if cluster in context.memories else Memory(), epoch=context.epoch)
-    row: dict[str, Any] = {"cluster": cluster, "seq": memory.seq, "epoch": context.epoch, "now_ms": now_ms, "memory": memory.to_json(), "error": None}
+    row: dict[str, Any] = {
+        "cluster": cluster,
+        "seq": memory.seq,
+        "epoch": context.epoch,
+        "now_ms": now_ms,
+        "memory": memory.to_json(),
+        "error": None,
+    }
     row |= dict.fromkeys(("decisions", "outcomes", "ownership", "refusals"), "[]")
     given = context.settings.of_cluster(cluster)
     row["inputs"] = canonical_json({"offsets": _offsets(events), "caught_up": context.caught_up, "settings": given})
@@ -96,7 +103,9 @@ def _raise_trouble(events: list[dict[str, Any]]) -> None:
 
 
 def _acks(events: list[dict[str, Any]]) -> tuple[Ack, ...]:
-    acks = sorted((event for event in events if event["kind"] == "ack"), key=lambda event: (event["append_ms"], event["partition"], event["offset"]))
+    acks = sorted(
+        (event for event in events if event["kind"] == "ack"), key=lambda event: (event["append_ms"], event["partition"], event["offset"])
+    )
     return tuple(Ack.model_validate_json(event["payload"]) for event in acks)
 
 

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lb_stream.contracts.base import canonical_json
-from lb_stream.core.blocks import EVENT_SCHEMA, REPORT_SCHEMA, RESOURCES, SAMPLE_SCHEMA, to_bytes
+from lb_stream.core.blocks import EVENT_SCHEMA, REPORT_SCHEMA, SAMPLE_SCHEMA, to_bytes
 from lb_stream.core.names import BUNDLE_PATTERN
 from lb_stream.stream.records import Rejection, agent_record, check_command, report_record
 
@@ -92,11 +92,18 @@ def _tell_time(clock: dict[tuple[str, int], dict[str, Any]], position: Mapping[s
 
 def _clock_event(seen: dict[str, Any]) -> dict[str, Any]:
     payload = canonical_json({"first": seen["first"], "last": seen["offset"]})
-    return {"kind": "clock", "broker": "", "payload": payload} | {name: seen[name] for name in ("topic", "partition", "offset", "append_ms")}
+    return {"kind": "clock", "broker": "", "payload": payload} | {
+        name: seen[name] for name in ("topic", "partition", "offset", "append_ms")
+    }
 
 
 def _take(
-    clusters: defaultdict[str, _Cluster], config: DecodeConfig, key: bytes | None, value: bytes | None, kind: str | None, position: dict[str, Any]
+    clusters: defaultdict[str, _Cluster],
+    config: DecodeConfig,
+    key: bytes | None,
+    value: bytes | None,
+    kind: str | None,
+    position: dict[str, Any],
 ) -> None:
     cluster, broker = config.default_cluster, ""
     try:
@@ -194,7 +201,11 @@ def _without_malformed(taken: _Cluster, samples: pa.Table) -> tuple[pa.Table, pa
     bad_reports, first = np.unique(of_report[bad_rows], return_index=True)
     for report, row in zip(bad_reports.tolist(), bad_rows[first].tolist(), strict=True):
         given = taken.reports[report]
-        shown = {"field": "bundle", "value": str(names[row].as_py())[:LONGEST_SHOWN], "expected": "<tenant>/<namespace>/0xLLLLLLLL_0xHHHHHHHH, L < H"}
+        shown = {
+            "field": "bundle",
+            "value": str(names[row].as_py())[:LONGEST_SHOWN],
+            "expected": "<tenant>/<namespace>/0xLLLLLLLL_0xHHHHHHHH, L < H",
+        }
         event = {"kind": "rejected", "broker": given["name"], "payload": canonical_json(shown)}
         taken.events.append(event | {name: given[name] for name in ("topic", "partition", "offset", "append_ms")})
     kept = np.ones(len(reports), np.bool_)
@@ -207,7 +218,9 @@ def _without_malformed(taken: _Cluster, samples: pa.Table) -> tuple[pa.Table, pa
 
 def _blocks(cluster: str, taken: _Cluster, shards: int, ticks: list[dict[str, Any]]) -> pa.RecordBatch:
     """One row for each shard: all reports and agents' events, that shard's samples; rejected records and acks in shard 0 only."""
-    reports, samples = _without_malformed(taken, _samples(taken)) if taken.reports else (REPORT_SCHEMA.empty_table(), SAMPLE_SCHEMA.empty_table())
+    reports, samples = (
+        _without_malformed(taken, _samples(taken)) if taken.reports else (REPORT_SCHEMA.empty_table(), SAMPLE_SCHEMA.empty_table())
+    )
     everywhere = [*ticks, *taken.heartbeats.values(), *(event for event in taken.events if event["kind"] == "goodbye")]
     once = [event for event in taken.events if event["kind"] != "goodbye"]
     report_bytes = to_bytes(reports)

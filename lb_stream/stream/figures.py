@@ -48,9 +48,16 @@ def _four(rates: Rates, span: str) -> dict[str, Any]:
 def bundle_averages(view: ClusterView, shards: list[Shard], made: Round, context: BatchContext) -> File:
     """Every bundle of the cluster with its averages, sorted by name."""
     blocks = pa.concat_tables([shard.bundles for shard in shards]).sort_by("name")
-    owners = pa.array([*view.brokers.names, None], pa.string()).take(pa.array(np.where(view.bundles.owner < 0, len(view.brokers), view.bundles.owner)))
+    owners = pa.array([*view.brokers.names, None], pa.string()).take(
+        pa.array(np.where(view.bundles.owner < 0, len(view.brokers), view.bundles.owner))
+    )
     columns = {name: blocks[name] for name in blocks.column_names if name in BUNDLE_AVERAGES.schema.names}
-    columns |= {"bundle": blocks["name"], "owner": owners, "seq": np.full(len(blocks), made.seq), "now_ms": np.full(len(blocks), made.now_ms)}
+    columns |= {
+        "bundle": blocks["name"],
+        "owner": owners,
+        "seq": np.full(len(blocks), made.seq),
+        "now_ms": np.full(len(blocks), made.now_ms),
+    }
     return _write(BUNDLE_AVERAGES, view.cluster, columns, context)
 
 
@@ -81,6 +88,8 @@ def rejected(cluster: str, events: list[dict[str, Any]], context: BatchContext) 
     if not rows:
         return None
     rows.sort(key=lambda row: (row["topic"], row["partition"], row["offset"]))
-    columns = {name: [row[name] for row in rows] for name in ("topic", "partition", "offset", "append_ms", "broker", "field", "value", "expected")}
+    columns = {
+        name: [row[name] for row in rows] for name in ("topic", "partition", "offset", "append_ms", "broker", "field", "value", "expected")
+    }
     columns |= {"cluster": [cluster] * len(rows), "log_seq": [context.log_seq] * len(rows)}
     return _write(REJECTED_REPORTS, cluster, columns, context)

@@ -67,7 +67,9 @@ def _by_model(value: bytes, broker: str) -> ReportRecord:
     kind = report_kind(fields)
     if kind not in REPORT_KINDS:
         seen = kind or ", ".join(sorted(fields)[:5]) or "{}"
-        raise Rejection("loadReportType", str(fields.get("loadReportType", seen)), "LocalBrokerData or LoadReport, or the fields of one of them")
+        raise Rejection(
+            "loadReportType", str(fields.get("loadReportType", seen)), "LocalBrokerData or LoadReport, or the fields of one of them"
+        )
     model = _validated(REPORT_KINDS[kind], value)
     return _modular(model, broker) if kind == "modular" else _simple(model, broker)
 
@@ -91,7 +93,9 @@ def _validated(model: type[BaseModel], value: bytes) -> Any:
 
 def _reject(error: ValidationError) -> NoReturn:
     first = error.errors()[0]
-    raise Rejection(".".join(map(str, first["loc"])) or "value", repr(first["input"]), first["msg"].removeprefix("Input should be ")) from None
+    raise Rejection(
+        ".".join(map(str, first["loc"])) or "value", repr(first["input"]), first["msg"].removeprefix("Input should be ")
+    ) from None
 
 
 def _identity(broker: str, name: str | None, url: str | None) -> str:

@@ -60,7 +60,9 @@ def test_a_run_that_was_killed_twice_decides_the_same_bytes_and_publishes_each_d
     killed.folder.mkdir()
     killed.create_topics(reports=1)
     killed.send(reports())
-    quiet_topics = TopicNames(topic_names.reports, topic_names.commands, *(unique_topic(name) for name in ("results", "decisions", "ownership")))
+    quiet_topics = TopicNames(
+        topic_names.reports, topic_names.commands, *(unique_topic(name) for name in ("results", "decisions", "ownership"))
+    )
     quiet = Pipeline(kafka.bootstrap, quiet_topics, tmp_path / "quiet", SETTINGS | {"stream.pipeline_id": "undisturbed"})
     quiet.folder.mkdir()
     quiet.create_topics(reports=1)

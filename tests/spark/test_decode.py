@@ -14,7 +14,9 @@ CONFIG = DecodeConfig(default_cluster="home", commands_topic="commands", shards=
 BUNDLE = "acme/orders/0x00000000_0x80000000"
 
 
-def record(key: bytes | None, value: bytes | None, offset: int, kind: str | None = None, topic: str = "reports", partition: int = 0) -> dict[str, Any]:
+def record(
+    key: bytes | None, value: bytes | None, offset: int, kind: str | None = None, topic: str = "reports", partition: int = 0
+) -> dict[str, Any]:
     """One raw record, appended a millisecond after the one of the offset before."""
     return {"key": key, "value": value, "kind": kind, "topic": topic, "partition": partition, "offset": offset, "append_ms": 1_000 + offset}
 
@@ -39,7 +41,10 @@ def decoded(records: list[dict[str, Any]], config: DecodeConfig = CONFIG) -> dic
         ]
     )
     rows = [row for batch in decode([pa.RecordBatch.from_pylist(records, schema)], config) for row in batch.to_pylist()]
-    return {(row["cluster"], row["shard"]): {name: from_bytes(row[name]).to_pylist() for name in ("reports", "samples", "events")} for row in rows}
+    return {
+        (row["cluster"], row["shard"]): {name: from_bytes(row[name]).to_pylist() for name in ("reports", "samples", "events")}
+        for row in rows
+    }
 
 
 def rejections(block: dict[str, Any]) -> list[tuple[int, str, str, str]]:
@@ -52,7 +57,13 @@ def test_a_report_becomes_a_row_and_a_sample() -> None:
     block = decoded([record(b"eu/b1:8080", report(cpu={"usage": 50.0, "limit": 200.0}), 7)])["eu", 0]
     (row,), (sample,) = block["reports"], block["samples"]
     assert (row["name"], row["offset"], row["append_ms"], row["cpu_usage"], row["cpu_limit"]) == ("b1:8080", 7, 1_007, 50.0, 200.0)
-    assert (sample["name"], sample["report"], sample["has_stats"], sample["latest_rate_in_msgs_per_s"], sample["topics"]) == (BUNDLE, 0, True, 10.0, 3)
+    assert (sample["name"], sample["report"], sample["has_stats"], sample["latest_rate_in_msgs_per_s"], sample["topics"]) == (
+        BUNDLE,
+        0,
+        True,
+        10.0,
+        3,
+    )
 
 
 def test_a_key_without_a_cluster_belongs_to_the_default_one() -> None:
@@ -66,12 +77,16 @@ def test_a_report_without_a_key_is_known_by_its_own_address() -> None:
 
 def test_both_forms_give_the_same_columns() -> None:
     resources = {"cpu": {"usage": 8.0, "limit": 16.0}}
-    modular = report_record(json.dumps({"lastStats": {BUNDLE: {"msgRateIn": 4.0}}, "msgRateIn": 4.0, "numBundles": 1, **resources}).encode(), "b")
+    modular = report_record(
+        json.dumps({"lastStats": {BUNDLE: {"msgRateIn": 4.0}}, "msgRateIn": 4.0, "numBundles": 1, **resources}).encode(), "b"
+    )
     simple = report_record(json.dumps({"bundleStats": {BUNDLE: {"msgRateIn": 4.0}}, "systemResourceUsage": resources}).encode(), "b")
     assert modular.stats[BUNDLE].msg_rate_in == simple.stats[BUNDLE].msg_rate_in == 4.0
     different = {name for name in modular.fields if modular.fields[name] != simple.fields[name]}
     # A simple report that names no memory has not measured it: -1/-1 there, 0/0 in a modular one.
-    assert different == {"kind"} | {f"{r}_{part}" for r in ("memory", "direct_memory", "bandwidth_in", "bandwidth_out") for part in ("usage", "limit")}
+    assert different == {"kind"} | {
+        f"{r}_{part}" for r in ("memory", "direct_memory", "bandwidth_in", "bandwidth_out") for part in ("usage", "limit")
+    }
 
 
 def test_a_bundle_that_is_owned_but_not_measured_is_a_sample_without_statistics() -> None:
@@ -91,7 +106,11 @@ def test_a_bundle_that_is_owned_but_not_measured_is_a_sample_without_statistics(
         (b'{"lastStats": {}, "cpu": {"usage": NaN}}', "cpu.usage", "finite"),
         (b'{"lastStats": {}, "cpu": {"usage": Infinity}}', "cpu.usage", "finite"),
         (b'{"lastStats": {}, "msgRateIn": 1e999}', "msgRateIn", "finite"),
-        (b'{"lastStats": {"acme/o/0x00000000_0xffffffff": {"msgRateIn": -1.0}}}', "lastStats.acme/o/0x00000000_0xffffffff.msgRateIn", ">= 0|or equal to 0"),
+        (
+            b'{"lastStats": {"acme/o/0x00000000_0xffffffff": {"msgRateIn": -1.0}}}',
+            "lastStats.acme/o/0x00000000_0xffffffff.msgRateIn",
+            ">= 0|or equal to 0",
+        ),
         (b'{"lastStats": {}, "numTopics": 1.5}', "numTopics", "integer"),
         (b'{"lastStats": {"acme/orders": {}}}', "bundle", "0xLLLLLLLL_0xHHHHHHHH"),
         (b'{"lastStats": {"acme/orders/0x80000000_0x00000000": {}}}', "bundle", "L < H"),
@@ -116,7 +135,14 @@ def test_bad_keys_kinds_and_commands_are_rejected_in_the_default_cluster() -> No
         record(b"home/", b"{}", 5, kind="heartbeat"),
     ]
     block = decoded(bad)["home", 0]
-    assert [(offset, field) for offset, field, _, _ in sorted(rejections(block))] == [(0, "key"), (1, "key"), (2, "key"), (3, "kind"), (4, "kind"), (5, "key")]
+    assert [(offset, field) for offset, field, _, _ in sorted(rejections(block))] == [
+        (0, "key"),
+        (1, "key"),
+        (2, "key"),
+        (3, "kind"),
+        (4, "kind"),
+        (5, "key"),
+    ]
     assert block["reports"] == []
 
 
@@ -125,7 +151,9 @@ def test_every_known_cluster_hears_how_far_each_partition_was_read() -> None:
     blocks = decoded([record(b"eu/b1", report(), 5), record(b"", b'{"kind": "tick", "id": "t1"}', 9, topic="commands")], config)
     assert set(blocks) == {("eu", 0), ("eu", 1), ("us", 0)}
     for block in blocks.values():
-        clocks = [(event["topic"], event["append_ms"], json.loads(event["payload"])) for event in block["events"] if event["kind"] == "clock"]
+        clocks = [
+            (event["topic"], event["append_ms"], json.loads(event["payload"])) for event in block["events"] if event["kind"] == "clock"
+        ]
         assert clocks == [("reports", 1_005, {"first": 5, "last": 5}), ("commands", 1_009, {"first": 9, "last": 9})]
 
 
@@ -136,7 +164,9 @@ def test_each_shard_gets_all_reports_and_its_own_samples() -> None:
     shards = shard_of(pa.chunked_array([names]), 4)
     for shard in range(4):
         assert len(blocks["eu", shard]["reports"]) == 1
-        assert [sample["name"] for sample in blocks["eu", shard]["samples"]] == [name for name, at in zip(names, shards, strict=True) if at == shard]
+        assert [sample["name"] for sample in blocks["eu", shard]["samples"]] == [
+            name for name, at in zip(names, shards, strict=True) if at == shard
+        ]
 
 
 def test_an_empty_report_withdraws_the_broker() -> None:
