@@ -214,9 +214,9 @@ def _readme() -> str:
     return _README.format(rows=rows)
 
 
-def differing(folder: Path = FOLDER) -> list[str]:
-    """Names of the files that are missing, stale or strangers below `folder`."""
-    made = files()
+def differing() -> list[str]:
+    """Names of the files below `schemas/` that are missing, stale or strangers."""
+    made, folder = files(), FOLDER
     present = {str(path.relative_to(folder)): path.read_text() for path in folder.rglob("*") if path.is_file()}
     return sorted(name for name in {*made, *present} if made.get(name) != present.get(name))
 
