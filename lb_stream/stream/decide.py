@@ -63,20 +63,15 @@ def decide_cluster(rows: pa.Table, context: BatchContext) -> pa.Table:
     cluster = rows["cluster"][0].as_py()
     now_ms = max(rows["now_ms"].to_pylist())
     events = from_bytes(rows["events"][0].as_py()).to_pylist()
-    memory = replace(Memory.from_json(context.memories[cluster]) if cluster in context.memories else Memory(), epoch=context.epoch)
-    row: dict[str, Any] = {
-        "cluster": cluster,
-        "seq": memory.seq,
-        "epoch": context.epoch,
-        "now_ms": now_ms,
-        "memory": memory.to_json(),
-        "error": None,
-    }
+    remembered = context.memories.get(cluster, Memory().to_json())
+    row: dict[str, Any] = {"cluster": cluster, "seq": 0, "epoch": context.epoch, "now_ms": now_ms, "memory": remembered, "error": None}
     row |= dict.fromkeys(("decisions", "outcomes", "ownership", "refusals"), "[]")
     given = context.settings.of_cluster(cluster)
     row["inputs"] = canonical_json({"offsets": _offsets(events), "caught_up": context.caught_up, "settings": given})
     files = {"rejected_reports": figures.rejected(cluster, events, context)}
     try:
+        memory = replace(Memory.from_json(remembered), epoch=context.epoch)
+        row["seq"] = memory.seq
         _raise_trouble(events)
         config = cluster_config(given)
         shards = [Shard(from_bytes(brokers), from_bytes(bundles)) for brokers, bundles in zip(*_binaries(rows), strict=True)]

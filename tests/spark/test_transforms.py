@@ -1,0 +1,60 @@
+"""The steps of the dataflow on a real Spark, from raw records to rounds, without the stream around them."""
+
+import json
+from pathlib import Path
+
+import pytest
+from chispa import assert_df_equality
+from pyspark.sql import DataFrame, SparkSession
+
+from lb_stream.contracts.settings import Settings, StreamSettings
+from lb_stream.core.averages import FoldConfig, fold
+from lb_stream.core.blocks import Batch, Shard, from_bytes, to_bytes
+from lb_stream.stream.averages import SHARD_DDL
+from lb_stream.stream.decide import BatchContext
+from lb_stream.stream.transforms import to_blocks, to_rounds
+
+pytestmark = pytest.mark.jvm
+
+RECORD_DDL = "key binary, value binary, kind string, topic string, partition int, offset bigint, append_ms bigint"
+
+
+def report(usage: float) -> bytes:
+    return json.dumps({"cpu": {"usage": usage, "limit": 100.0}, "lastStats": {}, "loadReportType": "LocalBrokerData"}).encode()
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    """Folders of this test's own."""
+    return Settings(stream=StreamSettings(tables=str(tmp_path / "tables"), checkpoint=str(tmp_path / "checkpoint")))
+
+
+def records(spark: SparkSession, rows: list[tuple[bytes, bytes]]) -> DataFrame:
+    """Raw records of one partition, in the order given."""
+    data = [(key, value, None, "lb-load-reports", 0, offset, 1_000 + offset) for offset, (key, value) in enumerate(rows)]
+    return spark.createDataFrame(data, RECORD_DDL)
+
+
+def shards(spark: SparkSession, blocks: DataFrame) -> DataFrame:
+    """What the stateful stage would emit for these blocks when it has no state yet."""
+    rows = []
+    for block in blocks.collect():
+        batch = Batch(from_bytes(bytes(block.reports)), from_bytes(bytes(block.samples)), from_bytes(bytes(block.events)))
+        folded, _ = fold(Shard.empty(), batch, 2_000, FoldConfig())
+        rows.append((block.cluster, block.shard, 2_000, to_bytes(folded.brokers), to_bytes(folded.bundles), bytes(block.events)))
+    return spark.createDataFrame(rows, SHARD_DDL)
+
+
+def test_blocks_are_keyed_by_cluster_and_shard(spark: SparkSession, settings: Settings) -> None:
+    raw = records(spark, [(b"eu/b1", report(50)), (b"us/b1", report(60)), (b"eu/b2", b"broken")])
+    keys = raw.transform(to_blocks(settings)).select("cluster", "shard")
+    assert_df_equality(keys, spark.createDataFrame([("eu", 0), ("us", 0)], keys.schema), ignore_row_order=True)
+
+
+def test_each_cluster_gets_its_own_round_and_one_clusters_trouble_stays_its_own(spark: SparkSession, settings: Settings) -> None:
+    raw = records(spark, [(b"eu/b1", report(50)), (b"us/b1", report(60)), (b"zz/b1", report(70))])
+    context = BatchContext(settings, "test-0", log_seq=0, epoch=1, caught_up=True, memories={"zz": "not json"})
+    rounds = shards(spark, raw.transform(to_blocks(settings))).transform(to_rounds(context)).collect()
+    made = {row.cluster: (row.seq, "JSONDecodeError" in (row.error or ""), row.memory) for row in rounds}
+    assert made["zz"] == (0, True, "not json")
+    assert [made[cluster][:2] for cluster in ("eu", "us")] == [(1, False), (1, False)]
