@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -54,11 +55,24 @@ def fold(shard: Shard, batch: Batch, now_ms: int, config: FoldConfig) -> tuple[S
     return _forget(Shard(brokers, bundles), now_ms, config), refused
 
 
-def _report_order(batch: Batch) -> Ints:
-    """Rows of the batch's reports in the order in which they count."""
-    columns = [batch.reports[name].to_numpy() for name in ("offset", "partition", "append_ms")]
-    order: Ints = np.lexsort(columns)
-    return order
+SIGNS_OF_LIFE = ("heartbeat", "ack", "goodbye")
+
+
+def _in_order(batch: Batch) -> list[tuple[dict[str, Any], int | None]]:
+    """Reports (with their row) and signs of life (with None) in the order in which they count.
+
+    That is the order of their append times, then of partition and offset. Within a partition it is the order of the offsets:
+    should the clock that stamps the records run backwards, it stands still here.
+    """
+    records: list[tuple[dict[str, Any], int | None]] = [(report, row) for row, report in enumerate(batch.reports.to_pylist())]
+    records += [(event, None) for event in batch.events.to_pylist() if event["kind"] in SIGNS_OF_LIFE]
+    records.sort(key=lambda record: (record[0]["partition"], record[0]["offset"]))
+    latest: dict[int, int] = {}
+    times = []
+    for record, _ in records:
+        latest[record["partition"]] = max(latest.get(record["partition"], 0), record["append_ms"])
+        times.append(latest[record["partition"]])
+    return [records[index] for index in sorted(range(len(records)), key=times.__getitem__)]
 
 
 def _fold_brokers(known: pa.Table, batch: Batch) -> tuple[pa.Table, list[int], list[int], pa.Table]:
@@ -67,48 +81,46 @@ def _fold_brokers(known: pa.Table, batch: Batch) -> tuple[pa.Table, list[int], l
     Returns the table, the accepted reports in order, those of them that are new samples, and the refused as events.
     """
     rows = {row["name"]: row | {"sampled": False} for row in known.to_pylist()}
-    reports = batch.reports.to_pylist()
     accepted, fresh, refused = [], [], []
-    for index in _report_order(batch).tolist():
-        report = reports[index]
-        before = rows.get(report["name"])
-        expected = _old_report(before, report)
+    for record, index in _in_order(batch):
+        row = rows.get(record["name" if index is not None else "broker"])
+        if row is not None:  # whatever it says, it lives
+            row["seen_ms"] = max(row["seen_ms"], record["append_ms"])
+        if index is None:
+            if row is not None:
+                row["heartbeats"] = row["heartbeats"] or record["kind"] == "heartbeat"
+                row["left"] = record["kind"] == "goodbye"
+            continue
+        expected = _old_report(row, record)
         if expected is not None:
-            refused.append(_refusal(report, expected))
+            refused.append(_refusal(record, expected))
             continue
         accepted.append(index)
-        is_new = before is None or before["digest"] != report["digest"]
+        is_new = row is None or row["digest"] != record["digest"]
         if is_new:
             fresh.append(index)
-        row = {field.name: report[field.name] for field in REPORT_FIELDS}
-        kept = before or {"heartbeats": False, "sampled": False, "seen_ms": 0}
-        rows[report["name"]] = row | {
-            "name": report["name"],
-            "seen_ms": max(kept["seen_ms"], report["append_ms"]),
-            "reported_ms": report["append_ms"],
+        kept = row or {"heartbeats": False, "sampled": False, "seen_ms": record["append_ms"]}
+        rows[record["name"]] = {field.name: record[field.name] for field in REPORT_FIELDS} | {
+            "name": record["name"],
+            "seen_ms": kept["seen_ms"],
+            "reported_ms": record["append_ms"],
             "heartbeats": kept["heartbeats"],
             "left": False,
             "sampled": kept["sampled"] or is_new,
         }
-    for event in sorted(batch.events.to_pylist(), key=lambda e: (e["append_ms"], e["partition"], e["offset"])):
-        known_row = rows.get(event["broker"])
-        if event["kind"] in ("heartbeat", "ack", "goodbye") and known_row is not None:
-            known_row["seen_ms"] = max(known_row["seen_ms"], event["append_ms"])
-            known_row["heartbeats"] = known_row["heartbeats"] or event["kind"] == "heartbeat"
-            known_row["left"] = event["kind"] == "goodbye" and event["append_ms"] >= known_row["reported_ms"]
     table = pa.Table.from_pylist([rows[name] for name in sorted(rows, key=str.encode)], BROKER_SCHEMA)
     return table, accepted, fresh, pa.Table.from_pylist(refused, EVENT_SCHEMA)
 
 
-def _old_report(before: dict[str, object] | None, report: dict[str, object]) -> str | None:
+def _old_report(before: dict[str, Any] | None, report: dict[str, Any]) -> str | None:
     """What would have been expected, when the report is older than one that has counted already."""
     if before is None or before["start_timestamp_ms"] != report["start_timestamp_ms"]:
         return None
-    last, given = int(str(before["last_update_ms"])), int(str(report["last_update_ms"]))
+    last, given = before["last_update_ms"], report["last_update_ms"]
     return f">= {last}, the broker's last report" if 0 < last - given < CLOCK_CORRECTED_MS else None
 
 
-def _refusal(report: dict[str, object], expected: str) -> dict[str, object]:
+def _refusal(report: dict[str, Any], expected: str) -> dict[str, Any]:
     payload = {"field": "lastUpdate", "value": str(report["last_update_ms"]), "expected": expected}
     position = {name: report[name] for name in ("topic", "partition", "offset", "append_ms")}
     return {"kind": "rejected", "broker": report["name"], "payload": json.dumps(payload)} | position
@@ -166,8 +178,10 @@ def _fold_bundles(
     values["gained"][:] = False
     if accepted:
         row_of_sample = pc.index_in(names, value_set=columns.name).to_numpy()
-        broker_of_report = pc.index_in(batch.reports["name"], value_set=brokers["name"].combine_chunks()).fill_null(-1).to_numpy()
-        _own(values, row_of_sample, rank[of_report], of_report, broker_of_report, batch, accepted)
+        reporters = batch.reports["name"].take(pa.array(accepted))
+        broker_of_rank = pc.index_in(reporters, value_set=brokers["name"].combine_chunks()).to_numpy().astype(np.int64)
+        append_of_rank = batch.reports["append_ms"].to_numpy()[accepted]
+        _own(values, row_of_sample, rank[of_report], broker_of_rank, append_of_rank)
         is_fresh = np.zeros(len(batch.reports) + 1, np.bool_)
         is_fresh[fresh] = True
         counts = is_fresh[of_report] & samples["has_stats"].to_numpy()
@@ -180,29 +194,39 @@ def _own(
     values: dict[str, NDArray],  # type: ignore[type-arg]
     row_of_sample: Ints,
     rank_of_sample: Ints,
-    of_report: Ints,
-    broker_of_report: Ints,
-    batch: Batch,
-    accepted: list[int],
+    broker_of_rank: Ints,
+    append_of_rank: Ints,
 ) -> None:
-    """The last report that names a bundle owns it; a later report of that owner that doesn't name it leaves it unowned."""
-    before = values["owner"].copy()
-    append_ms = batch.reports["append_ms"].to_numpy()
-    named_at = np.full(len(before), -1, np.int64)
-    named_at[row_of_sample] = rank_of_sample  # samples come in the order of their reports: the last one stays
-    values["owner"][row_of_sample] = broker_of_report[of_report]
-    values["reported_ms"][row_of_sample] = append_ms[of_report]
-    last_report = np.full(int(broker_of_report.max()) + 2, -1, np.int64)  # broker row → rank of its last report; [-1]: nobody
-    last_report[broker_of_report[accepted]] = np.arange(len(accepted))
-    owner = values["owner"]
-    reported = np.where(owner < len(last_report) - 1, last_report[np.minimum(owner, len(last_report) - 1)], -1)
-    dropped = (owner >= 0) & (reported > named_at)
-    owner[dropped] = -1
-    changed = owner != before
-    values["gained"] = changed
-    since = np.zeros(len(accepted) + 1, np.int64)
-    since[: len(accepted)] = append_ms[accepted]
-    values["owner_since_ms"][changed] = since[np.where(dropped[changed], reported[changed], named_at[changed])]
+    """A report's broker owns what it names, until another broker names it or its own next report doesn't.
+
+    `rank` is a report's place in the order. A turn is its place among its broker's reports, from 1; turn 0 is what the shard
+    remembers. Samples come in the order of their reports.
+    """
+    before = values["owner"]
+    by_broker = np.argsort(broker_of_rank, kind="stable")
+    turns = np.bincount(broker_of_rank, minlength=int(before.max(initial=0)) + 1)  # of each broker in this batch
+    first_of_broker = np.cumsum(turns) - turns
+    turn_of_rank = np.empty(len(by_broker), np.int64)
+    turn_of_rank[by_broker] = np.arange(len(by_broker)) - first_of_broker[broker_of_rank[by_broker]] + 1
+
+    by_bundle = np.argsort(row_of_sample, kind="stable")
+    row, rank = row_of_sample[by_bundle], rank_of_sample[by_bundle]
+    owner, turn = broker_of_rank[rank], turn_of_rank[rank]
+    first = np.diff(row, prepend=-1) != 0
+    owner_before = np.where(first, before[row], np.roll(owner, 1))
+    turn_before = np.where(first, 0, np.roll(turn, 1))
+    gains = (owner != owner_before) | (turn != turn_before + 1)  # or its report in between did not name the bundle
+    values["owner_since_ms"][row[gains]] = append_of_rank[rank[gains]]  # a bundle's last one stays
+    values["reported_ms"][row] = append_of_rank[rank]
+    after, last_turn = before.copy(), np.zeros(len(before), np.int64)
+    after[row], last_turn[row] = owner, turn
+
+    lost = np.flatnonzero((after >= 0) & (turns[np.maximum(after, 0)] > last_turn))
+    loser = after[lost]
+    values["owner_since_ms"][lost] = append_of_rank[by_broker[first_of_broker[loser] + last_turn[lost]]]
+    after[lost] = -1
+    values["owner"] = after
+    values["gained"] = after != before
 
 
 def _average(values: dict[str, NDArray], rows: Ints, samples: pa.Table, config: FoldConfig) -> None:  # type: ignore[type-arg]
