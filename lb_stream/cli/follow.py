@@ -8,7 +8,7 @@ from typing import Any
 
 from kafka import KafkaConsumer, TopicPartition
 
-from lb_stream.cli.output import CommandError
+from lb_stream.cli.options import require_topic
 
 
 def records(options: dict[str, Any], topic: str, last: int, cluster: str | None = None) -> Iterator[Any]:
@@ -16,12 +16,10 @@ def records(options: dict[str, Any], topic: str, last: int, cluster: str | None 
 
     With a cluster only its own records, told by the key `<cluster>/…`. Raises CommandError when there is no such topic.
     """
+    require_topic(options, topic)
     mine = f"{cluster}/".encode() if cluster else b""
     with closing(KafkaConsumer(**options, isolation_level="read_committed", enable_auto_commit=False)) as consumer:
-        numbers = consumer.partitions_for_topic(topic)
-        if not numbers:
-            raise CommandError(f"there is no topic {topic}: run `lbctl topics create`")
-        partitions = [TopicPartition(topic, number) for number in sorted(numbers)]
+        partitions = [TopicPartition(topic, number) for number in sorted(consumer.partitions_for_topic(topic) or ())]
         consumer.assign(partitions)
         ends = consumer.end_offsets(partitions)
         past = _past(consumer, partitions, ends, mine) if last else []

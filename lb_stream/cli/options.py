@@ -111,3 +111,12 @@ def kafka_at(bootstrap: str) -> Iterator[None]:
         yield
     except KafkaError as error:
         raise CommandError(f"Kafka at {bootstrap}: {type(error).__name__}: {error}") from error
+
+
+def require_topic(options: dict[str, Any], topic: str) -> None:
+    """Raises CommandError when there is no such topic: clients would only wait for it."""
+    from kafka import KafkaAdminClient
+
+    with KafkaAdminClient(**options) as client:
+        if topic not in client.list_topics():
+            raise CommandError(f"there is no topic {topic}: run `lbctl topics create`")

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lb_stream.cli.options import BrokerConf, ConfigFile, Json, Set, cluster_name, effective, kafka_at
+from lb_stream.cli.options import BrokerConf, ConfigFile, Json, Set, cluster_name, effective, kafka_at, require_topic
 from lb_stream.cli.output import CommandError, emit, emit_json, note
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def send(
 
 @dataclass
 class Tally:
-    """What became of the lines."""
+    """What became of the lines. `brokers` are the keys of those whose reports have arrived."""
 
     sent: int = 0
     skipped: int = 0
@@ -103,7 +103,6 @@ def _send_all(
             continue
         keep_time(report)
         post(number, f"{cluster}/{report.broker}", report.value)
-        tally.brokers.add(report.broker)
 
 
 def _readable(lines: Iterator[bytes], tally: Tally) -> Iterator[tuple[int, bytes]]:
@@ -140,14 +139,14 @@ def _sender(options: dict[str, Any], topic: str, tally: Tally) -> Iterator[Post]
     from lb_stream.io.topics import LARGEST_RECORD_BYTES
 
     settings = {"acks": "all", "compression_type": "zstd", "linger_ms": 5, "max_request_size": LARGEST_RECORD_BYTES, "max_block_ms": 10_000}
+    require_topic(options, topic)
     with KafkaProducer(**(settings | options)) as producer:
-        if not producer.partitions_for(topic):
-            raise CommandError(f"there is no topic {topic}: run `lbctl topics create`")
-
-        def arrived(_: Any) -> None:
-            tally.sent += 1
 
         def post(number: int, key: str, value: bytes) -> None:
+            def arrived(_: Any) -> None:
+                tally.sent += 1
+                tally.brokers.add(key)
+
             def lost(error: Exception) -> None:
                 tally.failures.append((number, str(error)))
 
