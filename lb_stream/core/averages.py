@@ -254,14 +254,25 @@ def _average(values: dict[str, NDArray], rows: Ints, samples: pa.Table, config: 
 def _forget(shard: Shard, now_ms: int, config: FoldConfig) -> Shard:
     """Drop bundles that nobody has named, and brokers that have been silent, for their retention time.
 
-    A broker stays much longer than it takes to declare it dead: that is decided with the whole cluster in sight.
+    A broker stays much longer than it takes to declare it dead: that is decided with the whole cluster in sight. With it goes
+    its ownership, from which its bundles' own time begins.
     """
     silent = now_ms - shard.brokers["seen_ms"].to_numpy() >= config.broker_retention_ms
     if silent.any():
         brokers = shard.brokers.filter(pa.array(~silent))
-        owner = _renumber(shard.brokers["name"], brokers["name"])[shard.bundles["owner"].to_numpy()]
-        index = BUNDLE_SCHEMA.get_field_index("owner")
-        shard = Shard(brokers, shard.bundles.set_column(index, BUNDLE_SCHEMA.field(index), pa.array(owner)))
+        before = shard.bundles["owner"].to_numpy()
+        owner = _renumber(shard.brokers["name"], brokers["name"])[before]
+        lost = (owner < 0) & (before >= 0)
+        since = np.where(lost, now_ms, shard.bundles["owner_since_ms"].to_numpy())
+        gained = lost | shard.bundles["gained"].to_numpy(zero_copy_only=False)
+        shard = Shard(brokers, _replaced(shard.bundles, {"owner": owner, "owner_since_ms": since, "gained": gained}))
     unowned = shard.bundles["owner"].to_numpy() < 0
     expired = unowned & (now_ms - shard.bundles["owner_since_ms"].to_numpy() >= config.bundle_retention_ms)
     return Shard(shard.brokers, shard.bundles.filter(pa.array(~expired))) if expired.any() else shard
+
+
+def _replaced(bundles: pa.Table, columns: dict[str, NDArray]) -> pa.Table:  # type: ignore[type-arg]
+    for name, values in columns.items():
+        index = BUNDLE_SCHEMA.get_field_index(name)
+        bundles = bundles.set_column(index, BUNDLE_SCHEMA.field(index), pa.array(values, BUNDLE_SCHEMA.field(index).type))
+    return bundles

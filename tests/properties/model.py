@@ -40,6 +40,7 @@ class Bundle:
     owner_since_ms: int = 0
     reported_ms: int = 0
     owner_before: str | None = None  # at the start of the batch
+    owner_forgotten: bool = False  # in this batch
     latest: BundleStats = field(default_factory=BundleStats)
 
 
@@ -66,7 +67,7 @@ class Model:
         for broker in self.brokers.values():
             broker.sampled = False
         for bundle in self.bundles.values():
-            bundle.owner_before = bundle.owner
+            bundle.owner_before, bundle.owner_forgotten = bundle.owner, False
         for record in records:
             if isinstance(record, Report):
                 self._report(record)
@@ -109,7 +110,8 @@ class Model:
         for name in [name for name, broker in self.brokers.items() if now_ms - broker.seen_ms >= self.config.broker_retention_ms]:
             del self.brokers[name]
             for bundle in self.bundles.values():
-                bundle.owner = None if bundle.owner == name else bundle.owner
+                if bundle.owner == name:
+                    bundle.owner, bundle.owner_since_ms, bundle.owner_forgotten = None, now_ms, True
         for name, bundle in [*self.bundles.items()]:
             if bundle.owner is None and now_ms - bundle.owner_since_ms >= self.config.bundle_retention_ms:
                 del self.bundles[name]
@@ -122,7 +124,7 @@ class Model:
                 "owner": bundle.owner,
                 "owner_since_ms": bundle.owner_since_ms,
                 "reported_ms": bundle.reported_ms,
-                "gained": bundle.owner != bundle.owner_before,
+                "gained": bundle.owner != bundle.owner_before or bundle.owner_forgotten,
                 "topics": bundle.latest.topics,
                 "latest": list(four(bundle.latest)),
                 "short": [bundle.short.samples, *bundle.short.values],

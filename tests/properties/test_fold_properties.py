@@ -6,7 +6,7 @@ from dataclasses import replace
 from random import Random
 
 import pyarrow as pa
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from lb_stream.core.averages import FoldConfig, fold
@@ -18,7 +18,6 @@ from tests.properties.strategies import BROKERS, BUNDLES, SHARD_COUNTS, Record, 
 OF_THE_BATCH = {"gained", "sampled"}
 
 
-@settings(max_examples=150, deadline=None)
 @given(st.data(), records(), fold_configs, st.sampled_from(SHARD_COUNTS), st.integers())
 def test_every_batch_folds_to_what_the_definition_says(
     data: st.DataObject, sent: list[Record], config: FoldConfig, count: int, seed: int
@@ -31,7 +30,6 @@ def test_every_batch_folds_to_what_the_definition_says(
         assert all(broker_rows(shard) == model.broker_rows() for shard in shards.shards)
 
 
-@settings(max_examples=80, deadline=None)
 @given(st.data(), records())
 def test_batches_of_any_size_leave_the_same_bytes(data: st.DataObject, sent: list[Record]) -> None:
     at_once, bit_by_bit = (Shards.empty(1, FoldConfig()) for _ in range(2))
@@ -49,7 +47,6 @@ def lasting_bytes(shard: Shard) -> list[bytes]:
     ]
 
 
-@settings(max_examples=60, deadline=None)
 @given(records(), st.integers())
 def test_the_order_of_a_batchs_rows_does_not_show(sent: list[Record], seed: int) -> None:
     one, other = (Shards.empty(1, FoldConfig()) for _ in range(2))
@@ -59,7 +56,6 @@ def test_the_order_of_a_batchs_rows_does_not_show(sent: list[Record], seed: int)
         assert [to_bytes(left.brokers), to_bytes(left.bundles)] == [to_bytes(right.brokers), to_bytes(right.bundles)]
 
 
-@settings(max_examples=40, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 3_000), statistics), min_size=1, max_size=6), st.data())
 def test_within_a_partition_offsets_give_the_order_even_if_its_clock_runs_backwards(
     sent: list[tuple[int, object]], data: st.DataObject
@@ -76,7 +72,6 @@ def test_within_a_partition_offsets_give_the_order_even_if_its_clock_runs_backwa
     assert timeless == [{name: value for name, value in row.items() if name != "gained"} for row in model.bundle_rows()]
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.data(), records(), st.sampled_from([0, 1, 1_000, 40_000]), st.sampled_from([1_000, 60_000, 86_400_000]))
 def test_bundles_and_brokers_are_forgotten_when_the_definition_says(
     data: st.DataObject, sent: list[Record], bundle_retention_ms: int, broker_retention_ms: int
@@ -90,7 +85,6 @@ def test_bundles_and_brokers_are_forgotten_when_the_definition_says(
         assert all(broker_rows(shard) == model.broker_rows() for shard in shards.shards)
 
 
-@settings(max_examples=60, deadline=None)
 @given(records())
 def test_the_refused_reports_are_those_that_the_definition_refuses(sent: list[Record]) -> None:
     model = Model(FoldConfig())
@@ -100,7 +94,6 @@ def test_the_refused_reports_are_those_that_the_definition_refuses(sent: list[Re
     assert [(row["broker"], row["offset"]) for row in refused.to_pylist()] == [(report.broker, report.at) for report in model.refused]
 
 
-@settings(max_examples=30, deadline=None)
 @given(records())
 def test_a_shard_survives_being_written_down(sent: list[Record]) -> None:
     shards = Shards.empty(1, FoldConfig())

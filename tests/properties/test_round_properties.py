@@ -1,0 +1,234 @@
+"""What holds of every round of every cluster."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from random import Random
+from typing import Any
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lb_stream.contracts.base import canonical_json
+from lb_stream.contracts.decisions import Decision
+from lb_stream.contracts.reports import Ack
+from lb_stream.core.config import ClusterConfig, cluster_config
+from lb_stream.core.memory import Memory
+from lb_stream.core.names import is_system_bundle
+from lb_stream.core.round import Inbox, Round, decide, seed_of
+from lb_stream.core.view import ClusterView, view_of
+from tests.core.build import Event, Report
+from tests.properties.strategies import BROKERS, BUNDLES, PARTITION, SYSTEM_BUNDLES, Record, Shards, statistics, usages
+
+EVERY_ROUND = {"loadBalancerSheddingIntervalMinutes": 0, "loadBalancerBundleUnloadMinThroughputThreshold": 0, "dry_run": False}
+
+
+@dataclass(frozen=True)
+class Step:
+    """One batch of a cluster's life: what came in, and what the balancer may know about itself."""
+
+    records: Sequence[Record]
+    acks: tuple[tuple[int, str], ...]  # (which pending decision, outcome)
+    caught_up: bool
+
+
+@st.composite
+def lives(draw: st.DrawFn, most: int = 6) -> list[Step]:
+    """Batches of reports in which brokers own, gain, lose, obey or ignore, come and go."""
+    steps, now_ms, offset = [], 1_000_000, 0
+    for _ in range(draw(st.integers(1, most))):
+        now_ms += draw(st.sampled_from([100, 5_000, 20_000, 31_000, 61_000]))
+        taken: set[str] = set()
+        batch: list[Record] = []
+        for broker in draw(st.lists(st.sampled_from(BROKERS), unique=True)):
+            offset += 1
+            place = {"append_ms": now_ms, "partition": PARTITION[broker], "offset": offset}
+            kind = draw(st.sampled_from(["report"] * 8 + ["heartbeat", "goodbye"]))
+            if kind != "report":
+                batch.append(Event(kind, broker, **place))
+                continue
+            # Two brokers may name one bundle only by mistake: rarely.
+            free = [name for name in (*BUNDLES, *SYSTEM_BUNDLES) if name not in taken] if draw(st.integers(0, 9)) else BUNDLES
+            named = draw(st.lists(st.sampled_from(list(free)), unique=True, max_size=6)) if free else []
+            taken |= set(named)
+            batch.append(
+                Report(broker, bundles={name: draw(statistics) for name in named}, resources={"cpu": (draw(usages), 100.0)}, **place)
+            )
+        acks = draw(st.lists(st.tuples(st.integers(0, 5), st.sampled_from(["released", "acquired", "refused", "failed"])), max_size=2))
+        steps.append(Step(batch, tuple(acks), draw(st.sampled_from([True, True, True, False]))))
+    return steps
+
+
+configs = st.fixed_dictionaries(
+    {},
+    optional={
+        "profile": st.sampled_from(["pulsar-4.0", "documented"]),
+        "max_moves_in_flight": st.integers(0, 3),
+        "max_moves_in_flight_per_broker": st.integers(0, 2),
+        "loadBalancerHistoryResourcePercentage": st.sampled_from([0, 0.5, 0.9]),
+        "loadBalancerSheddingGracePeriodMinutes": st.sampled_from([0, 1]),
+        "loadBalancerBrokerThresholdShedderPercentage": st.sampled_from([0, 5, 10]),
+        "lowerBoundarySheddingEnabled": st.booleans(),
+        "assign_unowned": st.sampled_from(["eager", "on_lookup"]),
+        "distribute_bundles_evenly": st.booleans(),
+        "min_brokers": st.integers(1, 3),
+        "unloading_timeout_ms": st.sampled_from([1_000, 60_000]),
+        "broker_max_topics": st.sampled_from([100, 50_000]),
+        "bundle_retention_ms": st.sampled_from([0, 300_000, 10**9]),
+        "broker_retention_ms": st.sampled_from([40_000, 86_400_000]),
+    },
+).map(lambda given: cluster_config(EVERY_ROUND | given))
+
+
+def played(
+    steps: Sequence[Step], config: ClusterConfig, memory: Memory | None = None, shards: int = 1, shuffle: Any = None
+) -> Iterator[tuple[ClusterView, Memory, Round]]:
+    """The rounds of a life: (what the round saw, the memory it started from, the round)."""
+    state = Shards.empty(shards, config.fold)
+    memory = memory or Memory()
+    for step in steps:
+        state.take(step.records, shuffle=shuffle)
+        view = view_of("c", state.shards, state.now_ms, config.balancer.weights)
+        done = decide(view, memory, inbox_of(step, memory), config, state.now_ms, seed_of("c", memory.seq + 1))
+        yield view, memory, done
+        memory = done.memory
+
+
+def inbox_of(step: Step, memory: Memory) -> Inbox:
+    acks = [Ack(decision_id=memory.pending[at].decision_id, outcome=said) for at, said in step.acks if at < len(memory.pending)]
+    return Inbox(tuple(acks), step.caught_up)
+
+
+def as_json(done: Round) -> str:
+    """Everything that a round hands on, in canonical form."""
+    return canonical_json(
+        {
+            "decisions": [one.model_dump(mode="json") for one in done.decisions],
+            "outcomes": [one.to_dict() for one in done.outcomes],
+            "ownership": [one.model_dump(mode="json") for one in done.ownership],
+            "refusals": [one.to_dict() for one in done.refusals],
+            "memory": done.memory.to_json(),
+        }
+    )
+
+
+def owner_of(view: ClusterView, bundle: str) -> str | None:
+    row = int(view.bundles.rows_of([bundle])[0])
+    owner = int(view.bundles.owner[row]) if row >= 0 else -1
+    return view.brokers.names[owner] if owner >= 0 else None
+
+
+@given(lives(), configs)
+def test_every_decision_can_be_obeyed(steps: list[Step], config: ClusterConfig) -> None:
+    for view, memory, done in played(steps, config):
+        alive = {name for name in view.brokers.names if name not in done.memory.dead}
+        for one in done.decisions:
+            assert not is_system_bundle(one.bundle)
+            assert one.destination is None or one.destination in alive
+            assert one.destination != one.source
+            assert one.issued_ms == done.now_ms < one.expires_ms
+            if one.kind == "unload":
+                assert one.source == one.expected_owner == owner_of(view, one.bundle)
+                assert one.source in alive
+                assert (one.destination is not None) == config.balancer.modular_preselect_destination
+            else:
+                assert one.kind == "assign"
+                assert one.source is one.expected_owner is None
+                assert owner_of(view, one.bundle) not in alive
+                assert one.destination is not None
+        assert [one.decision_id for one in done.decisions] == [f"c:{memory.seq + 1}:{place}" for place in range(len(done.decisions))]
+
+
+@given(lives(), configs)
+def test_no_bundle_is_in_two_decisions_at_once(steps: list[Step], config: ClusterConfig) -> None:
+    for _, memory, done in played(steps, config):
+        pending = Counter(one.bundle for one in done.memory.pending)
+        assert set(pending.values()) <= {1}
+        still_open = {one.decision_id for one in done.memory.pending} & {one.decision_id for one in memory.pending}
+        assert {one.decision_id for one in done.memory.pending} == still_open | {one.decision_id for one in done.decisions}
+        ended = [one.decision_id for one in done.outcomes]
+        assert sorted([*ended, *still_open]) == sorted(one.decision_id for one in memory.pending), "every decision ends once"
+
+
+@given(lives(), configs)
+def test_moves_under_way_stay_within_their_limits(steps: list[Step], config: ClusterConfig) -> None:
+    for _, _, done in played(steps, config):
+        sources = Counter(one.source for one in done.memory.pending if one.kind == "unload")
+        assert sources.total() <= config.balancer.max_moves_in_flight
+        assert max(sources.values(), default=0) <= config.balancer.max_moves_in_flight_per_broker
+
+
+@given(lives(), configs)
+def test_a_bundle_that_was_unloaded_is_left_alone_for_the_grace_period(steps: list[Step], config: ClusterConfig) -> None:
+    for _, memory, done in played(steps, config):
+        since = done.now_ms - config.balancer.shedding_grace_period_ms
+        lately = {bundle for bundle, at_ms in memory.recently_unloaded.items() if at_ms >= since}
+        assert not lately & {one.bundle for one in done.decisions if one.kind == "unload"}
+        waiting = {bundle for bundle, retry in done.memory.retries.items() if done.now_ms < retry.not_before_ms}
+        assert not waiting & {one.bundle for one in done.decisions}
+
+
+@given(lives(), configs, st.sampled_from([2, 4]), st.integers())
+def test_neither_shards_nor_the_order_of_records_show_in_a_round(steps: list[Step], config: ClusterConfig, shards: int, seed: int) -> None:
+    plain = [as_json(done) for _, _, done in played(steps, config)]
+    assert [as_json(done) for _, _, done in played(steps, config, shards=shards, shuffle=Random(seed).shuffle)] == plain
+
+
+@given(lives(), configs)
+def test_a_replay_from_the_written_memory_makes_the_same_round(steps: list[Step], config: ClusterConfig) -> None:
+    for step, (view, memory, done) in zip(steps, played(steps, config), strict=True):
+        written = Memory.from_json(memory.to_json())
+        assert written == memory
+        assert written.to_json() == memory.to_json()
+        again = decide(view, written, inbox_of(step, memory), config, done.now_ms, seed_of("c", memory.seq + 1))
+        assert as_json(again) == as_json(done)
+
+
+@given(lives(), configs)
+def test_a_dry_run_decides_the_same_but_remembers_and_publishes_nothing(steps: list[Step], config: ClusterConfig) -> None:
+    dry = replace(config, balancer=config.balancer.model_copy(update={"dry_run": True}))
+    (_, _, first), *_ = played(steps, config)
+    rounds = [done for _, _, done in played(steps, dry)]
+    assert [undry(one) for one in rounds[0].decisions] == [*first.decisions]
+    for done in rounds:
+        assert all(one.dry_run for one in done.decisions)
+        assert (done.ownership, done.outcomes, done.memory.pending) == ((), (), ())
+        assert (done.memory.recently_unloaded, done.memory.versions, done.memory.published) == ({}, {}, False)
+
+
+def undry(one: Decision) -> Decision:
+    return one.model_copy(update={"dry_run": False})
+
+
+@given(lives(), configs)
+def test_ownership_versions_never_fall_and_a_decision_raises_them(steps: list[Step], config: ClusterConfig) -> None:
+    last: dict[str, int] = {}
+    for _, _, done in played(steps, config):
+        ids = {one.decision_id: one for one in done.decisions}
+        for record in done.ownership:
+            assert record.version >= last.get(record.bundle, 1)
+            if record.decision_id is not None:
+                assert record.version == last.get(record.bundle, 1) + 1
+            if record.decision_id in ids:
+                assert record.version == ids[record.decision_id].expected_version + 1
+            last[record.bundle] = record.version
+        assert not any(is_system_bundle(record.bundle) for record in done.ownership)
+
+
+@given(lives(), configs)
+def test_what_strategies_see_carries_every_pending_move_out(steps: list[Step], config: ClusterConfig) -> None:
+    for view, _, done in played(steps, config):
+        seen = done.view
+        before_round = [one for one in done.memory.pending if one.decision_id not in {decision.decision_id for decision in done.decisions}]
+        for one in before_round:
+            row = int(seen.bundles.rows_of([one.bundle])[0])
+            if row >= 0:
+                assert seen.bundles.in_flight[row]
+                assert owner_of(seen, one.bundle) == (one.destination if one.destination in seen.brokers.names else None)
+        assert np.count_nonzero(seen.bundles.in_flight) <= len(before_round)
+        assert (seen.brokers.usage >= 0).all()
+        assert (seen.brokers.topics >= 0).all()
+        assert view.bundles.names.equals(seen.bundles.names)
