@@ -101,6 +101,8 @@ def _follow(given: Effective, cluster: str | None, last: int, json: bool) -> Non
 
     bootstrap, topic = given.bootstrap, given.settings.topics.decisions
     with kafka_at(bootstrap):
+        if not json:
+            note(f"decisions on {topic} at {bootstrap}, as they come; Ctrl-C ends it")
         for record in records(given.client_options(bootstrap), topic, last, cluster):
             if record.value is None:
                 continue

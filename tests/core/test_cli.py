@@ -16,6 +16,7 @@ from lb_stream.io.java import JavaUnfit
 from tests.lbctl_runner import lbctl
 
 COMMANDS = {
+    ("balance",),
     ("brokers",),
     ("decisions",),
     ("sql",),
@@ -149,6 +150,33 @@ def test_the_demos_own_options_are_those_of_its_module(tmp_path: Path, monkeypat
     assert called == {"shedder": "AvgShedder", "rounds": 7}
     assert "A stand-in." in lbctl("demo", "--help", cwd=tmp_path).out
     assert lbctl("demo", "--rounds", "many", cwd=tmp_path).code == 2
+
+
+# --- the job ---
+
+
+@pytest.fixture
+def submitted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """spark-submit without Spark: the command is `spark-submit` and the job's arguments."""
+    monkeypatch.setattr("lb_stream.io.submit.submit_command", lambda arguments: (["spark-submit", *arguments], {"SPARK_HOME": "/a b"}))
+
+
+@pytest.mark.usefixtures("submitted")
+def test_the_job_gets_the_settings_that_lbctl_got(tmp_path: Path) -> None:
+    (tmp_path / "lb.toml").write_text("[stream]\ntick_interval_ms = 5\n")
+    given = ("--config", "lb.toml", "--set", "dry_run=no", "--set", "min_brokers=2", "--once")
+    shown = lbctl("balance", *given, "--print", cwd=tmp_path)
+    assert shown.out == f"SPARK_HOME='/a b' spark-submit {' '.join(given)}\n"
+    machine = lbctl("balance", *given, "--print", "--json", cwd=tmp_path).objects[0]
+    assert machine == {"command": ["spark-submit", *given], "environment": {"SPARK_HOME": "/a b"}}
+
+
+@pytest.mark.usefixtures("submitted")
+def test_the_job_takes_the_place_of_lbctl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    called: list[object] = []
+    monkeypatch.setattr(os, "execve", lambda *given: called.extend(given) or sys.exit(7))
+    assert lbctl("balance", "--once", cwd=tmp_path).code == 7
+    assert called == ["spark-submit", ["spark-submit", "--once"], {"SPARK_HOME": "/a b"}]
 
 
 # --- jars ---

@@ -1,0 +1,50 @@
+"""`lbctl balance`: the job itself, through spark-submit."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from lb_stream.cli.options import BrokerConf, ConfigFile, Json, Set, effective
+from lb_stream.cli.output import emit, emit_json
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to lbctl."""
+    app.command("balance", epilog="Example: lbctl balance --config conf/default.toml --set dry_run=false")(balance)
+
+
+def balance(
+    once: Annotated[bool, typer.Option("--once", help="Read what is there now, then end.")] = False,
+    show: Annotated[bool, typer.Option("--print", help="Print the spark-submit command instead of running it.")] = False,
+    config: ConfigFile = None,
+    broker_conf: BrokerConf = None,
+    set_: Set = None,
+    json: Json = False,
+) -> None:
+    """Run the job jobs/balance.py until Ctrl-C; settings are checked before Spark starts. --json goes with --print."""
+    from lb_stream.io.submit import submit_command
+
+    given = effective(config, broker_conf, set_)
+    bootstrap = given.bootstrap
+    if bootstrap != given.settings.kafka.bootstrap_servers:
+        set_ = [*(set_ or []), f"kafka.bootstrap_servers={bootstrap}"]
+    command, environment = submit_command(_arguments(config, broker_conf, set_, once))
+    if not show:
+        sys.stdout.flush()
+        os.execve(command[0], command, environment)  # the job takes this process's place: signals and exit code are its own
+    changed = {name: value for name, value in environment.items() if os.environ.get(name) != value}
+    if json:
+        emit_json({"command": command, "environment": changed})
+    else:
+        emit(" ".join([*(f"{name}={shlex.quote(value)}" for name, value in changed.items()), shlex.join(command)]) + "\n")
+
+
+def _arguments(config: Path | None, broker_conf: Path | None, set_: list[str] | None, once: bool) -> list[str]:
+    files = [part for option, file in (("--config", config), ("--broker-conf", broker_conf)) if file for part in (option, str(file))]
+    return [*files, *(part for one in set_ or () for part in ("--set", one)), *(["--once"] if once else [])]
