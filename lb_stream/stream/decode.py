@@ -113,8 +113,16 @@ def _take(
             return
         _take_record(clusters[cluster], cluster, broker, value or b"", kind or "report", position)
     except Rejection as rejection:
-        shown = {"field": rejection.field, "value": rejection.value[:LONGEST_SHOWN], "expected": rejection.expected}
-        clusters[cluster].events.append({"kind": "rejected", "broker": broker, "payload": canonical_json(shown)} | position)
+        _reject(clusters[cluster], broker, rejection, position)
+    except Exception as error:  # a record that is met again at every restart must not end the stream, whatever it does to us
+        rejection = Rejection("value", repr((value or b"")[:LONGEST_SHOWN]), f"a readable record ({type(error).__name__}: {error})")
+        _reject(clusters[cluster], broker, rejection, position)
+
+
+def _reject(taken: _Cluster, broker: str, rejection: Rejection, position: dict[str, Any]) -> None:
+    shown = {"field": rejection.field, "value": rejection.value[:LONGEST_SHOWN], "expected": rejection.expected}
+    payload = canonical_json(shown).encode(errors="replace").decode()  # JSON may hold half a surrogate pair, Arrow can't
+    taken.events.append({"kind": "rejected", "broker": broker, "payload": payload} | position)
 
 
 def _key(key: bytes | None, config: DecodeConfig) -> tuple[str, str]:
@@ -142,8 +150,9 @@ def _take_record(taken: _Cluster, cluster: str, broker: str, value: bytes, kind:
             taken.events.append(event)
         return
     if not value:  # withdrawn: as when the broker's registration vanishes
-        if broker:
-            taken.events.append({"kind": "goodbye", "broker": broker, "payload": "{}"} | position)
+        if not broker:
+            raise Rejection("key", cluster, "<cluster>/<broker>: an empty report withdraws the broker that its key names")
+        taken.events.append({"kind": "goodbye", "broker": broker, "payload": "{}"} | position)
         return
     report = report_record(value, broker)
     digest = blake2b(value, digest_size=8).digest()

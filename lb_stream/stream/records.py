@@ -49,7 +49,7 @@ def report_record(value: bytes, broker: str) -> ReportRecord:
         report = _SIMPLE.decode(value)
         if _is(report, _OTHERS, "LoadReport", False):
             return _simple(report, broker)
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, UnicodeDecodeError):
         pass  # the models say what is wrong with it
     return _by_model(value, broker)
 
@@ -100,10 +100,17 @@ def _reject(error: ValidationError) -> NoReturn:
 
 def _identity(broker: str, name: str | None, url: str | None) -> str:
     """Whose report it is: the key's broker, else the report's own name or web address (host:port)."""
-    found = broker or name or (urlsplit(url).netloc if url and "//" in url else "")
+    found = broker or name or _host_and_port(url)
     if not found:
         raise Rejection("key", "", "<cluster>/<broker>, or a report with name or webServiceUrl: the broker can't be known")
     return found
+
+
+def _host_and_port(url: str | None) -> str:
+    try:
+        return urlsplit(url).netloc if url and "//" in url else ""
+    except ValueError:  # an address of version 6 that doesn't end
+        return ""
 
 
 def _common(report: Any, resources: Any, **own: Any) -> dict[str, Any]:
@@ -141,6 +148,10 @@ def _modular(report: Any, broker: str) -> ReportRecord:
     return ReportRecord(_identity(broker, None, report.web_service_url), fields, report.last_stats, unmeasured)
 
 
+GREATEST_COUNT = 2**63 - 1
+"""What a column can hold; one bundle may claim as much, several together more."""
+
+
 def _simple(report: Any, broker: str) -> ReportRecord:
     """A simple report's rates and counts are those of its bundles, whatever it says itself (spec/reports.md §3)."""
     stats = report.bundle_stats.values()
@@ -153,10 +164,10 @@ def _simple(report: Any, broker: str) -> ReportRecord:
         latest_throughput_out_bytes_per_s=sum(bundle.msg_throughput_out for bundle in stats),
         latest_rate_in_msgs_per_s=sum(bundle.msg_rate_in for bundle in stats),
         latest_rate_out_msgs_per_s=sum(bundle.msg_rate_out for bundle in stats),
-        topics=sum(bundle.topics for bundle in stats),
+        topics=min(sum(bundle.topics for bundle in stats), GREATEST_COUNT),
         bundles=len(report.bundle_stats),
-        producers=sum(bundle.producer_count for bundle in stats),
-        consumers=sum(bundle.consumer_count for bundle in stats),
+        producers=min(sum(bundle.producer_count for bundle in stats), GREATEST_COUNT),
+        consumers=min(sum(bundle.consumer_count for bundle in stats), GREATEST_COUNT),
         bundle_gains=len(report.bundle_gains),
         bundle_losses=len(report.bundle_losses),
     )

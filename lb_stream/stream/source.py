@@ -11,7 +11,7 @@ RECORD_COLUMNS = (
     "key",
     "value",
     # An array of headers; the last one of that name counts, as in Kafka's own clients.
-    "cast(element_at(filter(headers, h -> h.key = 'kind'), -1).value as string) as kind",
+    "make_valid_utf8(cast(element_at(filter(headers, h -> h.key = 'kind'), -1).value as string)) as kind",
     "topic",
     "partition",
     "offset",

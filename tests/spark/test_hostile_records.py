@@ -1,0 +1,73 @@
+"""Records that nobody sends by mistake: each becomes a row of rejected_reports, none ends the stream. No JVM needed."""
+
+import json
+
+import pyarrow as pa
+import pytest
+
+from lb_stream.core.blocks import from_bytes
+from lb_stream.stream.decode import DecodeConfig, decode
+
+GOOD = b'{"lastStats": {"acme/orders/0x00000000_0x80000000": {"msgRateIn": 1.0}}}'
+
+
+def events_and_reports(key: bytes | None, value: bytes | None) -> tuple[list[dict[str, str]], int]:
+    """What is rejected of one record, and how many reports are taken of it and a good one."""
+    columns = {
+        "key": pa.array([key, b"home/good"], pa.binary()),
+        "value": pa.array([value, GOOD], pa.binary()),
+        "kind": pa.array([None, None], pa.string()),
+        "topic": pa.array(["reports"] * 2),
+        "partition": pa.array([0, 0], pa.int32()),
+        "offset": pa.array([7, 8], pa.int64()),
+        "append_ms": pa.array([1, 2], pa.int64()),
+    }
+    blocks = [row for batch in decode([pa.record_batch(columns)], DecodeConfig("home", "commands", {})) for row in batch.to_pylist()]
+    events = [event for block in blocks for event in from_bytes(block["events"]).to_pylist()]
+    rejected = [json.loads(event["payload"]) for event in events if event["kind"] == "rejected" and event["offset"] == 7]
+    return rejected, sum(len(from_bytes(block["reports"])) for block in blocks)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "field"),
+    [
+        pytest.param(b"home/b", b'{"cpu": {}, "brokerVersionString": "\xff\xfe"}', "value", id="text that isn't UTF-8"),
+        pytest.param(b"home/b", b'{"loadReportType": "\\ud800"}', "loadReportType", id="half a surrogate pair as type"),
+        pytest.param(b"home/b", b'{"\\ud800": 1}', "loadReportType", id="half a surrogate pair as field"),
+        pytest.param(b"home/b", b'{"cpu": "\\ud800"}', "value", id="half a surrogate pair as value"),
+        pytest.param(b"home/", b'{"cpu": {}, "webServiceUrl": "http://[::1"}', "key", id="an address that doesn't end"),
+        pytest.param(b"home/b", b'{"cpu": {}, "protocols": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", "value", id="nested without end"),
+        pytest.param(b"home/b", b'{"cpu": {}, "numTopics": ' + b"9" * 5_000 + b"}", "value", id="a number of 5000 digits"),
+        pytest.param(b"home/b", b"x" * 3_000_000, "value", id="three megabytes of nothing"),
+        pytest.param(b"home/", b"", "key", id="an empty report of nobody"),
+        pytest.param(None, None, "key", id="nothing at all"),
+    ],
+)
+def test_a_hostile_record_is_rejected_once_and_harms_no_other(key: bytes | None, value: bytes | None, field: str) -> None:
+    (rejected,), reports = events_and_reports(key, value)
+    assert rejected["field"] == field
+    assert rejected["expected"]
+    assert len(rejected["value"]) <= 200
+    assert reports == 1
+
+
+def test_counts_that_together_exceed_what_a_column_holds_are_cut_off() -> None:
+    bundles = {f"acme/orders/0x{at:08x}_0x{at + 1:08x}": {"topics": 2**63 - 1} for at in range(2)}
+    rejected, reports = events_and_reports(b"home/b", json.dumps({"systemResourceUsage": {}, "bundleStats": bundles}).encode())
+    assert rejected == []
+    assert reports == 2
+
+
+def test_a_decoder_that_fails_at_a_record_rejects_the_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(value: bytes, broker: str) -> None:
+        if broker == "b":
+            raise ZeroDivisionError("a fault of ours")
+        return report_record(value, broker)
+
+    from lb_stream.stream import decode as module
+
+    report_record = module.report_record
+    monkeypatch.setattr(module, "report_record", broken)
+    (rejected,), reports = events_and_reports(b"home/b", GOOD)
+    assert "ZeroDivisionError: a fault of ours" in rejected["expected"]
+    assert reports == 1
