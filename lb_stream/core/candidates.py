@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
-import pyarrow.compute as pc
 
 from lb_stream.contracts.balancer import BalancerConfig
 from lb_stream.core.names import namespace_of
@@ -49,8 +48,7 @@ class Candidates:
     def _namespace_counts(self, namespace: str) -> Ints:
         """Bundles of the namespace by broker; moves in flight count at their destination."""
         if namespace not in self._counts:
-            mine = pc.starts_with(self.view.bundles.names, f"{namespace}/0x").to_numpy(zero_copy_only=False).astype(np.bool_)
-            owner = self.view.bundles.owner[mine]
+            owner = self.view.bundles.owner[self.view.bundles.rows_of_namespace(namespace)]
             self._counts[namespace] = np.bincount(owner[owner >= 0], minlength=len(self.view.brokers))
         return self._counts[namespace]
 
@@ -77,8 +75,8 @@ def superseded(view: ClusterView, rows: Iterable[int]) -> set[int]:
 
 def _ranges(view: ClusterView, namespace: str) -> Iterator[tuple[int, int, int]]:
     """(lower, upper, when last named) of each bundle of the namespace; an owned one counts as named for ever."""
-    mine = np.flatnonzero(pc.starts_with(view.bundles.names, f"{namespace}/0x").to_numpy(zero_copy_only=False).astype(np.bool_))
-    for row, name in zip(mine.tolist(), view.bundles.names.take(mine).to_pylist(), strict=True):
+    mine = view.bundles.rows_of_namespace(namespace)
+    for row, name in zip(range(mine.start, mine.stop), view.bundles.names[mine].to_pylist(), strict=True):
         yield *_bounds(name), NEVER_OLD_MS if view.bundles.owner[row] >= 0 else int(view.bundles.reported_ms[row])
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,20 +13,10 @@ from lb_stream.core.config import ClusterConfig
 from lb_stream.core.memory import Memory, Retry
 from lb_stream.core.placement.base import Best, Targets
 from lb_stream.core.refusals import Refusal
+from lb_stream.core.registry import Strategy
 from lb_stream.core.view import ClusterView, Rows
 
 MOST_CANDIDATES_SHOWN = 20
-
-
-def seed_of(cluster: str, seq: int) -> int:
-    """The round's seed: the same cluster and number always give the same chance."""
-    return int.from_bytes(hashlib.blake2b(f"{cluster}:{seq}".encode(), digest_size=8).digest(), "big")
-
-
-def draw(seed: int, subject: str, candidates: Rows) -> int:
-    """One of the candidates (in order) by the round's seed and the subject's name."""
-    number = int.from_bytes(hashlib.blake2b(f"{seed}:{subject}".encode(), digest_size=8).digest(), "big")
-    return int(candidates[number % len(candidates)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +45,10 @@ class Draft:
     candidates: Candidates = field(init=False)
     decisions: list[Decision] = field(default_factory=list)
     refusals: list[Refusal] = field(default_factory=list)
+    _live: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.targets = Targets.of(self.view)
+        self.targets = Targets.of(self.view, self.seed)
         self.candidates = Candidates(self.view, self.config.balancer)
 
     def place(self, bundle: int) -> Choice | None:
@@ -67,20 +57,32 @@ class Draft:
         best, pool = self._rank(kept, bundle), kept
         if not len(best.rows):
             return None
-        chosen = draw(self.seed, self.view.bundles.name(bundle), best.rows)
+        chosen = self.targets.draw(self.view.bundles.name(bundle), best.rows)
         if self.targets.usage[chosen] > self.config.balancer.overloaded_threshold_percent / 100.0:
             again = self._rank(allowed, bundle)
             if len(again.rows):
                 best, pool = again, allowed
-                chosen = draw(self.seed, self.view.bundles.name(bundle), best.rows)
+                chosen = self.targets.draw(self.view.bundles.name(bundle), best.rows)
         return Choice(chosen, self._shown(pool, best, allowed), float(best.scores[np.flatnonzero(pool == chosen)[0]]))
+
+    def remembered(self, strategy: Strategy[Any]) -> Any:
+        """What a strategy remembers, as it stands in this round."""
+        if strategy.name not in self._live:
+            self._live[strategy.name] = strategy.memory(self.strategies.get(strategy.name, {}))
+        return self._live[strategy.name]
+
+    def remember(self, strategy: Strategy[Any], memory: Any) -> None:
+        """Take a strategy's memory as that which it sees at its next call."""
+        self._live[strategy.name] = memory
+
+    def strategies_after(self) -> dict[str, Any]:
+        """Strategy → the JSON object that the next round starts from."""
+        return self.strategies | {name: memory.to_dict() for name, memory in self._live.items() if memory is not None}
 
     def _rank(self, candidates: Rows, bundle: int) -> Best:
         strategy = self.config.placement
-        memory = strategy.memory(self.strategies.get(strategy.name, {}))
-        best, memory = strategy.function(self.targets, candidates, bundle, self.config.placement_config, memory)
-        if memory is not None:
-            self.strategies[strategy.name] = memory.to_dict()
+        best, memory = strategy.function(self.targets, candidates, bundle, self.config.placement_config, self.remembered(strategy))
+        self.remember(strategy, memory)
         return best
 
     def _shown(self, pool: Rows, best: Best, allowed: Rows) -> list[Candidate]:

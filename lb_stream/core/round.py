@@ -9,8 +9,9 @@ import numpy as np
 from lb_stream.contracts.decisions import Decision, Ownership
 from lb_stream.contracts.reports import Ack
 from lb_stream.core.assign import assign_unowned, too_early
+from lb_stream.core.chance import seed_of
 from lb_stream.core.config import ClusterConfig
-from lb_stream.core.draft import Draft, seed_of
+from lb_stream.core.draft import Draft
 from lb_stream.core.liveness import judge
 from lb_stream.core.memory import Memory, Pending, Retry
 from lb_stream.core.ownership import Ledger
@@ -147,7 +148,7 @@ def _finish(draft: Draft, ledger: Ledger, settled: Settled, dead: tuple[str, ...
         versions=memory.versions if dry_run else ledger.versions,
         published=memory.published or not dry_run,
         dead=dead,
-        strategies=draft.strategies,
+        strategies=draft.strategies_after(),
     )
     return Round(
         cluster=draft.view.cluster,

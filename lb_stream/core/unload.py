@@ -30,10 +30,8 @@ def unload_from_hot(draft: Draft) -> None:
         draft.refusals.append(refusal("single_broker", None, saw=[alive], limit=2, unit="brokers"))
         return
     strategy = draft.config.shedder
-    memory = strategy.memory(draft.strategies.get(strategy.name, {}))
-    unloads, memory = strategy.function(draft.view, draft.config.shedder_config, memory, _eligible(draft))
-    if memory is not None:
-        draft.strategies[strategy.name] = memory.to_dict()
+    unloads, memory = strategy.function(draft.view, draft.config.shedder_config, draft.remembered(strategy), _eligible(draft))
+    draft.remember(strategy, memory)
     draft.refusals += unloads.refusals
     in_flight = Counter(pending.source for pending in draft.memory.pending if pending.kind != "assign")
     for proposal in unloads.proposals:

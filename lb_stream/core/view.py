@@ -6,6 +6,7 @@ in place: a changed view is a new view.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
@@ -114,6 +115,7 @@ class Bundles:
     system: Bools  # heartbeat and SLA-monitor namespaces
     topics: Ints
     short_samples: NDArray[np.int32]
+    long_samples: NDArray[np.int32]
     latest: Rates
     short: Rates
     long: Rates
@@ -124,6 +126,12 @@ class Bundles:
     def name(self, row: int) -> str:
         """The name in one row."""
         return str(self.names[row].as_py())
+
+    def rows_of_namespace(self, namespace: str) -> slice:
+        """The rows of one namespace's bundles: they stand together, because rows are sorted by name."""
+        first = bisect_left(range(len(self.names)), f"{namespace}/0x".encode(), key=lambda row: self.name(row).encode())
+        last = bisect_left(range(len(self.names)), f"{namespace}/0y".encode(), key=lambda row: self.name(row).encode())
+        return slice(first, last)
 
     def rows_of(self, names: Iterable[str]) -> Rows:
         """The rows of the given names, -1 for those not here."""
@@ -206,6 +214,7 @@ def _columns(brokers: pa.Table, bundles: pa.Table, weights: Mapping[str, float])
         system=_bools(pa.chunked_array([pc.match_substring_regex(bundle_names, SYSTEM_PATTERN)])),
         topics=bundles["topics"].to_numpy(),
         short_samples=bundles["short_samples"].to_numpy(),
+        long_samples=bundles["long_samples"].to_numpy(),
         latest=Rates.of(bundles, "latest"),
         short=short,
         long=long,

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from lb_stream.core.chance import draw
 from lb_stream.core.registry import Registry
 from lb_stream.core.resources import max_weighted_usage
 from lb_stream.core.view import ClusterView, Floats, Ints, Rows, resource_share
@@ -21,14 +22,19 @@ class Targets:
     """
 
     view: ClusterView
+    seed: int
     usage: Floats
     long_rate: Floats
     topics: Ints
 
     @staticmethod
-    def of(view: ClusterView) -> Targets:
+    def of(view: ClusterView, seed: int = 0) -> Targets:
         """The loads before the round's first choice. Moves in flight are in the view already."""
-        return Targets(view, view.brokers.usage.copy(), view.brokers.long.rate.copy(), view.brokers.topics.copy())
+        return Targets(view, seed, view.brokers.usage.copy(), view.brokers.long.rate.copy(), view.brokers.topics.copy())
+
+    def draw(self, subject: str, candidates: Rows) -> int:
+        """One of the candidates (in order) by the round's seed and the subject's name."""
+        return draw(self.seed, subject, candidates)
 
     def add(self, bundle: int, destination: int) -> None:
         """Count a bundle at its destination from now on."""

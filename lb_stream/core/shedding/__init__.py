@@ -4,9 +4,11 @@ A shedder sees a view and what it remembers, and proposes; whether a proposal be
 (destination, limits, anti-affinity). Source: spec/shedding.md.
 """
 
-from lb_stream.core.shedding.base import Unload, Unloads, shedder
-
 # Importing a strategy registers it.
+from lb_stream.core.shedding.avg import shed_to_partner
+from lb_stream.core.shedding.base import Unload, Unloads, shedder
+from lb_stream.core.shedding.overload import shed_overloaded
 from lb_stream.core.shedding.threshold import shed_above_average
+from lb_stream.core.shedding.uniform import shed_uneven
 
-__all__ = ["Unload", "Unloads", "shed_above_average", "shedder"]
+__all__ = ["Unload", "Unloads", "shed_above_average", "shed_overloaded", "shed_to_partner", "shed_uneven", "shedder"]

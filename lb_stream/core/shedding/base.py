@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,9 +44,20 @@ Shedder = Callable[[ClusterView, Any, Any, Bools], tuple[Unloads, Any]]
 shedder: Registry[Shedder] = Registry("shedding")
 
 
-def heaviest_first(view: ClusterView, broker: int, eligible: Bools, load: Floats) -> Rows:
-    """Rows of the broker's eligible bundles by load, the heaviest first, equal ones in the order of their rows."""
-    rows = np.flatnonzero((view.bundles.owner == broker) & eligible)
+def rows_by_broker(view: ClusterView, brokers: Rows, eligible: Bools) -> dict[int, Rows]:
+    """The eligible bundles of each of the given brokers, in the order of their rows: one pass over all bundles, however many brokers."""
+    wanted = np.zeros(len(view.brokers) + 1, np.bool_)  # one more: the owner -1 is nobody
+    wanted[brokers] = True
+    owner = view.bundles.owner
+    rows = np.flatnonzero(wanted[owner] & eligible)
+    rows = rows[np.argsort(owner[rows], kind="stable")]
+    ends = np.searchsorted(owner[rows], brokers, side="right")
+    starts = np.searchsorted(owner[rows], brokers, side="left")
+    return {int(broker): rows[start:end] for broker, start, end in zip(brokers, starts, ends, strict=True)}
+
+
+def heaviest_first(rows: Rows, load: Floats) -> Rows:
+    """The given rows by load, the heaviest first, equal ones in the order given."""
     order: Rows = rows[np.argsort(-load[rows], kind="stable")]
     return order
 
@@ -61,7 +72,41 @@ def until_enough(rows: Rows, load: Floats, need: float) -> Rows:
     return rows[: int(np.argmin(taken))] if not taken.all() else rows
 
 
-def too_few_bundles(view: ClusterView, broker: int, bundles: int) -> Refusal:
-    """A hot broker with one bundle or none: moving it would only move the trouble."""
-    rule = "sole_bundle" if bundles == 1 else "no_bundles"
-    return refusal(rule, view.brokers.names[broker], saw=[bundles], limit=2, unit="bundles")
+@dataclass(frozen=True, slots=True)
+class Need:
+    """A hot broker and the throughput (bytes/s) that should leave it, with the figures that say so (ratios)."""
+
+    broker: int
+    bytes_per_s: float
+    rule: str
+    saw: float
+    limit: float
+    average: float | None
+
+
+def shed_throughput(view: ClusterView, needs: Sequence[Need], eligible: Bools) -> tuple[list[Unload], list[Refusal]]:
+    """For each need the broker's heaviest bundles by short-term throughput, until it is met; at least one where there is any.
+
+    A broker with one bundle or none keeps it: moving it would only move the trouble.
+    """
+    proposals: list[Unload] = []
+    refusals: list[Refusal] = []
+    if not needs:
+        return proposals, refusals
+    load, counts = view.bundles.short.throughput, view.bundle_counts()
+    rows = rows_by_broker(view, np.array([need.broker for need in needs], np.intp), eligible)
+    for need in needs:
+        bundles = int(counts[need.broker])
+        if bundles <= 1:
+            rule = "sole_bundle" if bundles == 1 else "no_bundles"
+            refusals.append(refusal(rule, view.brokers.names[need.broker], saw=[bundles], limit=2, unit="bundles"))
+            continue
+        chosen = until_enough(heaviest_first(rows[need.broker], load), load, need.bytes_per_s)
+        if not len(chosen):
+            refusals.append(refusal("no_eligible_bundle", view.brokers.names[need.broker], saw=[0], limit=1, unit="bundles"))
+            continue
+        throughput = float(view.brokers.latest.throughput[need.broker])
+        left = max(0.0, 1.0 - float(np.sum(load[chosen])) / throughput) if throughput > 0 else 1.0
+        for row in chosen.tolist():
+            proposals.append(Unload(row, need.broker, "Overloaded", need.rule, need.saw, need.limit, need.average, need.saw * left))
+    return proposals, refusals

@@ -13,7 +13,7 @@ import numpy as np
 
 from lb_stream.contracts.keys import KeyModel, key
 from lb_stream.core.refusals import Refusal, refusal
-from lb_stream.core.shedding.base import MB, Unload, Unloads, heaviest_first, shedder, too_few_bundles, until_enough
+from lb_stream.core.shedding.base import MB, Need, Unloads, shed_throughput, shedder
 from lb_stream.core.view import Bools, ClusterView, Floats
 
 MARGIN = 0.05
@@ -76,22 +76,23 @@ def shed_above_average(
     average = _mean(usage[alive])
     if average == 0.0:
         return Unloads(), _remember(view, usage)
-    proposals: list[Unload] = []
+    limit = average + config.threshold
+    needs: list[Need] = []
     refusals: list[Refusal] = []
-    for broker in alive[~(usage[alive] < average + config.threshold)].tolist():
-        limit = average + config.threshold
-        share = usage[broker] - average - config.threshold + MARGIN
-        if config.threshold_target == "below_average":
-            share = usage[broker] - average + MARGIN
-        found, refused = _shed(view, config, broker, share, (float(usage[broker]), limit, average, "above_average"), eligible)
-        proposals += found
-        refusals += refused
+    for broker in alive[~(usage[alive] < limit)].tolist():
+        saw = float(usage[broker])
+        below_average = config.threshold_target == "below_average"
+        share = saw - average + MARGIN if below_average else saw - average - config.threshold + MARGIN
+        need = Need(broker, float(view.brokers.latest.throughput[broker]) * share, "above_average", saw, limit, average)
+        if _is_worth_it(view, config, need, refusals):
+            needs.append(need)
+    proposals, refused = shed_throughput(view, needs, eligible)
     if not proposals and config.lower_boundary:
-        memory = _remember(view, usage)
-        usage = _smoothed(view, config, memory)  # a second sample in this round: observable in the reference, so kept
-        proposals, refused = _lower_boundary(view, config, usage, eligible)
-        refusals += refused
-    return Unloads(tuple(proposals), tuple(refusals)), _remember(view, usage)
+        usage = _smoothed(view, config, _remember(view, usage))  # a second sample in this round: observable in the reference, so kept
+        needs = _lower_boundary(view, config, usage, refusals)
+        proposals, more = shed_throughput(view, needs, eligible)
+        refused += more
+    return Unloads(tuple(proposals), (*refusals, *refused)), _remember(view, usage)
 
 
 def _smoothed(view: ClusterView, config: ThresholdShedderConfig, memory: ThresholdMemory) -> Floats:
@@ -109,38 +110,24 @@ def _remember(view: ClusterView, usage: Floats) -> ThresholdMemory:
     return ThresholdMemory({name: float(usage[row]) for row, name in enumerate(view.brokers.names) if view.brokers.alive[row]})
 
 
-def _shed(
-    view: ClusterView, config: ThresholdShedderConfig, broker: int, share: float, why: tuple[float, float, float, str], eligible: Bools
-) -> tuple[list[Unload], list[Refusal]]:
-    """Choose bundles that carry `share` of the broker's throughput."""
-    throughput = float(view.brokers.latest.throughput[broker])
-    need = throughput * share
-    name = view.brokers.names[broker]
-    if need < config.min_throughput_mb * MB:
-        return [], [refusal("min_throughput", name, saw=[need], limit=config.min_throughput_mb * MB, unit="bytes/s")]
-    bundles = int(np.count_nonzero(view.bundles.owner == broker))
-    if bundles <= 1:
-        return [], [too_few_bundles(view, broker, bundles)]
-    load = view.bundles.short.throughput
-    chosen = until_enough(heaviest_first(view, broker, eligible, load), load, need)
-    if not len(chosen):
-        return [], [refusal("no_eligible_bundle", name, saw=[0], limit=1, unit="bundles")]
-    saw, limit, average, rule = why
-    part = float(np.sum(load[chosen])) / throughput if throughput > 0 else 0.0
-    after = saw * max(0.0, 1.0 - part)
-    return [Unload(int(row), broker, "Overloaded", rule, saw, limit, average, after) for row in chosen.tolist()], []
+def _is_worth_it(view: ClusterView, config: ThresholdShedderConfig, need: Need, refusals: list[Refusal]) -> bool:
+    """Whether enough throughput would leave; else it is noted among the refusals."""
+    least = config.min_throughput_mb * MB
+    if need.bytes_per_s < least:
+        refusals.append(refusal("min_throughput", view.brokers.names[need.broker], saw=[need.bytes_per_s], limit=least, unit="bytes/s"))
+        return False
+    return True
 
 
-def _lower_boundary(
-    view: ClusterView, config: ThresholdShedderConfig, usage: Floats, eligible: Bools
-) -> tuple[list[Unload], list[Refusal]]:
-    """When somebody is below the average minus the threshold, take half a threshold's worth from the highest."""
+def _lower_boundary(view: ClusterView, config: ThresholdShedderConfig, usage: Floats, refusals: list[Refusal]) -> list[Need]:
+    """When somebody is below the average minus the threshold: half a threshold's worth of the highest broker's throughput."""
     alive = np.flatnonzero(view.brokers.alive)
     average = _mean(usage[alive])
     floor = average - config.threshold
     high = alive[(usage[alive] > floor) & (view.bundle_counts()[alive] > 1)]
     if not (usage[alive] < floor).any() or not len(high):
-        return [], []
+        return []
     broker = int(high[np.argmax(usage[high])])
-    share = config.threshold * LOWER_BOUNDARY_FACTOR
-    return _shed(view, config, broker, share, (float(usage[broker]), floor, average, "lower_boundary"), eligible)
+    amount = float(view.brokers.latest.throughput[broker]) * config.threshold * LOWER_BOUNDARY_FACTOR
+    need = Need(broker, amount, "lower_boundary", float(usage[broker]), floor, average)
+    return [need] if _is_worth_it(view, config, need, refusals) else []

@@ -4,8 +4,8 @@ from typing import Any
 
 import numpy as np
 
+from lb_stream.core.chance import draw
 from lb_stream.core.config import cluster_config
-from lb_stream.core.draft import draw
 from lb_stream.core.placement.base import Targets
 from tests.conformance.forms import view_of_loads
 from tests.conformance.registry import PROFILE, Case, kind

@@ -1,0 +1,182 @@
+"""AvgShedder: pair the busiest broker with the idlest and level them, after several rounds apart. Source: spec/shedding.md §5.
+
+It is both shedder and placement: the bundles that it sheds go to the partner that it sheds them for, and every other bundle stays
+with the broker that it was once given. Both sides share one memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import Any, Literal
+
+import numpy as np
+
+from lb_stream.contracts.keys import KeyModel, key
+from lb_stream.core.placement.base import Best, Targets, placement
+from lb_stream.core.refusals import Refusal, refusal
+from lb_stream.core.shedding.base import Unload, Unloads, heaviest_first, rows_by_broker, shedder
+from lb_stream.core.view import Bools, ClusterView, Floats, Rows
+
+
+class AvgShedderConfig(KeyModel):
+    """Settings of AvgShedder. Scores are usages in percent points."""
+
+    low_threshold_points: int = key(
+        15, "a pair this far apart for long is levelled", unit="points", pulsar="loadBalancerAvgShedderLowThreshold", ge=0, le=100
+    )
+    high_threshold_points: int = key(
+        40, "a pair this far apart is levelled soon", unit="points", pulsar="loadBalancerAvgShedderHighThreshold", ge=0, le=100
+    )
+    hit_count_low: int = key(
+        8, "rounds in a row beyond the low threshold", unit="rounds", pulsar="loadBalancerAvgShedderHitCountLowThreshold", ge=0
+    )
+    hit_count_high: int = key(
+        2, "rounds in a row beyond the high threshold", unit="rounds", pulsar="loadBalancerAvgShedderHitCountHighThreshold", ge=0
+    )
+    max_unload_ratio: float = key(0.2, "how much of the difference to move", pulsar="maxUnloadPercentage", ge=0, le=1)
+    min_unload_msgs_per_s: int = key(1000, "do nothing when less than this would move", unit="msg/s", pulsar="minUnloadMessage", ge=0)
+    min_unload_bytes_per_s: int = key(
+        1_048_576, "do nothing when less than this would move", unit="bytes/s", pulsar="minUnloadMessageThroughput", ge=0,
+    )  # fmt: skip
+    avg_target_key: Literal["value", "name"] = key(
+        "value", "what a bundle's destination is remembered under: its figures, as the reference does (lost when they change), or its name"
+    )
+
+
+@dataclass(slots=True)
+class AvgMemory:
+    """Rounds in a row that each broker was part of a pair too far apart, and where bundles belong."""
+
+    hits_low: dict[str, int] = field(default_factory=dict)
+    hits_high: dict[str, int] = field(default_factory=dict)
+    target: dict[str, str] = field(default_factory=dict)
+
+    @staticmethod
+    def read(data: Mapping[str, Any]) -> AvgMemory:
+        """From the JSON object of the last round."""
+        return AvgMemory(*({str(k): v for k, v in data.get(name, {}).items()} for name in ("hits_low", "hits_high", "target")))
+
+    def to_dict(self) -> dict[str, Any]:
+        """As the JSON object that `read` takes."""
+        return {"hits_low": dict(self.hits_low), "hits_high": dict(self.hits_high), "target": dict(self.target)}
+
+
+def target_key(view: ClusterView, bundle: int, config: AvgShedderConfig) -> str:
+    """What the destination of a bundle is remembered under."""
+    if config.avg_target_key == "name":
+        return view.bundles.name(bundle)
+    bundles = view.bundles
+    values = (
+        *bundles.short.row(bundle),
+        *bundles.long.row(bundle),
+        bundles.short_samples[bundle],
+        bundles.long_samples[bundle],
+        bundles.topics[bundle],
+    )
+    return blake2b(repr([float(value) for value in values]).encode(), digest_size=8).hexdigest()
+
+
+@shedder("AvgShedder", config=AvgShedderConfig, memory=AvgMemory.read)
+def shed_to_partner(view: ClusterView, config: AvgShedderConfig, memory: AvgMemory, eligible: Bools) -> tuple[Unloads, AvgMemory]:
+    """Level each pair of brokers whose scores have been too far apart for long enough.
+
+    Scores are 100 x usage. Bundles go by their short-term message rate, or by throughput when the rates are too close.
+    """
+    now = AvgMemory(dict(memory.hits_low), dict(memory.hits_high), dict(memory.target))
+    alive = np.flatnonzero(view.brokers.alive)
+    score = 100 * view.brokers.usage
+    order = alive[np.argsort(score[alive], kind="stable")].tolist()
+    pairs = _pairs_apart(view, config, now, order, score)
+    if not pairs:
+        now.hits_low.clear()
+        now.hits_high.clear()
+        return Unloads(), now
+    firing = [(low, high) for low, high in pairs if _fires(view, config, now, low, high)]
+    rows = rows_by_broker(view, np.array([high for _, high in firing], np.intp), eligible)
+    loads = (view.bundles.short.rate, view.bundles.short.throughput) if firing else ()
+    proposals: list[Unload] = []
+    refusals: list[Refusal] = []
+    for low, high in firing:
+        _level(view, config, now, (low, high), (rows[high], loads, score), proposals, refusals)
+    return Unloads(tuple(proposals), tuple(refusals)), now
+
+
+def _pairs_apart(view: ClusterView, config: AvgShedderConfig, memory: AvgMemory, order: list[int], score: Floats) -> list[tuple[int, int]]:
+    """Lowest with highest, second lowest with second highest, ...: those at least the low threshold apart. Counts their hits."""
+    pairs = []
+    for at in range((len(order) + 1) // 2):
+        low, high = order[at], order[len(order) - 1 - at]
+        difference = float(score[high] - score[low])
+        for name in (view.brokers.names[low], view.brokers.names[high]):
+            if difference < config.low_threshold_points:
+                memory.hits_low.pop(name, None)
+                memory.hits_high.pop(name, None)
+            elif difference < config.high_threshold_points:
+                memory.hits_low[name] = memory.hits_low.get(name, 0) + 1
+                memory.hits_high[name] = 0
+            else:
+                memory.hits_low[name] = memory.hits_low.get(name, 0) + 1
+                memory.hits_high[name] = memory.hits_high.get(name, 0) + 1
+        if difference >= config.low_threshold_points:
+            pairs.append((low, high))
+    return pairs
+
+
+def _fires(view: ClusterView, config: AvgShedderConfig, memory: AvgMemory, low: int, high: int) -> bool:
+    """Whether one of the pair's brokers has been apart for long enough; then all four counters start anew."""
+    names = (view.brokers.names[low], view.brokers.names[high])
+    fires = any(
+        memory.hits_high.get(name, 0) >= config.hit_count_high or memory.hits_low.get(name, 0) >= config.hit_count_low for name in names
+    )
+    if fires:
+        for name in names:
+            memory.hits_low.pop(name, None)
+            memory.hits_high.pop(name, None)
+    return fires
+
+
+def _level(
+    view: ClusterView,
+    config: AvgShedderConfig,
+    memory: AvgMemory,
+    pair: tuple[int, int],
+    figures: tuple[Rows, tuple[Floats, ...], Floats],
+    proposals: list[Unload],
+    refusals: list[Refusal],
+) -> None:
+    """Choose bundles of the pair's busier broker that together carry no more than the amount to move."""
+    (low, high), (rows, loads, score) = pair, figures
+    latest, names = view.brokers.latest, view.brokers.names
+    rate = float(latest.rate[high] - latest.rate[low]) * config.max_unload_ratio
+    throughput = float(latest.throughput[high] - latest.throughput[low]) * config.max_unload_ratio
+    if rate > config.min_unload_msgs_per_s:
+        load, budget = loads[0], rate
+    elif throughput > config.min_unload_bytes_per_s:
+        load, budget = loads[1], throughput
+    else:
+        refusals.append(refusal("min_unload", names[high], saw=[rate], limit=config.min_unload_msgs_per_s, unit="msg/s"))
+        return
+    saw = float(score[high] - score[low])
+    for row in heaviest_first(rows, load).tolist():
+        value = float(load[row])
+        if 0 < value <= budget:
+            budget -= value
+            memory.target[target_key(view, row, config)] = names[low]
+            proposals.append(Unload(row, high, "Overloaded", "pair_apart", saw, float(config.low_threshold_points), None, None, "points"))
+
+
+@placement("AvgShedder", config=AvgShedderConfig, memory=AvgMemory.read)
+def stay_with_partner(
+    targets: Targets, candidates: Rows, bundle: int, config: AvgShedderConfig, memory: AvgMemory
+) -> tuple[Best, AvgMemory]:
+    """The broker that the bundle belongs to when it is a candidate; else one of them by chance, to which it belongs from now on."""
+    view = targets.view
+    remembered = target_key(view, bundle, config)
+    wanted = memory.target.get(remembered)
+    found = candidates[[view.brokers.names[row] == wanted for row in candidates.tolist()]] if wanted is not None else candidates[:0]
+    if not len(found) and len(candidates):
+        found = np.array([targets.draw(view.bundles.name(bundle), candidates)], np.intp)
+        memory.target[remembered] = view.brokers.names[int(found[0])]
+    return Best(found, np.where(np.isin(candidates, found), 0.0, 1.0), "chosen before"), memory

@@ -1,0 +1,43 @@
+"""OverloadShedder: unload from each broker whose usage reaches a fixed threshold. Source: spec/shedding.md §2."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from lb_stream.contracts.keys import KeyModel, key
+from lb_stream.core.shedding.base import Need, Unloads, shed_throughput, shedder
+from lb_stream.core.view import Bools, ClusterView
+
+MARGIN = 0.05
+
+
+class OverloadShedderConfig(KeyModel):
+    """Settings of OverloadShedder."""
+
+    overloaded_threshold_percent: float = key(
+        85, "a broker at or above it is overloaded", unit="%", pulsar="loadBalancerBrokerOverloadedThresholdPercentage", ge=0, le=100,
+    )  # fmt: skip
+
+
+def _nothing(_data: Mapping[str, Any]) -> None:
+    """This strategy remembers nothing."""
+
+
+@shedder("OverloadShedder", config=OverloadShedderConfig, memory=_nothing)
+def shed_overloaded(view: ClusterView, config: OverloadShedderConfig, memory: None, eligible: Bools) -> tuple[Unloads, None]:
+    """Unload (usage - threshold + 5 points) of its throughput from each broker at or above the threshold.
+
+    Usage is a ratio, throughput bytes/s. At least one bundle goes, whatever it weighs; who is idle plays no part.
+    """
+    threshold = config.overloaded_threshold_percent / 100.0
+    usage, throughput = view.brokers.usage, view.brokers.latest.throughput
+    hot = np.flatnonzero(view.brokers.alive & ~(usage < threshold)).tolist()
+    needs = [
+        Need(broker, float(throughput[broker] * (usage[broker] - threshold + MARGIN)), "overloaded", float(usage[broker]), threshold, None)
+        for broker in hot
+    ]
+    proposals, refusals = shed_throughput(view, needs, eligible)
+    return Unloads(tuple(proposals), tuple(refusals)), None

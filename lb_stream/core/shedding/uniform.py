@@ -1,0 +1,119 @@
+"""UniformLoadShedder: unload from the busiest broker when it is too far from the idlest. Source: spec/shedding.md §4."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from lb_stream.contracts.keys import KeyModel, key
+from lb_stream.core.refusals import refusal
+from lb_stream.core.shedding.base import Unload, Unloads, heaviest_first, rows_by_broker, shedder
+from lb_stream.core.view import Bools, ClusterView, Floats
+
+INT_MAX = 2**31 - 1
+NEARLY_ZERO = 1e-6
+ALLOWANCE = 1000
+"""A bundle may exceed what is left to move by this much: msg/s, or bytes/s."""
+
+
+class UniformLoadShedderConfig(KeyModel):
+    """Settings of UniformLoadShedder."""
+
+    rate_difference_percent: float = key(
+        50.0, "act when the busiest broker's message rate exceeds the idlest one's by this much; 0 or less: never", unit="%",
+        pulsar="loadBalancerMsgRateDifferenceShedderThreshold",
+    )  # fmt: skip
+    throughput_multiplier: float = key(
+        4.0, "act when the busiest broker's throughput is more than this many times the idlest one's; 0 or less: never",
+        pulsar="loadBalancerMsgThroughputMultiplierDifferenceShedderThreshold",
+    )  # fmt: skip
+    max_unload_ratio: float = key(0.2, "how much of the difference to move", pulsar="maxUnloadPercentage", ge=0, le=1)
+    min_unload_msgs_per_s: int = key(1000, "do nothing when less than this would move", unit="msg/s", pulsar="minUnloadMessage", ge=0)
+    min_unload_bytes_per_s: int = key(
+        1_048_576, "do nothing when less than this would move", unit="bytes/s", pulsar="minUnloadMessageThroughput", ge=0,
+    )  # fmt: skip
+    max_unload_bundles: int = key(
+        -1, "most bundles in one pass; -1: no limit", unit="bundles", pulsar="maxUnloadBundleNumPerShedding", ge=-1
+    )
+    uniform_need_overflow: bool = key(True, "compute what is left to move in 32 bits, overflow included, as the reference does")
+
+
+def _nothing(_data: Mapping[str, Any]) -> None:
+    """This strategy remembers nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Spread:
+    """The extremes of one measure over all brokers."""
+
+    broker: int  # the greatest
+    greatest: float
+    least: float
+
+    @staticmethod
+    def of(values: Floats, rows: np.ndarray[Any, np.dtype[np.intp]]) -> _Spread:
+        """Of the given rows; the first one wins a tie, a least value of (nearly) zero counts as 1."""
+        least = min(float(values[rows].min()), float(INT_MAX))
+        greatest = int(rows[np.argmax(values[rows])])
+        return _Spread(greatest, float(values[greatest]), 1.0 if abs(least) <= NEARLY_ZERO else least)
+
+
+@shedder("UniformLoadShedder", config=UniformLoadShedderConfig, memory=_nothing)
+def shed_uneven(view: ClusterView, config: UniformLoadShedderConfig, memory: None, eligible: Bools) -> tuple[Unloads, None]:
+    """Unload from the one broker with the greatest message rate, or else the greatest throughput.
+
+    Rates messages/s, throughputs bytes/s. When the rates are too far apart only they count, even when nothing comes of it.
+    """
+    alive = np.flatnonzero(view.brokers.alive)
+    if not len(alive):
+        return Unloads(), None
+    rate, throughput = _Spread.of(view.brokers.latest.rate, alive), _Spread.of(view.brokers.latest.throughput, alive)
+    difference = (rate.greatest - rate.least) * 100 / rate.least
+    multiple = throughput.greatest / throughput.least
+    if 0 < config.rate_difference_percent < difference:
+        why = ("rate_difference", difference, config.rate_difference_percent, "%")
+        return _shed(view, config, rate, view.bundles.short.rate, config.min_unload_msgs_per_s, why, eligible), None
+    if 0 < config.throughput_multiplier < multiple:
+        why = ("throughput_multiple", multiple, config.throughput_multiplier, "times")
+        return _shed(view, config, throughput, view.bundles.short.throughput, config.min_unload_bytes_per_s, why, eligible), None
+    return Unloads(), None
+
+
+def _shed(
+    view: ClusterView,
+    config: UniformLoadShedderConfig,
+    spread: _Spread,
+    load: Floats,
+    least: int,
+    why: tuple[str, float, float, str],
+    eligible: Bools,
+) -> Unloads:
+    rule, saw, limit, unit = why
+    name = view.brokers.names[spread.broker]
+    need = min(int((spread.greatest - spread.least) * config.max_unload_ratio), INT_MAX)
+    bundles = int(view.bundle_counts()[spread.broker])
+    if bundles <= 1:
+        return Unloads(refusals=(refusal("sole_bundle" if bundles else "no_bundles", name, saw=[bundles], limit=2, unit="bundles"),))
+    if need < least:
+        return Unloads(
+            refusals=(refusal("min_unload", name, saw=[need], limit=least, unit="msg/s" if rule == "rate_difference" else "bytes/s"),)
+        )
+    rows = heaviest_first(rows_by_broker(view, np.array([spread.broker]), eligible)[spread.broker], load)
+    proposals: list[Unload] = []
+    left = need
+    for row, value in zip(rows.tolist(), load[rows].tolist(), strict=True):
+        if config.max_unload_bundles != -1 and len(proposals) >= config.max_unload_bundles:
+            break
+        if value <= _allowed(left, config.uniform_need_overflow):
+            proposals.append(Unload(row, spread.broker, "Overloaded", rule, saw, limit, None, None, unit))
+            left -= int(value)
+    return Unloads(tuple(proposals))
+
+
+def _allowed(left: int, overflows: bool) -> int:
+    """What a bundle may weigh: what is left and the allowance; in 32 bits a full budget turns negative."""
+    total = left + ALLOWANCE
+    return total - 2**32 if overflows and total > INT_MAX else total
