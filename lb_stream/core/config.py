@@ -20,6 +20,12 @@ from lb_stream.core.shedding.base import Shedder
 
 Model = TypeVar("Model", bound=KeyModel)
 
+OLD_SPELLINGS = {
+    "loadBalancerBandwithInResourceWeight": "bandwidth_in_weight",
+    "loadBalancerBandwithOutResourceWeight": "bandwidth_out_weight",
+}
+"""Pulsar's misspelt keys: they count as long as the right one is not given or 1 (spec/shedding.md §0)."""
+
 
 class SettingError(ValueError):
     """A setting that can't be: says the key, the value, where it stands (if known) and what was expected."""
@@ -55,7 +61,7 @@ def all_models() -> tuple[type[KeyModel], ...]:
 def known_keys() -> dict[str, tuple[str, int]]:
     """Every accepted name, ours and Pulsar's → (our name, factor from the value given under that name)."""
     ours = {name: (name, 1) for model in all_models() for name in model.model_fields}
-    return ours | pulsar_names(*all_models())
+    return ours | pulsar_names(*all_models()) | {old: (name, 1) for old, name in OLD_SPELLINGS.items()}
 
 
 def canonical(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -66,8 +72,19 @@ def canonical(values: Mapping[str, Any]) -> dict[str, Any]:
         if name not in known:
             raise SettingError(name, value, f"one of the known keys; nearest: {', '.join(_nearest(name, known))}")
         ours, factor = known[name]
-        result[ours] = _times(name, value, factor)
+        if name not in OLD_SPELLINGS:
+            result[ours] = _times(name, value, factor)
+    for old, ours in OLD_SPELLINGS.items():
+        if old in values and _is_one(result.get(ours, 1)):
+            result[ours] = values[old]
     return result
+
+
+def _is_one(value: Any) -> bool:
+    try:
+        return float(value) == 1.0
+    except (TypeError, ValueError):
+        return False
 
 
 def _nearest(name: str, known: Mapping[str, object]) -> list[str]:
