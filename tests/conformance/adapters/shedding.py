@@ -1,4 +1,4 @@
-"""threshold: the modular shedders, called as a round calls them but on views without pending moves."""
+"""overload, threshold, uniform, avg, place_avg: the modular shedders, called as a round calls them but on views without pending moves."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -6,6 +6,8 @@ from typing import Any
 import numpy as np
 
 from lb_stream.core.config import ClusterConfig, cluster_config
+from lb_stream.core.placement.base import Targets
+from lb_stream.core.shedding.avg import target_key
 from lb_stream.core.shedding.base import Unloads
 from lb_stream.core.view import Bools, ClusterView
 from tests.conformance.forms import view_of_loads
@@ -19,6 +21,74 @@ def threshold(case: Case) -> Any:
         {"unloads": unloads_by_broker(view, unloads), "usage": dict(memory.usage)}
         for view, unloads, memory in shedding_rounds(case, "ThresholdShedder")
     ]
+
+
+@kind("overload")
+def overload(case: Case) -> Any:
+    """OverloadShedder: unloads of every round."""
+    return [{"unloads": unloads_by_broker(view, unloads)} for view, unloads, _ in shedding_rounds(case, "OverloadShedder")]
+
+
+@kind("uniform")
+def uniform(case: Case) -> Any:
+    """UniformLoadShedder: unloads of every round."""
+    return [{"unloads": unloads_by_broker(view, unloads)} for view, unloads, _ in shedding_rounds(case, "UniformLoadShedder")]
+
+
+@kind("avg")
+def avg(case: Case) -> Any:
+    """AvgShedder: unloads with their destinations, scores and hit counts after every round."""
+    config = cluster_config(PROFILE | {"shedding_strategy": "AvgShedder"} | case["config"]).shedder_config
+    return [_avg_result(view, unloads, memory, config) for view, unloads, memory in shedding_rounds(case, "AvgShedder")]
+
+
+@kind("place_avg")
+def place_avg(case: Case) -> Any:
+    """AvgShedder as both: after each round's shedding a broker for each bundle of `place`.
+
+    What chance has picked is forgotten again before the next bundle.
+    """
+    config = cluster_config(PROFILE | {"shedding_strategy": "AvgShedder", "placement_strategy": "AvgShedder"} | case["config"])
+    results = []
+    rounds = [given for given in case["rounds"] for _ in range(int(given.get("repeat", 1)))]
+    memory = config.shedder.memory({})
+    for given in rounds:
+        view = view_of_loads(given, config.balancer.weights, given if "brokerOrder" in given else case)
+        unloads, memory = config.shedder.function(view, config.shedder_config, memory, _eligible(view, given))
+        result = _avg_result(view, unloads, memory, config.shedder_config)
+        candidates = np.array([view.brokers.names.index(name) for name in given["candidates"]], np.intp)
+        targets = Targets.of(view)
+        placed = []
+        for name in given["place"]:
+            bundle = int(view.bundles.rows_of([name])[0])
+            known = memory.target.get(target_key(view, bundle, config.placement_config))
+            expected = known is not None and known in given["candidates"]
+            before = dict(memory.target)
+            best, memory = config.placement.function(targets, candidates, bundle, config.placement_config, memory)
+            pick = view.brokers.names[int(best.rows[0])] if len(best.rows) else None
+            if expected or pick is None:
+                placed.append({"bundle": name, "random": False, "pick": pick})
+                continue
+            again, memory = config.placement.function(targets, candidates, bundle, config.placement_config, memory)
+            sticky = view.brokers.names[int(again.rows[0])] == pick
+            placed.append({"bundle": name, "random": True, "pickIsCandidate": pick in given["candidates"], "sticky": sticky})
+            memory.target = before
+        results.append(result | {"placed": placed})
+    return results
+
+
+def _avg_result(view: ClusterView, unloads: Unloads, memory: Any, config: Any) -> dict[str, Any]:
+    """The destination of a bundle is what the memory holds after the pass: bundles with equal figures share it."""
+    names = view.brokers.names
+    triples = [
+        [view.bundles.name(one.bundle), names[one.source], memory.target[target_key(view, one.bundle, config)]] for one in unloads.proposals
+    ]
+    return {
+        "unloads": sorted(triples, key=lambda triple: triple[1]),
+        "scores": dict(zip(names, (100 * view.brokers.usage).tolist(), strict=True)),
+        "hitsHigh": dict(memory.hits_high),
+        "hitsLow": dict(memory.hits_low),
+    }
 
 
 def shedding_rounds(case: Case, name: str) -> Iterator[tuple[ClusterView, Unloads, Any]]:
