@@ -1,0 +1,172 @@
+"""What the demo knows: reports as they are sent, decisions as they are made, outcomes and rounds as the tables tell them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from lb_stream.agent import Verdict
+from lb_stream.contracts.decisions import Decision
+from lb_stream.contracts.tables import OUTCOMES, ROUNDS
+from lb_stream.sim.cluster import max_over_mean
+from lb_stream.sim.reports import throughput_of
+
+BALANCED = 1.25
+"""Greatest over mean throughput that counts as balanced."""
+CALM_ROUNDS = 5
+"""So many rounds at least must pass without a decision before the cluster counts as calm."""
+
+
+@dataclass(slots=True)
+class Made:
+    """One decision, when the demo saw it (seconds since its start), and how it ended, once it has."""
+
+    decision: Decision
+    at_s: float
+    outcome: str | None = None
+    took_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerFigures:
+    """One broker as its last report tells it. Cpu is a ratio 0..1."""
+
+    name: str
+    bundles: int
+    rate_msgs_per_s: float
+    throughput_bytes_per_s: float
+    cpu_ratio: float
+
+    @staticmethod
+    def of(broker: str, report: Mapping[str, Any]) -> BrokerFigures:
+        """Read from a report of either form."""
+        cpu = report.get("cpu") or report["systemResourceUsage"]["cpu"]
+        rate = float(report["msgRateIn"]) + float(report["msgRateOut"])
+        return BrokerFigures(broker, int(report["numBundles"]), rate, throughput_of(report), cpu["usage"] / cpu["limit"])
+
+
+class NewRows:
+    """Rows that a Delta table has gained since it was last asked, without reading the old ones again."""
+
+    def __init__(self, table: Path, columns: list[str]) -> None:
+        self._table, self._columns = table, columns
+        self._delta: Any = None
+        self._seen: set[str] = set()
+
+    def read(self) -> list[dict[str, Any]]:
+        """New rows; none while the table does not exist."""
+        import pyarrow.parquet as pq
+        from deltalake import DeltaTable
+
+        if self._delta is None:
+            if not DeltaTable.is_deltatable(str(self._table)):
+                return []
+            self._delta = DeltaTable(str(self._table))
+        else:
+            self._delta.update_incremental()
+        new = [file for file in self._delta.file_uris() if file not in self._seen]
+        self._seen.update(new)
+        return [row for file in new for row in pq.read_table(file, columns=self._columns, partitioning=None).to_pylist()]
+
+
+@dataclass(slots=True)
+class Watch:
+    """Everything that is shown and judged. The agent's thread writes reports and decisions; everything else is the demo's thread."""
+
+    tables: Path
+    cluster: str
+    calm_s: float
+    started: float = field(default_factory=time.monotonic)
+    reports: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    made: dict[str, Made] = field(default_factory=dict)
+    before: list[BrokerFigures] = field(default_factory=list)
+    first_seq: int | None = None
+    last_seq: int = 0
+    first_round_s: float | None = None
+    error: str | None = None
+    _rounds: NewRows = field(init=False)
+    _outcomes: NewRows = field(init=False)
+    _early: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._rounds = NewRows(self.tables / ROUNDS.name, ["cluster", "seq", "error"])
+        self._outcomes = NewRows(self.tables / OUTCOMES.name, ["decision_id", "outcome", "took_ms"])
+
+    # --- what comes in ---
+
+    def skip_past(self) -> None:
+        """Leave out what the tables hold already, of an earlier demo."""
+        self._rounds.read()
+        self._outcomes.read()
+
+    def on_report(self, broker: str, report: Mapping[str, Any]) -> None:
+        """A broker has reported."""
+        self.reports[broker] = report
+
+    def on_decision(self, decision: Decision, _broker: str | None, _verdict: Verdict | None) -> None:
+        """A decision was read from the topic, and obeyed; the reports that show it come after."""
+        if not self.made:
+            self.before = self.figures()
+        self.made[decision.decision_id] = Made(decision, self.elapsed_s())
+
+    def refresh(self) -> None:
+        """Read what the tables have gained."""
+        now = self.figures()
+        if not self.made:
+            self.before = now
+        for row in self._rounds.read():
+            if row["cluster"] != self.cluster:
+                continue
+            self.last_seq = max(self.last_seq, row["seq"])
+            self.error = row["error"] or self.error
+            if self.first_seq is None:
+                self.first_seq, self.first_round_s = row["seq"], self.elapsed_s()
+        for row in self._outcomes.read():
+            self._early[row["decision_id"]] = row
+        for decision_id in [known for known in self._early if known in self.made]:
+            row, made = self._early.pop(decision_id), self.made[decision_id]
+            made.outcome, made.took_ms = row["outcome"], row["took_ms"]
+
+    # --- what follows from it ---
+
+    def elapsed_s(self) -> float:
+        """Seconds since the demo began."""
+        return time.monotonic() - self.started
+
+    def figures(self) -> list[BrokerFigures]:
+        """All brokers now, by name."""
+        return [BrokerFigures.of(broker, report) for broker, report in sorted(self.reports.copy().items())]
+
+    def decisions(self) -> list[Made]:
+        """In the order in which they came."""
+        return list(self.made.copy().values())
+
+    @property
+    def rounds(self) -> int:
+        """Rounds since the demo began."""
+        return 0 if self.first_seq is None else self.last_seq - self.first_seq + 1
+
+    def unconfirmed(self) -> list[Made]:
+        """Decisions that have not ended yet."""
+        return [made for made in self.decisions() if made.outcome is None]
+
+    def confirmed(self) -> int:
+        """Decisions that a report has confirmed."""
+        return sum(made.outcome == "confirmed" for made in self.decisions())
+
+    def calm(self, for_s: float | None = None) -> bool:
+        """No decision is open, and none was made for a while: `for_s` seconds (as long as it takes by default) and some rounds."""
+        if self.first_seq is None or self.first_round_s is None or self.unconfirmed():
+            return False
+        made = self.decisions()
+        last_s = max((one.at_s for one in made), default=self.first_round_s)
+        last_seq = max((one.decision.seq for one in made), default=self.first_seq)
+        return self.last_seq - last_seq >= CALM_ROUNDS and self.elapsed_s() - last_s >= (self.calm_s if for_s is None else for_s)
+
+
+def unevenness(figures: list[BrokerFigures]) -> float:
+    """Greatest over mean throughput."""
+    return max_over_mean(one.throughput_bytes_per_s for one in figures)
