@@ -1,0 +1,113 @@
+"""What docs/real-clusters.md says is what the captured run shows."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests import captured, captured_page
+from tests.captured import Replay
+
+PAGE = Path(__file__).parents[2] / "docs" / "real-clusters.md"
+MODES = ("reference", "per_report")
+
+
+@pytest.fixture(scope="module")
+def run() -> Replay:
+    return captured.replay()
+
+
+def test_the_page_shows_the_tables_of_the_captured_run(run: Replay) -> None:
+    page = PAGE.read_text()
+    made = captured_page.filled(page, run)
+    if os.environ.get("REWRITE"):
+        PAGE.write_text(made)
+        pytest.skip(f"{PAGE.name} rewritten: look at the difference and run again")
+    assert page == made, "the tables are out of date: run this test again with REWRITE=1"
+
+
+def test_a_page_without_a_place_for_a_table_is_refused(run: Replay) -> None:
+    with pytest.raises(ValueError, match="0 places for summary"):
+        captured_page.filled("# nothing here", run)
+
+
+def test_sampled_as_the_reference_does_every_average_of_the_leader_comes_out_to_the_last_bit(run: Replay) -> None:
+    different = [one for one in run.bundles if one.ours["reference"] != one.leader]
+    assert len(run.bundles) > 250 and len({one.at_ms for one in run.bundles}) == 9
+    assert not different
+
+
+def test_sampled_as_the_reference_does_the_sums_of_every_broker_are_the_leaders(run: Replay) -> None:
+    assert len(run.brokers) == 27
+    for one in run.brokers:
+        assert one.ours["reference"] == pytest.approx(one.leader, rel=1e-15)
+
+
+def test_sampled_report_by_report_there_are_about_a_third_of_the_samples_and_other_averages(run: Replay) -> None:
+    shares = [one.ours["per_report"][1][0] / one.leader[1][0] for one in run.bundles]
+    assert 0.2 < sorted(shares)[len(shares) // 2] < 0.4
+    assert all(one.ours["per_report"][1] != one.leader[1] for one in run.bundles)
+    assert all(one.ours["per_report"][2] == one.leader[2] for one in run.bundles if one.leader[1][0] > 0)  # topics aren't averaged
+
+
+def test_in_every_round_the_same_brokers_are_too_hot_by_the_same_figures(run: Replay) -> None:
+    assert len(run.rounds) == 10
+    assert sum(len(beside.leader.hot) for beside in run.rounds) == 6
+    for beside in run.rounds:
+        for mode in MODES:
+            ours = {one.source: (one.explain.saw, one.explain.average) for one in beside.ours[mode].decisions}
+            assert ours.keys() == beside.leader.hot.keys()
+            assert beside.leader.calm == {
+                broker for broker in ("127.0.0.1:26201", "127.0.0.1:26202", "127.0.0.1:26203") if broker not in ours
+            }
+            for broker, figures in beside.leader.hot.items():
+                assert ours[broker] == pytest.approx(figures, rel=1e-8)
+
+
+def test_a_bundle_that_we_choose_and_the_leader_does_not_was_being_split_there(run: Replay) -> None:
+    others = [
+        (one.bundle, beside.leader.splitting)
+        for beside in run.rounds
+        for one in beside.ours["reference"].decisions
+        if one.bundle not in {shed.bundle for shed in beside.leader.sheds}
+    ]
+    assert len(others) == 1
+    assert all(bundle in splitting for bundle, splitting in others)
+    for beside in run.rounds:
+        assert {one.bundle for one in beside.spared.decisions} == {shed.bundle for shed in beside.leader.sheds}
+
+
+def test_each_bundle_alone_goes_where_the_leader_sent_it_from_the_same_candidates(run: Replay) -> None:
+    sheds = [(shed, beside.alone[shed.bundle]) for beside in run.rounds for shed in beside.leader.sheds]
+    assert len(sheds) == 6
+    for shed, ours in sheds:
+        assert ours is not None
+        assert (ours.bundle, ours.source, ours.destination) == (shed.bundle, shed.source, shed.destination)
+        ranked = {one.broker: one.score for one in ours.explain.candidates if one.refused_by is None}
+        assert ranked == pytest.approx(shed.candidates, rel=1e-15)
+
+
+def test_the_second_choice_of_a_round_goes_elsewhere_only_because_the_first_one_counts(run: Replay) -> None:
+    moved = [
+        (one, shed)
+        for beside in run.rounds
+        for number, one in enumerate(beside.ours["reference"].decisions)
+        for shed in beside.leader.sheds
+        if one.bundle == shed.bundle and one.destination != shed.destination and number > 0
+    ]
+    first = [
+        (beside.ours["reference"].decisions[0].destination, shed.destination)
+        for beside in run.rounds
+        for shed in beside.leader.sheds
+        if beside.ours["reference"].decisions[0].bundle == shed.bundle
+    ]
+    assert len(moved) == 2
+    assert all(ours == theirs for ours, theirs in first)
+
+
+def test_a_setting_that_cannot_change_at_run_time_keeps_its_value_as_it_did_in_the_cluster() -> None:
+    rounds = captured.leader_rounds()
+    before, after = (captured.settings_at(rounds[index].at_ms) for index in (0, -1))
+    assert "shedding_strategy" not in after  # another one was set at 08:21:58, and the old one's log goes on
+    assert "threshold_percent" not in before
+    assert (after["threshold_percent"], after["history_ratio"]) == (5, 0.5)
