@@ -44,7 +44,7 @@ class Memory:
     recently_unloaded: Mapping[str, int] = field(default_factory=dict)
     retries: Mapping[str, Retry] = field(default_factory=dict)
     versions: Mapping[str, int] = field(default_factory=dict)  # of ownership records, where not 1
-    published: bool = False  # the ownership records of all bundles have been published once
+    published: bool = False  # the ownership records of all bundles are on the topic
     dead: tuple[str, ...] = ()  # brokers declared dead
     strategies: Mapping[str, Any] = field(default_factory=dict)  # strategy → the JSON object that it remembers
 

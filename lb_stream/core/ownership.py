@@ -46,14 +46,14 @@ class Ledger:
         self._write(pending.bundle, "Owned" if owner else "Free", owner, pending.source, owner, at_ms, pending.decision_id)
 
     def learned(self, view: ClusterView, everything: bool, decided: set[str]) -> None:
-        """Bundles whose owner this batch's reports have changed; `everything`: all owned bundles, once in a cluster's life."""
+        """Bundles whose owner this batch's reports have changed; `everything`: all owned bundles, at the start and after a dry run."""
         rows = view.bundles.owner >= 0 if everything else view.bundles.gained
         for row in np.flatnonzero(rows & ~view.bundles.system).tolist():
             name, owner_row = view.bundles.name(row), int(view.bundles.owner[row])
             if name in decided:
                 continue
             owner = view.brokers.names[owner_row] if owner_row >= 0 else None
-            known = everything or (owner is not None and name not in self.versions)
+            known = owner is not None and name not in self.versions
             since_ms = int(view.bundles.owner_since_ms[row])
             self._write(name, "Owned" if owner else "Free", owner, None, owner, since_ms, None, step=0 if known else 1)
 

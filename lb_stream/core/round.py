@@ -146,7 +146,7 @@ def _finish(draft: Draft, ledger: Ledger, settled: Settled, dead: tuple[str, ...
         recently_unloaded=draft.recently_unloaded,
         retries=draft.retries,
         versions=memory.versions if dry_run else ledger.versions,
-        published=memory.published or not dry_run,
+        published=not dry_run,  # after a dry run all records are published anew
         dead=dead,
         strategies=draft.strategies_after(),
     )

@@ -110,6 +110,7 @@ class Cluster:
     caught_up: bool = True
     shard: Shard = field(default_factory=Shard.empty)
     memory: Memory = field(default_factory=Memory)
+    last: Round | None = None
 
     def do(self, command: str) -> Iterator[str]:
         """Carry out one command line; yields what it prints."""
@@ -182,7 +183,7 @@ class Cluster:
         view = self._next_view(config)
         inbox = Inbox(tuple(self.acks), self.caught_up)
         done = decide(view, self.memory, inbox, config, self.now_ms, seed_of(view.cluster, self.memory.seq + 1))
-        self.memory, self.acks, self.caught_up = done.memory, [], True
+        self.last, self.memory, self.acks, self.caught_up = done, done.memory, [], True
         yield from _printed(done)
 
     def _memory(self, _words: list[str]) -> Iterator[str]:
