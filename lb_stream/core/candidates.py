@@ -13,6 +13,8 @@ from lb_stream.core.placement.base import Targets
 from lb_stream.core.view import ClusterView, Ints, Rows
 
 NEVER_OLD_MS = 2**63 - 1
+ALWAYS_EVEN = "pulsar/system"
+"""The namespace whose bundles are spread evenly under any setting."""
 
 
 @dataclass(slots=True)
@@ -32,8 +34,9 @@ class Candidates:
         kept = allowed[targets.topics[allowed] <= self.config.broker_max_topics]
         if not len(kept):
             kept = allowed
-        if self.config.distribute_bundles_evenly and len(kept):
-            counts = self._namespace_counts(namespace_of(self.view.bundles.name(bundle)))[kept]
+        namespace = namespace_of(self.view.bundles.name(bundle))
+        if (self.config.distribute_bundles_evenly or namespace == ALWAYS_EVEN) and len(kept):
+            counts = self._namespace_counts(namespace)[kept]
             kept = kept[counts == counts.min()]
         return kept, allowed
 
