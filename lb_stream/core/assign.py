@@ -25,18 +25,18 @@ def assign_unowned(draft: Draft, reserved: Mapping[str, str]) -> None:
     if not len(rows):
         return
     gone = superseded(view, rows.tolist())
-    waiting: list[str] = []
+    waiting: dict[str, int] = {}
     for row in rows.tolist():
         name = view.bundles.name(row)
         if row in gone or (config.assign_unowned == "on_lookup" and name not in reserved):
             continue
         retry = draft.retries.get(name)
         if retry is not None and draft.now_ms < retry.not_before_ms:
-            waiting.append(name)
+            waiting[name] = retry.not_before_ms - draft.now_ms
             continue
         _assign(draft, row, name, reserved.get(name))
     if waiting:
-        draft.refusals.append(refusal("back_off", None, waiting, saw=[draft.now_ms], limit=None, unit="ms"))
+        draft.refusals.append(refusal("back_off", None, waiting, saw=waiting.values(), limit=0, unit="ms"))
 
 
 def too_early(draft: Draft) -> bool:
@@ -73,7 +73,7 @@ def _assign(draft: Draft, row: int, name: str, reserved: str | None) -> None:
         row,
         None,
         choice.destination,
-        reason="Admin" if reserved else "Unowned",
+        reason="Overloaded" if reserved else "Unowned",
         rule="unowned",
         strategy=draft.config.placement.name,
         explain=explain,
