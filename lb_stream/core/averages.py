@@ -171,13 +171,17 @@ def _fold_bundles(
     of_report = of_report[in_order]
 
     names = samples["name"].combine_chunks()
-    new_names = pc.unique(names.filter(pc.invert(pc.is_in(names, value_set=bundles["name"].combine_chunks()))))
+    row_of_sample = pc.index_in(names, value_set=bundles["name"].combine_chunks())
+    new_names = pc.unique(names.filter(pc.is_null(row_of_sample)))
     columns = _Columns.of(bundles, new_names)
     values = columns.values
     values["owner"] = moved[values["owner"]]
     values["gained"][:] = False
     if accepted:
-        row_of_sample = pc.index_in(names, value_set=columns.name).to_numpy()
+        if len(new_names):  # looked up among themselves, behind those that were there
+            added = pc.add(pc.index_in(names, value_set=new_names), pa.scalar(len(bundles), pa.int32()))
+            row_of_sample = pc.coalesce(row_of_sample, added)
+        row_of_sample = row_of_sample.to_numpy()
         reporters = batch.reports["name"].take(pa.array(accepted))
         broker_of_rank = pc.index_in(reporters, value_set=brokers["name"].combine_chunks()).to_numpy().astype(np.int64)
         append_of_rank = batch.reports["append_ms"].to_numpy()[accepted]
@@ -235,11 +239,10 @@ def _average(values: dict[str, NDArray], rows: Ints, samples: pa.Table, config: 
         return
     order = np.argsort(rows, kind="stable")
     starts = np.flatnonzero(np.diff(rows[order], prepend=-1))
-    wave = np.empty(len(rows), np.int64)
-    wave[order] = np.arange(len(rows)) - np.repeat(starts, np.diff(np.append(starts, len(rows))))
+    wave = np.arange(len(rows)) - np.repeat(starts, np.diff(np.append(starts, len(rows))))  # of the rows in order
     sampled = {field.name: samples[field.name].to_numpy() for field in STATS_SCHEMA}
     for k in range(int(wave.max()) + 1):
-        picked = np.flatnonzero(wave == k)
+        picked = order[wave == k]
         at = rows[picked]
         for name, column in sampled.items():
             values[name][at] = column[picked]

@@ -1,0 +1,161 @@
+"""`make bench-core`: what the core's strategies cost on clusters of three sizes; the last line is one JSON object.
+
+The load has the shape of the reference's own speed table: the hot brokers (10 %; 50 at the largest size) at 90 to 98 % usage, the others at
+20 to 30 %, bundles spread evenly, loads within a broker skewed, hit-count thresholds such that every call decides. Medians of wall
+milliseconds after a warm-up; this says what grows with what, not how fast the machine is.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import resource
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+
+from lb_stream.core.averages import FoldConfig, fold
+from lb_stream.core.blocks import BROKER_SCHEMA, BUNDLE_SCHEMA, EVENT_SCHEMA, FOUR, REPORT_SCHEMA, SAMPLE_SCHEMA, Batch, Shard
+from lb_stream.core.config import cluster_config
+from lb_stream.core.draft import Draft
+from lb_stream.core.memory import Memory
+from lb_stream.core.view import ClusterView, view_of
+
+SIZES = {"100x10000": (100, 10_000, 10), "1000x100000": (1_000, 100_000, 100), "5000x1000000": (5_000, 1_000_000, 50)}
+PLACED = 1_000
+RUNS = 7
+SHEDDERS = {"overload": "OverloadShedder", "threshold": "ThresholdShedder", "uniform": "UniformLoadShedder", "avg": "AvgShedder"}
+DECIDES_AT_ONCE = {"AvgShedder": {"hit_count_high": 0, "hit_count_low": 0}}
+PLACEMENTS = ("LeastLongTermMessageRate",)
+
+Work = Callable[[], Any]
+
+
+def bundle_names(count: int) -> pa.Array:
+    """Sorted names: namespaces of up to 256 bundles."""
+    step = 0x100000000 // 256
+    ranges = [f"0x{at * step:08x}_0x{min((at + 1) * step, 0xFFFFFFFF):08x}" for at in range(256)]
+    return pa.array([f"acme/n{at // 256:05d}/{ranges[at % 256]}" for at in range(count)])
+
+
+def shard_of_size(brokers: int, bundles: int, hot: int) -> Shard:
+    """One shard with all bundles of a cluster, averages full."""
+    rng = np.random.default_rng(1)
+    usage = np.where(np.arange(brokers) < hot, rng.uniform(90, 98, brokers), rng.uniform(20, 30, brokers))
+    owner = (np.arange(bundles) % brokers).astype(np.int32)
+    weight = rng.pareto(1.5, bundles) + 0.1
+    rate = weight * usage[owner] * 10
+    four = {FOUR[0]: rate * 1_000, FOUR[1]: rate * 1_500, FOUR[2]: rate, FOUR[3]: rate * 1.5}
+    columns: dict[str, Any] = {
+        "name": bundle_names(bundles),
+        "owner": owner,
+        "short_samples": np.full(bundles, 10),
+        "long_samples": np.full(bundles, 1000),
+        "topics": rng.integers(1, 900, bundles),
+        **{f"{span}_{name}": column for span in ("latest", "short", "long") for name, column in four.items()},
+    }
+    sums = {f"latest_{name}": np.bincount(owner, column, brokers) for name, column in four.items()}
+    names = [f"broker-{at:05d}:8080" for at in range(brokers)]
+    broker_columns = {"name": names, "cpu_usage": usage, "cpu_limit": np.full(brokers, 100.0), "persistent_topics": [True] * brokers, **sums}
+    return Shard(_table(BROKER_SCHEMA, broker_columns, brokers), _table(BUNDLE_SCHEMA, columns, bundles))
+
+
+def _table(schema: pa.Schema, columns: dict[str, Any], rows: int) -> pa.Table:
+    """A block with the given columns, everything else zero, false or unknown."""
+    filled = {}
+    for field in schema:
+        if field.name in columns:
+            filled[field.name] = pa.array(columns[field.name]).cast(field.type)
+        elif pa.types.is_string(field.type) or pa.types.is_binary(field.type) or pa.types.is_fixed_size_binary(field.type):
+            filled[field.name] = pa.nulls(rows, field.type)
+        else:
+            filled[field.name] = pa.array(np.zeros(rows, np.int8)).cast(field.type)
+    return pa.table(filled, schema=schema)
+
+
+def reports_of(shard: Shard) -> Batch:
+    """A new report of every broker: a sample of every bundle."""
+    brokers, bundles = shard.brokers, shard.bundles
+    order = np.argsort(bundles["owner"].to_numpy(), kind="stable")
+    samples = {name: bundles[name].take(pa.array(order)) for name in SAMPLE_SCHEMA.names if name in bundles.column_names}
+    samples |= {"report": bundles["owner"].take(pa.array(order)), "has_stats": pa.array(np.ones(len(order), np.bool_))}
+    columns: dict[str, Any] = {name: brokers[name] for name in brokers.column_names}
+    columns |= {"offset": np.arange(len(brokers)), "append_ms": np.full(len(brokers), 1_000), "digest": [b"new bytes"[:8]] * len(brokers)}
+    reports = _table(REPORT_SCHEMA, {name: columns[name] for name in columns if name in REPORT_SCHEMA.names}, len(brokers))
+    return Batch(reports, pa.table({name: samples[name] for name in SAMPLE_SCHEMA.names}).cast(SAMPLE_SCHEMA), EVENT_SCHEMA.empty_table())
+
+
+def works(brokers: int, bundles: int, hot: int) -> Iterator[tuple[str, Work]]:
+    """Every measured piece of work on a cluster of one size."""
+    shard = shard_of_size(brokers, bundles, hot)
+    weights = {"cpu": 1.0}
+    view = view_of("bench", [shard], 2_000, weights)
+    batch = reports_of(shard)
+    yield "fold", lambda: view_of("bench", [fold(shard, batch, 1_000, FoldConfig())[0]], 1_000, weights)
+    eligible = np.ones(bundles, np.bool_)
+    for name, shedder in SHEDDERS.items():
+        config = cluster_config({"shedding_strategy": shedder, "min_throughput_mb": 0, **DECIDES_AT_ONCE.get(shedder, {})})
+        memory = config.shedder.memory({})
+        yield name, lambda config=config, memory=memory: _sheds(config.shedder.function(view, config.shedder_config, memory, eligible)[0])
+    for strategy in PLACEMENTS:
+        yield f"place_{strategy}", lambda strategy=strategy: _place(view, strategy)
+
+
+def _sheds(unloads: Any) -> Any:
+    if not unloads.proposals:
+        raise RuntimeError("this benchmark's load must make every shedder decide")
+    return unloads
+
+
+def _place(view: ClusterView, strategy: str) -> None:
+    """Find a broker for each of 1 000 bundles, each choice counting in the next."""
+    config = cluster_config({"placement_strategy": strategy})
+    draft = Draft(view, Memory(), config, now_ms=2_000, seed=1, recently_unloaded={}, retries={}, versions={}, strategies={})
+    for bundle in range(0, len(view.bundles), len(view.bundles) // PLACED):
+        choice = draft.place(bundle)
+        if choice is not None:
+            draft.candidates.add(bundle, choice.destination)
+            draft.targets.add(bundle, choice.destination)
+
+
+def median_ms(work: Work, runs: int) -> float:
+    """Median wall time after one warm-up, in ms."""
+    times = []
+    for run in range(runs + 1):
+        gc.collect()
+        begin = time.perf_counter()
+        work()
+        if run:
+            times.append((time.perf_counter() - begin) * 1_000)
+    return statistics.median(times)
+
+
+def main() -> None:
+    """Measure, print a table, then the JSON line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sizes", nargs="*", default=list(SIZES), choices=list(SIZES), help="brokers x bundles")
+    parser.add_argument("--runs", type=int, default=RUNS, help="runs of each piece, after one that warms up")
+    options = parser.parse_args()
+    console = Console(stderr=True)
+    figures: dict[str, dict[str, float]] = {}
+    for size in options.sizes:
+        for name, work in track(list(works(*SIZES[size])), description=size, console=console):
+            figures[f"{name}@{size}"] = {"ms": round(median_ms(work, options.runs), 3)}
+    table = Table("work", *options.sizes, title="milliseconds, median")
+    for name in dict.fromkeys(figure.partition("@")[0] for figure in figures):
+        table.add_row(name, *(f"{figures[f'{name}@{size}']['ms']:.2f}" for size in options.sizes))
+    Console().print(table)
+    print(f"peak memory: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MiB")
+    print(json.dumps(figures))
+
+
+if __name__ == "__main__":
+    main()
