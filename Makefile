@@ -23,7 +23,7 @@ export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
 unexport SPARK_HOME # another Spark on this machine must not be taken for the one in .venv
 
 .DEFAULT_GOAL := help
-.PHONY: help setup steps java check test test-long demo bench lock clean
+.PHONY: help setup steps java check test test-long demo bench bench-core lock clean
 .NOTPARALLEL:
 
 help: ## show this list
@@ -51,6 +51,9 @@ demo: ## from nothing to a balanced cluster (ARGS="--shedder AvgShedder" and the
 
 bench: setup ## side-by-side timings (ARGS=name for one of them); the last line is one JSON object
 	$(BIN)/python -m tests.bench $(ARGS)
+
+bench-core: setup ## the core's strategies on three sizes of cluster (ARGS="--sizes 1000x100000"); the last line is one JSON object
+	$(BIN)/python -m tests.bench.core $(ARGS)
 
 # uv only writes the lock file, so it stays out of the locked environment.
 lock: java $(PACKAGE_STAMP) ## rewrite requirements.lock from pyproject.toml, and conf/jars.sha256 from conf/ivy.xml
