@@ -19,6 +19,7 @@ from lb_stream.core.config import ClusterConfig, cluster_config
 from lb_stream.core.memory import Memory
 from lb_stream.core.names import is_system_bundle
 from lb_stream.core.round import Inbox, Round, decide, seed_of
+from lb_stream.core.shedding import shedder
 from lb_stream.core.view import ClusterView, view_of
 from tests.core.build import Event, Report
 from tests.properties.strategies import BROKERS, BUNDLES, PARTITION, SYSTEM_BUNDLES, Record, Shards, statistics, usages
@@ -66,6 +67,7 @@ configs = st.fixed_dictionaries(
     {},
     optional={
         "profile": st.sampled_from(["pulsar-4.0", "documented"]),
+        "shedding_strategy": st.sampled_from(shedder.names),
         "max_moves_in_flight": st.integers(0, 3),
         "max_moves_in_flight_per_broker": st.integers(0, 2),
         "loadBalancerHistoryResourcePercentage": st.sampled_from([0, 0.5, 0.9]),
