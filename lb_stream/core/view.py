@@ -114,6 +114,7 @@ class Bundles:
     in_flight: Bools  # a decision about it is not confirmed yet
     system: Bools  # heartbeat and SLA-monitor namespaces
     topics: Ints
+    sessions: Ints  # producers and consumers, as last reported
     short_samples: NDArray[np.int32]
     long_samples: NDArray[np.int32]
     latest: Rates
@@ -213,6 +214,7 @@ def _columns(brokers: pa.Table, bundles: pa.Table, weights: Mapping[str, float])
         in_flight=np.zeros(len(bundles), np.bool_),
         system=_bools(pa.chunked_array([pc.match_substring_regex(bundle_names, SYSTEM_PATTERN)])),
         topics=bundles["topics"].to_numpy(),
+        sessions=bundles["producers"].to_numpy() + bundles["consumers"].to_numpy(),
         short_samples=bundles["short_samples"].to_numpy(),
         long_samples=bundles["long_samples"].to_numpy(),
         latest=Rates.of(bundles, "latest"),
