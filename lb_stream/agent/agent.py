@@ -138,14 +138,17 @@ class Agent:
             consumer.position(partition)
 
     def _disconnect(self) -> None:
+        producer, consumer, self._producer, self._consumer = self._producer, self._consumer, None, None
         try:
-            if self._producer is not None:
-                self._producer.close(timeout=CLOSE_S)  # sends what is still waiting
-            if self._consumer is not None:
-                self._consumer.close()
-        except KafkaError:
-            log.warning("a Kafka client did not close cleanly", exc_info=True)
-        self._producer = self._consumer = None
+            if producer is not None:
+                producer.close(timeout=CLOSE_S)  # sends what is still waiting
+        except KafkaError as error:
+            log.warning("the last records of cluster %s did not reach Kafka: %s", self.config.cluster, error)
+            # kafka-python leaves such a producer open and would try again, loudly, when it is collected.
+            producer._sender.force_close()
+            producer._closed = True
+        if consumer is not None:
+            consumer.close()
 
     # --- the loop ---
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import logging
 import os
 import shutil
 import socket
@@ -150,12 +151,15 @@ class _Demo:
 
         from lb_stream.cli.demo_watch import Watch
         from lb_stream.io.configuration import load_settings
+        from lb_stream.io.embedded_kafka import EmbeddedKafka
         from lb_stream.io.jars import PROJECT
 
+        logging.getLogger("kafka").setLevel(logging.CRITICAL)  # its troubles come as exceptions too
         self.plan, self.stop = plan, stop
         config = PROJECT / "conf" / "local.toml"
         settings = load_settings(config if config.exists() else None, None, plan.overrides("127.0.0.1:1"))
         shedding_s = float(settings.of_cluster(CLUSTER).get("shedding_interval_ms", 60_000)) / 1000
+        self.kafka = EmbeddedKafka(FOLDER / "kafka", port=_free_port())
         self.console = Console(stderr=plan.json_only, highlight=False)
         self.watch = Watch(FOLDER / "tables", CLUSTER, calm_s=max(5.0, CALM_PASSES * shedding_s))
         self.at_rest_s = max(AT_REST_S, 2 * CALM_PASSES * shedding_s)
@@ -189,14 +193,12 @@ class _Demo:
     def _start(self, stack: ExitStack, view: View) -> tuple[Agent, Job]:
         """Kafka and Spark start side by side: Spark needs Kafka only once its session is up."""
         from lb_stream.cli.demo_job import Job
-        from lb_stream.io.embedded_kafka import EmbeddedKafka
         from lb_stream.io.topics import create_topics, topic_specs
 
-        kafka = EmbeddedKafka(FOLDER / "kafka", port=_free_port())
-        bootstrap = f"127.0.0.1:{kafka.port}"
+        bootstrap = f"127.0.0.1:{self.kafka.port}"
         job = Job(self.plan.job_arguments(bootstrap), FOLDER / "job.log", FOLDER / "job.json")
-        view.step(f"starting Kafka at {bootstrap} and the job (its output: {FOLDER / 'job.log'})")
-        starting = _KafkaStart(kafka)
+        view.step(f"Kafka at {bootstrap} and the job start (log: {FOLDER / 'job.log'})")
+        starting = _KafkaStart(self.kafka)
         stack.callback(starting.stop)
         starting.thread.start()
         stack.callback(job.stop)
@@ -277,6 +279,8 @@ class _Demo:
         code = job.exit_code()
         if code is not None:
             raise CommandError(f"the job has ended (exit code {code}). The end of its output, {FOLDER / 'job.log'}:\n\n{job.log_tail()}\n")
+        if self.kafka.pid is None:
+            raise CommandError(f"Kafka has ended. The end of its log, {self.kafka.log_file}:\n\n{self.kafka.log_tail()}\n")
         if not agent.running:
             raise CommandError(f"the simulated brokers have stopped: {agent.failure}")
 
@@ -320,9 +324,8 @@ def queries() -> list[str]:
     elsewhere = f" --set stream.tables={FOLDER / 'tables'}" if Path(".lb/tables").exists() else ""
     asked = (
         "select kind, rule, count(*) as n from decisions group by all",
-        "select d.bundle, d.source, d.destination, o.took_ms from decisions d join outcomes o using (decision_id) order by d.issued_ms",
-        "select seq, max(t) / avg(t) as max_over_mean from (select *, latest_throughput_in_bytes_per_s"
-        " + latest_throughput_out_bytes_per_s as t from broker_loads) group by seq order by seq",
+        "select outcome, count(*) as n, avg(took_ms) as ms from outcomes group by all",
+        "select seq, max(usage_ratio) / avg(usage_ratio) as uneven from broker_loads group by seq order by seq",
     )
     return [f'lbctl sql{elsewhere} "{query}"' for query in asked]
 

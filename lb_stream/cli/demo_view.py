@@ -98,7 +98,7 @@ def live_screen(watch: Watch, phase: str, width: int, height: int) -> Renderable
         parts.append(_line(Text(f"a round failed: {watch.error}", "red")))
     made = watch.decisions()[-max(2, height - len(figures) - 9) :]
     if made:
-        parts += [Text(""), *(_line(_timed(one.at_s, _decision_line(one))) for one in made)]
+        parts += [Text(""), *(_line(_decision_line(one)) for one in made)]
     return Group(*parts)
 
 
@@ -122,10 +122,10 @@ def _broker_table(figures: Sequence[BrokerFigures], width: int, most: int) -> Ta
         table.add_column("msg/s", justify="right")
     table.add_column("MB/s", justify="right")
     table.add_column("cpu", justify="right")
-    table.add_column("throughput", no_wrap=True)
+    # Two and a half times the mean fills the bar.
+    bar_width = max(5, min(50, width - (54 if width >= WIDE else 42)))
+    table.add_column("throughput", no_wrap=True, width=bar_width)
     mean = sum(one.throughput_bytes_per_s for one in figures) / len(figures)
-    # Twice the mean and more fills the bar, so that the middle of it is where everybody should be.
-    bar_width = max(4, min(40, width - 46))
     for one in shown:
         ratio = one.throughput_bytes_per_s / mean if mean > 0 else 0.0
         bar = Text("█" * max(0, min(bar_width, round(bar_width * ratio / 2.5))), "red" if ratio > BALANCED else "green")
@@ -163,8 +163,14 @@ def short(broker: str) -> str:
 
 
 def _decision_line(made: Made) -> Text:
-    styles = {None: "yellow", "confirmed": "green"}
-    return Text.assemble(_what(made), "  ", (_how_it_ended(made), styles.get(made.outcome, "red")))
+    """One line that fits 80 columns: when, how it stands, what."""
+    mark, style = {None: ("…", "yellow"), "confirmed": ("✓", "green")}.get(made.outcome, ("✗", "red"))
+    decision = made.decision
+    way = " → ".join(short(broker) for broker in (decision.source, decision.destination) if broker)
+    took = "" if made.took_ms is None else f"  {made.took_ms / 1000:.1f} s"
+    ended = "" if made.outcome in (None, "confirmed") else f"  {made.outcome}"
+    what = f"{decision.kind:<6} {decision.bundle.partition('/')[2]}  {'→ ' if decision.kind == 'assign' else ''}{way}"
+    return Text.assemble((f"{made.at_s:6.1f} s ", "dim"), (mark, style), " ", what, (ended, style), (took, "dim"))
 
 
 def _what(made: Made) -> str:
