@@ -115,6 +115,7 @@ class Bundles:
     system: Bools  # heartbeat and SLA-monitor namespaces
     topics: Ints
     sessions: Ints  # producers and consumers, as last reported
+    cache_bytes: Ints
     short_samples: NDArray[np.int32]
     long_samples: NDArray[np.int32]
     latest: Rates
@@ -215,6 +216,7 @@ def _columns(brokers: pa.Table, bundles: pa.Table, weights: Mapping[str, float])
         system=_bools(pa.chunked_array([pc.match_substring_regex(bundle_names, SYSTEM_PATTERN)])),
         topics=bundles["topics"].to_numpy(),
         sessions=bundles["producers"].to_numpy() + bundles["consumers"].to_numpy(),
+        cache_bytes=bundles["cache_size_bytes"].to_numpy(),
         short_samples=bundles["short_samples"].to_numpy(),
         long_samples=bundles["long_samples"].to_numpy(),
         latest=Rates.of(bundles, "latest"),

@@ -116,6 +116,7 @@ def _bundles(names: list[str], owner: np.ndarray, data: Mapping[str, Any], short
         system=np.array([is_system_bundle(name) for name in names], np.bool_),
         topics=np.array([data.get(name, {}).get("topics", 0) for name in names], np.int64),
         sessions=zeros,
+        cache_bytes=zeros,
         short_samples=np.array([data.get(name, {}).get("shortSamples", 10) for name in names], np.int32),
         long_samples=np.array([data.get(name, {}).get("longSamples", 1000) for name in names], np.int32),
         latest=short,
