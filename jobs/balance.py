@@ -64,8 +64,8 @@ def main() -> int:
         )
         return 1
 
+    from lb_stream.io.pipeline import start
     from lb_stream.io.session import spark_session
-    from lb_stream.stream.query import start
 
     signal.signal(signal.SIGTERM, stop_on_signal)
     spark = spark_session(settings)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -13,14 +12,7 @@ from deltalake import write_deltalake
 from lb_stream.contracts.tables import ROUNDS
 from lb_stream.io.checkpoint import checkpoint_uuid
 from lb_stream.io.delta import committed, open_table, transaction
-
-
-@dataclass(frozen=True, slots=True)
-class Logged:
-    """One batch as it is in the log: a row for each cluster, sorted by cluster."""
-
-    log_seq: int
-    rounds: pa.Table
+from lb_stream.stream.ports import Logged
 
 
 class RoundLog:

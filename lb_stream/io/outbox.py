@@ -13,7 +13,7 @@ from lb_stream.contracts.base import canonical_json
 from lb_stream.contracts.decisions import SCHEMA_VERSION
 from lb_stream.contracts.settings import Settings
 from lb_stream.io.kafka_options import client_options
-from lb_stream.io.log import Logged
+from lb_stream.stream.ports import Logged
 
 
 class Outbox:

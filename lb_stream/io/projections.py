@@ -21,7 +21,7 @@ from lb_stream.contracts.tables import (
     TableSpec,
 )
 from lb_stream.io.delta import committed, open_table, transaction
-from lb_stream.io.log import Logged
+from lb_stream.stream.ports import Logged
 
 Rows = list[dict[str, Any]]
 

@@ -8,12 +8,9 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from lb_stream.contracts.settings import Settings
-from lb_stream.io.checkpoint import CaughtUp
-from lb_stream.io.log import RoundLog
-from lb_stream.io.outbox import Outbox
-from lb_stream.io.projections import Projections
 from lb_stream.stream.decide import BatchContext
 from lb_stream.stream.directory import write_directory
+from lb_stream.stream.ports import Log, Publisher, Reading, Tables
 from lb_stream.stream.transforms import to_rounds
 
 
@@ -22,10 +19,10 @@ class Balancer:
     """The `foreachBatch` of the job. Everything it keeps can be had again from the log."""
 
     settings: Settings
-    log: RoundLog
-    outbox: Outbox
-    tables: Projections
-    caught_up: CaughtUp
+    log: Log
+    outbox: Publisher
+    tables: Tables
+    caught_up: Reading
     epoch: int
 
     def __call__(self, shards: DataFrame, batch_id: int) -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from pyspark.sql import DataFrame, SparkSession
 
 from lb_stream.contracts.settings import Settings
-from lb_stream.io.kafka_options import spark_options
 
 RECORD_COLUMNS = (
     "key",
@@ -19,11 +20,14 @@ RECORD_COLUMNS = (
 )
 
 
-def read_records(spark: SparkSession, settings: Settings) -> DataFrame:
-    """key, value (binary), kind, topic, partition, offset, append_ms of every record of the reports and commands topics."""
+def read_records(spark: SparkSession, settings: Settings, client: Mapping[str, str]) -> DataFrame:
+    """key, value (binary), kind, topic, partition, offset, append_ms of every record of the reports and commands topics.
+
+    `client`: how to reach Kafka, as options of Spark's Kafka source.
+    """
     reader = (
         spark.readStream.format("kafka")
-        .options(**spark_options(settings))
+        .options(**client)
         .option("subscribe", f"{settings.topics.reports},{settings.topics.commands}")
         .option("startingOffsets", settings.stream.starting_offsets)
         .option("includeHeaders", "true")

@@ -16,9 +16,6 @@ CORE_FORBIDDEN = {"pyspark", "kafka", "deltalake", "delta", "time", "random", "l
 LEVELS = (("contracts",), ("core",), ("stream", "sim"), ("io", "agent"), ("cli",))
 # Modules that put parts together: what they reach out for, against the arrows.
 WIRING = {
-    "lb_stream.stream.source": "io",
-    "lb_stream.stream.batch": "io",
-    "lb_stream.stream.query": "io",
     "lb_stream.sim.__main__": "agent",
 }
 

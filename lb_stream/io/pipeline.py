@@ -11,6 +11,7 @@ from pyspark.sql.streaming import StreamingQuery
 from lb_stream.contracts.settings import Settings
 from lb_stream.io.checkpoint import CaughtUp, last_batch
 from lb_stream.io.clock import Clock
+from lb_stream.io.kafka_options import spark_options
 from lb_stream.io.log import RoundLog
 from lb_stream.io.outbox import Outbox
 from lb_stream.io.projections import Projections
@@ -55,7 +56,7 @@ def prepare(settings: Settings) -> Balancer:
 def start(spark: SparkSession, settings: Settings, once: bool = False) -> Running:
     """Start the stream. `once`: read what is there now, then end; the clock stands still."""
     balancer = prepare(settings)
-    shards = read_records(spark, settings).transform(to_blocks(settings)).transform(to_shards(settings))
+    shards = read_records(spark, settings, spark_options(settings)).transform(to_blocks(settings)).transform(to_shards(settings))
     writer = shards.writeStream.queryName(settings.stream.pipeline_id).outputMode("update").foreachBatch(balancer)
     writer = writer.option("checkpointLocation", settings.stream.checkpoint)
     if once:

@@ -1,0 +1,65 @@
+"""What the shell of a batch needs from the world: a log, a publisher, tables, and how far the input has been read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+import pyarrow as pa
+
+
+@dataclass(frozen=True, slots=True)
+class Logged:
+    """One batch as it is in the log: a row for each cluster, sorted by cluster."""
+
+    log_seq: int
+    rounds: pa.Table
+
+
+class Log(Protocol):
+    """Where a batch's decisions are made by being written down."""
+
+    last_seq: int
+
+    @property
+    def app(self) -> str:
+        """Names the pipeline and its checkpoint."""
+
+    @property
+    def memories(self) -> Mapping[str, str]:
+        """Each cluster's memory after its last round, canonical JSON."""
+
+    def find(self, batch_id: int) -> Logged | None:
+        """What has been decided in this batch, when it has been decided before."""
+
+    def append_once(self, batch_id: int, rounds: pa.Table) -> Logged:
+        """Write a batch's rounds down (stream.decide.ROUND_SCHEMA)."""
+
+    def remember(self, rounds: pa.Table) -> None:
+        """Take the memories of logged rounds as those that the next batch starts from."""
+
+
+class Publisher(Protocol):
+    """Who tells the brokers."""
+
+    def publish(self, logged: Logged) -> None:
+        """Publish a batch, once."""
+
+
+class Tables(Protocol):
+    """What people read."""
+
+    def project(self, logged: Logged) -> None:
+        """Bring every table up to this batch."""
+
+
+class Reading(Protocol):
+    """How far the input has been read."""
+
+    @property
+    def now(self) -> bool:
+        """All that was there at the start has been read."""
+
+    def read(self, batch_id: int | None) -> None:
+        """Note that a batch has been read."""
