@@ -7,6 +7,7 @@ import io
 import json as json_
 import sys
 from collections.abc import Iterator
+from datetime import datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -101,6 +102,8 @@ def _cell(value: Any) -> str:
         return "yes" if value else "no"
     if isinstance(value, float):
         return f"{value:.6g}" if abs(value) < 1e6 else f"{value:.0f}"
+    if isinstance(value, datetime):
+        return value.isoformat(sep=" ", timespec="milliseconds")
     if isinstance(value, list):
         return ", ".join(map(_cell, value))
     return str(value)

@@ -3,6 +3,7 @@
 import gzip
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -235,6 +236,21 @@ def test_following_one_cluster_is_deaf_to_others_and_passes_over_what_is_no_deci
     publish(kafka, topic_names.decisions, [made(1), made(1, "eu-10"), made(2)])
     with following(kafka, topic_names, "--json", "--cluster", "eu-1") as process:
         assert next_ids(process, 2) == ["eu-1:1:0", "eu-1:2:0"]
+
+
+def test_the_readmes_consumer_reads_decisions(kafka: EmbeddedKafka, topic_names: TopicNames) -> None:
+    create_topics(kafka.bootstrap, topic_specs(topic_names))
+    publish(kafka, topic_names.decisions, [made(1)], abort=True)
+    publish(kafka, topic_names.decisions, [made(2)])
+    readme = (Path(__file__).parents[2] / "README.md").read_text()
+    (program,) = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)
+    program = program.replace('"lb-decisions"', repr(topic_names.decisions)).replace("127.0.0.1:9092", kafka.bootstrap)
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        first = process.stdout.readline()
+        process.terminate()
+    decision = made(2)
+    assert first.split() == [decision.kind, decision.bundle, decision.source, decision.destination, decision.reason]
 
 
 # --- the embedded broker ---
