@@ -1,6 +1,8 @@
 """What docs/real-clusters.md says is what the captured run shows."""
 
+import json
 import os
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -111,3 +113,18 @@ def test_a_setting_that_cannot_change_at_run_time_keeps_its_value_as_it_did_in_t
     assert "shedding_strategy" not in after  # another one was set at 08:21:58, and the old one's log goes on
     assert "threshold_percent" not in before
     assert (after["threshold_percent"], after["history_ratio"]) == (5, 0.5)
+
+
+def test_a_polled_report_is_new_by_its_content_while_its_last_update_stands_still() -> None:
+    polls = captured.polled_reports()
+    contents: dict[str, list[bytes]] = {}
+    for poll in polls:
+        contents.setdefault(poll.broker, []).append(poll.value)
+    assert len(polls) == 357
+    assert len({(poll.broker, json.loads(poll.value)["lastUpdate"]) for poll in polls}) == 82
+    assert all(one != following for values in contents.values() for one, following in pairwise(values))
+
+
+def test_the_captured_files_are_packed_so_that_packing_them_again_gives_the_same_bytes() -> None:
+    for path in (captured.LOAD_REPORTS, captured.METADATA, captured.LOG):
+        assert path.read_bytes()[4:8] == bytes(4), f"{path.name} holds the time at which it was packed: use mtime=0"
