@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from lb_stream.core.blocks import FOUR, RESOURCES, Shard
 from lb_stream.core.names import SYSTEM_PATTERN
+from lb_stream.core.policies import NO_POLICIES, Policies
 from lb_stream.core.resources import max_weighted_usage
 
 Floats = NDArray[np.float64]
@@ -89,6 +90,8 @@ class Brokers:
     short: Rates  # sums over its bundles
     long: Rates
     topics: Ints  # as last reported
+    bundles: Ints  # how many it reported
+    load_ema: Floats  # smoothed weighted usage that an extensible manager's broker reports; NaN: it has sent no such load data
     seen_ms: Ints
     reported_ms: Ints
     heartbeats: Bools
@@ -96,6 +99,9 @@ class Brokers:
     sampled: Bools  # it sent a new sample in this batch
     alive: Bools
     persistent_topics: Bools
+    non_persistent_topics: Bools
+    versions: tuple[str, ...]  # empty: not reported
+    load_managers: tuple[str, ...]  # class names; empty: not reported
     weights: Mapping[str, float]  # resource → weight in the usage
 
     def __len__(self) -> int:
@@ -150,6 +156,7 @@ class ClusterView:
     now_ms: int
     brokers: Brokers
     bundles: Bundles
+    policies: Policies = NO_POLICIES
 
     def bundle_counts(self) -> Ints:
         """Number of bundles of each broker."""
@@ -185,6 +192,10 @@ def _bools(column: pa.ChunkedArray) -> Bools:
     return result
 
 
+def _texts(column: pa.ChunkedArray) -> tuple[str, ...]:
+    return tuple(text or "" for text in column.to_pylist())
+
+
 def _columns(brokers: pa.Table, bundles: pa.Table, weights: Mapping[str, float]) -> tuple[Brokers, Bundles]:
     owner = bundles["owner"].to_numpy()
     short, long = Rates.of(bundles, "short"), Rates.of(bundles, "long")
@@ -198,6 +209,8 @@ def _columns(brokers: pa.Table, bundles: pa.Table, weights: Mapping[str, float])
         short=short.sums_by(owner, len(brokers)),
         long=long.sums_by(owner, len(brokers)),
         topics=brokers["topics"].to_numpy(),
+        bundles=brokers["bundles"].to_numpy(),
+        load_ema=np.full(len(brokers), np.nan),
         seen_ms=brokers["seen_ms"].to_numpy(),
         reported_ms=brokers["reported_ms"].to_numpy(),
         heartbeats=_bools(brokers["heartbeats"]),
@@ -205,6 +218,9 @@ def _columns(brokers: pa.Table, bundles: pa.Table, weights: Mapping[str, float])
         sampled=_bools(brokers["sampled"]),
         alive=np.ones(len(brokers), np.bool_),
         persistent_topics=_bools(brokers["persistent_topics"]),
+        non_persistent_topics=_bools(brokers["non_persistent_topics"]),
+        versions=_texts(brokers["version"]),
+        load_managers=_texts(brokers["load_manager"]),
         weights=weights,
     ), Bundles(
         names=bundle_names,

@@ -85,6 +85,8 @@ def view_of_loads(loads: Mapping[str, Any], weights: Mapping[str, float], order:
         short=short.sums_by(owner, count),
         long=long.sums_by(owner, count),
         topics=np.array([broker.get("numTopics", 0) for broker in brokers.values()], np.int64),
+        bundles=np.array([len(broker.get("bundles", broker.get("lastStats", ()))) for broker in brokers.values()], np.int64),
+        load_ema=np.full(count, np.nan),
         seen_ms=zeros,
         reported_ms=zeros,
         heartbeats=np.ones(count, np.bool_),
@@ -92,6 +94,9 @@ def view_of_loads(loads: Mapping[str, Any], weights: Mapping[str, float], order:
         sampled=np.ones(count, np.bool_),
         alive=np.ones(count, np.bool_),
         persistent_topics=np.ones(count, np.bool_),
+        non_persistent_topics=np.ones(count, np.bool_),
+        versions=("",) * count,
+        load_managers=("",) * count,
         weights=weights,
     )
     return ClusterView("conformance", 0, columns, _bundles(names, owner, data, short, long))
