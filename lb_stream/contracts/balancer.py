@@ -5,15 +5,28 @@ Source: spec/reference.md (keys and defaults), spec/README.md (profiles).
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator
 
 from lb_stream.contracts.keys import KeyModel, key
+
+MANAGER_CLASSES = {"ModularLoadManagerImpl": "modular", "SimpleLoadManagerImpl": "simple", "ExtensibleLoadManagerImpl": "extensible"}
+"""Simple name of a load manager's class → our name of that manager."""
+
+
+def _short_name(value: Any) -> Any:
+    return MANAGER_CLASSES.get(value.rpartition(".")[2], value) if isinstance(value, str) else value
 
 
 class BalancerConfig(KeyModel):
     """When rounds happen, what a broker's usage is, and how far a round may go."""
 
     profile: Literal["pulsar-4.0", "documented"] = key("pulsar-4.0", "whose behaviour: the reference's own, or what the documents say")
+    load_manager: Annotated[Literal["modular", "simple", "extensible"], BeforeValidator(_short_name)] = key(
+        "modular", "which of Pulsar's load managers to be; the short name or Pulsar's class name",
+        pulsar="loadManagerClassName",
+    )  # fmt: skip
     enabled: bool = key(True, "balance this cluster at all", pulsar="loadBalancerEnabled", dynamic=False)
     dry_run: bool = key(True, "decide and log, but publish nothing: watch first, then switch it off")
     shedding_enabled: bool = key(True, "unload bundles from hot brokers", pulsar="loadBalancerSheddingEnabled")
@@ -35,6 +48,11 @@ class BalancerConfig(KeyModel):
         "LeastLongTermMessageRate", "which placement strategy; the simple name or Pulsar's class name",
         pulsar="loadBalancerLoadPlacementStrategy", dynamic=False,
     )  # fmt: skip
+    simple_placement_strategy: str = key(
+        "leastLoadedServer",
+        "the simple manager's: leastLoadedServer, leastMsgPerSecond; weightedRandomSelection, which any other name stands for",
+        pulsar="loadBalancerPlacementStrategy", dynamic=False,
+    )  # fmt: skip
     overloaded_threshold_percent: float = key(
         85, "a broker above this usage takes no new bundle", unit="%",
         pulsar="loadBalancerBrokerOverloadedThresholdPercentage", ge=0, le=100,
@@ -45,6 +63,18 @@ class BalancerConfig(KeyModel):
     broker_max_topics: int = key(
         50_000, "a broker with more topics takes no new bundle", unit="topics", pulsar="loadBalancerBrokerMaxTopics", ge=0
     )
+    failure_domains_enabled: bool = key(
+        False, "spread an anti-affinity group over failure domains before brokers", pulsar="failureDomainsEnabled"
+    )
+    prefer_later_versions: bool = key(False, "place on the brokers with the latest version only", pulsar="preferLaterVersions")
+    count_pending_moves: bool = key(
+        True,
+        "what was decided and no report has confirmed counts in every load figure; else only in placement's, by preallocation_release",
+    )
+    preallocation_release: Literal["reference", "on_report"] = key(
+        "reference", "how long a placed bundle counts at its destination when count_pending_moves is off: until the next report of "
+        "anybody, or until it is reported or its destination dies",
+    )  # fmt: skip
 
     usage_profile: Literal["4.0", "2.x"] = key("4.0", "resources in a broker's usage: four of them, or heap memory too and every weight 1")
     cpu_weight: float = key(1.0, "weight of cpu in a broker's usage", pulsar="loadBalancerCPUResourceWeight", ge=0)
@@ -68,6 +98,9 @@ class BalancerConfig(KeyModel):
     )  # fmt: skip
     min_brokers: int = key(1, "a new cluster's first assignments wait for this many brokers, 10 s at most", ge=1)
 
+    sample_mode: Literal["per_report", "reference"] = key(
+        "per_report", "a broker's new report is a sample of its own bundles, or of every broker's", dynamic=False
+    )
     short_samples: int = key(10, "samples in the short-term average", dynamic=False, ge=1, le=2**31 - 1)
     long_samples: int = key(1000, "samples in the long-term average", dynamic=False, ge=1, le=2**31 - 1)
     broker_retention_ms: int = key(86_400_000, "a silent broker is forgotten after this long", unit="ms", dynamic=False, ge=1)
@@ -104,6 +137,7 @@ PROFILES: dict[str, dict[str, object]] = {
         "modular_preselect_destination": False,
         "threshold_target": "below_average",
         "placement_weighting": "documented",
+        "preallocation_release": "on_report",
     },
 }
 """What a profile sets: above a key's default, below whatever the user gives. Source: spec/README.md."""
