@@ -81,7 +81,7 @@ def _why(row: dict[str, Any], between: str = " ") -> str:
 
 
 def _figure(value: float, unit: str | None) -> str:
-    return f"{value:.3g}" if unit in (None, "ratio") else f"{value:.4g} {unit}"
+    return f"{value:.3f}" if unit in (None, "ratio") else f"{value:.4g} {unit}"
 
 
 def _outcome(row: dict[str, Any]) -> str:

@@ -123,7 +123,16 @@ def test_the_last_decisions_are_the_newest(ask: Any) -> None:
 
 def test_decisions_tell_people_what_why_and_what_came_of_it(ask: Any) -> None:
     out = ask("decisions", "--cluster", "eu-1").out
-    for words in (f"unload {HOT}", "b-0:80 → b-1:80", "above_average", "saw 0.62, limit 0.51", "confirmed", "expired", "in 1.2 s", "open"):
+    for words in (
+        f"unload {HOT}",
+        "b-0:80 → b-1:80",
+        "above_average",
+        "saw 0.620, limit 0.510",
+        "confirmed",
+        "expired",
+        "in 1.2 s",
+        "open",
+    ):
         assert words in out
     assert max(map(len, out.splitlines())) <= 80
     assert "dry run" in ask("decisions", "--cluster", "us-1").out
