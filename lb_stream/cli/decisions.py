@@ -76,7 +76,11 @@ def _way(row: dict[str, Any]) -> str:
 
 def _why(row: dict[str, Any], between: str = " ") -> str:
     explain = row.get("explain") or {}
-    figures = [f"{name} {_figure(explain[name], explain.get('unit'))}" for name in ("saw", "limit") if explain.get(name) is not None]
+    figures = [
+        words + _figure(explain[name], explain.get("unit"))
+        for name, words in (("saw", ""), ("limit", "limit "))
+        if explain.get(name) is not None
+    ]
     return row["rule"] + (between + ", ".join(figures) if figures else "")
 
 
