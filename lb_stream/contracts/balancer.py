@@ -137,6 +137,10 @@ PROFILES: dict[str, dict[str, object]] = {
         "modular_preselect_destination": False,
         "threshold_target": "below_average",
         "placement_weighting": "documented",
+        "hex_midpoint": "exact",
+        "bandwidth_limit_32bit": False,
+        "flow_duplicate_hash": "sum",
+        "split_namespace_match": "exact",
         "preallocation_release": "on_report",
     },
 }

@@ -17,6 +17,7 @@ from lb_stream.core.placement.base import Placement
 from lb_stream.core.registry import Registry, Strategy, UnknownStrategyError
 from lb_stream.core.shedding import shedder
 from lb_stream.core.shedding.base import Shedder
+from lb_stream.core.splitting import Algorithms, SplittingConfig, split_algorithm
 
 Model = TypeVar("Model", bound=KeyModel)
 
@@ -44,6 +45,8 @@ class ClusterConfig:
     shedder_config: KeyModel
     placement: Strategy[Placement]
     placement_config: KeyModel
+    splitting: SplittingConfig
+    split_algorithms: Algorithms
 
     @property
     def fold(self) -> FoldConfig:
@@ -54,8 +57,8 @@ class ClusterConfig:
 
 def all_models() -> tuple[type[KeyModel], ...]:
     """Every group of settings: the balancer's and each strategy's."""
-    strategies: list[Registry[Any]] = [shedder, placement]
-    return (BalancerConfig, *(registry[name].config for registry in strategies for name in registry.names))
+    strategies: list[Registry[Any]] = [shedder, placement, split_algorithm]
+    return (BalancerConfig, SplittingConfig, *(registry[name].config for registry in strategies for name in registry.names))
 
 
 def known_keys() -> dict[str, tuple[str, int]]:
@@ -116,8 +119,17 @@ def cluster_config(values: Mapping[str, Any]) -> ClusterConfig:
     except UnknownStrategyError as error:
         name = "shedding_strategy" if str(error).startswith("shedding") else "placement_strategy"
         raise SettingError(name, given.get(name), str(error).partition("expected ")[2]) from None
+    splitting = _build(SplittingConfig, given)
     return ClusterConfig(
-        balancer, chosen_shedder, _build(chosen_shedder.config, given), chosen_placement, _build(chosen_placement.config, given)
+        balancer=balancer,
+        shedder=chosen_shedder,
+        shedder_config=_build(chosen_shedder.config, given),
+        placement=chosen_placement,
+        placement_config=_build(chosen_placement.config, given),
+        splitting=splitting,
+        split_algorithms=Algorithms(
+            splitting.split_algorithm, {name: _build(split_algorithm[name].config, given) for name in split_algorithm.names}
+        ),
     )
 
 

@@ -110,7 +110,8 @@ def effective(settings: Settings, cluster: str = "") -> dict[str, Any]:
     """Every key that one cluster's rounds run with, defaults included, typed. "" stands for clusters that have no settings of their own."""
     checked = cluster_config(settings.of_cluster(cluster))
     found: dict[str, Any] = {}
-    for model in (checked.balancer, checked.shedder_config, checked.placement_config):  # a strategy may read a key of the balancer's
+    # A strategy may read a key of the balancer's.
+    for model in (checked.balancer, checked.shedder_config, checked.placement_config, checked.splitting):
         found = {name: getattr(model, name) for name in type(model).model_fields} | found
     return dict(sorted(found.items(), key=lambda item: item[0] != "profile"))
 

@@ -1,0 +1,118 @@
+"""What all split algorithms share: what they are asked, what they answer, their registry, the middle of two hashes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from lb_stream.contracts.keys import KeyModel
+from lb_stream.core.names import parse_bundle
+from lb_stream.core.registry import Registry, Strategy
+from lb_stream.core.topics import topic_hashes
+from lb_stream.core.view import Bools, Floats, Ints
+
+FALLBACK = "range_equally_divide"
+HexMidpoint = Literal["reference", "exact", "decimal_hex"]
+TOP_SHIFT, TENTH_SHIFT = 24, 20
+"""A hash's top two hex digits begin at bit 24; the one after them at bit 20."""
+
+
+@dataclass(frozen=True, slots=True)
+class Topics:
+    """The topics of one bundle as its broker lists them: hash, messages/s and bytes/s in and out, and whether these are known."""
+
+    hashes: Ints
+    rate: Floats
+    throughput: Floats
+    known: Bools
+
+    @staticmethod
+    def of(names: Sequence[str], stats: Mapping[str, tuple[float, float]] | None = None) -> Topics:
+        """From topic names and the (messages/s, bytes/s) of those that have statistics. Raises ValueError for what is no topic name."""
+        stats = stats or {}
+        figures = np.array([stats.get(name, (0.0, 0.0)) for name in names], np.float64).reshape(-1, 2)
+        known = np.array([name in stats for name in names], np.bool_)
+        return Topics(topic_hashes(names), figures[:, 0], figures[:, 1], known)
+
+    def __len__(self) -> int:
+        return len(self.hashes)
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """What is to be cut: the bundle's range, its topics, and for an operator's split the positions asked for.
+
+    `force`: cut at the positions even if the bundle has no two topics.
+    """
+
+    lower: int
+    upper: int
+    topics: Topics
+    positions: tuple[int, ...] = ()
+    force: bool = False
+
+    @staticmethod
+    def of(bundle: str, topics: Topics | None = None, positions: Sequence[int] = (), force: bool = False) -> Range:
+        """The range of a bundle's name. Raises ValueError when it is none."""
+        _, lower, upper = parse_bundle(bundle)
+        return Range(lower, upper, Topics.of([]) if topics is None else topics, tuple(positions), force)
+
+
+WhyNone = Literal["too_few_topics", "no_position_given", "no_position_inside", "below_limits", "nothing_to_separate"]
+
+
+@dataclass(frozen=True, slots=True)
+class Boundaries:
+    """Where an algorithm would cut, ascending. None: nowhere, because `why`; `wrong`: it was asked what it can't answer."""
+
+    positions: tuple[int, ...] | None
+    why: WhyNone | None = None
+    wrong: bool = False
+
+
+SplitAlgorithm = Callable[[Range, Any], Boundaries]
+"""(what to cut, its config) → where. Python loops over one bundle's topics are fine."""
+
+split_algorithm: Registry[SplitAlgorithm] = Registry("split algorithm")
+
+
+def nothing(_data: Mapping[str, Any]) -> None:
+    """Split algorithms remember nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Algorithms:
+    """Every split algorithm with its settings, and the name of the default one, known or not."""
+
+    default: str
+    configs: Mapping[str, KeyModel]
+
+    def named(self, asked: str | None = None) -> Strategy[SplitAlgorithm]:
+        """What was asked for if anybody knows it, else the default, else range_equally_divide."""
+        known = [name for name in (asked, self.default, FALLBACK) if name is not None and name in self.configs]
+        return split_algorithm[known[0]]
+
+    def boundaries(self, strategy: Strategy[SplitAlgorithm], bundle: Range) -> Boundaries:
+        """Where the algorithm would cut under its settings."""
+        return strategy.function(bundle, self.configs[strategy.name])
+
+
+def middle(low: int, high: int, form: HexMidpoint, one_higher: bool) -> int:
+    """The position between two hashes. `one_higher`: where the reference adds 1. Source: spec/splitting.md §3.2."""
+    exact = low + (high - low) // 2
+    if form == "decimal_hex":
+        return _decimal_middle(low, high, exact)
+    return exact + 1 if form == "reference" and one_higher else exact
+
+
+def _decimal_middle(low: int, high: int, exact: int) -> int:
+    """The top two hex digits averaged as if they were decimal, with one decimal place, the rest zero; exact where that makes no sense."""
+    top = [f"{bound >> TOP_SHIFT:02x}" for bound in (low, high)]
+    if not all(digits.isdecimal() for digits in top):
+        return exact
+    tenths = (int(top[0]) + int(top[1])) * 5
+    found = (int(str(tenths // 10), 16) << TOP_SHIFT) + (tenths % 10 << TENTH_SHIFT)
+    return found if low <= found <= high else exact

@@ -1,0 +1,42 @@
+"""The modular manager's trigger, the reference's BundleSplitterTask. Source: spec/splitting.md §2.1.
+
+The leader looks at all bundles of the cluster after every update of load data: topics and sessions as last reported, rates and
+throughputs as long-term averages.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lb_stream.core.splitting.config import SplittingConfig
+from lb_stream.core.splitting.trigger import FEWEST_TOPICS, Reasons, SplitLoads, reasons, within_maximum
+from lb_stream.core.view import Ints, Rows
+
+
+@dataclass(frozen=True, slots=True)
+class TooLarge:
+    """Rows to split, with the reason of each, and rows that are too large as well but whose namespace is full, in order."""
+
+    rows: Rows
+    reasons: Reasons
+    full: Rows
+
+
+def too_large(loads: SplitLoads, config: SplittingConfig) -> tuple[Rows, Reasons]:
+    """The rows of bundles with two topics or more that are above a limit, and which. O(n)."""
+    why = reasons(loads, config)
+    rows = np.flatnonzero((why > 0) & (loads.topics >= FEWEST_TOPICS))
+    return rows, why[rows]
+
+
+def split_task(loads: SplitLoads, namespaces: NDArray[np.integer], bundle_counts: Ints, config: SplittingConfig) -> TooLarge:
+    """The bundles to split. The last places of a namespace go by the order of the rows. O(n).
+
+    `namespaces` numbers each row's namespace, `bundle_counts` holds how many bundles each namespace has.
+    """
+    rows, why = too_large(loads, config)
+    allowed = within_maximum(namespaces[rows], bundle_counts, config.namespace_max_bundles)
+    return TooLarge(rows[allowed], why[allowed], rows[~allowed])

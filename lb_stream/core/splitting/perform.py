@@ -1,0 +1,94 @@
+"""Performing a split: which children a bundle falls into, and what the namespace's ring becomes. Source: spec/splitting.md §4."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Literal
+
+import numpy as np
+
+from lb_stream.core.names import BundleRange, bundle_name
+from lb_stream.core.registry import Strategy
+from lb_stream.core.splitting.base import FALLBACK, Algorithms, Range, SplitAlgorithm, Topics
+from lb_stream.core.topics import Ring
+
+WhyUncut = Literal["range_too_narrow", "no_boundary", "boundary_outside", "empty_child", "not_in_ring"]
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """A split that can be performed: the boundaries, ascending and strictly inside the parent, and the children's names in order.
+
+    None of either: whoever knows the bundle's topics has to find them.
+    """
+
+    parent: BundleRange
+    boundaries: tuple[int, ...]
+    children: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Uncut:
+    """A split that can't be performed. `no_boundary` is no fault: there is nothing to do."""
+
+    why: WhyUncut
+    detail: str
+
+
+def can_be_cut(lower: int, upper: int) -> bool:
+    """Whether a range has room for a boundary strictly inside."""
+    return upper - lower > 1
+
+
+def cut(parent: BundleRange, positions: Sequence[int] | None) -> Cut | Uncut:
+    """Cut a bundle at the positions: strictly inside it, none twice. Two halves share no hash and leave none out."""
+    name = bundle_name(*parent)
+    if not positions:
+        return Uncut("no_boundary", f"no boundary was found in {name}")
+    if not can_be_cut(parent.lower, parent.upper):
+        return Uncut("range_too_narrow", f"{name} can't be split further: its range is not larger than 1")
+    boundaries = tuple(sorted(positions))
+    if not parent.lower < boundaries[0] <= boundaries[-1] < parent.upper:
+        return Uncut("boundary_outside", f"the boundaries must lie strictly inside {name}")
+    edges = (parent.lower, *boundaries, parent.upper)
+    if any(low == high for low, high in pairwise(edges)):
+        return Uncut("empty_child", f"a boundary of {name} is given twice: the child between would be empty")
+    return Cut(parent, boundaries, tuple(bundle_name(parent.namespace, low, high) for low, high in pairwise(edges)))
+
+
+def cut_ring(ring: Ring, parent: BundleRange, positions: Sequence[int] | None) -> tuple[Ring, Cut] | Uncut:
+    """Cut one bundle of a namespace. Refused as well when the ring has no such bundle (any more): somebody else has changed it.
+
+    The new ring is to be written only in the place of the very ring given here.
+    """
+    row = int(np.searchsorted(ring.boundaries, parent.lower))
+    if row >= len(ring) or (int(ring.boundaries[row]), int(ring.boundaries[row + 1])) != (parent.lower, parent.upper):
+        return Uncut("not_in_ring", f"{ring.namespace} has no bundle {bundle_name(*parent)}")
+    found = cut(parent, positions)
+    if isinstance(found, Uncut):
+        return found
+    return Ring(ring.namespace, np.insert(ring.boundaries, row + 1, found.boundaries)), found
+
+
+def plan(
+    algorithms: Algorithms,
+    strategy: Strategy[SplitAlgorithm],
+    parent: BundleRange,
+    topics: Topics | int,
+    positions: Sequence[int] = (),
+) -> Cut | Uncut:
+    """Ask the algorithm for boundaries and cut there.
+
+    `topics` may be just their number: then only halves and given positions can be found, anything else is left open.
+    """
+    known = None if isinstance(topics, int) else topics
+    if known is None and strategy.name != FALLBACK and not positions:
+        return Cut(parent, (), ()) if can_be_cut(parent.lower, parent.upper) else cut(parent, (parent.lower,))
+    force = isinstance(topics, int) and topics > 1
+    found = algorithms.boundaries(strategy, Range.of(bundle_name(*parent), known, positions, force))
+    result = cut(parent, found.positions)
+    if isinstance(result, Uncut) and result.why == "no_boundary" and found.why is not None:
+        return Uncut("no_boundary", f"{result.detail}: {found.why.replace('_', ' ')}")
+    return result

@@ -1,0 +1,17 @@
+"""specified_positions_divide: cut where the operator says. Source: spec/splitting.md §3."""
+
+from __future__ import annotations
+
+from lb_stream.core.splitting.base import Boundaries, Range, nothing, split_algorithm
+from lb_stream.core.splitting.config import SplittingConfig
+
+
+@split_algorithm("specified_positions_divide", config=SplittingConfig, memory=nothing)
+def specified_positions_divide(bundle: Range, config: SplittingConfig) -> Boundaries:
+    """Those of the given positions that lie strictly inside the range, sorted; equal ones are kept and refused afterwards."""
+    if not bundle.positions:
+        return Boundaries(None, "no_position_given", wrong=True)
+    if len(bundle.topics) <= 1 and not bundle.force:
+        return Boundaries(None, "too_few_topics")
+    inside = tuple(sorted(position for position in bundle.positions if bundle.lower < position < bundle.upper))
+    return Boundaries(inside) if inside else Boundaries(None, "no_position_inside")
