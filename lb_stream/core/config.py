@@ -55,10 +55,12 @@ class ClusterConfig:
         return FoldConfig(own.short_samples, own.long_samples, own.bundle_retention_ms, own.broker_retention_ms)
 
 
+_REGISTRIES: tuple[Registry[Any], ...] = (shedder, placement, split_algorithm)
+
+
 def all_models() -> tuple[type[KeyModel], ...]:
     """Every group of settings: the balancer's and each strategy's."""
-    strategies: list[Registry[Any]] = [shedder, placement, split_algorithm]
-    return (BalancerConfig, SplittingConfig, *(registry[name].config for registry in strategies for name in registry.names))
+    return (BalancerConfig, SplittingConfig, *(registry[name].config for registry in _REGISTRIES for name in registry.names))
 
 
 def known_keys() -> dict[str, tuple[str, int]]:
@@ -71,6 +73,10 @@ def canonical(values: Mapping[str, Any]) -> dict[str, Any]:
     """The same settings under our names. Raises SettingError for a name that nothing knows."""
     known = known_keys()
     result: dict[str, Any] = {}
+    if not known.keys() >= values.keys():  # a plug-in's, perhaps
+        for registry in _REGISTRIES:
+            registry.load_plugins()
+        known = known_keys()
     for name, value in values.items():
         if name not in known:
             raise SettingError(name, value, f"one of the known keys; nearest: {', '.join(_nearest(name, known))}")
@@ -117,8 +123,8 @@ def cluster_config(values: Mapping[str, Any]) -> ClusterConfig:
         chosen_shedder = shedder[balancer.shedding_strategy]
         chosen_placement = placement[balancer.placement_strategy]
     except UnknownStrategyError as error:
-        name = "shedding_strategy" if str(error).startswith("shedding") else "placement_strategy"
-        raise SettingError(name, given.get(name), str(error).partition("expected ")[2]) from None
+        name = f"{error.kind}_strategy"
+        raise SettingError(name, given.get(name), error.expected) from None
     splitting = _build(SplittingConfig, given)
     return ClusterConfig(
         balancer=balancer,

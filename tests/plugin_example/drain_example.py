@@ -1,0 +1,37 @@
+"""DrainShedder: empties the brokers whose names begin with a prefix, a few bundles in each pass."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from lb_stream.contracts.keys import KeyModel, key
+from lb_stream.core.shedding.base import Unload, Unloads, rows_by_broker, shedder
+from lb_stream.core.view import Bools, ClusterView
+
+
+class DrainShedderConfig(KeyModel):
+    """Settings of DrainShedder."""
+
+    drain_prefix: str = key("", "brokers whose names begin so are emptied")
+    drain_most_bundles: int = key(5, "most bundles of one broker in one pass", unit="bundles", ge=1)
+
+
+def nothing(_data: Mapping[str, Any]) -> None:
+    """This strategy remembers nothing."""
+
+
+@shedder("DrainShedder", config=DrainShedderConfig, memory=nothing)
+def drain(view: ClusterView, config: DrainShedderConfig, memory: None, eligible: Bools) -> tuple[Unloads, None]:
+    """Unload from each broker to be drained, in the order of the bundles' names."""
+    drained = np.array(
+        [row for row, name in enumerate(view.brokers.names) if config.drain_prefix and name.startswith(config.drain_prefix)], np.intp
+    )
+    proposals = [
+        Unload(int(row), broker, "Admin", "drained", float(view.brokers.usage[broker]), 0.0, None, None)
+        for broker, rows in rows_by_broker(view, drained, eligible).items()
+        for row in rows[: config.drain_most_bundles]
+    ]
+    return Unloads(tuple(proposals)), None
