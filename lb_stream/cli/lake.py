@@ -41,13 +41,12 @@ def _rows(path: Path) -> Any:
     """What DuckDB can scan: as a dataset it reads only the columns and files that a query needs."""
     import pyarrow as pa
     from deltalake import DeltaTable
-    from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
+
+    from lb_stream.io.delta import dataset
 
     delta = DeltaTable(str(path))
     if delta.protocol().min_reader_version == 1:
-        # Arrow's own file system: that of delta-rs calls back into Python from threads that read ahead, and a query which
-        # needs no more rows (a limit) then crashed or hung one process in three at its end.
-        return delta.to_pyarrow_dataset(filesystem=SubTreeFileSystem(str(path.resolve()), LocalFileSystem()))
+        return dataset(delta)
     # The dataset would silently read a table with column mapping as nulls; delta-rs's own scan knows it, and deletion vectors too.
     return pa.table(delta.scan())
 

@@ -73,6 +73,9 @@ class Ownership(OwnRecord):
     since_ms: Millis = 0
     epoch: int = 0
     decision_id: str | None = None
+    watermark: int | None = Field(
+        None, description="number in the log of the batch that published it: topic and table agree at equal watermark"
+    )
 
 
 def read_decision(value: bytes | str) -> Decision:

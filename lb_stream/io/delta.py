@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
+from urllib.parse import unquote
 
 from deltalake import CommitProperties, DeltaTable, Transaction
+from pyarrow.dataset import Dataset
+from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 
 from lb_stream.contracts.tables import TableSpec
 
@@ -33,6 +37,18 @@ def open_table(root: str, spec: TableSpec) -> DeltaTable:
 def table_uri(root: str, spec: TableSpec) -> str:
     """Where a table is."""
     return f"{root.rstrip('/')}/{spec.name}"
+
+
+def dataset(table: DeltaTable) -> Dataset:
+    """The table as an Arrow dataset that reads local files by Arrow itself.
+
+    By default every read calls back into Python from Arrow's threads, which now and then hangs or crashes at the end of the process.
+    """
+    uri = table.table_uri
+    if uri.startswith("file://") or "://" not in uri:
+        root = Path(unquote(uri.removeprefix("file://"))).resolve()
+        return table.to_pyarrow_dataset(filesystem=SubTreeFileSystem(str(root), LocalFileSystem()))
+    return table.to_pyarrow_dataset()
 
 
 def committed(table: DeltaTable, app: str) -> int | None:

@@ -11,7 +11,7 @@ from deltalake import write_deltalake
 
 from lb_stream.contracts.tables import ROUNDS
 from lb_stream.io.checkpoint import checkpoint_uuid
-from lb_stream.io.delta import committed, open_table, transaction
+from lb_stream.io.delta import committed, dataset, open_table, transaction
 from lb_stream.stream.ports import Logged
 
 
@@ -32,7 +32,7 @@ class RoundLog:
         return f"{self._pipeline}/{checkpoint_uuid(self._checkpoint)}"
 
     def _read(self, columns: list[str], filters: pc.Expression | None = None) -> pa.Table:
-        return self._table.to_pyarrow_dataset().to_table(columns=columns, filter=filters)
+        return dataset(self._table).to_table(columns=columns, filter=filters)
 
     def _memories(self, rows: pa.Table) -> dict[str, str]:
         """Each cluster's memory after its last round."""
