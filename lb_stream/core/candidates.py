@@ -8,52 +8,151 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from lb_stream.contracts.balancer import BalancerConfig
+from lb_stream.core.filters import (
+    AntiAffinity,
+    Asked,
+    Census,
+    EvenDistribution,
+    FailureDomain,
+    Filter,
+    FilterError,
+    Isolation,
+    LaterVersion,
+    LoadManagerClass,
+    MaxTopics,
+    TopicKind,
+    unload_helps,
+)
 from lb_stream.core.names import namespace_of
 from lb_stream.core.placement.base import Targets
-from lb_stream.core.view import ClusterView, Ints, Rows
+from lb_stream.core.refusals import Refusal, refusal
+from lb_stream.core.view import ClusterView, Rows
 
 NEVER_OLD_MS = 2**63 - 1
-ALWAYS_EVEN = "pulsar/system"
-"""The namespace whose bundles are spread evenly under any setting."""
+
+Steps = tuple[tuple[str, Rows, Rows], ...]
+"""Filter, the brokers (rows) before and after it, for each filter that took somebody out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """Who may take a bundle: rows of brokers in order."""
+
+    kept: Rows  # what all filters leave
+    allowed: Rows  # all that policies allow
+    steps: Steps  # the way to `kept`
+    policy_steps: Steps  # the way to `allowed`
 
 
 @dataclass(slots=True)
 class Candidates:
-    """The filter pipeline of one round. Counts of a namespace's bundles are made when its first bundle is placed."""
+    """The filter pipeline of one round. What filters need to know is found out when the first bundle is placed."""
 
     view: ClusterView
     config: BalancerConfig
-    _counts: dict[str, Ints] = field(default_factory=dict)
+    refusals: list[Refusal] = field(default_factory=list)
+    census: Census = field(init=False)
+    _policies: tuple[Filter, ...] = ()
+    _others: tuple[Filter, ...] = ()
 
-    def of(self, bundle: int, targets: Targets) -> tuple[Rows, Rows]:
-        """(the candidates that the filters leave, all that policies allow): rows of brokers in order.
+    def __post_init__(self) -> None:
+        self.census = Census(self.view, "bundles" if self.config.load_manager == "extensible" else "namespaces")
 
-        A filter that would leave nobody is undone.
-        """
-        allowed = np.flatnonzero(self.view.brokers.alive & self.view.brokers.persistent_topics)
-        kept = allowed[targets.topics[allowed] <= self.config.broker_max_topics]
-        if not len(kept):
-            kept = allowed
-        namespace = namespace_of(self.view.bundles.name(bundle))
-        if (self.config.distribute_bundles_evenly or namespace == ALWAYS_EVEN) and len(kept):
-            counts = self._namespace_counts(namespace)[kept]
-            kept = kept[counts == counts.min()]
-        return kept, allowed
+    def of(self, bundle: int, targets: Targets) -> Pool:
+        """The candidates for a bundle, in the order of its manager's filters."""
+        asked = self._asked(bundle, targets)
+        rows = np.flatnonzero(self.view.brokers.alive)
+        match self.config.load_manager:
+            case "extensible":
+                return self._extensible(rows, asked)
+            case "simple":
+                return self._simple(rows, asked)
+            case _:
+                return self._modular(rows, asked)
+
+    def allowed(self, bundle: int, targets: Targets) -> Rows:
+        """All brokers that policies allow."""
+        return _filtered(self._policies, np.flatnonzero(self.view.brokers.alive), self._asked(bundle, targets))[0]
+
+    def unload_helps(self, bundle: int, current: int, allowed: Rows) -> bool:
+        """Whether an unload can bring the bundle's anti-affinity group farther apart (spec/placement.md §6); yes outside of a group."""
+        return unload_helps(self.census.of_group(namespace_of(self.view.bundles.name(bundle))), allowed, current)
 
     def add(self, bundle: int, destination: int) -> None:
         """Count a bundle at its destination from now on, and at its source no more."""
-        counts = self._namespace_counts(namespace_of(self.view.bundles.name(bundle)))
-        counts[destination] += 1
-        source = int(self.view.bundles.owner[bundle])
-        if source >= 0:
-            counts[source] -= 1
+        self.census.add(bundle, destination)
 
-    def _namespace_counts(self, namespace: str) -> Ints:
-        """Bundles of the namespace by broker; moves in flight count at their destination."""
-        if namespace not in self._counts:
-            owner = self.view.bundles.owner[self.view.bundles.rows_of_namespace(namespace)]
-            self._counts[namespace] = np.bincount(owner[owner >= 0], minlength=len(self.view.brokers))
-        return self._counts[namespace]
+    def _asked(self, bundle: int, targets: Targets) -> Asked:
+        if not self._policies:
+            self._policies, self._others = self._pipeline()
+        return Asked(bundle, namespace_of(self.view.bundles.name(bundle)), targets.topics)
+
+    def _pipeline(self) -> tuple[tuple[Filter, ...], tuple[Filter, ...]]:
+        """The filters for policies and the others, each in the manager's order."""
+        view, config, census = self.view, self.config, self.census
+        isolation = Isolation(view)
+        policies: tuple[Filter, ...] = (TopicKind(view, isolation), isolation)
+        if config.load_manager == "simple":
+            return policies, (EvenDistribution(census, everywhere=True),)
+        group: tuple[Filter, ...] = (AntiAffinity(census),)
+        if config.failure_domains_enabled:
+            group = (FailureDomain(view, census), *group)
+        own_class = LoadManagerClass(view, config.load_manager)
+        version = (LaterVersion(view),) if config.prefer_later_versions else ()
+        if config.load_manager == "extensible":
+            return policies, (own_class, MaxTopics(config.broker_max_topics, strict=True), *version, *group)
+        even = EvenDistribution(census, everywhere=config.distribute_bundles_evenly)
+        return policies, (MaxTopics(config.broker_max_topics, strict=False), *group, even, own_class, *version)
+
+    def _modular(self, rows: Rows, asked: Asked) -> Pool:
+        """Policies, then the others. When the step for topics leaves nobody it is undone, when the last leaves nobody or fails all are."""
+        allowed, policy_steps = _filtered(self._policies, rows, asked)
+        first, *rest = self._others
+        few_topics, topics_step = _filtered((first,), allowed, asked)
+        if not len(few_topics):
+            few_topics, topics_step = allowed, ()
+        try:
+            kept, steps = _filtered(rest, few_topics, asked)
+        except FilterError as error:
+            self._note(error.rule, error.brokers)
+            kept, steps = allowed[:0], ()
+        if not len(kept):
+            return Pool(allowed, allowed, policy_steps, policy_steps)
+        return Pool(kept, allowed, policy_steps + topics_step + steps, policy_steps)
+
+    def _simple(self, rows: Rows, asked: Asked) -> Pool:
+        allowed, policy_steps = _filtered(self._policies, rows, asked)
+        kept, steps = _filtered(self._others, allowed, asked)
+        return Pool(kept, allowed, policy_steps + steps, policy_steps)
+
+    def _extensible(self, rows: Rows, asked: Asked) -> Pool:
+        """Policies last, over whom the others leave. A filter that fails leaves everybody; nobody left stays nobody."""
+        steps: Steps = ()
+        kept = rows
+        for one in self._others + self._policies:
+            try:
+                kept, more = _filtered((one,), kept, asked)
+            except FilterError as error:
+                self._note(error.rule, error.brokers)
+                continue
+            steps += more
+        return Pool(kept, rows, steps, ())
+
+    def _note(self, rule: str, brokers: Rows) -> None:
+        """A filter that failed is a refusal row, once in a round."""
+        if not any(one.rule == rule for one in self.refusals) and len(brokers):
+            self.refusals.append(refusal(rule, None, [self.view.brokers.names[row] for row in brokers.tolist()]))
+
+
+def _filtered(filters: Iterable[Filter], rows: Rows, asked: Asked) -> tuple[Rows, Steps]:
+    """What the filters leave one after another, and the steps on the way."""
+    steps = []
+    for one in filters:
+        kept = one.keep(rows, asked)
+        if len(kept) < len(rows):
+            steps.append((one.name, rows, kept))
+        rows = kept
+    return rows, tuple(steps)
 
 
 def superseded(view: ClusterView, rows: Iterable[int]) -> set[int]:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from lb_stream.contracts.decisions import Candidate, Decision, DecisionKind, Explain
-from lb_stream.core.candidates import Candidates
+from lb_stream.core.candidates import Candidates, Steps
 from lb_stream.core.config import ClusterConfig
 from lb_stream.core.memory import Memory, Retry
 from lb_stream.core.placement.base import Best, Targets
@@ -17,6 +17,16 @@ from lb_stream.core.registry import Strategy
 from lb_stream.core.view import ClusterView, Rows
 
 MOST_CANDIDATES_SHOWN = 20
+LEAST_REFUSED_SHOWN = 3
+"""Of each filter, however many candidates there are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """The placement strategy was asked about `candidates` and answered `best` (rows)."""
+
+    candidates: Rows
+    best: Rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +36,7 @@ class Choice:
     destination: int
     candidates: list[Candidate]
     score: float
+    calls: tuple[Call, ...]
 
 
 @dataclass(slots=True)
@@ -49,21 +60,27 @@ class Draft:
 
     def __post_init__(self) -> None:
         self.targets = Targets.of(self.view, self.seed)
-        self.candidates = Candidates(self.view, self.config.balancer)
+        self.candidates = Candidates(self.view, self.config.balancer, self.refusals)
 
     def place(self, bundle: int) -> Choice | None:
-        """Find a destination for a bundle; None when there is no candidate at all (spec/placement.md §3)."""
-        kept, allowed = self.candidates.of(bundle, self.targets)
-        best, pool = self._rank(kept, bundle), kept
+        """Find a destination for a bundle; None when there is no candidate at all (spec/placement.md §3).
+
+        When the modular manager's choice is overloaded the strategy is asked again, about all that policies allow.
+        """
+        pool = self.candidates.of(bundle, self.targets)
+        best, ranked, steps = self._rank(pool.kept, bundle), pool.kept, pool.steps
+        calls = [Call(pool.kept, best.rows)]
         if not len(best.rows):
             return None
-        chosen = self.targets.draw(self.view.bundles.name(bundle), best.rows)
-        if self.targets.usage[chosen] > self.config.balancer.overloaded_threshold_percent / 100.0:
-            again = self._rank(allowed, bundle)
+        name = self.view.bundles.name(bundle)
+        chosen, balancer = self.targets.draw(name, best.rows), self.config.balancer
+        if balancer.load_manager == "modular" and self.targets.usage[chosen] > balancer.overloaded_threshold_percent / 100.0:
+            again = self._rank(pool.allowed, bundle)
+            calls.append(Call(pool.allowed, again.rows))
             if len(again.rows):
-                best, pool = again, allowed
-                chosen = self.targets.draw(self.view.bundles.name(bundle), best.rows)
-        return Choice(chosen, self._shown(pool, best, allowed), float(best.scores[np.flatnonzero(pool == chosen)[0]]))
+                best, ranked, steps = again, pool.allowed, pool.policy_steps
+                chosen = self.targets.draw(name, best.rows)
+        return Choice(chosen, self._shown(ranked, best, steps), float(best.scores[np.flatnonzero(ranked == chosen)[0]]), tuple(calls))
 
     def remembered(self, strategy: Strategy[Any]) -> Any:
         """What a strategy remembers, as it stands in this round."""
@@ -85,20 +102,23 @@ class Draft:
         self.remember(strategy, memory)
         return best
 
-    def _shown(self, pool: Rows, best: Best, allowed: Rows) -> list[Candidate]:
-        """The best candidates and some of those that the filters refused, for the decision's explanation."""
+    def _shown(self, ranked: Rows, best: Best, steps: Steps) -> list[Candidate]:
+        """The best candidates, and for each filter some of those that it took out, for the decision's explanation."""
         names = self.view.brokers.names
         order = np.argsort(best.scores, kind="stable")[:MOST_CANDIDATES_SHOWN]
         shown = [
             Candidate(
-                broker=names[pool[at]],
+                broker=names[ranked[at]],
                 score=float(best.scores[at]) if np.isfinite(best.scores[at]) else None,
                 refused_by=None if np.isfinite(best.scores[at]) else "overloaded",
             )
             for at in order.tolist()
         ]
-        filtered = allowed[~np.isin(allowed, pool)][: MOST_CANDIDATES_SHOWN - len(shown)]
-        return shown + [Candidate(broker=names[row], refused_by="filters") for row in filtered.tolist()]
+        for name, before, after in steps:
+            taken_out = np.setdiff1d(before, after, assume_unique=True)
+            room = max(LEAST_REFUSED_SHOWN, MOST_CANDIDATES_SHOWN - len(shown))
+            shown += [Candidate(broker=names[row], refused_by=name) for row in taken_out[:room].tolist()]
+        return shown
 
     def decide(
         self,

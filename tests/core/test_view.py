@@ -77,15 +77,13 @@ def test_topics_under_way_keep_a_full_broker_from_taking_more() -> None:
     seen = view()
     targets = cluster_config({"broker_max_topics": 8}).balancer
     row = int(seen.bundles.rows_of([Z])[0])
-    kept, _ = Candidates(seen, targets).of(row, Targets.of(seen))
-    assert kept.tolist() == [B]
+    assert Candidates(seen, targets).of(row, Targets.of(seen)).kept.tolist() == [B]
     after = moved(moved(seen, X, B), Y, B)
-    kept, _ = Candidates(after, targets).of(row, Targets.of(after))
-    assert kept.tolist() == [A]
+    assert Candidates(after, targets).of(row, Targets.of(after)).kept.tolist() == [A]
 
 
 def test_a_broker_that_serves_no_persistent_topics_is_no_candidate() -> None:
     seen = view()
     seen = replace(seen, brokers=replace(seen.brokers, persistent_topics=np.array([True, False])))
-    kept, allowed = Candidates(seen, cluster_config({}).balancer).of(int(seen.bundles.rows_of([Z])[0]), Targets.of(seen))
-    assert (kept.tolist(), allowed.tolist()) == ([A], [A])
+    pool = Candidates(seen, cluster_config({}).balancer).of(int(seen.bundles.rows_of([Z])[0]), Targets.of(seen))
+    assert (pool.kept.tolist(), pool.allowed.tolist()) == ([A], [A])

@@ -1,0 +1,27 @@
+"""Who may take a bundle: one filter, one file. Their order under each manager is in `core/candidates.py`. Source: spec/placement.md §4."""
+
+from lb_stream.core.filters.anti_affinity import AntiAffinity, FailureDomain, unload_helps
+from lb_stream.core.filters.base import Asked, Filter, FilterError
+from lb_stream.core.filters.census import Census
+from lb_stream.core.filters.even_distribution import EvenDistribution
+from lb_stream.core.filters.isolation import Isolation
+from lb_stream.core.filters.later_version import LaterVersion
+from lb_stream.core.filters.load_manager_class import LoadManagerClass
+from lb_stream.core.filters.max_topics import MaxTopics
+from lb_stream.core.filters.topic_kind import TopicKind
+
+__all__ = [
+    "AntiAffinity",
+    "Asked",
+    "Census",
+    "EvenDistribution",
+    "FailureDomain",
+    "Filter",
+    "FilterError",
+    "Isolation",
+    "LaterVersion",
+    "LoadManagerClass",
+    "MaxTopics",
+    "TopicKind",
+    "unload_helps",
+]

@@ -1,0 +1,66 @@
+"""Anti-affinity: namespaces of one group keep away from each other, first by failure domain, then by broker.
+
+Source: spec/placement.md §4.3 and §6.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from lb_stream.core.filters.base import Asked, with_least
+from lb_stream.core.filters.census import Census
+from lb_stream.core.policies import DEFAULT_DOMAIN
+from lb_stream.core.view import ClusterView, Ints, Rows
+
+
+class FailureDomain:
+    """Over the given brokers, domains with the least of the group. Brokers that no domain names are one domain."""
+
+    name = "failure_domain"
+
+    def __init__(self, view: ClusterView, census: Census) -> None:
+        self._census, self._domain = census, None
+        named = view.policies.failure_domains
+        if named:
+            domains = np.array([named.get(broker, DEFAULT_DOMAIN) for broker in view.brokers.names], np.str_)
+            self._domain = np.unique(domains, return_inverse=True)[1]
+
+    def keep(self, rows: Rows, asked: Asked) -> Rows:
+        """Those of the domains with the least count."""
+        counts = self._census.of_group(asked.namespace)
+        if counts is None or self._domain is None or not len(rows):
+            return rows
+        domain = self._domain[rows]
+        total = np.bincount(domain, counts[rows])
+        kept: Rows = rows[total[domain] == total[domain].min()]
+        return kept
+
+
+class AntiAffinity:
+    """The brokers with the least of the group."""
+
+    name = "anti_affinity"
+
+    def __init__(self, census: Census) -> None:
+        self._census = census
+
+    def keep(self, rows: Rows, asked: Asked) -> Rows:
+        """Those with the least count."""
+        counts = self._census.of_group(asked.namespace)
+        return rows if counts is None else with_least(rows, counts)
+
+
+def unload_helps(counts: Ints | None, allowed: Rows, current: int) -> bool:
+    """Whether unloading a bundle from `current` can bring its group farther apart.
+
+    `counts` is that of the group, None outside of any; `allowed` are the brokers that policies allow. It can't when all of them
+    have equally many, at least one each.
+    """
+    if counts is None or not counts.any():
+        return True
+    if not len(allowed):
+        return False
+    mine = counts[allowed]
+    least = mine.min()
+    own = counts[current] if (allowed == current).any() else 0
+    return bool(least == 0 or own > least or (mine != least).any())

@@ -1,0 +1,44 @@
+"""What the candidate filters share: what they are asked, what they answer, and how one of them gives up."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from lb_stream.core.view import Ints, Rows
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One bundle that needs a broker. `topics` is each broker's number of topics, the choices of this round included."""
+
+    bundle: int
+    namespace: str
+    topics: Ints
+
+
+class FilterError(Exception):
+    """A filter can't tell who is a candidate, because of these brokers (rows)."""
+
+    def __init__(self, rule: str, brokers: Rows) -> None:
+        super().__init__(rule)
+        self.rule, self.brokers = rule, brokers
+
+
+class Filter(Protocol):
+    """One reason why a broker may not take a bundle. Made anew for each round, so that it may remember what it found out."""
+
+    name: str
+
+    def keep(self, rows: Rows, asked: Asked) -> Rows:
+        """Those of the given brokers that may, in their order. Raises FilterError when it can't tell. O(brokers)."""
+        ...
+
+
+def with_least(rows: Rows, counts: Ints) -> Rows:
+    """The given brokers with the smallest count."""
+    if not len(rows):
+        return rows
+    mine = counts[rows]
+    kept: Rows = rows[mine == mine.min()]
+    return kept

@@ -1,0 +1,82 @@
+"""Who has how many bundles of which namespace, and namespaces of which anti-affinity group, while a round places bundles."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lb_stream.core.names import namespace_of
+from lb_stream.core.view import ClusterView, Ints
+
+Counted = Literal["namespaces", "bundles"]
+
+
+@dataclass(slots=True)
+class Census:
+    """Counts by broker, taken when first asked for; each choice counts in the next.
+
+    `counted` says what an anti-affinity group's count is: of its namespaces with at least one bundle there, or of its bundles.
+    Moves in flight count at their destination, because the view has carried them out.
+    """
+
+    view: ClusterView
+    counted: Counted = "namespaces"
+    _owner: NDArray[np.int32] = field(init=False)
+    _slices: dict[str, slice] = field(default_factory=dict)
+    _promised: dict[str, list[int]] = field(default_factory=dict)
+    _groups: dict[str, Ints] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._owner = self.view.bundles.owner
+
+    def of_namespace(self, namespace: str) -> Ints:
+        """Bundles of the namespace. O(brokers + the namespace's bundles)."""
+        owners = self._owners(namespace)
+        counts: Ints = np.bincount(owners, minlength=len(self.view.brokers))
+        return counts
+
+    def of_group(self, namespace: str) -> Ints | None:
+        """Namespaces (or bundles) of the anti-affinity group that the namespace is in, itself included; None: it is in none."""
+        group = self.view.policies.group_of(namespace)
+        if group is None:
+            return None
+        if group not in self._groups:
+            counts = np.zeros(len(self.view.brokers), np.int64)
+            for member in self.view.policies.namespaces_of(group):
+                counts += self._share(member)
+            self._groups[group] = counts
+        return self._groups[group]
+
+    def add(self, bundle: int, destination: int) -> None:
+        """Count a bundle at its destination from now on, and at its source no more."""
+        namespace = namespace_of(self.view.bundles.name(bundle))
+        counts = self.of_group(namespace)
+        if counts is not None:
+            counts -= self._share(namespace)
+        if self._owner is self.view.bundles.owner:
+            self._owner = self._owner.copy()
+        self._owner[bundle] = destination
+        if counts is not None:
+            counts += self._share(namespace)
+
+    def promise(self, bundle: str, broker: int) -> None:
+        """Count a bundle (that may have no row, or another owner) at a broker too that was given it and hasn't reported it yet."""
+        self._promised.setdefault(namespace_of(bundle), []).append(broker)
+        self._groups.clear()
+
+    def _share(self, namespace: str) -> Ints:
+        """What one namespace adds to its group's count."""
+        counts = self.of_namespace(namespace)
+        return np.minimum(counts, 1) if self.counted == "namespaces" else counts
+
+    def _owners(self, namespace: str) -> NDArray[np.integer]:
+        """The broker of each of the namespace's bundles that has one, by report, by decision or by promise."""
+        if namespace not in self._slices:
+            self._slices[namespace] = self.view.bundles.rows_of_namespace(namespace)
+        owners = self._owner[self._slices[namespace]]
+        owners = owners[owners >= 0]
+        promised = self._promised.get(namespace)
+        return np.append(owners, np.array(promised, np.int32)) if promised else owners

@@ -1,0 +1,25 @@
+"""Even distribution: the bundles of one namespace are spread over brokers. Source: spec/placement.md §4.4."""
+
+from __future__ import annotations
+
+from lb_stream.core.filters.base import Asked, with_least
+from lb_stream.core.filters.census import Census
+from lb_stream.core.view import Rows
+
+ALWAYS_EVEN = "pulsar/system"
+"""The namespace whose bundles are spread evenly under any setting."""
+
+
+class EvenDistribution:
+    """The brokers with the fewest bundles of the namespace."""
+
+    name = "even_distribution"
+
+    def __init__(self, census: Census, *, everywhere: bool) -> None:
+        self._census, self._everywhere = census, everywhere
+
+    def keep(self, rows: Rows, asked: Asked) -> Rows:
+        """Those with the fewest, if it is on."""
+        if not (self._everywhere or asked.namespace == ALWAYS_EVEN):
+            return rows
+        return with_least(rows, self._census.of_namespace(asked.namespace))

@@ -1,0 +1,57 @@
+"""Isolation policies: a namespace with a policy uses its primary brokers, one without uses those that are nobody's primary.
+
+Source: spec/placement.md §4.1.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from lb_stream.core.filters.base import Asked
+from lb_stream.core.policies import IsolationPolicy, host_of
+from lb_stream.core.view import Bools, ClusterView, Rows
+
+
+class Isolation:
+    """Policies see the hosts of the brokers that they are asked about: who is not among these is not available."""
+
+    name = "isolation"
+
+    def __init__(self, view: ClusterView) -> None:
+        self._policies = view.policies
+        self._hosts = tuple(map(host_of, view.brokers.names)) if view.policies.isolation else ()
+        self._by_namespace: dict[str, IsolationPolicy | None] = {}
+        self._masks: dict[IsolationPolicy, tuple[Bools, Bools]] = {}
+        self._shared: Bools | None = None
+
+    def keep(self, rows: Rows, asked: Asked) -> Rows:
+        """The policy's primaries, and its secondaries while too few primaries are there; without a policy the shared brokers."""
+        if not self._policies.isolation:
+            return rows
+        policy = self.policy_of(asked.namespace)
+        if policy is None:
+            return rows[self._is_shared()[rows]]
+        primary, secondary = self._masks_of(policy)
+        if np.count_nonzero(primary[rows]) < policy.min_available:
+            return rows[(primary | secondary)[rows]]
+        return rows[primary[rows]]
+
+    def policy_of(self, namespace: str) -> IsolationPolicy | None:
+        """The policy that counts for a namespace, if any."""
+        if not self._policies.isolation:
+            return None
+        if namespace not in self._by_namespace:
+            self._by_namespace[namespace] = self._policies.isolation_of(namespace)
+        return self._by_namespace[namespace]
+
+    def _masks_of(self, policy: IsolationPolicy) -> tuple[Bools, Bools]:
+        if policy not in self._masks:
+            primary = np.array([policy.is_primary(host) for host in self._hosts], np.bool_)
+            self._masks[policy] = primary, np.array([policy.is_secondary(host) for host in self._hosts], np.bool_)
+        return self._masks[policy]
+
+    def _is_shared(self) -> Bools:
+        if self._shared is None:
+            owned = [self._masks_of(policy)[0] for policy in self._policies.isolation]
+            self._shared = ~np.logical_or.reduce(owned)
+        return self._shared

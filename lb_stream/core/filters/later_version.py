@@ -1,0 +1,53 @@
+"""Versions: during a roll-out, bundles go to the brokers of the latest version. Source: spec/placement.md §4.6."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+
+from lb_stream.core.filters.base import Asked, FilterError
+from lb_stream.core.view import ClusterView, Rows
+
+_NUMBER = r"(?:0|[1-9][0-9]{0,9})"
+_PRE = r"(?:0|[1-9][0-9]{0,9}|[0-9]*[A-Za-z-][0-9A-Za-z-]*)"
+_VERSION = re.compile(rf"({_NUMBER})\.({_NUMBER})\.({_NUMBER})(?:-({_PRE}(?:\.{_PRE})*))?(?:\+([0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*))?")
+_MOST = 2**31 - 1
+
+
+def version_key(text: str) -> tuple[Any, ...] | None:
+    """What versions are ordered by, build metadata included; None when the text is no semantic version."""
+    match = _VERSION.fullmatch(text)
+    if match is None:
+        return None
+    numbers = tuple(map(int, match.group(1, 2, 3)))
+    if max(numbers) > _MOST:
+        return None
+    pre, build = match.group(4, 5)
+    return numbers, (1,) if pre is None else (0, *_identifiers(pre)), (0,) if build is None else (1, *_identifiers(build))
+
+
+def _identifiers(text: str) -> list[tuple[int, int, str]]:
+    """Numbers before words, numbers by value, words by their characters."""
+    return [(0, int(one), "") if one.isdigit() and len(one) < 11 else (1, 0, one) for one in text.split(".")]
+
+
+class LaterVersion:
+    """The brokers with the latest version among those given."""
+
+    name = "version"
+
+    def __init__(self, view: ClusterView) -> None:
+        keys = {text: version_key(text) for text in dict.fromkeys(view.brokers.versions)}
+        order = {key: rank for rank, key in enumerate(sorted({key for key in keys.values() if key is not None}))}
+        ranks = {text: -1 if key is None else order[key] for text, key in keys.items()}
+        self._rank = np.array([ranks[text] for text in view.brokers.versions], np.int64)
+
+    def keep(self, rows: Rows, asked: Asked) -> Rows:
+        """Those with the greatest version. Raises FilterError when one has none, or one that can't be read."""
+        rank = self._rank[rows]
+        if (rank < 0).any() or not len(rows):
+            raise FilterError("version_unknown", rows[rank < 0])
+        kept: Rows = rows[rank == rank.max()]
+        return kept

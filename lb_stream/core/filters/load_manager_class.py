@@ -1,0 +1,25 @@
+"""Load-manager class: brokers that run another load manager don't obey this one. Source: spec/placement.md §4.5."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from lb_stream.contracts.balancer import MANAGER_CLASSES
+from lb_stream.core.filters.base import Asked
+from lb_stream.core.view import ClusterView, Rows
+
+
+class LoadManagerClass:
+    """The brokers that advertise the cluster's load manager. Where nobody advertises any, there is nothing to tell apart."""
+
+    name = "load_manager_class"
+
+    def __init__(self, view: ClusterView, manager: str) -> None:
+        classes = view.brokers.load_managers
+        self._same = np.array([MANAGER_CLASSES.get(name.rpartition(".")[2]) == manager for name in classes], np.bool_)
+        if not any(name for name, alive in zip(classes, view.brokers.alive.tolist(), strict=True) if alive):
+            self._same[:] = True
+
+    def keep(self, rows: Rows, asked: Asked) -> Rows:
+        """Those of the same manager."""
+        return rows[self._same[rows]]

@@ -1,0 +1,19 @@
+"""Most topics of a broker. Source: spec/placement.md §4.2."""
+
+from __future__ import annotations
+
+from lb_stream.core.filters.base import Asked
+from lb_stream.core.view import Rows
+
+
+class MaxTopics:
+    """A broker with more topics takes nothing more. Under the extensible manager (`strict`) one with as many doesn't either."""
+
+    name = "max_topics"
+
+    def __init__(self, limit: int, *, strict: bool) -> None:
+        self._most = limit - 1 if strict else limit
+
+    def keep(self, rows: Rows, asked: Asked) -> Rows:
+        """Those below the limit."""
+        return rows[asked.topics[rows] <= self._most]

@@ -1,0 +1,23 @@
+"""Topic kinds: a bundle goes to brokers that serve its kind of topics. Source: spec/placement.md §4.1."""
+
+from __future__ import annotations
+
+from lb_stream.core.filters.base import Asked
+from lb_stream.core.filters.isolation import Isolation
+from lb_stream.core.view import ClusterView, Rows
+
+
+class TopicKind:
+    """Persistent topics, or non-persistent ones if the namespace has had any. An isolation policy overrules it."""
+
+    name = "topic_kind"
+
+    def __init__(self, view: ClusterView, isolation: Isolation) -> None:
+        self._brokers, self._marked, self._isolation = view.brokers, view.policies.non_persistent, isolation
+
+    def keep(self, rows: Rows, asked: Asked) -> Rows:
+        """Those that serve the bundle's kind."""
+        if self._isolation.policy_of(asked.namespace) is not None:
+            return rows
+        serves = self._brokers.non_persistent_topics if asked.namespace in self._marked else self._brokers.persistent_topics
+        return rows[serves[rows]]
