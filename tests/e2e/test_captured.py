@@ -38,7 +38,7 @@ pytestmark = [pytest.mark.jvm, pytest.mark.e2e]
 RETENTION_MS = {"stored": 1_000, "polled": 300_000, "disturbed": 300_000}
 THRESHOLD, HISTORY = 0.05, 0.5
 SETTINGS = {
-    "stream.max_offsets_per_trigger": 60,
+    "stream.max_offsets_per_trigger": 80,
     "shedding_interval_ms": 0,
     "shedding_grace_period_ms": 0,
     "threshold_percent": THRESHOLD * 100,
@@ -145,7 +145,7 @@ def test_every_captured_report_is_read_once_and_decoded(run: Run) -> None:
     assert (sent["polled"], sent["stored"]) == (len(lines(LOAD_REPORTS)), len(stored_reports())) == (357, 82)
     rounds = run.rows("rounds", "log_seq", "cluster")
     assert [row["error"] for row in rounds] == [None] * len(rounds)
-    assert len({row["log_seq"] for row in rounds}) >= 8  # several batches
+    assert len({row["log_seq"] for row in rounds}) >= 6  # several batches
     read: dict[int, list[int]] = {}
     for _, batch in groupby(rounds, key=lambda row: row["log_seq"]):
         for partition, (first, last) in offsets_of(list(batch), run.pipeline.topics.reports).items():
