@@ -16,6 +16,9 @@ BUNDLE_PATTERN = r"^[^/]+/[^/]+(/[^/]+)?/0x[0-9a-f]{8}_0x[0-9a-f]{8}$"
 SYSTEM_PATTERN = r"^(sla-monitor/[^/]+/[^:/]+:\d+|pulsar/([^/]+/)?[^:/]+:\d+)/0x"
 """Heartbeat and SLA-monitor namespaces: they belong to the broker in their name, always. Source: spec/shedding.md §1."""
 
+SYSTEM_NAMESPACE = "pulsar/system"
+"""The namespace of the brokers' own topics: spread evenly, and never shed by the extensible manager."""
+
 _SYSTEM = re.compile(SYSTEM_PATTERN)
 FULL_RANGE_END = 0xFFFFFFFF
 _RANGE_LENGTH = len("/0x00000000_0xffffffff")

@@ -9,6 +9,16 @@ from lb_stream.core.shedding.avg import shed_to_partner
 from lb_stream.core.shedding.base import Unload, Unloads, shedder
 from lb_stream.core.shedding.overload import shed_overloaded
 from lb_stream.core.shedding.threshold import shed_above_average
+from lb_stream.core.shedding.transfer import transfer_from_fullest
 from lb_stream.core.shedding.uniform import shed_uneven
 
-__all__ = ["Unload", "Unloads", "shed_above_average", "shed_overloaded", "shed_to_partner", "shed_uneven", "shedder"]
+__all__ = [
+    "Unload",
+    "Unloads",
+    "shed_above_average",
+    "shed_overloaded",
+    "shed_to_partner",
+    "shed_uneven",
+    "shedder",
+    "transfer_from_fullest",
+]

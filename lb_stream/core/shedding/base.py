@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 import numpy as np
 
 from lb_stream.core.refusals import Refusal, refusal
-from lb_stream.core.registry import Registry
+from lb_stream.core.registry import Registry, Strategy
 from lb_stream.core.view import Bools, ClusterView, Floats, Rows
 
 MB = 1024 * 1024
@@ -17,7 +17,10 @@ MB = 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Unload:
-    """A proposal: this bundle should leave its broker. `saw`, `limit`, `average` and `expected_after` are in `unit`."""
+    """A proposal: this bundle should leave its broker. `saw`, `limit`, `average` and `expected_after` are in `unit`.
+
+    `destination` counts for shedders that choose it (`chooses_destination`); None: whoever is found once it is released.
+    """
 
     bundle: int
     source: int
@@ -28,6 +31,7 @@ class Unload:
     average: float | None
     expected_after: float | None
     unit: str = "ratio"
+    destination: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +42,51 @@ class Unloads:
     refusals: tuple[Refusal, ...] = ()
 
 
-Shedder = Callable[[ClusterView, Any, Any, Bools], tuple[Unloads, Any]]
-"""(view, its config, its memory, eligible bundles) → (what it proposes, what it remembers)."""
+Shedder = Callable[..., tuple[Unloads, Any]]
+"""(view, its config, its memory, eligible bundles) → (what it proposes, what it remembers).
 
-shedder: Registry[Shedder] = Registry("shedding")
+With the trait `sees_surroundings` a fifth argument follows.
+"""
+
+Observer = Callable[[ClusterView, Any, Any], Any]
+"""(view as reported, its config, its memory) → what it remembers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Traits:
+    """How the round treats a shedder; the defaults are the modular manager's way."""
+
+    manager: Literal["modular", "simple", "extensible"] = "modular"  # whose shedder it is
+    chooses_destination: bool = False  # its proposals name their destination; else placement finds one
+    sees_surroundings: bool = False
+    observe: Observer | None = None  # called in every round, also in those that don't shed
+
+
+def traits_of(strategy: Strategy[Shedder]) -> Traits:
+    """The traits of a registered shedder."""
+    traits: Traits = strategy.traits or Traits()
+    return traits
+
+
+shedder: Registry[Shedder] = Registry("shedding", "lb_stream.shedders")
+
+
+def _anybody(_bundle: int, _broker: int) -> bool:
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a shedder that is registered with `sees_surroundings` gets as its fifth argument: what the round knows beside the view."""
+
+    may_take: Callable[[int, int], bool] = _anybody  # (bundle, broker): whether the filters let that broker have that bundle
+    movable: Bools | None = None  # eligible bundles and those unloaded lately; None: the eligible ones
+    reported: ClusterView | None = None  # the view before moves in flight were carried out; None: the view itself
+    unloaded: Mapping[str, int] = field(default_factory=dict)  # broker → when a move out of it was last confirmed, ms
+    unloading: tuple[str, ...] = ()  # brokers with unconfirmed moves out of them, sorted
+
+
+ALONE = Surroundings()
 
 
 def rows_by_broker(view: ClusterView, brokers: Rows, eligible: Bools) -> dict[int, Rows]:

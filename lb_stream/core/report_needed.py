@@ -1,0 +1,57 @@
+"""Whether a broker has something new enough to say. Source: spec/reports.md §2 "When it is written" and §4.1.
+
+Both managers ask the same questions; the modular one compares the weighted maximum usage, the extensible one the plain one.
+Called every `report_update_min_interval_ms` by whoever reports.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from lb_stream.contracts.keys import KeyModel, key
+
+
+class ReportConfig(KeyModel):
+    """When a broker's agent writes a report."""
+
+    report_min_interval_ms: int = key(
+        5_000, "how often to look whether a report is needed", unit="ms", pulsar="loadBalancerReportUpdateMinIntervalMillis", ge=1
+    )
+    report_max_interval_ms: int = key(
+        900_000, "a report is written after this long, whatever has changed", unit="ms",
+        pulsar="loadBalancerReportUpdateMaxIntervalMinutes", factor=60_000, ge=0,
+    )  # fmt: skip
+    report_threshold_percent: float = key(
+        10, "a change of more than this is worth a report: percent of the old value, of usage percent points", unit="%",
+        pulsar="loadBalancerReportUpdateThresholdPercentage", ge=0,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """What is compared: maximum usage (a ratio; whose, see above), messages/s, bytes/s, number of bundles."""
+
+    usage: float
+    msgs_per_s: float
+    bytes_per_s: float
+    bundles: int
+
+
+def report_needed(written: Figures, now: Figures, elapsed_ms: int, config: ReportConfig) -> bool:
+    """Whether to write a report, `elapsed_ms` after the last one was. Being forced to is up to the caller."""
+    if elapsed_ms > config.report_max_interval_ms:
+        return True
+    changes = (
+        100.0 * abs(written.usage - now.usage),
+        _percent_change(written.msgs_per_s, now.msgs_per_s),
+        _percent_change(written.bytes_per_s, now.bytes_per_s),
+        _percent_change(written.bundles, now.bundles),
+    )
+    return max(changes) > config.report_threshold_percent
+
+
+def _percent_change(old: float, new: float) -> float:
+    if old == 0:
+        return 0.0 if new == 0 else math.inf
+    return 100.0 * abs((old - new) / old)

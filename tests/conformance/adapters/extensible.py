@@ -1,0 +1,211 @@
+"""broker_load, top_bundles, report_needed, transfer: what the extensible manager knows of its brokers, and its shedder."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from lb_stream.contracts.keys import pulsar_names
+from lb_stream.contracts.reports import ModularLoadReport
+from lb_stream.core.broker_load import UNWEIGHTED, BrokerLoad, five_weights
+from lb_stream.core.config import cluster_config
+from lb_stream.core.local_broker import with_stats
+from lb_stream.core.names import SYSTEM_NAMESPACE, is_system_bundle, namespace_of
+from lb_stream.core.report_needed import Figures, ReportConfig, report_needed
+from lb_stream.core.resources import max_weighted_usage
+from lb_stream.core.shedding.transfer import TransferShedderConfig
+from lb_stream.core.shedding.transfer_cycle import Cycle, LoadStore, Top, run_cycle
+from lb_stream.core.top_bundles import reported_top, stored_top
+from tests.conformance.forms import FOUR_NAMES, RESOURCE_NAMES, bundle_rates, rates, resource, resource_columns, stats
+from tests.conformance.registry import PROFILE, Case, kind
+
+NOW_MS = 1_700_000_000_000
+
+
+@dataclass(frozen=True)
+class Settings:
+    """A case's config: the shedder's own keys, and the weights of a broker's load."""
+
+    shedder: TransferShedderConfig
+    weights: dict[str, float]
+
+    @staticmethod
+    def of(config: Mapping[str, Any]) -> "Settings":
+        checked = cluster_config(PROFILE | {"shedding_strategy": "TransferShedder"} | dict(config))
+        own = checked.shedder_config
+        assert isinstance(own, TransferShedderConfig)
+        return Settings(own, five_weights(checked.balancer.weights, own.memory_weight))
+
+    def updated(self, load: BrokerLoad, given: Mapping[str, Any], at_ms: int) -> BrokerLoad:
+        resources = {ours: resource(given.get(theirs)) for theirs, ours in RESOURCE_NAMES.items()}
+        throughput = float(given.get("msgThroughputIn", 0)) + float(given.get("msgThroughputOut", 0))
+        return load.updated(resources, throughput, self.weights, self.shedder.history_ratio, at_ms)
+
+
+@kind("broker_load")
+def broker_load(case: Case) -> Any:
+    """BrokerLoadData.update and clear: the figures after every round."""
+    settings, load, results = Settings.of(case["config"]), BrokerLoad(), []
+    for given in case["rounds"]:
+        load = load.cleared() if given.get("clear") else settings.updated(load, given, NOW_MS)
+        results.append({"maxResourceUsage": load.max_usage, "weightedMaxEMA": load.load, "msgThroughputEMA": load.throughput})
+    return results
+
+
+@kind("top_bundles")
+def top_bundles(case: Case) -> Any:
+    """The bundles that a broker reports (TopKBundles), or whose averages the leader stores: names in the resulting order."""
+    names = list(case["bundles"])
+    if case["of"] == "bundleData":
+        return [names[at] for at in stored_top(*bundle_rates(case["bundles"], names), int(case["k"]))]
+    settings = Settings.of(case.get("config", {})).shedder
+    with_policies = {*case.get("isolatedNamespaces", ()), *case.get("antiAffinityNamespaces", ())}
+    forms = [stats(form) for form in case["bundles"].values()]
+    allowed = [
+        not is_system_bundle(name)
+        and namespace_of(name) != SYSTEM_NAMESPACE
+        and (settings.shed_bundles_with_policies or namespace_of(name) not in with_policies)
+        for name in names
+    ]
+    four = rates([[one.msg_throughput_in, one.msg_throughput_out, one.msg_rate_in, one.msg_rate_out] for one in forms])
+    connections = np.array([one.topics + one.consumer_count + one.producer_count for one in forms], np.int64)
+    cache_bytes = np.array([one.cache_size for one in forms], np.int64)
+    return [names[at] for at in reported_top(four, connections, cache_bytes, np.array(allowed, np.bool_), int(case["k"]))]
+
+
+@kind("report_needed")
+def needed(case: Case) -> Any:
+    """Whether each manager's broker would write its report."""
+    names = pulsar_names(ReportConfig)
+    own = {names[name][0]: value * names[name][1] for name, value in case["config"].items() if name in names}
+    weights = cluster_config(PROFILE | {name: value for name, value in case["config"].items() if name not in names}).balancer.weights
+    return {
+        manager: report_needed(
+            _figures(case["last"], usage), _figures(case["local"], usage), int(case["lastUpdateAgoMs"]), ReportConfig(**own)
+        )
+        for manager, usage in (
+            ("modular", weights),
+            ("extensible", UNWEIGHTED),
+        )
+    }
+
+
+def _figures(broker: Mapping[str, Any], weights: Mapping[str, float]) -> Figures:
+    report = with_stats(ModularLoadReport(), {name: stats(form) for name, form in broker.get("lastStats", {}).items()})
+    four = {name: float(broker.get(name, value)) for name, value in report.model_dump(by_alias=True).items() if name in FOUR_NAMES}
+    return Figures(
+        usage=float(max_weighted_usage(resource_columns([broker]), weights)[0]),
+        msgs_per_s=four["msgRateIn"] + four["msgRateOut"],
+        bytes_per_s=four["msgThroughputIn"] + four["msgThroughputOut"],
+        bundles=len(broker.get("bundles", report.bundles)),
+    )
+
+
+@dataclass
+class Stored:
+    """What the stores hold of one broker."""
+
+    load: BrokerLoad = field(default_factory=BrokerLoad)
+    given: Mapping[str, Any] = field(default_factory=dict)
+
+
+@kind("transfer")
+def transfer(case: Case) -> Any:
+    """TransferShedder on a load store that lives through the rounds."""
+    settings, stored, hits, results = Settings.of(case["config"]), {}, 0, []
+    rounds = [given for given in case["rounds"] for _ in range(int(given.get("repeat", 1)))]
+    for at, given in enumerate(rounds):
+        later = {name for coming in rounds[at:] for name in coming["brokers"]}  # who is named again keeps its load data
+        updated = {name: _store(settings, stored.get(name), broker) for name, broker in given["brokers"].items()}
+        stored = updated | {name: one for name, one in stored.items() if name in later and name not in updated}
+        unloaded = {name: NOW_MS - int(ago) for name, ago in given.get("recentlyUnloadedBrokers", {}).items()}
+        bundles = _Bundles(case, given, {name: one.given for name, one in stored.items()})
+        store = _load_store(stored, given, bundles)
+        cycle = run_cycle(store, settings.shedder.limits, hits, unloaded, bundles.may_take(settings), NOW_MS)
+        hits = cycle.hits
+        results.append(_result(cycle, store, bundles))
+    return results
+
+
+def _store(settings: Settings, before: Stored | None, given: Mapping[str, Any]) -> Stored:
+    load = settings.updated((before or Stored()).load, given, NOW_MS - int(given.get("updatedAgoMs", 0)))
+    forced = {
+        "load": float(given.get("weightedMaxEMA", load.load)),
+        "throughput": float(given.get("msgThroughputEMA", load.throughput)),
+    }
+    return Stored(BrokerLoad(load.max_usage, updated_ms=load.updated_ms, **forced), given)
+
+
+class _Bundles:
+    """The bundles of one round by number, and who may have them."""
+
+    def __init__(self, case: Case, given: Mapping[str, Any], brokers: Mapping[str, Mapping[str, Any]]) -> None:
+        self.case, self.given, self.brokers = case, given, brokers
+        self.order = list(brokers)
+        self.names = list(dict.fromkeys(top[0] for broker in brokers.values() for top in broker.get("topBundles", ())))
+        self.number = {name: number for number, name in enumerate(self.names)}
+
+    def top(self, broker: str) -> Top:
+        """The broker's list as given."""
+        rows = self.brokers[broker].get("topBundles", ())
+        owners, recent = self.case.get("owners", {}), set(self.given.get("recentlyUnloadedBundles", ()))
+        return Top(
+            np.array([self.number[row[0]] for row in rows], np.intp),
+            np.array([float(row[1]) + float(row[2]) for row in rows]),
+            np.array([owners.get(row[0], broker) == broker and row[0] not in recent for row in rows], np.bool_),
+        )
+
+    def may_take(self, settings: Settings) -> Callable[[int, int], bool]:
+        """What policies and filters say, as far as the case gives any."""
+        policies = self.case.get("policies", {})
+        bound = {*policies.get("isolatedNamespaces", ()), *policies.get("antiAffinityNamespaces", ())}
+        real_service = "policies" in self.case or "owners" in self.case
+
+        def allowed(bundle: int, broker: int) -> bool:
+            if not real_service:
+                return True
+            namespace, name = namespace_of(self.names[bundle]), self.order[broker]
+            if namespace in bound and not settings.shedder.shed_bundles_with_policies:
+                return False
+            candidates = policies.get("candidates", {}).get(namespace)
+            return name in candidates if candidates is not None else self.brokers[name].get("registered", True)
+
+        return allowed
+
+
+def _load_store(stored: Mapping[str, Stored], given: Mapping[str, Any], bundles: _Bundles) -> LoadStore:
+    loads = [one.load for one in stored.values()]
+    throughput = [float(one.given.get("msgThroughputIn", 0)) + float(one.given.get("msgThroughputOut", 0)) for one in stored.values()]
+    names = tuple(stored)
+    return LoadStore(
+        names=names,
+        load=np.array([load.load for load in loads]),
+        throughput_ema=np.array([load.throughput for load in loads]),
+        throughput=np.array(throughput),
+        updated_ms=np.array([load.updated_ms for load in loads], np.int64),
+        top=lambda row: bundles.top(names[row]),
+        without_data=tuple(given.get("brokersWithoutLoadData", ())),
+    )
+
+
+def _result(cycle: Cycle, store: LoadStore, bundles: _Bundles) -> dict[str, Any]:
+    loads = zip(store.names, store.load.tolist(), store.throughput_ema.tolist(), strict=True)
+    return {
+        "decisions": [
+            [
+                bundles.names[move.bundle],
+                store.names[move.source],
+                None if move.destination is None else store.names[move.destination],
+                move.why.reason,
+            ]
+            for move in cycle.moves
+        ],
+        "skipped": [] if cycle.skip is None else [f"Skip:{cycle.skip}"],
+        "load": {name: {"weightedMaxEMA": load, "msgThroughputEMA": throughput} for name, load, throughput in loads},
+        "avg": cycle.average,
+        "std": cycle.std,
+        "stdAfter": cycle.std_after,
+        "hitCount": cycle.hits,
+        "recentlyUnloadedBrokers": sorted(cycle.unloaded),
+    }
