@@ -60,6 +60,10 @@ def _decide(draft: Draft, proposal: Unload, in_flight: Counter[str | None]) -> N
         limit = config.max_moves_in_flight_per_broker
         draft.refusals.append(refusal("moves_in_flight_of_broker", source, [name], saw=[in_flight[source]], limit=limit, unit="moves"))
         return
+    rule = _kept_by_policies(draft, proposal)
+    if rule is not None:
+        draft.refusals.append(refusal(rule, source, [name]))
+        return
     choice = draft.place(proposal.bundle)
     if choice is None:
         draft.refusals.append(refusal("no_candidate", source, [name], limit=1, unit="brokers"))
@@ -87,3 +91,14 @@ def _decide(draft: Draft, proposal: Unload, in_flight: Counter[str | None]) -> N
         strategy=draft.config.shedder.name,
         explain=explain,
     )
+
+
+def _kept_by_policies(draft: Draft, proposal: Unload) -> str | None:
+    """Which of the modular manager's policies keeps the bundle where it is, if any (spec/shedding.md §1)."""
+    if draft.config.balancer.load_manager != "modular":
+        return None
+    allowed = draft.candidates.allowed(proposal.bundle, draft.targets)
+    if not (allowed != proposal.source).any():
+        return "no_other_allowed"
+    helps = draft.candidates.unload_helps(proposal.bundle, proposal.source, allowed)
+    return None if helps else "anti_affinity"
