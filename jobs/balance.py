@@ -18,6 +18,7 @@ from kafka.errors import KafkaError
 from lb_stream.contracts.settings import Settings
 from lb_stream.core.config import SettingError
 from lb_stream.io.configuration import load_settings
+from lb_stream.io.kafka_options import spark_options
 from lb_stream.io.topics import TopicMismatch, TopicNames, create_topics, topic_specs
 
 
@@ -39,7 +40,8 @@ def stop_on_signal(_number: int, _frame: FrameType | None) -> None:
 
 
 def ready_topics(settings: Settings) -> None:
-    """Make the topics that are missing and check the others. Raises TopicMismatch, or KafkaError when nobody answers."""
+    """Make the topics that are missing and check the others. Raises SettingError, TopicMismatch, or KafkaError when nobody answers."""
+    spark_options(settings)  # what it can't have is said now, not when Spark is there
     create_topics(settings.kafka.bootstrap_servers, topic_specs(TopicNames(**settings.topics.model_dump())), settings.kafka.options)
 
 

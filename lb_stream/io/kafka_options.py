@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from lb_stream.contracts.settings import Settings
+from lb_stream.core.config import SettingError
 
 _SAME_MEANING = {
     "security_protocol": "security.protocol",
@@ -32,23 +33,41 @@ def client_options(settings: Settings) -> dict[str, Any]:
 
 
 def spark_options(settings: Settings) -> dict[str, str]:
-    """The same for Spark's Kafka source, each with the prefix `kafka.`. Raises ValueError for one without a counterpart there."""
-    given = dict(settings.kafka.options)
+    """The same for Spark's Kafka source, each with the prefix `kafka.`.
+
+    Raises SettingError for an option without a counterpart there, an unknown SASL mechanism, a file that can't be read.
+    """
     options = {"bootstrap.servers": settings.kafka.bootstrap_servers}
-    user, password = given.pop("sasl_plain_username", None), given.pop("sasl_plain_password", None)
-    if user is not None:
-        module = _LOGIN_MODULES[str(given.get("sasl_mechanism", "PLAIN"))]
-        options["sasl.jaas.config"] = f"{module} required username={_quoted(user)} password={_quoted(password)};"
-    for name, _path in list(given.items()):
-        if name in _PEM_FILES:
-            options[_PEM_FILES[name]] = Path(str(given.pop(name))).read_text()
-            options["ssl.truststore.type" if name == "ssl_cafile" else "ssl.keystore.type"] = "PEM"
+    given = dict(settings.kafka.options)
+    login = {name: given.pop(name) for name in ("sasl_plain_username", "sasl_plain_password") if name in given}
+    if login:
+        options["sasl.jaas.config"] = _login(login, str(given.get("sasl_mechanism", "PLAIN")))
     for name, value in given.items():
-        if name not in _SAME_MEANING:
+        if name in _PEM_FILES:
+            options[_PEM_FILES[name]] = _content(name, str(value))
+            options["ssl.truststore.type" if name == "ssl_cafile" else "ssl.keystore.type"] = "PEM"
+        elif name == "ssl_check_hostname":
+            options[_SAME_MEANING[name]] = "https" if value else ""
+        elif name in _SAME_MEANING:
+            options[_SAME_MEANING[name]] = str(value)
+        else:
             known = ", ".join(sorted([*_SAME_MEANING, *_PEM_FILES, "sasl_plain_username", "sasl_plain_password"]))
-            raise ValueError(f"kafka.options.{name}: the stream's own client has no such option; expected one of {known}")
-        options[_SAME_MEANING[name]] = ("https" if value else "") if name == "ssl_check_hostname" else str(value)
+            raise SettingError(f"kafka.options.{name}", value, f"one of {known}")
     return {f"kafka.{name}": value for name, value in options.items()}
+
+
+def _login(login: dict[str, Any], mechanism: str) -> str:
+    if mechanism not in _LOGIN_MODULES:
+        raise SettingError("kafka.options.sasl_mechanism", mechanism, f"one of {', '.join(_LOGIN_MODULES)}")
+    user, password = (_quoted(login.get(f"sasl_plain_{part}", "")) for part in ("username", "password"))
+    return f"{_LOGIN_MODULES[mechanism]} required username={user} password={password};"
+
+
+def _content(name: str, path: str) -> str:
+    try:
+        return Path(path).read_text()
+    except OSError as error:
+        raise SettingError(f"kafka.options.{name}", path, f"a PEM file that can be read ({error.strerror})") from None
 
 
 def _quoted(text: Any) -> str:

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from lb_stream.contracts.settings import KafkaSettings, Settings
+from lb_stream.core.config import SettingError
 from lb_stream.io.kafka_options import client_options, spark_options
 
 
@@ -45,5 +46,12 @@ def test_pem_files_go_to_the_stream_by_their_content(tmp_path: Path) -> None:
 
 
 def test_an_option_that_the_stream_cannot_have_is_named_with_those_it_can() -> None:
-    with pytest.raises(ValueError, match=r"kafka\.options\.api_version.*security_protocol"):
+    with pytest.raises(SettingError, match=r"kafka\.options\.api_version.*security_protocol"):
         spark_options(settings(api_version="3"))
+
+
+def test_a_file_that_is_not_there_and_an_unknown_mechanism_are_named() -> None:
+    with pytest.raises(SettingError, match=r"kafka\.options\.ssl_cafile = 'nowhere.pem'.*can be read"):
+        spark_options(settings(ssl_cafile="nowhere.pem"))
+    with pytest.raises(SettingError, match=r"sasl_mechanism = 'PIGEON'.*SCRAM-SHA-512"):
+        spark_options(settings(sasl_mechanism="PIGEON", sasl_plain_username="lb"))
