@@ -16,6 +16,8 @@ from lb_stream.io.submit import submit_command
 
 GRACE_S = 15.0
 """How long the job may take to finish its batch and end."""
+SECOND_GRACE_S = 3.0
+"""How long the rest of it may take, asked one by one."""
 
 
 class Job:
@@ -70,7 +72,11 @@ def end_session(leader: int, reap: Callable[[], object]) -> None:
 
     The driver is asked first: it finishes the batch under way and ends Spark itself. `reap` collects the leader once it is dead.
     """
-    for number, wait_s, whom in ((signal.SIGTERM, GRACE_S, _driver), (signal.SIGTERM, 3.0, _members), (signal.SIGKILL, 10.0, _members)):
+    for number, wait_s, whom in (
+        (signal.SIGTERM, GRACE_S, _driver),
+        (signal.SIGTERM, SECOND_GRACE_S, _members),
+        (signal.SIGKILL, 10.0, _members),
+    ):
         for pid in whom(leader) or _members(leader):
             with suppress(ProcessLookupError):
                 os.kill(pid, number)

@@ -117,9 +117,8 @@ class Watch:
         now = self.figures()
         if not self.made:
             self.before = now
-        for row in self._rounds.read():
-            if row["cluster"] != self.cluster:
-                continue
+        ours = [row for row in self._rounds.read() if row["cluster"] == self.cluster]
+        for row in sorted(ours, key=lambda row: row["seq"]):  # files come in any order
             self.last_seq = max(self.last_seq, row["seq"])
             self.error = row["error"] or self.error
             if self.first_seq is None:

@@ -5,9 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import logging
-import signal
 import sys
-import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,12 +13,14 @@ from typing import Any, get_args
 
 from lb_stream.agent import Agent, AgentConfig, AgentError, Verdict
 from lb_stream.contracts.decisions import Decision
+from lb_stream.io.signals import StopRequest
 from lb_stream.sim.brokers import SimBroker, wall_clock_ms
 from lb_stream.sim.cluster import build_cluster, max_over_mean
 from lb_stream.sim.reports import ReportForm, throughput_of
 from lb_stream.sim.workload import WORKLOADS
 
 STATUS_EVERY_S = 5.0
+STEP_S = 0.1
 
 DESCRIPTION = """\
 Plays a cluster of brokers against a real Kafka. Each broker publishes its load report on the reports topic and obeys
@@ -59,21 +59,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         client_options=dict(options.option),
     )
     agent = Agent(config, [SimBroker(cluster, name, options.form) for name in cluster.brokers], status.on_report, status.on_decision)
-    try:
-        agent.start()
-    except AgentError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        return 0
-    stop = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: stop.set())
-    print(f"{options.brokers} brokers with {options.bundles} bundles, cluster {options.cluster}; Ctrl-C stops them", flush=True)
-    deadline = time.monotonic() + options.minutes * 60 if options.minutes else float("inf")
-    while agent.running and not stop.wait(min(STATUS_EVERY_S, max(0.0, deadline - time.monotonic()))) and time.monotonic() < deadline:
-        status.show()
-    agent.stop(goodbye=options.goodbye)
+    with StopRequest() as stop:
+        try:
+            agent.start()
+        except AgentError as error:
+            print(f"error: {error}", file=sys.stderr)
+            return 1
+        print(f"{options.brokers} brokers with {options.bundles} bundles, cluster {options.cluster}; Ctrl-C stops them", flush=True)
+        deadline = time.monotonic() + options.minutes * 60 if options.minutes else float("inf")
+        while agent.running and not stop and time.monotonic() < deadline:
+            time.sleep(STEP_S)
+            status.show(at_most_every_s=STATUS_EVERY_S)
+        agent.stop(goodbye=options.goodbye)
     status.show()
     if agent.failure is not None:
         print(f"error: the brokers' agent ended: {agent.failure}", file=sys.stderr)
@@ -89,6 +86,7 @@ class Status:
     reports: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     done: dict[str, int] = field(default_factory=lambda: {"release": 0, "acquire": 0, "refuse": 0})
     started: float = field(default_factory=time.monotonic)
+    shown: float = field(default_factory=time.monotonic)
 
     def on_report(self, broker: str, report: Mapping[str, Any]) -> None:
         """A report was sent."""
@@ -103,8 +101,11 @@ class Status:
             words = {"release": "gives up", "acquire": "takes", "refuse": "refuses"}
             print(f"{self._elapsed()}  {broker} {words[verdict.action]} {decision.bundle}  {verdict.reason}".rstrip(), flush=True)
 
-    def show(self) -> None:
+    def show(self, at_most_every_s: float = 0.0) -> None:
         """One line about the whole cluster."""
+        if time.monotonic() - self.shown < at_most_every_s:
+            return
+        self.shown = time.monotonic()
         throughputs = {broker: throughput_of(report) for broker, report in self.reports.copy().items()}
         if throughputs:
             greatest = max(throughputs, key=lambda broker: throughputs[broker])

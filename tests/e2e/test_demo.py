@@ -1,0 +1,186 @@
+"""`lbctl demo` as a user runs it: real Kafka, the real job, in a folder of its own. Nothing may be left running, whatever happens."""
+
+import fcntl
+import json
+import os
+import pty
+import re
+import shlex
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+pytestmark = [pytest.mark.e2e, pytest.mark.jvm]
+
+LBCTL = str(Path(sys.executable).with_name("lbctl"))
+
+
+def running_in(folder: Path) -> list[str]:
+    """Command lines of the processes that work in the folder: the demo, Kafka, the job's JVM, its driver, its workers."""
+    found = []
+    for process in Path("/proc").iterdir():
+        if process.name.isdigit():
+            try:
+                state = (process / "stat").read_text().rpartition(")")[2].split()[0]
+                inside = os.readlink(process / "cwd").startswith(str(folder))
+                if inside and state not in "ZX":
+                    found.append((process / "cmdline").read_text().replace("\0", " ")[:100])
+            except OSError:
+                continue
+    return found
+
+
+def until(condition: Callable[[], object], within_s: float = 60.0) -> None:
+    deadline = time.monotonic() + within_s
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come about in time"
+        time.sleep(0.1)
+
+
+class Demo:
+    """A demo under way. What it says goes to a file."""
+
+    def __init__(self, folder: Path, *arguments: str, **environment: str) -> None:
+        self.folder, self.output = folder, folder / "output.txt"
+        clean = {name: value for name, value in os.environ.items() if not name.startswith("LB_") or name == "LB_JARS_DIR"}
+        with self.output.open("w") as out:
+            command = [LBCTL, "demo", *arguments]
+            self.process = subprocess.Popen(command, cwd=folder, stdout=out, stderr=out, env=clean | environment, start_new_session=True)
+
+    @property
+    def text(self) -> str:
+        return self.output.read_text()
+
+    def says(self, words: str, within_s: float = 60.0) -> None:
+        until(lambda: words in self.text or self.process.poll() is not None, within_s)
+        assert words in self.text, self.text
+
+    def ends(self, within_s: float = 45.0) -> int:
+        return self.process.wait(within_s)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    yield tmp_path
+    assert running_in(tmp_path) == [], "processes were left running"
+
+
+def test_from_nothing_to_a_balanced_cluster_with_queries_that_work(folder: Path) -> None:
+    demo = Demo(folder, LB_SETUP_SECONDS="7")
+    assert demo.ends(within_s=300) == 0, demo.text
+    assert running_in(folder) == []
+    *lines, last = demo.text.splitlines()
+    figures = json.loads(last)
+    assert figures["max_over_mean_before"] >= 1.8 and figures["max_over_mean_after"] <= 1.25
+    assert figures["decisions"] == figures["confirmed"] > 0 and figures["rounds"] > 0 and figures["balanced"]
+    assert figures["seconds_setup"] == 7 and figures["seconds"] <= 300
+    assert 0 < figures["seconds_to_first_decision"] <= 60
+    assert "\x1b" not in demo.text, "no control characters where there is no terminal"
+    unloads = [line for line in lines if re.search(r" s  unload shop/app-\d\d/0x", line)]
+    assert len(unloads) == sum("confirmed after" in line and ": unload " in line for line in lines) == figures["decisions"] / 2
+    queries = [line.strip() for line in lines if "lbctl sql" in line]
+    assert len(queries) == 3
+    for query in queries:
+        answer = subprocess.run([LBCTL, *shlex.split(query)[1:], "--json"], cwd=folder, capture_output=True, text=True, check=True)
+        assert [json.loads(line) for line in answer.stdout.splitlines()], query
+
+
+def test_ctrl_c_leaves_nothing_running_while_kafka_and_spark_start(folder: Path) -> None:
+    demo = Demo(folder)
+    demo.says("Kafka and Spark are starting")
+    time.sleep(0.7)
+    demo.process.send_signal(signal.SIGINT)
+    assert demo.ends() == 130 and "stopped; nothing is left running" in demo.text
+
+
+def test_sigterm_leaves_nothing_running_while_bundles_move(folder: Path) -> None:
+    demo = Demo(folder)
+    demo.says(" decisions, ", within_s=120)
+    demo.process.send_signal(signal.SIGTERM)
+    demo.process.send_signal(signal.SIGINT)  # impatience changes nothing
+    assert demo.ends() == 130
+
+
+def test_a_job_that_dies_is_told_with_the_end_of_its_log_and_a_second_demo_waits_its_turn(folder: Path) -> None:
+    demo = Demo(folder)
+    demo.says("the brokers report")
+    second = subprocess.run([LBCTL, "demo"], cwd=folder, capture_output=True, text=True, check=False)
+    assert second.returncode == 1 and "another demo runs in" in second.stderr
+    os.kill(json.loads((folder / ".lb/demo/job.json").read_text())["pid"], signal.SIGKILL)
+    assert demo.ends() == 1
+    assert "the job has ended (exit code -9). The end of its output, .lb/demo/job.log:" in demo.text
+
+
+def test_what_can_not_be_is_told_before_anything_starts(folder: Path) -> None:
+    for arguments, words in (
+        (["--shedder", "Foo"], "balancer.shedding_strategy = 'Foo'"),
+        (["--workload", "calm"], "expected one of steady, skewed, hot_spot"),
+        (["--set", "threshold_percent=500"], "threshold_percent"),
+    ):
+        result = subprocess.run([LBCTL, "demo", *arguments], cwd=folder, capture_output=True, text=True, check=False)
+        assert result.returncode == 2 and words in result.stderr, result.stderr
+    assert not (folder / ".lb/demo/kafka").exists()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("after_s", [0.2, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 24.0])
+def test_a_stop_at_any_moment_leaves_nothing_running(folder: Path, after_s: float) -> None:
+    demo = Demo(folder)
+    demo.says("lb_stream demo")  # from here on it is up to the demo
+    time.sleep(after_s)
+    demo.process.send_signal(signal.SIGTERM)
+    assert demo.ends() == 130
+
+
+@pytest.mark.long
+def test_what_a_killed_demo_has_left_is_ended_by_the_next_one(folder: Path) -> None:
+    demo = Demo(folder)
+    demo.says("first round is on its way", within_s=90)
+    demo.process.kill()
+    demo.ends()
+    assert len(running_in(folder)) >= 3, "Kafka, the JVM and its driver"
+    again = Demo(folder)
+    again.says("the brokers report")
+    again.process.send_signal(signal.SIGINT)
+    assert again.ends() == 130
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("shedder", ["AvgShedder", "OverloadShedder", "UniformLoadShedder"])
+def test_every_shedder_balances_the_demos_cluster(folder: Path, shedder: str) -> None:
+    demo = Demo(folder, "--shedder", shedder, "--json")
+    assert demo.ends(within_s=300) == 0, demo.text
+    figures = json.loads(demo.text.splitlines()[-1])
+    assert figures["max_over_mean_after"] <= 1.25 and figures["decisions"] == figures["confirmed"] > 0
+
+
+@pytest.mark.long
+def test_a_terminal_of_60_columns_gets_a_live_table_that_fits(folder: Path) -> None:
+    parent, child = pty.openpty()
+    fcntl.ioctl(child, termios.TIOCSWINSZ, struct.pack("HHHH", 20, 60, 0, 0))
+    environment = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES", "NO_COLOR")}
+    process = subprocess.Popen(
+        [LBCTL, "demo"], cwd=folder, stdin=child, stdout=child, stderr=child, env=environment | {"TERM": "xterm"}, start_new_session=True
+    )
+    os.close(child)
+    seen = ""
+    deadline = time.monotonic() + 120
+    while "round 1" not in seen and time.monotonic() < deadline:
+        seen += os.read(parent, 65536).decode(errors="replace")
+    process.send_signal(signal.SIGINT)
+    while process.poll() is None:
+        try:
+            seen += os.read(parent, 65536).decode(errors="replace")
+        except OSError:  # the other end is closed
+            break
+    assert process.wait(45) == 130
+    assert "\x1b[" in seen and "█" in seen
+    tables = [line for line in re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", seen).splitlines() if line.startswith("broker-")]
+    assert tables and max(map(len, tables)) <= 60
