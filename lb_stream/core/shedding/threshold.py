@@ -5,7 +5,7 @@ Source: spec/shedding.md §3.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -20,8 +20,8 @@ MARGIN = 0.05
 LOWER_BOUNDARY_FACTOR = 0.5
 
 
-class ThresholdShedderConfig(KeyModel):
-    """Settings of ThresholdShedder."""
+class AboveAverageConfig(KeyModel):
+    """Settings of shedders that compare a broker's smoothed usage with the average."""
 
     threshold_percent: float = key(
         10, "how far above the cluster's average a broker's usage may be", unit="%",
@@ -34,9 +34,6 @@ class ThresholdShedderConfig(KeyModel):
         10.0, "do nothing about a broker from which less than this would have to move", unit="MiB/s",
         pulsar="loadBalancerBundleUnloadMinThroughputThreshold", ge=0,
     )  # fmt: skip
-    lower_boundary: bool = key(
-        False, "when nobody is too high but somebody too low, unload from the highest", pulsar="lowerBoundarySheddingEnabled", dynamic=False
-    )
     threshold_target: Literal["below_average_plus_threshold", "below_average"] = key(
         "below_average_plus_threshold", "how far a broker is brought down: to 5 points below the threshold, or below the average itself"
     )
@@ -45,6 +42,14 @@ class ThresholdShedderConfig(KeyModel):
     def threshold(self) -> float:
         """The threshold as a ratio."""
         return self.threshold_percent / 100.0
+
+
+class ThresholdShedderConfig(AboveAverageConfig):
+    """Settings of ThresholdShedder."""
+
+    lower_boundary: bool = key(
+        False, "when nobody is too high but somebody too low, unload from the highest", pulsar="lowerBoundarySheddingEnabled", dynamic=False
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +68,10 @@ class ThresholdMemory:
         return {"usage": dict(self.usage)}
 
 
+BelowAverage = Callable[[ClusterView, Any, Floats, list[Refusal]], list[Need]]
+"""(view, config, smoothed usage, refusals to add to) → who should shed for the sake of brokers far below the average."""
+
+
 @shedder("ThresholdShedder", config=ThresholdShedderConfig, memory=ThresholdMemory.read)
 def shed_above_average(
     view: ClusterView, config: ThresholdShedderConfig, memory: ThresholdMemory, eligible: Bools
@@ -71,9 +80,16 @@ def shed_above_average(
 
     Usage is a ratio, throughput bytes/s. Brokers that aren't alive neither count nor shed, and are forgotten.
     """
+    return shed_by_average(view, config, memory, eligible, _lower_boundary if config.lower_boundary else None)
+
+
+def shed_by_average(
+    view: ClusterView, config: AboveAverageConfig, memory: ThresholdMemory, eligible: Bools, below_average: BelowAverage | None
+) -> tuple[Unloads, ThresholdMemory]:
+    """The pass above the average; when it selects nothing, the pass below it."""
     alive = np.flatnonzero(view.brokers.alive)
     usage = _smoothed(view, config, memory)
-    average = _mean(usage[alive])
+    average = mean_of(usage[alive])
     if average == 0.0:
         return Unloads(), _remember(view, usage)
     limit = average + config.threshold
@@ -81,27 +97,26 @@ def shed_above_average(
     refusals: list[Refusal] = []
     for broker in alive[~(usage[alive] < limit)].tolist():
         saw = float(usage[broker])
-        below_average = config.threshold_target == "below_average"
-        share = saw - average + MARGIN if below_average else saw - average - config.threshold + MARGIN
+        to_average = config.threshold_target == "below_average"
+        share = saw - average + MARGIN if to_average else saw - average - config.threshold + MARGIN
         need = Need(broker, float(view.brokers.latest.throughput[broker]) * share, "above_average", saw, limit, average)
-        if _is_worth_it(view, config, need, refusals):
+        if is_worth_it(view, config, need, refusals):
             needs.append(need)
     proposals, refused = shed_throughput(view, needs, eligible)
-    if not proposals and config.lower_boundary:
+    if not proposals and below_average is not None:
         usage = _smoothed(view, config, _remember(view, usage))  # a second sample in this round: observable in the reference, so kept
-        needs = _lower_boundary(view, config, usage, refusals)
-        proposals, more = shed_throughput(view, needs, eligible)
+        proposals, more = shed_throughput(view, below_average(view, config, usage, refusals), eligible)
         refused += more
     return Unloads(tuple(proposals), (*refusals, *refused)), _remember(view, usage)
 
 
-def _smoothed(view: ClusterView, config: ThresholdShedderConfig, memory: ThresholdMemory) -> Floats:
+def _smoothed(view: ClusterView, config: AboveAverageConfig, memory: ThresholdMemory) -> Floats:
     now = view.brokers.usage
     before = np.array([memory.usage.get(name, np.nan) for name in view.brokers.names])
     return np.where(np.isnan(before), now, before * config.history_ratio + (1 - config.history_ratio) * now)
 
 
-def _mean(usage: Floats) -> float:
+def mean_of(usage: Floats) -> float:
     """Plain mean, summed in the order of the rows."""
     return float(np.cumsum(usage)[-1] / len(usage)) if len(usage) else 0.0
 
@@ -110,7 +125,7 @@ def _remember(view: ClusterView, usage: Floats) -> ThresholdMemory:
     return ThresholdMemory({name: float(usage[row]) for row, name in enumerate(view.brokers.names) if view.brokers.alive[row]})
 
 
-def _is_worth_it(view: ClusterView, config: ThresholdShedderConfig, need: Need, refusals: list[Refusal]) -> bool:
+def is_worth_it(view: ClusterView, config: AboveAverageConfig, need: Need, refusals: list[Refusal]) -> bool:
     """Whether enough throughput would leave; else it is noted among the refusals."""
     least = config.min_throughput_mb * MB
     if need.bytes_per_s < least:
@@ -122,7 +137,7 @@ def _is_worth_it(view: ClusterView, config: ThresholdShedderConfig, need: Need, 
 def _lower_boundary(view: ClusterView, config: ThresholdShedderConfig, usage: Floats, refusals: list[Refusal]) -> list[Need]:
     """When somebody is below the average minus the threshold: half a threshold's worth of the highest broker's throughput."""
     alive = np.flatnonzero(view.brokers.alive)
-    average = _mean(usage[alive])
+    average = mean_of(usage[alive])
     floor = average - config.threshold
     high = alive[(usage[alive] > floor) & (view.bundle_counts()[alive] > 1)]
     if not (usage[alive] < floor).any() or not len(high):
@@ -130,4 +145,4 @@ def _lower_boundary(view: ClusterView, config: ThresholdShedderConfig, usage: Fl
     broker = int(high[np.argmax(usage[high])])
     amount = float(view.brokers.latest.throughput[broker]) * config.threshold * LOWER_BOUNDARY_FACTOR
     need = Need(broker, amount, "lower_boundary", float(usage[broker]), floor, average)
-    return [need] if _is_worth_it(view, config, need, refusals) else []
+    return [need] if is_worth_it(view, config, need, refusals) else []

@@ -1,0 +1,41 @@
+"""RangeThresholdShedder: ThresholdShedder that always helps brokers far below the average too. Source: spec/shedding.md §3b.
+
+It was only ever a proposal to Pulsar: there it became ThresholdShedder's lower boundary.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from lb_stream.core.refusals import Refusal
+from lb_stream.core.shedding.base import Need, Unloads, shedder
+from lb_stream.core.shedding.threshold import AboveAverageConfig, ThresholdMemory, is_worth_it, mean_of, shed_by_average
+from lb_stream.core.view import Bools, ClusterView, Floats
+
+
+class RangeThresholdShedderConfig(AboveAverageConfig):
+    """Settings of RangeThresholdShedder."""
+
+
+@shedder("RangeThresholdShedder", config=RangeThresholdShedderConfig, memory=ThresholdMemory.read)
+def shed_out_of_range(
+    view: ClusterView, config: RangeThresholdShedderConfig, memory: ThresholdMemory, eligible: Bools
+) -> tuple[Unloads, ThresholdMemory]:
+    """Unload from each broker above the average plus the threshold; if none is, from the highest for those below it minus the threshold.
+
+    Usage is a ratio, throughput bytes/s.
+    """
+    return shed_by_average(view, config, memory, eligible, _from_highest)
+
+
+def _from_highest(view: ClusterView, config: RangeThresholdShedderConfig, usage: Floats, refusals: list[Refusal]) -> list[Need]:
+    """When somebody is below the range: a threshold's worth of the highest broker's throughput, wherever that one stands."""
+    alive = np.flatnonzero(view.brokers.alive)
+    average = mean_of(usage[alive])
+    floor = average - config.threshold
+    if not (usage[alive] < floor).any():
+        return []
+    broker = int(alive[np.argmax(usage[alive])])
+    amount = float(view.brokers.latest.throughput[broker]) * config.threshold
+    need = Need(broker, amount, "below_range", float(usage[broker]), floor, average)
+    return [need] if is_worth_it(view, config, need, refusals) else []

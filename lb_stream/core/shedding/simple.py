@@ -1,0 +1,88 @@
+"""SimpleLoadManager's own shedding: one bundle from each overloaded broker, if somebody has room for it. Source: spec/shedding.md §7."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from lb_stream.contracts.keys import KeyModel, key
+from lb_stream.core.refusals import Refusal, refusal
+from lb_stream.core.resources import percent
+from lb_stream.core.shedding.base import ALONE, Surroundings, Traits, Unload, Unloads, rows_by_broker, shedder
+from lb_stream.core.top_bundles import CONNECTIONS_STEP, RATE_STEP, THROUGHPUT_STEP, rounded
+from lb_stream.core.view import Bools, ClusterView, Floats, Rows
+
+CONSIDERED = ("cpu", "direct_memory", "bandwidth_in", "bandwidth_out")
+"""Resources that make a broker overloaded or comfortable."""
+BOTTLENECKS = ("cpu", "memory", "bandwidth_in", "bandwidth_out")
+"""Resources of which the fullest says what a heavy bundle is; the first wins a tie."""
+
+
+class SimpleLoadManagerConfig(KeyModel):
+    """Settings of the simple manager's shedding."""
+
+    overloaded_threshold_percent: float = key(
+        85, "a broker above it in any resource is overloaded", unit="%",
+        pulsar="loadBalancerBrokerOverloadedThresholdPercentage", ge=0, le=100,
+    )  # fmt: skip
+    comfort_percent: float = key(
+        65, "a broker below it in every resource has room for a bundle that is shed", unit="%",
+        pulsar="loadBalancerBrokerComfortLoadLevelPercentage", dynamic=False, ge=0, le=100,
+    )  # fmt: skip
+
+
+def _nothing(_data: Mapping[str, Any]) -> None:
+    """This strategy remembers nothing."""
+
+
+@shedder("SimpleLoadManager", config=SimpleLoadManagerConfig, memory=_nothing, traits=Traits(manager="simple", sees_surroundings=True))
+def shed_heaviest(
+    view: ClusterView, config: SimpleLoadManagerConfig, memory: None, eligible: Bools, around: Surroundings = ALONE
+) -> tuple[Unloads, None]:
+    """Unload from each broker with an overloaded resource the bundle that is heaviest in its fullest one.
+
+    Only that one bundle is considered: when it was unloaded lately, or nobody comfortable may take it, the broker keeps all.
+    """
+    alive = view.brokers.alive
+    usages = {name: percent(*columns).astype(np.float64) for name, columns in view.brokers.resources.items()}
+    considered = np.array([usages[name] for name in CONSIDERED])
+    comfortable = np.flatnonzero(alive & (considered < config.comfort_percent).all(axis=0)).tolist()
+    hot = np.flatnonzero(alive & (considered > config.overloaded_threshold_percent).any(axis=0))
+    fullest = np.argmax([usages[name] for name in BOTTLENECKS], axis=0)
+    rows = rows_by_broker(view, hot, eligible if around.movable is None else around.movable)
+    counts = view.bundle_counts()
+    proposals: list[Unload] = []
+    refusals: list[Refusal] = []
+    for broker in hot.tolist():
+        name = view.brokers.names[broker]
+        if counts[broker] <= 1:
+            rule = "sole_bundle" if counts[broker] else "no_bundles"
+            refusals.append(refusal(rule, name, saw=[int(counts[broker])], limit=2, unit="bundles"))
+            continue
+        if not len(rows[broker]):
+            refusals.append(refusal("no_eligible_bundle", name, saw=[0], limit=1, unit="bundles"))
+            continue
+        bottleneck = BOTTLENECKS[int(fullest[broker])]
+        heaviest = int(rows[broker][np.argmax(_weights(view, rows[broker], bottleneck))])
+        if not eligible[heaviest]:
+            refusals.append(refusal("recently_unloaded", name, [view.bundles.name(heaviest)]))
+        elif not any(other != broker and around.may_take(heaviest, other) for other in comfortable):
+            refusals.append(refusal("nobody_comfortable", name, [view.bundles.name(heaviest)], limit=config.comfort_percent, unit="%"))
+        else:
+            saw = float(considered[:, broker].max()) / 100
+            limit = config.overloaded_threshold_percent / 100
+            proposals.append(Unload(heaviest, broker, "Overloaded", f"overloaded_{bottleneck}", saw, limit, None, None))
+    return Unloads(tuple(proposals), tuple(refusals)), None
+
+
+def _weights(view: ClusterView, rows: Rows, bottleneck: str) -> Floats:
+    """How heavy the bundles are in one resource: compared in steps, equal ones by the order of the rows."""
+    bundles = view.bundles
+    if bottleneck == "cpu":
+        return rounded(bundles.latest.rate[rows] / RATE_STEP)
+    if bottleneck == "memory":
+        return ((bundles.topics[rows] + bundles.sessions[rows]) // CONNECTIONS_STEP).astype(np.float64)
+    throughput = bundles.latest.throughput_in if bottleneck == "bandwidth_in" else bundles.latest.throughput_out
+    return rounded(throughput[rows] / THROUGHPUT_STEP)
