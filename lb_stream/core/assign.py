@@ -67,7 +67,7 @@ def _assign(draft: Draft, row: int, name: str, reserved: str | None) -> None:
     if choice is None:
         draft.refusals.append(refusal("no_candidate", None, [name], limit=1, unit="brokers"))
         return
-    explain = Explain(saw=choice.score if np.isfinite(choice.score) else None, unit="msg/s", candidates=choice.candidates)
+    explain = Explain(saw=choice.score if np.isfinite(choice.score) else None, unit=choice.unit, candidates=choice.candidates)
     draft.decide(
         "assign",
         row,

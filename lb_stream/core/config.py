@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from lb_stream.contracts.balancer import PROFILES, BalancerConfig
 from lb_stream.contracts.keys import KeyModel, pulsar_names
 from lb_stream.core.averages import FoldConfig
-from lb_stream.core.placement import placement
+from lb_stream.core.placement import extensible_placement, placement, simple_placement
 from lb_stream.core.placement.base import Placement
 from lb_stream.core.registry import Registry, Strategy, UnknownStrategyError
 from lb_stream.core.shedding import shedder
@@ -55,7 +55,7 @@ class ClusterConfig:
         return FoldConfig(own.short_samples, own.long_samples, own.bundle_retention_ms, own.broker_retention_ms)
 
 
-_REGISTRIES: tuple[Registry[Any], ...] = (shedder, placement, split_algorithm)
+_REGISTRIES: tuple[Registry[Any], ...] = (shedder, placement, simple_placement, extensible_placement, split_algorithm)
 
 
 def all_models() -> tuple[type[KeyModel], ...]:
@@ -121,7 +121,7 @@ def cluster_config(values: Mapping[str, Any]) -> ClusterConfig:
     balancer = _build(BalancerConfig, given)
     try:
         chosen_shedder = shedder[balancer.shedding_strategy]
-        chosen_placement = placement[balancer.placement_strategy]
+        chosen_placement = _placement(balancer)
     except UnknownStrategyError as error:
         name = f"{error.kind}_strategy"
         raise SettingError(name, given.get(name), error.expected) from None
@@ -137,6 +137,19 @@ def cluster_config(values: Mapping[str, Any]) -> ClusterConfig:
             splitting.split_algorithm, {name: _build(split_algorithm[name].config, given) for name in split_algorithm.names}
         ),
     )
+
+
+def _placement(balancer: BalancerConfig) -> Strategy[Placement]:
+    """The strategy that the cluster's load manager uses. Raises UnknownStrategyError."""
+    match balancer.load_manager:
+        case "extensible":
+            (only,) = extensible_placement.names
+            return extensible_placement[only]
+        case "simple":
+            name = balancer.simple_placement_strategy
+            return simple_placement[name if name in simple_placement.names else "weightedRandomSelection"]
+        case _:
+            return placement[balancer.placement_strategy]
 
 
 def _build(model: type[Model], given: Mapping[str, Any]) -> Model:

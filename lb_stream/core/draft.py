@@ -36,6 +36,7 @@ class Choice:
     destination: int
     candidates: list[Candidate]
     score: float
+    unit: str  # of the score
     calls: tuple[Call, ...]
 
 
@@ -47,7 +48,7 @@ class Draft:
     memory: Memory
     config: ClusterConfig
     now_ms: int
-    seed: int
+    seed: int | None
     recently_unloaded: dict[str, int]
     retries: dict[str, Retry]
     versions: dict[str, int]
@@ -80,7 +81,17 @@ class Draft:
             if len(again.rows):
                 best, ranked, steps = again, pool.allowed, pool.policy_steps
                 chosen = self.targets.draw(name, best.rows)
-        return Choice(chosen, self._shown(ranked, best, steps), float(best.scores[np.flatnonzero(ranked == chosen)[0]]), tuple(calls))
+        score = float(best.scores[np.flatnonzero(ranked == chosen)[0]])
+        return Choice(chosen, self._shown(ranked, best, steps), score, best.unit, tuple(calls))
+
+    def free_bundles(self) -> Bools:
+        """Bundles that may be decided on: not the system's, not on their way, not decided on in this round, not backing off."""
+        bundles = self.view.bundles
+        free = ~bundles.system & ~bundles.in_flight
+        backing_off = (name for name, retry in self.retries.items() if self.now_ms < retry.not_before_ms)
+        taken = bundles.rows_of([*backing_off, *(one.bundle for one in self.decisions)])
+        free[taken[taken >= 0]] = False
+        return free
 
     def remembered(self, strategy: Strategy[Any]) -> Any:
         """What a strategy remembers, as it stands in this round."""
@@ -110,7 +121,7 @@ class Draft:
             Candidate(
                 broker=names[ranked[at]],
                 score=float(best.scores[at]) if np.isfinite(best.scores[at]) else None,
-                refused_by=None if np.isfinite(best.scores[at]) else "overloaded",
+                refused_by="overloaded" if np.isinf(best.scores[at]) else "no_load_data" if np.isnan(best.scores[at]) else None,
             )
             for at in order.tolist()
         ]

@@ -3,9 +3,21 @@
 Who may take it at all is decided before, by `candidates`. Source: spec/placement.md.
 """
 
-from lb_stream.core.placement.base import Best, Targets, placement
+from lb_stream.core.placement.base import Best, Targets, extensible_placement, placement, simple_placement
 
 # Importing a strategy registers it.
 from lb_stream.core.placement.least_long_term_message_rate import least_long_term_message_rate
+from lb_stream.core.placement.least_resource_usage_with_weight import least_reported_usage, least_resource_usage
+from lb_stream.core.placement.round_robin import round_robin
 
-__all__ = ["Best", "Targets", "least_long_term_message_rate", "placement"]
+__all__ = [
+    "Best",
+    "Targets",
+    "extensible_placement",
+    "least_long_term_message_rate",
+    "least_reported_usage",
+    "least_resource_usage",
+    "placement",
+    "round_robin",
+    "simple_placement",
+]

@@ -22,19 +22,19 @@ class Targets:
     """
 
     view: ClusterView
-    seed: int
+    seed: int | None  # None: no chance, always the first
     usage: Floats
     long_rate: Floats
     topics: Ints
 
     @staticmethod
-    def of(view: ClusterView, seed: int = 0) -> Targets:
+    def of(view: ClusterView, seed: int | None = 0) -> Targets:
         """The loads before the round's first choice. Moves in flight are in the view already."""
         return Targets(view, seed, view.brokers.usage.copy(), view.brokers.long.rate.copy(), view.brokers.topics.copy())
 
     def draw(self, subject: str, candidates: Rows) -> int:
         """One of the candidates (in order) by the round's seed and the subject's name."""
-        return draw(self.seed, subject, candidates)
+        return int(candidates[0]) if self.seed is None else draw(self.seed, subject, candidates)
 
     def add(self, bundle: int, destination: int) -> None:
         """Count a bundle at its destination from now on."""
@@ -65,4 +65,11 @@ class Best:
 Placement = Callable[[Targets, Rows, int, Any, Any], tuple[Best, Any]]
 """(loads, candidates, bundle, its config, its memory) → (best candidates, what it remembers)."""
 
-placement: Registry[Placement] = Registry("placement")
+placement: Registry[Placement] = Registry("placement", "lb_stream.placements")
+"""The modular manager's; `placement_strategy` names one."""
+
+simple_placement: Registry[Placement] = Registry("simple placement", "lb_stream.simple_placements")
+"""The simple manager's; `simple_placement_strategy` names one."""
+
+extensible_placement: Registry[Placement] = Registry("extensible placement", "lb_stream.extensible_placements")
+"""The extensible manager's: it has one only, of the same name as one of the modular manager's."""

@@ -1,0 +1,118 @@
+"""LeastResourceUsageWithWeight: some broker whose usage lies well below the candidates' average. Source: spec/placement.md §5.2 and §5.3.
+
+Pulsar has two strategies of this name. The modular manager's smooths usages itself, a sample with every placement. The extensible
+manager's takes the smoothed usages that its brokers report, and is the only strategy there: a cluster whose `load_manager` is extensible
+gets it whatever `placement_strategy` says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from lb_stream.contracts.keys import KeyModel, key
+from lb_stream.core.placement.base import Best, Targets, extensible_placement, placement
+from lb_stream.core.view import Bools, ClusterView, Floats, Rows
+
+NAME = "LeastResourceUsageWithWeight"
+
+
+class ExtensibleLeastResourceConfig(KeyModel):
+    """Settings of the extensible manager's LeastResourceUsageWithWeight."""
+
+    usage_difference_percent: float = key(
+        10, "how far below the average a broker must be to be preferred", unit="%",
+        pulsar="loadBalancerAverageResourceUsageDifferenceThresholdPercentage", ge=0, le=100,
+    )  # fmt: skip
+
+    @property
+    def difference(self) -> float:
+        """The same as a ratio."""
+        return self.usage_difference_percent / 100.0
+
+
+class LeastResourceConfig(ExtensibleLeastResourceConfig):
+    """Settings of the modular manager's LeastResourceUsageWithWeight."""
+
+    history_ratio: float = key(
+        0.9, "weight of the past in a broker's smoothed usage", pulsar="loadBalancerHistoryResourcePercentage", ge=0, le=1,
+    )  # fmt: skip
+
+
+@dataclass(slots=True)
+class LeastResourceMemory:
+    """Smoothed usage of each broker, a ratio. While a round runs it lies beside the view's brokers, as a column."""
+
+    elsewhere: dict[str, float] = field(default_factory=dict)  # of brokers that the view doesn't have; before its first use, of all
+    _names: tuple[str, ...] = ()
+    _column: Floats = field(default_factory=lambda: np.empty(0))
+
+    @staticmethod
+    def read(data: Mapping[str, Any]) -> LeastResourceMemory:
+        """From the JSON object of the last round."""
+        return LeastResourceMemory({str(name): float(value) for name, value in data.get("usage", {}).items()})
+
+    def to_dict(self) -> dict[str, Any]:
+        """As the JSON object that `read` takes."""
+        return {"usage": self.usage}
+
+    @property
+    def usage(self) -> dict[str, float]:
+        """Broker → its smoothed usage."""
+        known = zip(self._names, self._column.tolist(), strict=True)
+        return self.elsewhere | {name: value for name, value in known if not np.isnan(value)}
+
+    def beside(self, view: ClusterView) -> Floats:
+        """The column for this view's brokers, NaN where nothing is known. Brokers that are not alive are forgotten."""
+        if view.brokers.names is not self._names:
+            usage = self.usage
+            self._names = view.brokers.names
+            self._column = np.array([usage.pop(name, np.nan) for name in self._names])
+            self._column[~view.brokers.alive] = np.nan
+            self.elsewhere = usage
+        return self._column
+
+
+@placement(NAME, config=LeastResourceConfig, memory=LeastResourceMemory.read)
+def least_resource_usage(
+    targets: Targets, candidates: Rows, bundle: int, config: LeastResourceConfig, memory: LeastResourceMemory
+) -> tuple[Best, LeastResourceMemory]:
+    """The candidates below their average by the difference; all of them when nobody is. O(brokers).
+
+    Every call is a sample of every candidate's usage. The past doesn't count for a broker that has reported no bundle or no
+    message. The overloaded threshold plays no part.
+    """
+    brokers, column = targets.view.brokers, memory.beside(targets.view)
+    now, before = targets.usage[candidates], column[candidates]
+    silent = (brokers.latest.rate_in[candidates] == 0) & (brokers.latest.rate_out[candidates] == 0)
+    starts = np.isnan(before) | silent | (brokers.bundles[candidates] == 0)
+    usage = np.where(starts, now, before * config.history_ratio + (1 - config.history_ratio) * now)
+    column[candidates] = usage
+    return _well_below_average(candidates, usage, np.ones(len(candidates), np.bool_), config), memory
+
+
+def _nothing(_data: Mapping[str, Any]) -> None:
+    """This strategy remembers nothing."""
+
+
+@extensible_placement(NAME, config=ExtensibleLeastResourceConfig, memory=_nothing)
+def least_reported_usage(
+    targets: Targets, candidates: Rows, bundle: int, config: ExtensibleLeastResourceConfig, memory: None
+) -> tuple[Best, None]:
+    """The same by the smoothed usages that brokers report. O(brokers).
+
+    Brokers without load data count in no average and are never preferred, but come back when nobody else is.
+    """
+    usage = targets.view.brokers.load_ema[candidates]
+    return _well_below_average(candidates, usage, ~np.isnan(usage), config), None
+
+
+def _well_below_average(candidates: Rows, usage: Floats, known: Bools, config: ExtensibleLeastResourceConfig) -> Best:
+    best = candidates[:0]
+    if known.any():
+        average = float(np.cumsum(usage[known])[-1] / np.count_nonzero(known))  # summed one by one, as the reference does
+        best = candidates[known & (usage + config.difference <= average)]
+    return Best(best if len(best) else candidates, usage, "ratio")
