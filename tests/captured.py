@@ -362,8 +362,8 @@ def _brokers_beside(written: LeaderAverages, modes: Mapping[str, Mode]) -> Itera
 
 
 def _decide(shard: Shard, memory: Memory, leader: LeaderRound, left_alone: Iterable[str]) -> Round:
-    """Our round at the leader's moment. The bundles `left_alone` have been unloaded just now: they may not leave."""
-    config = cluster_config(settings_at(leader.at_ms) | {"dry_run": True, "assign_unowned": "on_lookup"})
+    """Our shedding round at the leader's moment. The bundles `left_alone` have been unloaded just now: they may not leave."""
+    config = cluster_config(settings_at(leader.at_ms) | {"dry_run": True, "assign_unowned": "on_lookup", "split_enabled": False})
     memory = Memory(seq=memory.seq, recently_unloaded=dict.fromkeys(left_alone, leader.at_ms), strategies=memory.strategies)
     view = view_of("captured", [shard], leader.at_ms, config.balancer.weights)
     return decide(view, memory, Inbox(), config, leader.at_ms, seed_of("captured", memory.seq + 1))

@@ -167,7 +167,7 @@ def superseded(view: ClusterView, rows: Iterable[int]) -> set[int]:
         name = view.bundles.name(row)
         namespace = namespace_of(name)
         if namespace not in current:
-            current[namespace] = list(_ranges(view, namespace))
+            current[namespace] = list(ranges(view, namespace))
         lower, upper = _bounds(name)
         named_ms = int(view.bundles.reported_ms[row])
         if any(low < upper and lower < high and since_ms > named_ms for low, high, since_ms in current[namespace]):
@@ -175,7 +175,7 @@ def superseded(view: ClusterView, rows: Iterable[int]) -> set[int]:
     return found
 
 
-def _ranges(view: ClusterView, namespace: str) -> Iterator[tuple[int, int, int]]:
+def ranges(view: ClusterView, namespace: str) -> Iterator[tuple[int, int, int]]:
     """(lower, upper, when last named) of each bundle of the namespace; an owned one counts as named for ever."""
     mine = view.bundles.rows_of_namespace(namespace)
     for row, name in zip(range(mine.start, mine.stop), view.bundles.names[mine].to_pylist(), strict=True):

@@ -14,7 +14,7 @@ from lb_stream.core.memory import Memory, Retry
 from lb_stream.core.placement.base import Best, Targets
 from lb_stream.core.refusals import Refusal
 from lb_stream.core.registry import Strategy
-from lb_stream.core.view import ClusterView, Rows
+from lb_stream.core.view import Bools, ClusterView, Rows
 
 MOST_CANDIDATES_SHOWN = 20
 LEAST_REFUSED_SHOWN = 3
@@ -38,6 +38,16 @@ class Choice:
     score: float
     unit: str  # of the score
     calls: tuple[Call, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Division:
+    """What a split makes of its bundle. No children: its owner finds them by the algorithm."""
+
+    children: tuple[str, ...]
+    boundaries: tuple[int, ...]
+    algorithm: str
+    unload_children: bool
 
 
 @dataclass(slots=True)
@@ -142,6 +152,7 @@ class Draft:
         rule: str,
         strategy: str,
         explain: Explain,
+        division: Division | None = None,
     ) -> None:
         """Add one decision and count its load at its destination from now on."""
         name = self.view.bundles.name(bundle)
@@ -158,6 +169,10 @@ class Draft:
                 destination=None if destination is None else self.view.brokers.names[destination],
                 expected_owner=source,
                 expected_version=self.versions.get(name, 1),
+                children=list(division.children) if division else [],
+                boundaries=list(division.boundaries) if division else [],
+                algorithm=division.algorithm if division else None,
+                unload_children=division.unload_children if division else False,
                 reason=reason,
                 rule=rule,
                 strategy=strategy,

@@ -11,9 +11,17 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from lb_stream.contracts.decisions import Decision, Ownership, OwnershipState
+from lb_stream.contracts.decisions import Decision, DecisionKind, Ownership, OwnershipState
 from lb_stream.core.memory import Pending
 from lb_stream.core.view import ClusterView
+
+STATES: dict[DecisionKind, OwnershipState] = {
+    "assign": "Assigning",
+    "unload": "Releasing",
+    "transfer": "Releasing",
+    "split": "Splitting",
+}
+"""The state of a bundle while a decision about it is under way."""
 
 
 @dataclass(slots=True)
@@ -35,15 +43,15 @@ class Ledger:
         return self.versions.get(bundle, 1)
 
     def decided(self, decision: Decision) -> None:
-        """A decision's own record: Releasing until its source lets go, Assigning until its destination serves it."""
-        releasing = decision.kind in ("unload", "transfer")
-        state: OwnershipState = "Releasing" if releasing else "Assigning"
-        owner = decision.source if releasing else None
+        """A decision's own record: of a bundle on its way, or in the middle of being split."""
+        state: OwnershipState = STATES[decision.kind]
+        owner = None if state == "Assigning" else decision.source
         self._write(decision.bundle, state, owner, decision.source, decision.destination, decision.issued_ms, decision.decision_id)
 
-    def ended(self, pending: Pending, owner: str | None, at_ms: int) -> None:
-        """What a decision has come to: its bundle is somebody's, or free."""
-        self._write(pending.bundle, "Owned" if owner else "Free", owner, pending.source, owner, at_ms, pending.decision_id)
+    def ended(self, pending: Pending, owner: str | None, at_ms: int, deleted: bool = False) -> None:
+        """What a decision has come to: its bundle is somebody's, or free, or deleted: its children have taken its place."""
+        state: OwnershipState = "Deleted" if deleted else "Owned" if owner else "Free"
+        self._write(pending.bundle, state, owner, pending.source, owner, at_ms, pending.decision_id)
 
     def learned(self, view: ClusterView, everything: bool, decided: set[str]) -> None:
         """Bundles whose owner this batch's reports have changed; `everything`: all owned bundles, at the start and after a dry run."""

@@ -17,6 +17,7 @@ from lb_stream.core.memory import Memory, Pending, Retry
 from lb_stream.core.ownership import Ledger
 from lb_stream.core.refusals import Refusal, merged
 from lb_stream.core.settle import Outcome, Settled, after_failure, settle
+from lb_stream.core.split import split_too_large
 from lb_stream.core.unload import shedding_is_due, unload_from_hot
 from lb_stream.core.view import ClusterView, with_moves
 
@@ -50,7 +51,7 @@ class Round:
 
 
 def decide(view: ClusterView, memory: Memory, inbox: Inbox, config: ClusterConfig, now_ms: int, seed: int) -> Round:
-    """Settle what is pending, give unowned bundles an owner, unload from hot brokers.
+    """Settle what is pending, give unowned bundles an owner, split too large ones, unload from hot brokers.
 
     Pure: the same arguments give the same round, bit for bit. `view` must be sorted by name (`view_of` sees to that), `seed`
     comes from `seed_of(cluster, memory.seq + 1)`.
@@ -76,6 +77,7 @@ def decide(view: ClusterView, memory: Memory, inbox: Inbox, config: ClusterConfi
         draft.refusals.append(alive.suspended)
     elif config.balancer.enabled and not too_early(draft):
         assign_unowned(draft, _reserved(settled))
+        split_too_large(draft)
         shed = shedding_is_due(draft, sampled=bool(view.brokers.sampled.any()))
         if shed:
             unload_from_hot(draft)
@@ -85,13 +87,18 @@ def decide(view: ClusterView, memory: Memory, inbox: Inbox, config: ClusterConfi
 
 
 def _carry_out(view: ClusterView, pending: tuple[Pending, ...]) -> ClusterView:
-    """The view with the given decisions carried out: load must not be decided on twice."""
+    """The view with the given decisions carried out: load must not be decided on twice. A split moves nothing."""
     if not pending:
         return view
     rows = view.bundles.rows_of(one.bundle for one in pending)
     names = {name: row for row, name in enumerate(view.brokers.names)}
     destinations = np.array([names.get(one.destination or "", -1) for one in pending], np.intp)
-    return with_moves(view, rows[rows >= 0], destinations[rows >= 0])
+    splits = np.array([one.kind == "split" for one in pending], np.bool_)
+    moves = (rows >= 0) & ~splits
+    view = with_moves(view, rows[moves], destinations[moves])
+    in_flight = view.bundles.in_flight.copy()
+    in_flight[rows[(rows >= 0) & splits]] = True
+    return replace(view, bundles=replace(view.bundles, in_flight=in_flight))
 
 
 def _record_outcomes(ledger: Ledger, view: ClusterView, settled: Settled, everything: bool) -> None:
@@ -100,7 +107,8 @@ def _record_outcomes(ledger: Ledger, view: ClusterView, settled: Settled, everyt
     ledger.learned(view, everything, named)
     for (pending, outcome), row in zip(settled.ended, rows.tolist(), strict=True):
         owner_row = int(view.bundles.owner[row]) if row >= 0 else -1
-        ledger.ended(pending, view.brokers.names[owner_row] if owner_row >= 0 else None, outcome.at_ms)
+        owner = view.brokers.names[owner_row] if owner_row >= 0 else None
+        ledger.ended(pending, owner, outcome.at_ms, deleted=pending.kind == "split" and outcome.outcome == "confirmed")
 
 
 def _recently_unloaded(memory: Memory, settled: Settled, grace_start: int, now_ms: int) -> dict[str, int]:

@@ -8,7 +8,9 @@ from typing import Any, Literal
 import numpy as np
 
 from lb_stream.contracts.reports import Ack
+from lb_stream.core.candidates import ranges
 from lb_stream.core.memory import Memory, Pending, Retry
+from lb_stream.core.names import parse_bundle
 from lb_stream.core.view import ClusterView
 
 MOST_BACK_OFF = 10
@@ -43,7 +45,8 @@ def settle(view: ClusterView, memory: Memory, acks: tuple[Ack, ...], now_ms: int
     """Compare each pending decision with who owns its bundle now.
 
     An unload is confirmed when a report later than it shows the bundle gone from its source; an assignment when one shows it at
-    its destination, and superseded when it is at somebody else's.
+    its destination, and superseded when it is at somebody else's; a split when the parent is nobody's and a bundle inside its range has
+    an owner or has been named since.
     """
     refused = {ack.decision_id: ack for ack in acks if ack.outcome in ("refused", "failed")}
     dead = {name for name, alive in zip(view.brokers.names, view.brokers.alive.tolist(), strict=True) if not alive}
@@ -54,9 +57,11 @@ def settle(view: ClusterView, memory: Memory, acks: tuple[Ack, ...], now_ms: int
         owner_row = int(view.bundles.owner[row]) if row >= 0 else -1
         owner = view.brokers.names[owner_row] if owner_row >= 0 else None
         since_ms = int(view.bundles.owner_since_ms[row]) if row >= 0 else now_ms
-        outcome, detail = _outcome(pending, owner, row >= 0, refused.get(pending.decision_id), now_ms)
-        if outcome is None and pending.kind == "assign" and pending.destination in dead:
-            outcome, detail = "refused", f"{pending.destination} is dead"
+        children = pending.kind == "split" and _has_children(view, pending, int(row))
+        outcome, detail = _outcome(pending, owner, children, row >= 0, refused.get(pending.decision_id), now_ms)
+        must_act = pending.destination if pending.kind == "assign" else pending.source if pending.kind == "split" else None
+        if outcome is None and must_act in dead:
+            outcome, detail = "refused", f"{must_act} is dead"
         if outcome is None:
             still_open.append(pending)
             continue
@@ -66,12 +71,17 @@ def settle(view: ClusterView, memory: Memory, acks: tuple[Ack, ...], now_ms: int
 
 
 def _outcome(
-    pending: Pending, owner: str | None, known: bool, refusal: Ack | None, now_ms: int
+    pending: Pending, owner: str | None, children: bool, known: bool, refusal: Ack | None, now_ms: int
 ) -> tuple[Literal["confirmed", "superseded", "refused", "expired"] | None, str]:
     if pending.kind == "assign":
         if owner is not None and owner == pending.destination:
             return "confirmed", f"reported by {owner}"
         if owner is not None:
+            return "superseded", f"reported by {owner} instead"
+    elif pending.kind == "split":
+        if owner is None and children:
+            return "confirmed", "its children are reported"
+        if owner not in (None, pending.source):
             return "superseded", f"reported by {owner} instead"
     elif owner != pending.source:
         return "confirmed", f"reported by {owner}" if owner else "gone from its source"
@@ -80,6 +90,16 @@ def _outcome(
     if refusal is not None:
         return "refused", refusal.reason or refusal.outcome
     return ("expired", "no report confirmed it in time") if now_ms >= pending.expires_ms else (None, "")
+
+
+def _has_children(view: ClusterView, pending: Pending, row: int) -> bool:
+    """Whether a bundle inside the range of the split one has an owner, or was named by a report later than the parent."""
+    parent = parse_bundle(pending.bundle)
+    parent_ms = int(view.bundles.reported_ms[row]) if row >= 0 else pending.issued_ms
+    return any(
+        parent.lower <= lower and upper <= parent.upper and since_ms > parent_ms and (lower, upper) != parent[1:]
+        for lower, upper, since_ms in ranges(view, parent.namespace)
+    )
 
 
 def after_failure(before: Retry | None, kind: str, now_ms: int, timeout_ms: int) -> Retry:

@@ -33,19 +33,16 @@ def unload_from_hot(draft: Draft) -> None:
     unloads, memory = strategy.function(draft.view, draft.config.shedder_config, draft.remembered(strategy), _eligible(draft))
     draft.remember(strategy, memory)
     draft.refusals += unloads.refusals
-    in_flight = Counter(pending.source for pending in draft.memory.pending if pending.kind != "assign")
+    in_flight = Counter(pending.source for pending in draft.memory.pending if pending.kind in ("unload", "transfer"))
     for proposal in unloads.proposals:
         _decide(draft, proposal, in_flight)
 
 
 def _eligible(draft: Draft) -> Bools:
-    """Bundles that a shedder may choose: not the system's, not on their way, not unloaded within the grace period, not backing off."""
-    bundles = draft.view.bundles
-    eligible = ~bundles.system & ~bundles.in_flight
-    recent = bundles.rows_of(draft.recently_unloaded)
+    """Bundles that a shedder may choose: free ones that were not unloaded within the grace period."""
+    eligible = draft.free_bundles()
+    recent = draft.view.bundles.rows_of(draft.recently_unloaded)
     eligible[recent[recent >= 0]] = False
-    backing_off = bundles.rows_of(name for name, retry in draft.retries.items() if draft.now_ms < retry.not_before_ms)
-    eligible[backing_off[backing_off >= 0]] = False
     return eligible
 
 

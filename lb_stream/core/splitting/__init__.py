@@ -10,7 +10,7 @@ from lb_stream.core.splitting.extensible import OwnBundles, SplitMemory, split_s
 # Importing an algorithm registers it.
 from lb_stream.core.splitting.flow_or_qps_equally_divide import flow_or_qps_equally_divide
 from lb_stream.core.splitting.manual import NamespaceBundles, SplitRequest, manual_split
-from lb_stream.core.splitting.modular import split_task
+from lb_stream.core.splitting.modular import TooLarge, split_task
 from lb_stream.core.splitting.perform import Cut, Uncut, cut, cut_ring, plan
 from lb_stream.core.splitting.range_equally_divide import range_equally_divide
 from lb_stream.core.splitting.simple import split_simple
@@ -30,6 +30,7 @@ __all__ = [
     "SplitMemory",
     "SplitRequest",
     "SplittingConfig",
+    "TooLarge",
     "Topics",
     "Uncut",
     "cut",

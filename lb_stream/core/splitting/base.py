@@ -76,7 +76,7 @@ class Boundaries:
 SplitAlgorithm = Callable[[Range, Any], Boundaries]
 """(what to cut, its config) → where. Python loops over one bundle's topics are fine."""
 
-split_algorithm: Registry[SplitAlgorithm] = Registry("split algorithm")
+split_algorithm: Registry[SplitAlgorithm] = Registry("split algorithm", "lb_stream.split_algorithms")
 
 
 def nothing(_data: Mapping[str, Any]) -> None:
@@ -92,8 +92,8 @@ class Algorithms:
 
     def named(self, asked: str | None = None) -> Strategy[SplitAlgorithm]:
         """What was asked for if anybody knows it, else the default, else range_equally_divide."""
-        known = [name for name in (asked, self.default, FALLBACK) if name is not None and name in self.configs]
-        return split_algorithm[known[0]]
+        simple = [name.rpartition(".")[2] for name in (asked, self.default, FALLBACK) if name is not None]
+        return split_algorithm[next(name for name in simple if name in self.configs)]
 
     def boundaries(self, strategy: Strategy[SplitAlgorithm], bundle: Range) -> Boundaries:
         """Where the algorithm would cut under its settings."""

@@ -14,13 +14,12 @@ import numpy as np
 from lb_stream.core.names import BundleRange, is_system_bundle, parse_bundle
 from lb_stream.core.splitting.base import Algorithms, Topics
 from lb_stream.core.splitting.config import SplittingConfig
-from lb_stream.core.splitting.perform import Cut, Uncut, plan
+from lb_stream.core.splitting.perform import SPECIFIED, Cut, Uncut, plan
 from lb_stream.core.topics import Ring, topic_hashes
 from lb_stream.core.view import Bools, Floats, Ints
 
 REASON = "Admin"
 LARGEST, HOT = "LARGEST", "HOT"
-SPECIFIED = "specified_positions_divide"
 PRECONDITION_FAILED, NOT_FOUND, CONFLICT, BAD_REQUEST = 412, 404, 409, 400
 
 Manager = Literal["modular", "simple", "extensible"]

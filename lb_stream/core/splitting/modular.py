@@ -6,6 +6,7 @@ throughputs as long-term averages.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,7 +14,10 @@ from numpy.typing import NDArray
 
 from lb_stream.core.splitting.config import SplittingConfig
 from lb_stream.core.splitting.trigger import FEWEST_TOPICS, Reasons, SplitLoads, reasons, within_maximum
-from lb_stream.core.view import Ints, Rows
+from lb_stream.core.view import Bools, Ints, Rows
+
+Census = Callable[[Rows], tuple[NDArray[np.integer], Ints]]
+"""(rows) → (the number of each row's namespace, the bundles that each namespace has, by its number)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,18 +29,20 @@ class TooLarge:
     full: Rows
 
 
-def too_large(loads: SplitLoads, config: SplittingConfig) -> tuple[Rows, Reasons]:
-    """The rows of bundles with two topics or more that are above a limit, and which. O(n)."""
+def too_large(loads: SplitLoads, eligible: Bools, config: SplittingConfig) -> tuple[Rows, Reasons]:
+    """The rows of eligible bundles with two topics or more that are above a limit, and which. O(n)."""
     why = reasons(loads, config)
-    rows = np.flatnonzero((why > 0) & (loads.topics >= FEWEST_TOPICS))
+    rows = np.flatnonzero((why > 0) & (loads.topics >= FEWEST_TOPICS) & eligible)
     return rows, why[rows]
 
 
-def split_task(loads: SplitLoads, namespaces: NDArray[np.integer], bundle_counts: Ints, config: SplittingConfig) -> TooLarge:
-    """The bundles to split. The last places of a namespace go by the order of the rows. O(n).
+def split_task(loads: SplitLoads, eligible: Bools, census: Census, config: SplittingConfig) -> TooLarge:
+    """The bundles to split: the last places of a namespace go by the order of the rows. O(n).
 
-    `namespaces` numbers each row's namespace, `bundle_counts` holds how many bundles each namespace has.
+    The census is asked only when there are any.
     """
-    rows, why = too_large(loads, config)
-    allowed = within_maximum(namespaces[rows], bundle_counts, config.namespace_max_bundles)
+    rows, why = too_large(loads, eligible, config)
+    if not len(rows):
+        return TooLarge(rows, why, rows)
+    allowed = within_maximum(*census(rows), config.namespace_max_bundles)
     return TooLarge(rows[allowed], why[allowed], rows[~allowed])

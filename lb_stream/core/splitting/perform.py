@@ -14,6 +14,10 @@ from lb_stream.core.registry import Strategy
 from lb_stream.core.splitting.base import FALLBACK, Algorithms, Range, SplitAlgorithm, Topics
 from lb_stream.core.topics import Ring
 
+SPECIFIED = "specified_positions_divide"
+WITHOUT_TOPICS = (FALLBACK, SPECIFIED)
+"""Algorithms that can tell without seeing the topics."""
+
 WhyUncut = Literal["range_too_narrow", "no_boundary", "boundary_outside", "empty_child", "not_in_ring"]
 
 
@@ -84,7 +88,7 @@ def plan(
     `topics` may be just their number: then only halves and given positions can be found, anything else is left open.
     """
     known = None if isinstance(topics, int) else topics
-    if known is None and strategy.name != FALLBACK and not positions:
+    if known is None and strategy.name not in WITHOUT_TOPICS:
         return Cut(parent, (), ()) if can_be_cut(parent.lower, parent.upper) else cut(parent, (parent.lower,))
     force = isinstance(topics, int) and topics > 1
     found = algorithms.boundaries(strategy, Range.of(bundle_name(*parent), known, positions, force))

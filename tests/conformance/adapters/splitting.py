@@ -26,9 +26,10 @@ def split_task_case(case: Case) -> Any:
     names = [name for name, _ in latest]
     known = {name: case["bundleData"].get(name, NOTHING) for name in names}
     _, long = bundle_rates(known, names)
+    loads, eligible = _loads([*latest.values()], long.rate, long.throughput), np.ones(len(names), np.bool_)
     namespaces, texts = namespace_codes(pa.array(names, pa.string()))
     counts = np.array([case["bundleCounts"].get(text, 1) for text in texts], np.int64)
-    found = split_task(_loads([*latest.values()], long.rate, long.throughput), namespaces, counts, config)
+    found = split_task(loads, eligible, lambda rows: (namespaces[rows], counts), config)
     return {"splits": sorted([list([*latest][row]) for row in found.rows.tolist()])}
 
 

@@ -1,0 +1,122 @@
+"""The split check of a round: which bundles are too large, and what becomes of each. Source: spec/splitting.md §2 and §4.
+
+The modular manager's leader judges all bundles, the simple manager's brokers each their own when they have reported: both are done
+here. Of the extensible manager's bundles reports name only the heaviest: there the agents look (`splitting.extensible`) and ask.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from lb_stream.contracts.decisions import Explain
+from lb_stream.core.draft import Division, Draft
+from lb_stream.core.names import namespace_codes, parse_bundle
+from lb_stream.core.refusals import MOST_SUBJECTS, Refusal, refusal
+from lb_stream.core.splitting import SplitLoads, SplittingConfig, TooLarge, Uncut, plan, split_simple, split_task
+from lb_stream.core.splitting.trigger import REASONS, RULES, UNITS, Limits
+from lb_stream.core.view import Bools, ClusterView, Ints, Rows
+
+STRATEGIES = {"modular": "BundleSplitterTask", "simple": "SimpleLoadManager"}
+
+
+def split_too_large(draft: Draft) -> None:
+    """Decide to split every bundle that is too large, as far as its namespace has places left.
+
+    Refusals are noted when there is something new to see: a bundle in a full namespace stays too large in every batch.
+    """
+    config, view, manager = draft.config.splitting, draft.view, draft.config.balancer.load_manager
+    if manager == "extensible":
+        return
+    if manager == "modular" and (not config.split_enabled or np.count_nonzero(view.brokers.alive) <= 1):
+        return
+    splitting = [one.bundle for one in draft.memory.pending if one.kind == "split"]
+    loads, found = find_too_large(view, draft.free_bundles(), splitting, config, manager)
+    refusals = _not_in_full_namespaces(view, found, config)
+    if not config.split_enabled:
+        refusals += _only_spoken_of(view, found.rows, "split_disabled")
+        found = replace(found, rows=found.rows[:0], reasons=found.reasons[:0])
+    limits, room = Limits.of(config), max(0, config.max_splits_in_flight - len(splitting))
+    for place, (row, reason) in enumerate(zip(found.rows.tolist(), found.reasons.tolist(), strict=True)):
+        if room == 0:
+            left = _only_spoken_of(view, found.rows[place:], "splits_in_flight")
+            refusals += [replace(one, limit=float(config.max_splits_in_flight), unit="splits") for one in left]
+            break
+        explain = Explain(saw=loads.saw(row, reason), limit=limits[reason], unit=UNITS[reason])
+        refused = _decide(draft, row, reason, explain)
+        refusals += [] if refused is None else [refused]
+        room -= refused is None
+    if view.brokers.sampled.any():
+        draft.refusals += refusals
+
+
+def find_too_large(
+    view: ClusterView, eligible: Bools, splitting: Sequence[str], config: SplittingConfig, manager: str = "modular"
+) -> tuple[SplitLoads, TooLarge]:
+    """The figures that bundles are judged by, and the owned, eligible bundles to split. O(n).
+
+    Each bundle that is being split takes one more place of its namespace.
+    """
+
+    def census(rows: Rows) -> tuple[Ints, Ints]:
+        codes, namespaces = namespace_codes(view.bundles.names)
+        counts = np.bincount(codes[view.bundles.owner >= 0], minlength=len(namespaces))
+        under_way = view.bundles.rows_of(splitting)
+        np.add.at(counts, codes[under_way[under_way >= 0]], 1)
+        return codes[rows].astype(np.int64), counts
+
+    bundles, owner = view.bundles, view.bundles.owner
+    if manager == "simple":
+        rates, asking = bundles.latest, np.append(view.brokers.sampled, False)[owner]
+        loads = SplitLoads(bundles.topics, bundles.sessions, rates.rate, rates.throughput)
+        return loads, split_simple(loads, eligible & asking, census, config)
+    loads = SplitLoads(bundles.topics, bundles.sessions, bundles.long.rate, bundles.long.throughput)
+    return loads, split_task(loads, eligible & (owner >= 0), census, config)
+
+
+def _not_in_full_namespaces(view: ClusterView, found: TooLarge, config: SplittingConfig) -> list[Refusal]:
+    refused = _only_spoken_of(view, found.full, "namespace_max_bundles")
+    return [replace(one, limit=float(config.namespace_max_bundles), unit="bundles") for one in refused]
+
+
+def _only_spoken_of(view: ClusterView, rows: Rows, rule: str) -> list[Refusal]:
+    """One refusal for all the rows: some are named, all are counted."""
+    if not len(rows):
+        return []
+    names = [view.bundles.name(row) for row in rows[:MOST_SUBJECTS].tolist()]
+    return [replace(refusal(rule, None, names), count=len(rows))]
+
+
+def _decide(draft: Draft, row: int, reason: int, explain: Explain) -> Refusal | None:
+    """Decide one split, or say why it can't be.
+
+    Reports don't name topics: where the algorithm needs them the owner's agent finds the boundaries.
+    """
+    view, config = draft.view, draft.config
+    name, owner = view.bundles.name(row), int(view.bundles.owner[row])
+    source = view.brokers.names[owner]
+    algorithm = config.split_algorithms.named()
+    found = plan(config.split_algorithms, algorithm, parse_bundle(name), int(view.bundles.topics[row]))
+    if isinstance(found, Uncut):
+        return refusal(found.why, source, [name])
+    unload = config.splitting.unload_split_bundles and _may_leave(draft, row, owner)
+    draft.decide(
+        "split",
+        row,
+        source,
+        None,
+        reason=REASONS[reason],
+        rule=RULES[reason],
+        strategy=STRATEGIES[config.balancer.load_manager],
+        explain=explain,
+        division=Division(found.children, found.boundaries, algorithm.name, unload),
+    )
+    return None
+
+
+def _may_leave(draft: Draft, row: int, owner: int) -> bool:
+    """Whether policies allow another broker, and the anti-affinity of the bundle's namespace permits to leave this one."""
+    allowed = draft.candidates.allowed(row, draft.targets)
+    return bool((allowed != owner).any()) and draft.candidates.unload_helps(row, owner, allowed)
