@@ -143,8 +143,7 @@ def _placement(balancer: BalancerConfig) -> Strategy[Placement]:
     """The strategy that the cluster's load manager uses. Raises UnknownStrategyError."""
     match balancer.load_manager:
         case "extensible":
-            (only,) = extensible_placement.names
-            return extensible_placement[only]
+            return extensible_placement["LeastResourceUsageWithWeight"]
         case "simple":
             name = balancer.simple_placement_strategy
             return simple_placement[name if name in simple_placement.names else "weightedRandomSelection"]

@@ -1,12 +1,16 @@
-"""place_least_long_term: the placement strategies on views whose bundles are those preallocated to a broker."""
+"""place_least_long_term, place_least_resource(_ext), place_round_robin: the placement strategies, called as a round calls them."""
 
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from lb_stream.core.broker_load import BrokerLoad
 from lb_stream.core.chance import draw
-from lb_stream.core.config import cluster_config
+from lb_stream.core.config import ClusterConfig, cluster_config
 from lb_stream.core.placement.base import Targets
+from tests.conformance.adapters.extensible import NOW_MS, Settings
 from tests.conformance.forms import view_of_loads
 from tests.conformance.registry import PROFILE, Case, kind
 
@@ -15,17 +19,72 @@ from tests.conformance.registry import PROFILE, Case, kind
 def place_least_long_term(case: Case) -> Any:
     """LeastLongTermMessageRate: the brokers among which it would draw."""
     config = cluster_config(PROFILE | {"placement_strategy": "LeastLongTermMessageRate"} | case["config"])
-    results = []
-    for given in case["rounds"]:
-        for _ in range(int(given.get("repeat", 1))):
-            targets = targets_of(given, config.balancer.weights)
-            names = targets.view.brokers.names
-            candidates = np.array([names.index(name) for name in given["candidates"]], np.intp)
-            best, _memory = config.placement.function(targets, candidates, -1, config.placement_config, None)
-            chosen = [names[row] for row in best.rows]
-            pick_is_best = not chosen or names[draw(0, "bundle", best.rows)] in chosen
-            results.append({"best": chosen, "pickIsBest": pick_is_best, "empty": not chosen})
+    return [_called(config, targets_of(given, config.balancer.weights), given["candidates"], None)[0] for given in repeated(case)]
+
+
+@kind("place_least_resource")
+def place_least_resource(case: Case) -> Any:
+    """The modular LeastResourceUsageWithWeight: the best brokers, and the smoothed usages after every call.
+
+    Where a round names its active brokers, all others have a row that isn't alive.
+    """
+    config = cluster_config(PROFILE | {"placement_strategy": "LeastResourceUsageWithWeight"} | case["config"])
+    memory, results = config.placement.memory({}), []
+    for given in repeated(case):
+        active = given.get("activeBrokers")
+        gone = memory.usage.keys() - given["brokers"].keys() if active is not None else ()
+        view = view_of_loads({"brokers": given["brokers"] | {name: {} for name in gone}}, config.balancer.weights)
+        if active is not None:
+            view = replace(view, brokers=replace(view.brokers, alive=np.isin(view.brokers.names, active)))
+        result, memory = _called(config, Targets.of(view), given["candidates"], memory)
+        results.append(result | {"usage": memory.usage})
     return results
+
+
+@kind("place_least_resource_ext")
+def place_least_resource_ext(case: Case) -> Any:
+    """The extensible LeastResourceUsageWithWeight on the loads that brokers report.
+
+    Candidates that a round doesn't name have none in it; what was smoothed before lives on.
+    """
+    config = cluster_config(PROFILE | {"load_manager": "extensible"} | case["config"])
+    settings, loads, results = Settings.of(case["config"]), dict[str, BrokerLoad](), []
+    for given in repeated(case):
+        loads |= {name: settings.updated(loads.get(name, BrokerLoad()), broker, NOW_MS) for name, broker in given["brokers"].items()}
+        names = dict.fromkeys([*given["brokers"], *given["candidates"]])
+        view = view_of_loads({"brokers": {name: given["brokers"].get(name, {}) for name in names}}, config.balancer.weights)
+        load_ema = np.array([loads[name].load if name in given["brokers"] else np.nan for name in view.brokers.names])
+        view = replace(view, brokers=replace(view.brokers, load_ema=load_ema))
+        result, _ = _called(config, Targets.of(view), given["candidates"], None)
+        results.append(result | {"usage": {name: loads[name].load for name in given["brokers"]}})
+    return results
+
+
+@kind("place_round_robin")
+def place_round_robin(case: Case) -> Any:
+    """RoundRobinBrokerSelector: whose turn it is, the brokers in the order of the round's candidates."""
+    config = cluster_config(PROFILE | {"placement_strategy": "RoundRobinBrokerSelector"} | case["config"])
+    memory, results = config.placement.memory({}), []
+    for given in repeated(case):
+        view = view_of_loads({"brokers": {name: {} for name in given["candidates"]}}, config.balancer.weights)
+        result, memory = _called(config, Targets.of(view), given["candidates"], memory)
+        results.append({"pick": result["best"][0] if result["best"] else None})
+    return results
+
+
+def repeated(case: Case) -> Iterator[Case]:
+    """The rounds of a case, each as often as it says."""
+    return (given for given in case["rounds"] for _ in range(int(given.get("repeat", 1))))
+
+
+def _called(config: ClusterConfig, targets: Targets, candidates: list[str], memory: Any) -> tuple[dict[str, Any], Any]:
+    """One call of the strategy: the brokers among which it would draw, and what it remembers."""
+    names = targets.view.brokers.names
+    rows = np.array([names.index(name) for name in candidates], np.intp)
+    best, memory = config.placement.function(targets, rows, -1, config.placement_config, memory)
+    chosen = [names[row] for row in best.rows]
+    pick_is_best = not chosen or names[draw(0, "bundle", best.rows)] in chosen
+    return {"best": chosen, "pickIsBest": pick_is_best, "empty": not chosen}, memory
 
 
 def targets_of(loads: dict[str, Any], weights: Any) -> Targets:
