@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -28,12 +28,17 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class FoldConfig:
-    """Sizes of the two averages (samples), how long an unnamed bundle and a silent broker are remembered (ms)."""
+    """Sizes of the two averages (samples), how long an unnamed bundle and a silent broker are remembered (ms), what is sampled.
+
+    `per_report`: a new report is one sample of each bundle that it names. `reference`: a batch with any new report is one sample of
+    each bundle in every broker's last report, as each update of the reference's leader is.
+    """
 
     short_samples: int = 10
     long_samples: int = 1000
     bundle_retention_ms: int = 300_000
     broker_retention_ms: int = 86_400_000
+    sample_mode: Literal["per_report", "reference"] = "per_report"
 
 
 def fold_samples(count: NDArray[np.int32], average: Floats, sample: Floats) -> Floats:
@@ -186,9 +191,16 @@ def _fold_bundles(
         broker_of_rank = pc.index_in(reporters, value_set=brokers["name"].combine_chunks()).to_numpy().astype(np.int64)
         append_of_rank = batch.reports["append_ms"].to_numpy()[accepted]
         _own(values, row_of_sample, rank[of_report], broker_of_rank, append_of_rank)
-        is_fresh = np.zeros(len(batch.reports) + 1, np.bool_)
-        is_fresh[fresh] = True
-        counts = is_fresh[of_report] & samples["has_stats"].to_numpy()
+        is_counted = np.zeros(len(batch.reports) + 1, np.bool_)
+        is_counted[fresh] = True
+        if config.sample_mode == "reference":
+            last = np.full(len(brokers), -1)  # each broker's last report in this batch
+            last[broker_of_rank] = accepted
+            is_counted[:] = False
+            if fresh:
+                is_counted[last[last >= 0]] = True
+                _resample(values, (last < 0) & ~brokers["left"].to_numpy(zero_copy_only=False), config)
+        counts = is_counted[of_report] & samples["has_stats"].to_numpy()
         _average(values, row_of_sample[counts], samples.filter(pa.array(counts)), config)
     table = columns.table()
     return table.take(pc.sort_indices(table["name"])) if len(new_names) else table
@@ -252,6 +264,12 @@ def _average(values: dict[str, NDArray], rows: Ints, samples: pa.Table, config: 
             for column_name in FOUR:
                 target = values[f"{span}_{column_name}"]
                 target[at] = fold_samples(count, target[at], sampled[f"latest_{column_name}"][picked])
+
+
+def _resample(values: dict[str, NDArray], silent: NDArray[np.bool_], config: FoldConfig) -> None:  # type: ignore[type-arg]
+    """Fold the bundles of brokers without a report in this batch once more, as they stood in their last one."""
+    rows = np.flatnonzero(np.append(silent, False)[values["owner"]] & (values["short_samples"] > 0))
+    _average(values, rows, pa.table({field.name: values[field.name][rows] for field in STATS_SCHEMA}), config)
 
 
 def _forget(shard: Shard, now_ms: int, config: FoldConfig) -> Shard:

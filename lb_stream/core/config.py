@@ -52,7 +52,7 @@ class ClusterConfig:
     def fold(self) -> FoldConfig:
         """The settings of the averages."""
         own = self.balancer
-        return FoldConfig(own.short_samples, own.long_samples, own.bundle_retention_ms, own.broker_retention_ms)
+        return FoldConfig(own.short_samples, own.long_samples, own.bundle_retention_ms, own.broker_retention_ms, own.sample_mode)
 
 
 _REGISTRIES: tuple[Registry[Any], ...] = (shedder, placement, simple_placement, extensible_placement, split_algorithm)
