@@ -6,6 +6,7 @@ Source: spec/averages.md §1; what is a new sample and which report is an old on
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -58,6 +59,20 @@ def fold(shard: Shard, batch: Batch, now_ms: int, config: FoldConfig) -> tuple[S
     moved = _renumber(shard.brokers["name"], brokers["name"])
     bundles = _fold_bundles(shard.bundles, moved, brokers, batch, accepted, fresh, config)
     return _forget(Shard(brokers, bundles), now_ms, config), refused
+
+
+def add_bundles(shard: Shard, names: Iterable[str], now_ms: int) -> Shard:
+    """The shard with bundles that no report has named yet: unowned, with default averages. Those it knows stay as they are.
+
+    Like every unowned bundle, they are forgotten when no report names them for the retention time.
+    """
+    known = shard.bundles["name"].combine_chunks()
+    wanted = pc.unique(pa.array(list(names), pa.string()))
+    new = wanted.filter(pc.invert(pc.is_in(wanted, value_set=known)))
+    columns = _Columns.of(shard.bundles, new)
+    columns.values["owner_since_ms"][len(known) :] = now_ms
+    table = columns.table()
+    return Shard(shard.brokers, table.take(pc.sort_indices(table["name"])))
 
 
 SIGNS_OF_LIFE = ("heartbeat", "ack", "goodbye")

@@ -26,7 +26,7 @@ class Census:
     counted: Counted = "namespaces"
     _owner: NDArray[np.int32] = field(init=False)
     _slices: dict[str, slice] = field(default_factory=dict)
-    _promised: dict[str, list[int]] = field(default_factory=dict)
+    _promised: dict[str, dict[tuple[str, int], int]] = field(default_factory=dict)
     _groups: dict[str, Ints] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -62,9 +62,13 @@ class Census:
         if counts is not None:
             counts += self._share(namespace)
 
-    def promise(self, bundle: str, broker: int) -> None:
-        """Count a bundle (that may have no row, or another owner) at a broker too that was given it and hasn't reported it yet."""
-        self._promised.setdefault(namespace_of(bundle), []).append(broker)
+    def promise(self, bundle: str, broker: int, *, given: bool = True) -> None:
+        """Count a bundle (that may have no row, or another owner) at a broker too that was given it and hasn't reported it; or no more."""
+        promised = self._promised.setdefault(namespace_of(bundle), {})
+        if given:
+            promised[bundle, broker] = broker
+        else:
+            promised.pop((bundle, broker), None)
         self._groups.clear()
 
     def _share(self, namespace: str) -> Ints:
@@ -79,4 +83,4 @@ class Census:
         owners = self._owner[self._slices[namespace]]
         owners = owners[owners >= 0]
         promised = self._promised.get(namespace)
-        return np.append(owners, np.array(promised, np.int32)) if promised else owners
+        return np.append(owners, np.array([*promised.values()], np.int32)) if promised else owners
