@@ -19,6 +19,10 @@ def _short_name(value: Any) -> Any:
     return MANAGER_CLASSES.get(value.rpartition(".")[2], value) if isinstance(value, str) else value
 
 
+def _split_text(value: Any) -> Any:
+    return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
+
+
 class BalancerConfig(KeyModel):
     """When rounds happen, what a broker's usage is, and how far a round may go."""
 
@@ -38,6 +42,9 @@ class BalancerConfig(KeyModel):
         1_800_000, "a bundle that was unloaded is left alone for this long", unit="ms",
         pulsar="loadBalancerSheddingGracePeriodMinutes", factor=60_000, ge=0,
     )  # fmt: skip
+    shedding_excluded_namespaces: Annotated[tuple[str, ...], BeforeValidator(_split_text)] = key(
+        (), "namespaces that are never shed from: a list, or text with commas between", pulsar="loadBalancerSheddingExcludedNamespaces"
+    )
     shedding_strategy: str = key(
         "ThresholdShedder",
         "which shedder; the simple name or Pulsar's class name",

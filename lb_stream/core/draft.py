@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -67,6 +68,8 @@ class Draft:
     candidates: Candidates = field(init=False)
     decisions: list[Decision] = field(default_factory=list)
     refusals: list[Refusal] = field(default_factory=list)
+    reported: ClusterView | None = None  # the view before pending moves were carried out; None: `view` itself
+    unloaded_brokers: Mapping[str, int] = field(default_factory=dict)  # broker → when a move out of it was last confirmed
     _live: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

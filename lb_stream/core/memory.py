@@ -26,10 +26,11 @@ class Pending:
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """A bundle whose last decision failed or expired: how often in a row, and when it may be decided again."""
+    """A bundle whose last decision failed or expired: how often in a row, when it may be decided again, and what it was about."""
 
     attempts: int
     not_before_ms: int
+    kind: str = "assign"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,7 @@ class Memory:
     last_shed_ms: int | None = None
     pending: tuple[Pending, ...] = ()
     recently_unloaded: Mapping[str, int] = field(default_factory=dict)
+    unloaded_brokers: Mapping[str, int] = field(default_factory=dict)  # broker → when a move out of it was last confirmed
     retries: Mapping[str, Retry] = field(default_factory=dict)
     versions: Mapping[str, int] = field(default_factory=dict)  # of ownership records, where not 1
     published: bool = False  # the ownership records of all bundles are on the topic

@@ -12,13 +12,14 @@ from lb_stream.core.assign import assign_unowned, too_early
 from lb_stream.core.chance import seed_of
 from lb_stream.core.config import ClusterConfig
 from lb_stream.core.draft import Draft
+from lb_stream.core.finite import without_not_finite
 from lb_stream.core.liveness import judge
 from lb_stream.core.memory import Memory, Pending, Retry
 from lb_stream.core.ownership import Ledger
 from lb_stream.core.refusals import Refusal, merged
 from lb_stream.core.settle import Outcome, Settled, after_failure, settle
 from lb_stream.core.split import split_too_large
-from lb_stream.core.unload import shedding_is_due, unload_from_hot
+from lb_stream.core.unload import observe_loads, shedding_is_due, unload_from_hot
 from lb_stream.core.view import ClusterView, with_moves
 
 __all__ = ["Inbox", "Round", "decide", "seed_of"]
@@ -61,8 +62,9 @@ def decide(view: ClusterView, memory: Memory, inbox: Inbox, config: ClusterConfi
     ledger = Ledger.of(view.cluster, memory.epoch, memory.versions)
     _record_outcomes(ledger, alive.view, settled, everything=not memory.published)
     grace_start = now_ms - config.balancer.shedding_grace_period_ms
+    reported, not_finite = without_not_finite(alive.view)
     draft = Draft(
-        view=_carry_out(alive.view, settled.open),
+        view=_carry_out(reported, settled.open),
         memory=replace(memory, pending=settled.open),
         config=config,
         now_ms=now_ms,
@@ -71,7 +73,11 @@ def decide(view: ClusterView, memory: Memory, inbox: Inbox, config: ClusterConfi
         retries=_retries(memory, settled, grace_start, now_ms, config.balancer.unloading_timeout_ms),
         versions=ledger.versions,
         strategies=dict(memory.strategies),
+        refusals=not_finite,
+        reported=reported,
+        unloaded_brokers=_unloaded_brokers(memory, settled, reported, now_ms),
     )
+    observe_loads(draft)
     shed = False
     if alive.suspended is not None:
         draft.refusals.append(alive.suspended)
@@ -122,6 +128,16 @@ def _recently_unloaded(memory: Memory, settled: Settled, grace_start: int, now_m
     return kept | confirmed
 
 
+def _unloaded_brokers(memory: Memory, settled: Settled, view: ClusterView, now_ms: int) -> dict[str, int]:
+    """Broker → when a move out of it was last confirmed, as long as the broker is known."""
+    confirmed = {
+        pending.source: now_ms
+        for pending, outcome in settled.ended
+        if pending.kind in ("unload", "transfer") and outcome.outcome == "confirmed" and pending.source is not None
+    }
+    return {broker: at for broker, at in (dict(memory.unloaded_brokers) | confirmed).items() if broker in view.brokers.names}
+
+
 def _retries(memory: Memory, settled: Settled, grace_start: int, now_ms: int, timeout_ms: int) -> dict[str, Retry]:
     retries = {bundle: retry for bundle, retry in memory.retries.items() if retry.not_before_ms >= grace_start}
     for pending, outcome in settled.ended:
@@ -152,6 +168,7 @@ def _finish(draft: Draft, ledger: Ledger, settled: Settled, dead: tuple[str, ...
         last_shed_ms=draft.now_ms if shed else memory.last_shed_ms,
         pending=settled.open + new,
         recently_unloaded=draft.recently_unloaded,
+        unloaded_brokers=draft.unloaded_brokers,
         retries=draft.retries,
         versions=memory.versions if dry_run else ledger.versions,
         published=not dry_run,  # after a dry run all records are published anew

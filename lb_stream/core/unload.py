@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
+from functools import cache
 
 import numpy as np
 
-from lb_stream.contracts.decisions import Explain
+from lb_stream.contracts.decisions import Candidate, DecisionKind, Explain
 from lb_stream.core.draft import Draft
 from lb_stream.core.refusals import refusal
-from lb_stream.core.shedding.base import Unload
-from lb_stream.core.view import Bools
+from lb_stream.core.shedding.base import Surroundings, Unload, traits_of
+from lb_stream.core.view import Bools, Rows
 
 
 def shedding_is_due(draft: Draft, sampled: bool) -> bool:
@@ -23,6 +25,14 @@ def shedding_is_due(draft: Draft, sampled: bool) -> bool:
     return last is None or draft.now_ms - last >= config.shedding_interval_ms
 
 
+def observe_loads(draft: Draft) -> None:
+    """Show a shedder that follows its brokers' loads from round to round what has been reported."""
+    strategy = draft.config.shedder
+    observe = traits_of(strategy).observe
+    if observe is not None:
+        draft.remember(strategy, observe(draft.reported or draft.view, draft.config.shedder_config, draft.remembered(strategy)))
+
+
 def unload_from_hot(draft: Draft) -> None:
     """Run the shedder and turn its proposals into decisions."""
     alive = int(np.count_nonzero(draft.view.brokers.alive))
@@ -30,7 +40,10 @@ def unload_from_hot(draft: Draft) -> None:
         draft.refusals.append(refusal("single_broker", None, saw=[alive], limit=2, unit="brokers"))
         return
     strategy = draft.config.shedder
-    unloads, memory = strategy.function(draft.view, draft.config.shedder_config, draft.remembered(strategy), _eligible(draft))
+    movable = _movable(draft)
+    around = (_surroundings(draft, movable),) if traits_of(strategy).sees_surroundings else ()
+    eligible = _not_lately(draft, movable)
+    unloads, memory = strategy.function(draft.view, draft.config.shedder_config, draft.remembered(strategy), eligible, *around)
     draft.remember(strategy, memory)
     draft.refusals += unloads.refusals
     in_flight = Counter(pending.source for pending in draft.memory.pending if pending.kind in ("unload", "transfer"))
@@ -38,12 +51,43 @@ def unload_from_hot(draft: Draft) -> None:
         _decide(draft, proposal, in_flight)
 
 
-def _eligible(draft: Draft) -> Bools:
-    """Bundles that a shedder may choose: free ones that were not unloaded within the grace period."""
-    eligible = draft.free_bundles()
+def _movable(draft: Draft) -> Bools:
+    """Bundles that may leave their broker at all: free ones, of namespaces that are not excluded."""
+    movable = draft.free_bundles()
+    for namespace in draft.config.balancer.shedding_excluded_namespaces:
+        movable[draft.view.bundles.rows_of_namespace(namespace)] = False
+    return movable
+
+
+def _not_lately(draft: Draft, movable: Bools) -> Bools:
+    """Bundles that a shedder may choose: those that were not unloaded within the grace period."""
+    eligible = movable.copy()
     recent = draft.view.bundles.rows_of(draft.recently_unloaded)
     eligible[recent[recent >= 0]] = False
     return eligible
+
+
+def _surroundings(draft: Draft, movable: Bools) -> Surroundings:
+    unloading = {one.source for one in draft.memory.pending if one.kind in ("unload", "transfer") and one.source is not None}
+    return Surroundings(_may_take(draft), movable, draft.reported, draft.unloaded_brokers, tuple(sorted(unloading)))
+
+
+def _may_take(draft: Draft) -> Callable[[int, int], bool]:
+    """(bundle, broker) → whether the broker may have the bundle.
+
+    The extensible manager asks its whole pipeline. Elsewhere policies and the limit on topics count: even distribution would
+    refuse most exchanges.
+    """
+    config, topics = draft.config.balancer, draft.targets.topics
+
+    @cache
+    def takers(bundle: int) -> Rows:
+        if config.load_manager == "extensible":
+            return draft.candidates.of(bundle, draft.targets).kept
+        allowed = draft.candidates.allowed(bundle, draft.targets)
+        return allowed[topics[allowed] <= config.broker_max_topics]
+
+    return lambda bundle, broker: bool((takers(bundle) == broker).any())
 
 
 def _decide(draft: Draft, proposal: Unload, in_flight: Counter[str | None]) -> None:
@@ -61,13 +105,19 @@ def _decide(draft: Draft, proposal: Unload, in_flight: Counter[str | None]) -> N
     if rule is not None:
         draft.refusals.append(refusal(rule, source, [name]))
         return
-    choice = draft.place(proposal.bundle)
-    if choice is None:
-        draft.refusals.append(refusal("no_candidate", source, [name], limit=1, unit="brokers"))
-        return
-    if choice.destination == proposal.source:
-        draft.refusals.append(refusal("placement_keeps_owner", source, [name]))
-        return
+    if traits_of(draft.config.shedder).chooses_destination:
+        destination, candidates = proposal.destination, list[Candidate]()
+        kind: DecisionKind = "unload" if destination is None else "transfer"
+    else:
+        choice = draft.place(proposal.bundle)
+        if choice is None:
+            draft.refusals.append(refusal("no_candidate", source, [name], limit=1, unit="brokers"))
+            return
+        if choice.destination == proposal.source:
+            draft.refusals.append(refusal("placement_keeps_owner", source, [name]))
+            return
+        kind, candidates = "unload", choice.candidates
+        destination = choice.destination if _preselects(draft) else None
     in_flight[source] += 1
     explain = Explain(
         saw=proposal.saw,
@@ -75,11 +125,10 @@ def _decide(draft: Draft, proposal: Unload, in_flight: Counter[str | None]) -> N
         average=proposal.average,
         expected_after=proposal.expected_after,
         unit=proposal.unit,
-        candidates=choice.candidates,
+        candidates=candidates,
     )
-    destination = choice.destination if config.modular_preselect_destination else None
     draft.decide(
-        "unload",
+        kind,
         proposal.bundle,
         source,
         destination,
@@ -88,6 +137,12 @@ def _decide(draft: Draft, proposal: Unload, in_flight: Counter[str | None]) -> N
         strategy=draft.config.shedder.name,
         explain=explain,
     )
+
+
+def _preselects(draft: Draft) -> bool:
+    """Whether an unload names the destination that placement found. The simple manager finds it at the next lookup."""
+    config = draft.config.balancer
+    return config.modular_preselect_destination and config.load_manager != "simple"
 
 
 def _kept_by_policies(draft: Draft, proposal: Unload) -> str | None:
