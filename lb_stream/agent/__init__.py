@@ -8,8 +8,8 @@
 A broker is anything with the five members of `BrokerAdapter`. One agent serves one or many brokers of one cluster.
 """
 
-from lb_stream.agent.adapter import BrokerAdapter
+from lb_stream.agent.adapter import BrokerAdapter, SplittingAdapter
 from lb_stream.agent.agent import Agent, AgentConfig, AgentError
 from lb_stream.agent.obey import Seen, Verdict, addressee, judge
 
-__all__ = ["Agent", "AgentConfig", "AgentError", "BrokerAdapter", "Seen", "Verdict", "addressee", "judge"]
+__all__ = ["Agent", "AgentConfig", "AgentError", "BrokerAdapter", "Seen", "SplittingAdapter", "Verdict", "addressee", "judge"]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Protocol
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol, runtime_checkable
 
 
 class BrokerAdapter(Protocol):
@@ -32,4 +32,16 @@ class BrokerAdapter(Protocol):
 
     def acquire(self, bundle: str) -> None:
         """Serve a bundle from now on. Does nothing when it is owned already."""
+        ...
+
+
+@runtime_checkable
+class SplittingAdapter(BrokerAdapter, Protocol):
+    """A broker that can split its bundles. For one that can't the agent refuses, and they stay as they are."""
+
+    def split(self, bundle: str, boundaries: Sequence[int], algorithm: str) -> None:
+        """Serve a bundle's children instead of it: cut at the boundaries, or where there are none at those that the algorithm finds.
+
+        The next report names the children and not the bundle.
+        """
         ...

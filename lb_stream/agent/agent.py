@@ -13,7 +13,7 @@ from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.errors import KafkaError
 from pydantic import ValidationError
 
-from lb_stream.agent.adapter import BrokerAdapter
+from lb_stream.agent.adapter import BrokerAdapter, SplittingAdapter
 from lb_stream.agent.obey import Seen, Verdict, addressee, judge
 from lb_stream.contracts.base import canonical_json
 from lb_stream.contracts.decisions import Decision, read_decision
@@ -29,7 +29,12 @@ CONNECT_MS = 10_000
 CLOSE_S = 10.0
 """How long stopping waits for records that Kafka has not taken yet."""
 
-_OUTCOMES: dict[str, Literal["released", "acquired", "refused"]] = {"release": "released", "acquire": "acquired", "refuse": "refused"}
+_OUTCOMES: dict[str, Literal["released", "acquired", "split", "refused"]] = {
+    "release": "released",
+    "acquire": "acquired",
+    "split": "split",
+    "refuse": "refused",
+}
 
 OnReport = Callable[[str, Mapping[str, Any]], None]
 OnDecision = Callable[[Decision, str | None, Verdict | None], None]
@@ -196,7 +201,7 @@ class Agent:
         verdict = None if adapter is None else self._obey(adapter, decision)
         if self._on_decision is not None:
             self._on_decision(decision, None if adapter is None else adapter.name, verdict)
-        return adapter.name if adapter is not None and verdict is not None and verdict.action in ("release", "acquire") else None
+        return adapter.name if adapter is not None and verdict is not None and verdict.action in ("release", "acquire", "split") else None
 
     def _obey(self, adapter: BrokerAdapter, decision: Decision) -> Verdict:
         """Act and acknowledge. A decision counts as dealt with before it is begun: better not done than done twice."""
@@ -211,6 +216,10 @@ class Agent:
                 adapter.release(decision.bundle)
             elif verdict.action == "acquire":
                 adapter.acquire(decision.bundle)
+            elif isinstance(adapter, SplittingAdapter) and verdict.action == "split":
+                adapter.split(decision.bundle, decision.boundaries, decision.algorithm or "")
+            elif verdict.action == "split":
+                verdict = Verdict("refuse", "this broker can't split")
         except Exception as error:  # one broker's trouble is told to the balancer and stays its own
             log.exception("%s could not %s %s", adapter.name, verdict.action, decision.bundle)
             failure = f"{type(error).__name__}: {error}"

@@ -19,7 +19,7 @@ REMEMBERED_MS = 600_000
 class Verdict:
     """What to do. `reason` says why a decision is refused or ignored."""
 
-    action: Literal["release", "acquire", "refuse", "ignore"]
+    action: Literal["release", "acquire", "split", "refuse", "ignore"]
     reason: str = ""
 
 
@@ -60,6 +60,8 @@ def judge(broker: str, seen: Seen, decision: Decision, owns: bool, now_ms: int) 
         return Verdict("refuse", f"expired {now_ms - decision.expires_ms} ms ago")
     if decision.kind == "assign":
         return Verdict("acquire")
-    if decision.kind != "unload":
+    if decision.kind == "transfer":
         return Verdict("refuse", f"this agent can't {decision.kind}")
-    return Verdict("release") if owns else Verdict("refuse", f"{decision.bundle} is not served here")
+    if not owns:
+        return Verdict("refuse", f"{decision.bundle} is not served here")
+    return Verdict("split" if decision.kind == "split" else "release")

@@ -129,7 +129,7 @@ class Ack(OwnRecord):
     """Header `kind` = ack: what an agent did with a decision. Sent before the report that shows it."""
 
     decision_id: str
-    outcome: Literal["released", "acquired", "refused", "failed"]
+    outcome: Literal["released", "acquired", "split", "refused", "failed"]
     reason: str = ""
     sent_ms: Millis = 0
 

@@ -160,10 +160,11 @@ A broker, or an agent beside it, takes part by these alone:
    notably, and at once after every change of the bundles it owns. Fields that are missing take their defaults, unknown ones are ignored.
 2. **Live**: send a heartbeat every 5 s, a goodbye before leaving on purpose. Who sends no heartbeat is judged by its reports alone.
 3. **Obey**: read `lb-decisions` with `isolation.level=read_committed` and act on those addressed to you. `unload`, you are the `source`:
-   stop serving the bundle. `assign`, you are the `destination`: serve it from now on. Then send an ack (`released`, `acquired`) and
-   a new report at once: the report, not the ack, is what confirms the decision. A move is an `unload` and, once confirmed, an `assign`.
+   stop serving the bundle. `assign`, you are the `destination`: serve it from now on. `split`, you are the `source`: serve its `children`
+   instead, or where there are none those that `algorithm` finds. Then send an ack (`released`, `acquired`, `split`) and a new report at
+   once: the report, not the ack, is what confirms the decision. A move is an `unload` and, once confirmed, an `assign`.
 4. **Refuse** (ack `refused`, with the reason): an `epoch` lower than the highest you have seen, an `expires_ms` that has passed, an
-   `unload` of a bundle that isn't yours. Act once on each `decision_id`; ignore what has `dry_run` set.
+   `unload` or `split` of a bundle that isn't yours. Act once on each `decision_id`; ignore what has `dry_run` set.
 
 Who owns what is on the compacted topic `lb-ownership`; an empty value there means that the bundle is no more.
 """

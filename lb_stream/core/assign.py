@@ -31,7 +31,7 @@ def assign_unowned(draft: Draft, reserved: Mapping[str, str]) -> None:
         if row in gone or (config.assign_unowned == "on_lookup" and name not in reserved):
             continue
         retry = draft.retries.get(name)
-        if retry is not None and draft.now_ms < retry.not_before_ms:
+        if retry is not None and retry.kind == "assign" and draft.now_ms < retry.not_before_ms:
             waiting[name] = retry.not_before_ms - draft.now_ms
             continue
         _assign(draft, row, name, reserved.get(name))

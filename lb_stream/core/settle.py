@@ -59,9 +59,10 @@ def settle(view: ClusterView, memory: Memory, acks: tuple[Ack, ...], now_ms: int
         since_ms = int(view.bundles.owner_since_ms[row]) if row >= 0 else now_ms
         children = pending.kind == "split" and _has_children(view, pending, int(row))
         outcome, detail = _outcome(pending, owner, children, row >= 0, refused.get(pending.decision_id), now_ms)
-        must_act = pending.destination if pending.kind == "assign" else pending.source if pending.kind == "split" else None
-        if outcome is None and must_act in dead:
-            outcome, detail = "refused", f"{must_act} is dead"
+        if outcome is None and pending.kind == "assign" and pending.destination in dead:
+            outcome, detail = "refused", f"{pending.destination} is dead"
+        if outcome is None and pending.kind == "split" and pending.source in dead:
+            outcome, detail = "superseded", f"{pending.source} is dead"
         if outcome is None:
             still_open.append(pending)
             continue
@@ -105,8 +106,8 @@ def _has_children(view: ClusterView, pending: Pending, row: int) -> bool:
 def after_failure(before: Retry | None, kind: str, now_ms: int, timeout_ms: int) -> Retry:
     """When a bundle whose decision failed may be decided again.
 
-    Each failure in a row doubles the wait; the first failure of an assignment costs none.
+    Each failure of one kind in a row doubles the wait; the first failure of an assignment costs none.
     """
-    attempts = (before.attempts if before else 0) + 1
+    attempts = (before.attempts if before and before.kind == kind else 0) + 1
     steps = 2 ** (attempts - 1) - (1 if kind == "assign" else 0)
-    return Retry(attempts, now_ms + timeout_ms * int(np.minimum(steps, MOST_BACK_OFF)))
+    return Retry(attempts, now_ms + timeout_ms * int(np.minimum(steps, MOST_BACK_OFF)), kind)

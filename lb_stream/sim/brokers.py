@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from lb_stream.sim.cluster import SimCluster
@@ -42,3 +42,7 @@ class SimBroker:
     def acquire(self, bundle: str) -> None:
         """Serve a bundle. Raises KeyError when the cluster has no such bundle."""
         self._cluster.acquire(self._name, bundle)
+
+    def split(self, bundle: str, boundaries: Sequence[int], _algorithm: str) -> None:
+        """Serve a bundle's children instead of it; without boundaries its halves. Raises KeyError or ValueError when that can't be."""
+        self._cluster.split(self._name, bundle, boundaries)

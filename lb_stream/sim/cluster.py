@@ -7,10 +7,12 @@ same calls in the same order give the same reports. Rates messages/s, throughput
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
+from lb_stream.core.names import parse_bundle
+from lb_stream.core.splitting import Uncut, cut
 from lb_stream.sim.workload import Workload, workload
 
 BUNDLES_PER_NAMESPACE = 4  # Pulsar's default for a new namespace
@@ -66,6 +68,24 @@ class BundleProfile:
         rate_in = round(self.rate_in_msgs_per_s * factor, 3)
         rate_out = round(rate_in * self.fan_out, 3)
         return Load(rate_in, rate_out, round(rate_in * self.message_bytes, 3), round(rate_out * self.message_bytes, 3))
+
+    def parts(self, names: Sequence[str], edges: Sequence[float]) -> list[BundleProfile]:
+        """What the bundles between neighbouring edges (0..1) carry of this one. Topics and clients are whole and add up."""
+
+        def between(count: int, low: float, high: float) -> int:
+            return round(count * high) - round(count * low)
+
+        return [
+            replace(
+                self,
+                name=name,
+                rate_in_msgs_per_s=self.rate_in_msgs_per_s * (high - low),
+                topics=between(self.topics, low, high),
+                producers=between(self.producers, low, high),
+                consumers=between(self.consumers, low, high),
+            )
+            for name, (low, high) in zip(names, pairwise(edges), strict=True)
+        ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +153,25 @@ class SimCluster:
         if bundle not in self.bundles:
             raise KeyError(bundle)
         self.brokers[broker].owned.add(bundle)
+
+    def split(self, broker: str, bundle: str, boundaries: Sequence[int] = ()) -> None:
+        """The broker serves a bundle's children instead of it: cut at the boundaries, or into halves. The bundle is no more.
+
+        Each child carries the part of its load, topics and clients that its range is of the bundle's, and moves with the same workload.
+        Raises KeyError for a bundle that is not served here, ValueError for boundaries that are not strictly inside it.
+        """
+        parent = parse_bundle(bundle)
+        found = cut(parent, boundaries or (parent.lower + (parent.upper - parent.lower) // 2,))
+        if isinstance(found, Uncut):
+            raise ValueError(found.detail)
+        self.release(broker, bundle)
+        for other in self.brokers.values():
+            other.owned.discard(bundle)
+        edges = [(bound - parent.lower) / (parent.upper - parent.lower) for bound in (parent.lower, *found.boundaries, parent.upper)]
+        children = dict(zip(found.children, self.bundles[bundle].parts(found.children, edges), strict=True))
+        self._number |= dict.fromkeys(children, self._number[bundle])
+        self.bundles = {name: profile for name, profile in self.bundles.items() if name != bundle} | children
+        self.brokers[broker].owned |= set(children)
 
     def owners(self) -> dict[str, list[str]]:
         """Bundle → the brokers that serve it: one each, unless it is on its way or something is wrong."""

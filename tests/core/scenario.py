@@ -5,7 +5,8 @@ printed, up to an empty line. The cluster lives on from block to block. Commands
 
     config    key=value …              settings, under our names or Pulsar's
     brokers   a=0.92 b=0.30 …          brokers and their cpu usage
-    bundles   a: t/n/0=40MB t/n/1 …    what a broker owns now, with throughput in (1 MB = 1 000 msg/s); `none` empties it
+    bundles   a: t/n/0=40MB t/n/1 …    what a broker owns now, with throughput in (1 MB = 1 000 msg/s); `none` empties it;
+                                       t/n/0=40MB,1200topics says how many topics it has, else none
     silent    c …                      no report and no heartbeat from now on
     speaks    c …                      reports and heartbeats again
     goodbye   c …                      leaves on purpose
@@ -32,6 +33,7 @@ from typing import Any
 
 import numpy as np
 
+from lb_stream.contracts.decisions import Decision
 from lb_stream.contracts.reports import Ack, BundleStats
 from lb_stream.core.averages import fold
 from lb_stream.core.blocks import Shard
@@ -102,6 +104,7 @@ class Cluster:
     usage: dict[str, float] = field(default_factory=dict)
     owned: dict[str, dict[str, float]] = field(default_factory=dict)  # broker → bundle → bytes/s
     loads: dict[str, float] = field(default_factory=dict)
+    topics: dict[str, int] = field(default_factory=dict)
     silent: set[str] = field(default_factory=set)
     events: list[Event] = field(default_factory=list)
     acks: list[Ack] = field(default_factory=list)
@@ -111,6 +114,7 @@ class Cluster:
     shard: Shard = field(default_factory=Shard.empty)
     memory: Memory = field(default_factory=Memory)
     last: Round | None = None
+    decided: dict[str, Decision] = field(default_factory=dict)
 
     def do(self, command: str) -> Iterator[str]:
         """Carry out one command line; yields what it prints."""
@@ -136,7 +140,9 @@ class Cluster:
             if word != "none":
                 short, _, load = word.partition("=")
                 name = bundle_name(short)
+                load, _, topics = load.partition(",")
                 self.loads[name] = float(load.removesuffix("MB")) * MB if load else self.loads[name]
+                self.topics[name] = int(topics.removesuffix("topics")) if topics else self.topics.get(name, 0)
                 self.owned[broker][name] = self.loads[name]
 
     def _silent(self, words: list[str]) -> None:
@@ -163,6 +169,15 @@ class Cluster:
                 self.owned[str(one.source)].pop(one.bundle)
             elif one.bundle in wanted and one.kind == "assign":
                 self.owned[str(one.destination)][one.bundle] = self.loads[one.bundle]
+            elif one.bundle in wanted and one.kind == "split":
+                self._split(one.bundle, str(one.source), self.decided[one.decision_id].children)
+
+    def _split(self, bundle: str, broker: str, children: list[str]) -> None:
+        """The children share their parent's load and topics evenly."""
+        load = self.owned[broker].pop(bundle) / len(children)
+        self.loads |= dict.fromkeys(children, load)
+        self.topics |= dict.fromkeys(children, self.topics[bundle] // len(children))
+        self.owned[broker] |= dict.fromkeys(children, load)
 
     def _refuse(self, words: list[str]) -> None:
         pending = next(one for one in self.memory.pending if one.bundle == bundle_name(words[0]))
@@ -184,6 +199,7 @@ class Cluster:
         inbox = Inbox(tuple(self.acks), self.caught_up)
         done = decide(view, self.memory, inbox, config, self.now_ms, seed_of(view.cluster, self.memory.seq + 1))
         self.last, self.memory, self.acks, self.caught_up = done, done.memory, [], True
+        self.decided |= {one.decision_id: one for one in done.decisions}
         yield from _printed(done)
 
     def _memory(self, _words: list[str]) -> Iterator[str]:
@@ -217,7 +233,7 @@ class Cluster:
 
     def _stats(self, broker: str) -> dict[str, BundleStats]:
         return {
-            name: BundleStats(msg_throughput_in=load, msg_rate_in=load / MB * MSGS_PER_S_OF_A_MB)
+            name: BundleStats(msg_throughput_in=load, msg_rate_in=load / MB * MSGS_PER_S_OF_A_MB, topics=self.topics[name])
             for name, load in self.owned[broker].items()
         }
 
@@ -234,10 +250,14 @@ def _printed(done: Round) -> Iterator[str]:
         words = [one.kind, short_name(one.bundle)]
         words += ["from", one.source] if one.source else []
         words += ["to", one.destination] if one.destination else []
+        words += ["into", *map(short_name, one.children)] if one.children else []
         words += ["", f"id={one.decision_id}", f"rule={one.rule}"]
         if one.explain.unit == "ratio":
             figures = one.explain.model_dump(include={"saw", "average", "limit", "expected_after"})
             words += [f"{name}={value:.2f}" for name, value in figures.items()]
+        if one.kind == "split":
+            words += [f"reason={one.reason} saw={_number(one.explain.saw)} limit={_number(one.explain.limit)} {one.explain.unit}"]
+            words += [f"algorithm={one.algorithm}", *(["unload_children"] if one.unload_children else [])]
         yield " ".join([*words, "dry_run"] if one.dry_run else words)
     yield from map(_refused, done.refusals)
 

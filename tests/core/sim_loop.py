@@ -111,6 +111,8 @@ class ClosedLoop:
             broker.release(decision.bundle)
         elif verdict.action == "acquire":
             broker.acquire(decision.bundle)
+        elif verdict.action == "split":
+            broker.split(decision.bundle, decision.boundaries, decision.algorithm or "")
         else:
             self.acks.append(Ack(decision_id=decision.decision_id, outcome="refused", reason=verdict.reason))
         self.at_once.append((broker.name, json.loads(canonical_json(broker.report()))))

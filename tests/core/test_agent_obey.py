@@ -99,7 +99,14 @@ def test_a_dry_run_is_never_obeyed() -> None:
     assert judge("a:1", Seen(), with_(UNLOAD, dry_run=True), owns=True, now_ms=NOW) == Verdict("ignore", "dry run")
 
 
-@pytest.mark.parametrize("kind", ["split", "transfer"])
-def test_what_this_agent_cannot_do_is_refused_by_the_broker_that_is_asked(kind: str) -> None:
-    assert judge("a:1", Seen(), with_(UNLOAD, kind=kind), owns=True, now_ms=NOW) == Verdict("refuse", f"this agent can't {kind}")
-    assert judge("b:1", Seen(), with_(UNLOAD, kind=kind), owns=True, now_ms=NOW).action == "ignore"
+def test_the_source_splits_what_it_serves_and_nothing_else() -> None:
+    split = with_(UNLOAD, kind="split", destination=None)
+    assert judge("a:1", Seen(), split, owns=True, now_ms=NOW) == Verdict("split")
+    assert judge("a:1", Seen(), split, owns=False, now_ms=NOW) == Verdict("refuse", f"{UNLOAD.bundle} is not served here")
+    assert judge("b:1", Seen(), split, owns=True, now_ms=NOW).action == "ignore"
+
+
+def test_what_this_agent_cannot_do_is_refused_by_the_broker_that_is_asked() -> None:
+    transfer = with_(UNLOAD, kind="transfer")
+    assert judge("a:1", Seen(), transfer, owns=True, now_ms=NOW) == Verdict("refuse", "this agent can't transfer")
+    assert judge("b:1", Seen(), transfer, owns=True, now_ms=NOW).action == "ignore"

@@ -54,6 +54,19 @@ def test_every_move_is_an_unload_and_then_an_assignment_to_where_it_was_meant_to
         assert loop.cluster.owners()[bundle] == [assign.destination]
 
 
+def test_bundles_that_are_too_large_are_split_and_their_children_take_part() -> None:
+    loop = closed_loop("hot_spot", 1, split_enabled=True, bundle_max_msgs_per_s=7_000)
+    large = {name for name in loop.cluster.bundles if loop.cluster.bundle_load(name, START).rate_msgs_per_s > 7_150}
+    loop.run(100)
+    splits = [decision for decision in loop.decisions if decision.kind == "split"]
+    assert large and large <= {split.bundle for split in splits}
+    assert Counter(outcome.outcome for outcome in loop.outcomes) == {"confirmed": len(loop.decisions)}
+    assert {len(owners) for owners in loop.cluster.owners().values()} == {1} and not loop.owned_twice
+    assert max(loop.cluster.bundle_load(name, loop.now_ms).rate_msgs_per_s for name in loop.cluster.bundles) < 7_150
+    assert len(loop.cluster.bundles) == 96 + len(splits)
+    assert loop.unevenness() <= 1.25
+
+
 def test_a_hot_spot_that_appears_later_is_met_when_it_appears() -> None:
     loop = closed_loop("hot_spot", 4, at_s=30.0)
     assert sum(loop.run(29)) == 0

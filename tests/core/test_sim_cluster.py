@@ -44,6 +44,33 @@ def test_load_moves_with_the_bundle_and_a_released_bundle_is_nobodys() -> None:
     assert cluster.owners() == {FIRST: ["b:1"], SECOND: ["a:1"]}
 
 
+def test_a_split_bundle_is_no_more_and_its_children_carry_what_it_carried() -> None:
+    cluster = small_cluster()
+    before = cluster.bundle_load(FIRST, START)
+    cluster.split("a:1", FIRST, [0x20000000, 0x30000000])
+    children = [f"t/n/0x{low:08x}_0x{high:08x}" for low, high in pairwise([0, 0x20000000, 0x30000000, 0x80000000])]
+    assert cluster.owners() == {SECOND: ["a:1"]} | {child: ["a:1"] for child in children}
+    assert [cluster.bundle_load(child, START).rate_in_msgs_per_s for child in children] == [25.0, 12.5, 62.5]
+    assert Load.total(cluster.bundle_load(child, START) for child in children) == before
+    assert cluster.bundle_load(children[0], START + 10_000).rate_in_msgs_per_s == 75.0, "it follows its parent's workload"
+    profiles = [cluster.bundles[child] for child in children]
+    sums = [sum(counts) for counts in zip(*((one.topics, one.producers, one.consumers) for one in profiles), strict=True)]
+    assert sums == [4, 4, 8]
+    report = make_report(cluster, "a:1", START)
+    assert report["bundles"] == sorted([SECOND, *children])
+
+
+def test_without_boundaries_a_bundle_is_split_into_halves_and_what_cannot_be_split_is_an_error() -> None:
+    cluster = small_cluster()
+    SimBroker(cluster, "a:1").split(SECOND, [], "topic_count_equally_divide")
+    assert [name for name in cluster.owners() if name != FIRST] == ["t/n/0x80000000_0xbfffffff", "t/n/0xbfffffff_0xffffffff"]
+    with pytest.raises(ValueError, match="strictly inside"):
+        cluster.split("a:1", FIRST, [0x80000000])
+    with pytest.raises(KeyError):
+        cluster.split("b:1", FIRST)
+    assert cluster.owners()[FIRST] == ["a:1"]
+
+
 def test_a_bundle_at_two_brokers_shows() -> None:
     cluster = small_cluster()
     cluster.acquire("b:1", FIRST)
