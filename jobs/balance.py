@@ -17,7 +17,7 @@ from kafka.errors import KafkaError
 
 from lb_stream.contracts.settings import Settings
 from lb_stream.core.config import SettingError
-from lb_stream.io.configuration import load_settings
+from lb_stream.io.configuration import load
 from lb_stream.io.kafka_options import spark_options
 from lb_stream.io.topics import TopicMismatch, TopicNames, create_topics, topic_specs
 
@@ -52,7 +52,10 @@ def main() -> int:
     logging.getLogger("py4j").setLevel(logging.WARNING)
     logging.getLogger("kafka").setLevel(logging.CRITICAL)  # until somebody has answered: the message below says it once
     try:
-        settings = load_settings(options.config, options.broker_conf, options.set)
+        loaded = load(options.config, options.broker_conf, options.set)
+        settings = loaded.settings
+        for warning in loaded.warnings:
+            logging.getLogger("balance").warning("%s", warning)
         ready_topics(settings)
         logging.getLogger("kafka").setLevel(logging.WARNING)
     except (SettingError, TopicMismatch) as error:

@@ -84,6 +84,8 @@ def effective(config: Path | None, broker_conf: Path | None, arguments: list[str
     from lb_stream.io.configuration import load
 
     loaded = load(config, broker_conf, arguments or ())
+    for warning in loaded.warnings:
+        note(f"warning: {warning}")
     return Effective(loaded.settings, loaded.origins)
 
 

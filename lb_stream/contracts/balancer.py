@@ -31,6 +31,9 @@ class BalancerConfig(KeyModel):
         "modular", "which of Pulsar's load managers to be; the short name or Pulsar's class name",
         pulsar="loadManagerClassName",
     )  # fmt: skip
+    dynamic_bad_manager: Literal["reject", "fallback"] = key(
+        "reject", "a command that names an unknown load manager is refused, or leads to the simple one"
+    )
     enabled: bool = key(True, "balance this cluster at all", pulsar="loadBalancerEnabled", dynamic=False)
     dry_run: bool = key(True, "decide and log, but publish nothing: watch first, then switch it off")
     shedding_enabled: bool = key(True, "unload bundles from hot brokers", pulsar="loadBalancerSheddingEnabled")
@@ -149,6 +152,13 @@ PROFILES: dict[str, dict[str, object]] = {
         "flow_duplicate_hash": "sum",
         "split_namespace_match": "exact",
         "preallocation_release": "on_report",
+        "transfer_swap_gain": "always",
+        "avg_target_key": "name",
+        "uniform_need_overflow": False,
+        "dynamic_bad_manager": "fallback",
     },
 }
 """What a profile sets: above a key's default, below whatever the user gives. Source: spec/README.md."""
+
+SHEDDER_PROFILES: dict[str, dict[str, dict[str, object]]] = {"documented": {"AvgShedder": {"max_unload_ratio": 0.5}}}
+"""What a profile sets when one shedder runs: profile → shedder → key → value."""

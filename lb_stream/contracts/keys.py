@@ -14,6 +14,14 @@ class KeyModel(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
+class SettingError(ValueError):
+    """A setting that can't be: says the key, the value, where it stands (if known) and what was expected."""
+
+    def __init__(self, key: str, value: object, expected: str, origin: str = "") -> None:
+        super().__init__(f"{key} = {value!r}{f' ({origin})' if origin else ''}: expected {expected}")
+        self.key, self.value, self.expected, self.origin = key, value, expected, origin
+
+
 def key(default: Any, doc: str, *, unit: str = "", pulsar: str | None = None, factor: int = 1, dynamic: bool = True, **limits: Any) -> Any:
     """Declare one setting.
 

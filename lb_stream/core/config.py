@@ -9,12 +9,13 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from lb_stream.contracts.balancer import PROFILES, BalancerConfig
-from lb_stream.contracts.keys import KeyModel, pulsar_names
+from lb_stream.contracts.balancer import PROFILES, SHEDDER_PROFILES, BalancerConfig
+from lb_stream.contracts.keys import KeyModel, SettingError, pulsar_names
 from lb_stream.core.averages import FoldConfig
+from lb_stream.core.managers import in_pulsars_words, resolve
 from lb_stream.core.placement import extensible_placement, placement, simple_placement
 from lb_stream.core.placement.base import Placement
-from lb_stream.core.registry import Registry, Strategy, UnknownStrategyError
+from lb_stream.core.registry import Registry, Strategy
 from lb_stream.core.shedding import shedder
 from lb_stream.core.shedding.base import Shedder
 from lb_stream.core.splitting import Algorithms, SplittingConfig, split_algorithm
@@ -28,17 +29,9 @@ OLD_SPELLINGS = {
 """Pulsar's misspelt keys: they count as long as the right one is not given or 1 (spec/shedding.md §0)."""
 
 
-class SettingError(ValueError):
-    """A setting that can't be: says the key, the value, where it stands (if known) and what was expected."""
-
-    def __init__(self, key: str, value: object, expected: str, origin: str = "") -> None:
-        super().__init__(f"{key} = {value!r}{f' ({origin})' if origin else ''}: expected {expected}")
-        self.key, self.value, self.expected, self.origin = key, value, expected, origin
-
-
 @dataclass(frozen=True, slots=True)
 class ClusterConfig:
-    """What one cluster's rounds run with."""
+    """What one cluster's rounds run with. `warnings` tells what of the settings was replaced by something that works."""
 
     balancer: BalancerConfig
     shedder: Strategy[Shedder]
@@ -47,6 +40,7 @@ class ClusterConfig:
     placement_config: KeyModel
     splitting: SplittingConfig
     split_algorithms: Algorithms
+    warnings: tuple[str, ...] = ()
 
     @property
     def fold(self) -> FoldConfig:
@@ -82,7 +76,7 @@ def canonical(values: Mapping[str, Any]) -> dict[str, Any]:
             raise SettingError(name, value, f"one of the known keys; nearest: {', '.join(_nearest(name, known))}")
         ours, factor = known[name]
         if name not in OLD_SPELLINGS:
-            result[ours] = _times(name, value, factor)
+            result[ours] = in_pulsars_words(name, _times(name, value, factor))
     for old, ours in OLD_SPELLINGS.items():
         if old in values and _is_one(result.get(ours, 1)):
             result[ours] = values[old]
@@ -110,37 +104,37 @@ def _times(name: str, value: Any, factor: int) -> Any:
     return int(scaled) if scaled.is_integer() else scaled
 
 
-def cluster_config(values: Mapping[str, Any]) -> ClusterConfig:
+def cluster_config(values: Mapping[str, Any], *, dynamic: bool = False) -> ClusterConfig:
     """Check one cluster's settings, given under our names or Pulsar's, later ones over the profile and the defaults.
 
+    A load manager or strategy that isn't there, named in Pulsar's words, gives the manager that Pulsar would fall back to, and a
+    warning (`core.managers` says when). `dynamic`: a command changes the settings of a running cluster.
     Raises SettingError, naming the key, the value and what was expected.
     """
     given = canonical(values)
     profile = given.get("profile", "pulsar-4.0")
     given = (PROFILES.get(profile, {}) if isinstance(profile, str) else {}) | given
-    balancer = _build(BalancerConfig, given)
-    try:
-        chosen_shedder = shedder[balancer.shedding_strategy]
-        chosen_placement = _placement(balancer)
-    except UnknownStrategyError as error:
-        name = f"{error.kind}_strategy"
-        raise SettingError(name, given.get(name), error.expected) from None
+    resolved = resolve(given, dynamic)
+    given = SHEDDER_PROFILES.get(str(profile), {}).get(resolved.shedder.name, {}) | given
+    balancer = _build(BalancerConfig, given | {"load_manager": resolved.manager})
+    chosen_placement = _placement(balancer)
     splitting = _build(SplittingConfig, given)
     return ClusterConfig(
         balancer=balancer,
-        shedder=chosen_shedder,
-        shedder_config=_build(chosen_shedder.config, given),
+        shedder=resolved.shedder,
+        shedder_config=_build(resolved.shedder.config, given),
         placement=chosen_placement,
         placement_config=_build(chosen_placement.config, given),
         splitting=splitting,
         split_algorithms=Algorithms(
             splitting.split_algorithm, {name: _build(split_algorithm[name].config, given) for name in split_algorithm.names}
         ),
+        warnings=resolved.warnings,
     )
 
 
 def _placement(balancer: BalancerConfig) -> Strategy[Placement]:
-    """The strategy that the cluster's load manager uses. Raises UnknownStrategyError."""
+    """The strategy that the cluster's load manager uses."""
     match balancer.load_manager:
         case "extensible":
             return extensible_placement["LeastResourceUsageWithWeight"]

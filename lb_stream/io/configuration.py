@@ -40,10 +40,14 @@ class Given:
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """Checked settings, and of every key that somebody gave (under our name): who gave it."""
+    """Checked settings, and of every key that somebody gave (under our name): who gave it.
+
+    `warnings` tells what of them was replaced by something that works.
+    """
 
     settings: Settings
     origins: dict[KeyPath, str]
+    warnings: tuple[str, ...] = ()
 
 
 def load_settings(
@@ -74,7 +78,9 @@ def load(
     given |= _from_environment(os.environ if environment is None else environment)
     for argument in arguments:
         given |= _from_argument(argument)
-    return Loaded(_checked(given), {path: one.origin for path, one in given.items()})
+    settings = _checked(given)
+    warnings = (one for cluster in ("", *settings.cluster) for one in cluster_config(settings.of_cluster(cluster)).warnings)
+    return Loaded(settings, {path: one.origin for path, one in given.items()}, tuple(dict.fromkeys(warnings)))
 
 
 def _checked(given: Mapping[KeyPath, Given]) -> Settings:
@@ -99,11 +105,13 @@ def _checked(given: Mapping[KeyPath, Given]) -> Settings:
             own = ("cluster", cluster, error.key)
             path = own if own in given else ("balancer", error.key)
             raise SettingError(".".join(path), error.value, error.expected, origins.get(path, "")) from None
-    balancer = {name: typed[""].get(name, value) for name, value in settings.balancer.items()}
-    clusters = {
-        cluster: {name: typed[cluster].get(name, value) for name, value in own.items()} for cluster, own in settings.cluster.items()
-    }
-    return settings.model_copy(update={"balancer": balancer, "cluster": clusters})
+    clusters = {cluster: _typed(own, typed[cluster]) for cluster, own in settings.cluster.items()}
+    return settings.model_copy(update={"balancer": _typed(settings.balancer, typed[""]), "cluster": clusters})
+
+
+def _typed(given: Mapping[str, Any], effective: Mapping[str, Any]) -> dict[str, Any]:
+    """The given values in their types. The load manager stays as it was named: which one runs may differ from cluster to cluster."""
+    return {name: value if name == "load_manager" else effective.get(name, value) for name, value in given.items()}
 
 
 def effective(settings: Settings, cluster: str = "") -> dict[str, Any]:

@@ -178,7 +178,7 @@ def test_options_of_the_client_add_up_over_the_layers(tmp_path: Path) -> None:
             {"broker_conf": "loadBalancerSheddingIntervalMinutes=-1"},
             "broker.conf, loadBalancerSheddingIntervalMinutes): expected 0 or more",
         ),
-        ({"broker_conf": "loadBalancerLoadSheddingStrategy=a.b.NoShedder"}, "balancer.shedding_strategy = 'a.b.NoShedder'"),
+        ({"toml": "[balancer]\nshedding_strategy = 'NoShedder'\n"}, "balancer.shedding_strategy = 'NoShedder'"),
         ({"toml": "[balancer]\ndry_run = [1]\n"}, "lb.toml): expected true or false"),
         ({"toml": "balancer = 4\n"}, "lb.toml): expected a section with keys in it, such as balancer.KEY"),
         ({"toml": "[cluster]\neu = 4\n"}, "cluster.eu = 4"),
