@@ -15,7 +15,12 @@ def seed_of(cluster: str, seq: int) -> int:
 
 def draw(seed: int, subject: str, candidates: NDArray[np.intp]) -> int:
     """One of the candidates (in order) by the round's seed and the subject's name."""
-    return int(candidates[_number(f"{seed}:{subject}") % len(candidates)])
+    return int(candidates[draw_number(seed, subject, len(candidates))])
+
+
+def draw_number(seed: int, subject: str, below: int) -> int:
+    """A number 0..below-1 by the round's seed and the subject's name."""
+    return _number(f"{seed}:{subject}") % below
 
 
 def _number(text: str) -> int:

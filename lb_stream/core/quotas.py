@@ -7,7 +7,7 @@ and slowly downwards (within a day).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -70,6 +70,20 @@ class Quotas:
         differs = [np.abs(self.columns[name] - written.columns[name]) >= least for name, least in WORTH_WRITING.items()]
         result: Bools = np.logical_or.reduce(differs)
         return result
+
+
+@dataclass(frozen=True, slots=True)
+class Learned:
+    """All that has been learned of a cluster: the quota of each of its bundles, that of a bundle of which nothing is known, the factors."""
+
+    quotas: Quotas
+    default: Mapping[str, float] = field(default_factory=INITIAL.copy)
+    factors: Factors = Factors()
+
+    @staticmethod
+    def initial(bundles: int) -> Learned:
+        """Before the first report."""
+        return Learned(Quotas.initial(bundles))
 
 
 @dataclass(frozen=True, slots=True)

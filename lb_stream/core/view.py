@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from lb_stream.core.blocks import FOUR, RESOURCES, Shard
 from lb_stream.core.names import SYSTEM_PATTERN
 from lb_stream.core.policies import NO_POLICIES, Policies
+from lb_stream.core.quotas import Learned
 from lb_stream.core.resources import max_weighted_usage
 
 Floats = NDArray[np.float64]
@@ -157,6 +158,7 @@ class ClusterView:
     brokers: Brokers
     bundles: Bundles
     policies: Policies = NO_POLICIES
+    quotas: Learned | None = None  # the simple manager's, rows as the bundles; None: nothing learned yet
 
     def bundle_counts(self) -> Ints:
         """Number of bundles of each broker."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from lb_stream.core.chance import draw
+from lb_stream.core.chance import draw, draw_number
 from lb_stream.core.registry import Registry
 from lb_stream.core.resources import max_weighted_usage
 from lb_stream.core.view import ClusterView, Floats, Ints, Rows, resource_share
@@ -26,6 +26,7 @@ class Targets:
     usage: Floats
     long_rate: Floats
     topics: Ints
+    placed: list[tuple[int, int]] = field(default_factory=list)  # (bundle, destination) of every choice so far
 
     @staticmethod
     def of(view: ClusterView, seed: int | None = 0) -> Targets:
@@ -36,9 +37,14 @@ class Targets:
         """One of the candidates (in order) by the round's seed and the subject's name."""
         return int(candidates[0]) if self.seed is None else draw(self.seed, subject, candidates)
 
+    def number(self, subject: str, below: int) -> int:
+        """A number 0..below-1 by the round's seed and the subject's name."""
+        return 0 if self.seed is None else draw_number(self.seed, subject, below)
+
     def add(self, bundle: int, destination: int) -> None:
         """Count a bundle at its destination from now on."""
         view = self.view
+        self.placed.append((bundle, destination))
         self.long_rate[destination] += view.bundles.long.rate[bundle]
         self.topics[destination] += view.bundles.topics[bundle]
         source = np.array([view.bundles.owner[bundle]], np.intp)
