@@ -39,6 +39,8 @@ CALM_PASSES = 2.5
 AT_REST_S = 40.0
 """A cluster that is still uneven after so long without a decision will stay so."""
 LAST_CONFIRMATIONS_S = 20.0
+HOPELESS_ROUNDS = 10
+"""So many rounds that fail one after another: the next one will too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,6 +203,8 @@ class DemoRun:
             self._start_again(job)  # it had looked for the topics before they were there
         elif code is not None:
             raise CommandError(f"the job has ended (exit code {code}). The end of its output, {FOLDER / 'job.log'}:\n\n{job.log_tail()}\n")
+        if self.watch.failed_in_a_row >= HOPELESS_ROUNDS:
+            raise CommandError(f"the balancer's rounds fail (all of them: table rounds, column error):\n\n{self.watch.error}")
         if self.kafka.pid is None:
             raise CommandError(f"Kafka has ended. The end of its log, {self.kafka.log_file}:\n\n{self.kafka.log_tail()}\n")
         if not agent.running:

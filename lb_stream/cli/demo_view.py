@@ -64,6 +64,7 @@ class PlainView:
         self._console, self._watch = console, watch
         self._told: dict[str, str | None] = {}
         self._phase, self._status_s = "", 0.0
+        self._error: str | None = None
 
     def step(self, text: str) -> None:
         self._line(text)
@@ -76,6 +77,9 @@ class PlainView:
             if told in ("", None) and made.outcome is not None:
                 self._line(f"{_how_it_ended(made)}: {_what(made)}")
             self._told[made.decision.decision_id] = made.outcome
+        if watch.error not in (None, self._error):
+            self._line(f"a round failed: {watch.error}")
+            self._error = watch.error
         now = watch.elapsed_s()
         if phase != self._phase or (watch.reports and now - self._status_s >= STATUS_EVERY_S):
             self._line(" · ".join([phase, *summary(watch)]))
@@ -95,7 +99,7 @@ def live_screen(watch: Watch, phase: str, width: int, height: int) -> Renderable
     if figures:
         parts += [_line(Text(" · ".join(summary(watch)))), Text(""), _broker_table(figures, width, max(3, height - 10))]
     if watch.error:
-        parts.append(_line(Text(f"a round failed: {watch.error}", "red")))
+        parts.append(_line(Text(f"a round failed: {watch.error.splitlines()[-1]}", "red")))
     made = watch.decisions()[-max(2, height - len(figures) - 9) :]
     if made:
         parts += [Text(""), *(_line(_decision_line(one)) for one in made)]

@@ -87,12 +87,13 @@ class Watch:
     last_seq: int = 0
     first_round_s: float | None = None
     error: str | None = None
+    failed_in_a_row: int = 0
     _rounds: NewRows = field(init=False)
     _outcomes: NewRows = field(init=False)
     _early: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._rounds = NewRows(self.tables / ROUNDS.name, ["cluster", "seq", "error"])
+        self._rounds = NewRows(self.tables / ROUNDS.name, ["cluster", "log_seq", "seq", "error"])
         self._outcomes = NewRows(self.tables / OUTCOMES.name, ["decision_id", "outcome", "took_ms"])
 
     # --- what comes in ---
@@ -118,9 +119,10 @@ class Watch:
         if not self.made:
             self.before = now
         ours = [row for row in self._rounds.read() if row["cluster"] == self.cluster]
-        for row in sorted(ours, key=lambda row: row["seq"]):  # files come in any order
+        for row in sorted(ours, key=lambda row: row["log_seq"]):  # files come in any order
             self.last_seq = max(self.last_seq, row["seq"])
             self.error = row["error"] or self.error
+            self.failed_in_a_row = self.failed_in_a_row + 1 if row["error"] else 0
             if self.first_seq is None:
                 self.first_seq, self.first_round_s = row["seq"], self.elapsed_s()
         for row in self._outcomes.read():

@@ -29,7 +29,7 @@ class Stage:
     """A watch whose clock and tables the test moves."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.now, self.folder, self.seq = 100.0, folder, 0
+        self.now, self.folder, self.seq, self.log_seq = 100.0, folder, 0, 0
         monkeypatch.setattr(time, "monotonic", lambda: self.now)
         self.watch = Watch(folder, "demo", calm_s=10.0, started=100.0)
 
@@ -41,7 +41,8 @@ class Stage:
     def rounds(self, count: int = 1, cluster: str = "demo", error: str | None = None) -> None:
         for _ in range(count):
             self.seq += cluster == "demo"
-            self._append(ROUNDS, {"cluster": cluster, "seq": self.seq, "error": error})
+            self.log_seq += 1
+            self._append(ROUNDS, {"cluster": cluster, "log_seq": self.log_seq, "seq": self.seq, "error": error})
         self.watch.refresh()
 
     def decide(self, number: int, **changes: object) -> Decision:
@@ -120,6 +121,13 @@ def test_rounds_of_other_clusters_do_not_count_and_a_failed_round_is_remembered(
     stage.rounds(error="KeyError: x")
     stage.rounds()
     assert stage.watch.rounds == 2 and stage.watch.error == "KeyError: x"
+
+
+def test_rounds_that_fail_one_after_another_are_counted_until_one_succeeds(stage: Stage) -> None:
+    stage.rounds(3, error="KeyError: x")
+    assert stage.watch.failed_in_a_row == 3
+    stage.rounds(1)
+    assert stage.watch.failed_in_a_row == 0
 
 
 def test_what_an_earlier_demo_has_left_in_the_tables_is_skipped(stage: Stage) -> None:
@@ -274,6 +282,16 @@ def test_a_job_that_died_of_something_else_ends_the_demo_with_the_end_of_its_log
     with pytest.raises(Exception, match=r"the job has ended \(exit code 1\).*job.log:\n\njava.lang.OutOfMemoryError"):
         run._check(FakeAgent(), job)  # type: ignore[arg-type]
     assert job.starts == 0
+
+
+def test_a_balancer_whose_rounds_all_fail_ends_the_demo_with_the_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run, job = demo_run(tmp_path, monkeypatch), FakeJob("")
+    monkeypatch.setattr(job, "exit_code", lambda: None)
+    run.watch.error, run.watch.failed_in_a_row = "KeyError: x", 9
+    run._check(FakeAgent(), job)  # type: ignore[arg-type]
+    run.watch.failed_in_a_row = 10
+    with pytest.raises(Exception, match=r"rounds fail.*\n\nKeyError: x"):
+        run._check(FakeAgent(), job)  # type: ignore[arg-type]
 
 
 def test_the_users_settings_go_over_the_demos_but_not_over_its_folders() -> None:

@@ -150,7 +150,7 @@ def test_what_must_not_be_done_is_refused_with_the_reason_and_changes_nothing(st
     agent.start()
     stage.decide("unload", stage.bundle_of(B), A, C, epoch=5)
     stage.decide("unload", bundle, A, B, epoch=5, expires_ms=1)
-    stage.decide("split", bundle, A, None, epoch=5)
+    stage.decide("transfer", bundle, A, B, epoch=5)
     until(lambda: len(stage.acks(A)) == 3)
     stage.decide("unload", bundle, A, B, epoch=4)
     until(lambda: len(stage.acks(A)) == 4)
@@ -158,7 +158,7 @@ def test_what_must_not_be_done_is_refused_with_the_reason_and_changes_nothing(st
     acks = stage.acks(A)
     assert {ack.outcome for ack in acks} == {"refused"} and stage.cluster.owners() == owners
     reasons = " / ".join(ack.reason for ack in acks)
-    assert all(part in reasons for part in ("is not served here", "expired", "can't split", "epoch 4 is over, 5 has been seen"))
+    assert all(part in reasons for part in ("is not served here", "expired", "can't transfer", "epoch 4 is over, 5 has been seen"))
 
 
 def test_a_decision_that_comes_twice_is_done_once(stage: Stage) -> None:
