@@ -47,7 +47,10 @@ def addressee(decision: Decision) -> str | None:
 
 
 def judge(broker: str, seen: Seen, decision: Decision, owns: bool, now_ms: int) -> Verdict:
-    """What `broker` has to do about a decision. `owns`: whether it serves the decision's bundle. Changes nothing."""
+    """What `broker` has to do about a decision. `owns`: whether it serves the decision's bundle. Changes nothing.
+
+    A transfer's source releases the bundle as for an unload; its destination gets an assignment of its own once that has been seen.
+    """
     if addressee(decision) != broker:
         return Verdict("ignore", f"addressed to {addressee(decision)}")
     if decision.dry_run:
@@ -60,8 +63,6 @@ def judge(broker: str, seen: Seen, decision: Decision, owns: bool, now_ms: int) 
         return Verdict("refuse", f"expired {now_ms - decision.expires_ms} ms ago")
     if decision.kind == "assign":
         return Verdict("acquire")
-    if decision.kind == "transfer":
-        return Verdict("refuse", f"this agent can't {decision.kind}")
     if not owns:
         return Verdict("refuse", f"{decision.bundle} is not served here")
     return Verdict("split" if decision.kind == "split" else "release")

@@ -106,7 +106,8 @@ def test_the_source_splits_what_it_serves_and_nothing_else() -> None:
     assert judge("b:1", Seen(), split, owns=True, now_ms=NOW).action == "ignore"
 
 
-def test_what_this_agent_cannot_do_is_refused_by_the_broker_that_is_asked() -> None:
+def test_a_transfers_source_releases_the_bundle_and_its_destination_waits_for_an_assignment() -> None:
     transfer = with_(UNLOAD, kind="transfer")
-    assert judge("a:1", Seen(), transfer, owns=True, now_ms=NOW) == Verdict("refuse", "this agent can't transfer")
+    assert judge("a:1", Seen(), transfer, owns=True, now_ms=NOW) == Verdict("release")
+    assert judge("a:1", Seen(), transfer, owns=False, now_ms=NOW) == Verdict("refuse", f"{UNLOAD.bundle} is not served here")
     assert judge("b:1", Seen(), transfer, owns=True, now_ms=NOW).action == "ignore"
