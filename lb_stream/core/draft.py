@@ -15,7 +15,7 @@ from lb_stream.core.memory import Memory, Retry
 from lb_stream.core.placement.base import Best, Targets
 from lb_stream.core.refusals import Refusal
 from lb_stream.core.registry import Strategy
-from lb_stream.core.view import Bools, ClusterView, Rows
+from lb_stream.core.view import Bools, ClusterView, Floats, Rows
 
 MOST_CANDIDATES_SHOWN = 20
 LEAST_REFUSED_SHOWN = 3
@@ -129,7 +129,7 @@ class Draft:
     def _shown(self, ranked: Rows, best: Best, steps: Steps) -> list[Candidate]:
         """The best candidates, and for each filter some of those that it took out, for the decision's explanation."""
         names = self.view.brokers.names
-        order = np.argsort(best.scores, kind="stable")[:MOST_CANDIDATES_SHOWN]
+        order = _lowest(best.scores, MOST_CANDIDATES_SHOWN)
         shown = [
             Candidate(
                 broker=names[ranked[at]],
@@ -139,7 +139,9 @@ class Draft:
             for at in order.tolist()
         ]
         for name, before, after in steps:
-            taken_out = np.setdiff1d(before, after, assume_unique=True)
+            is_out = np.ones(len(names), np.bool_)
+            is_out[after] = False
+            taken_out = before[is_out[before]]
             room = max(LEAST_REFUSED_SHOWN, MOST_CANDIDATES_SHOWN - len(shown))
             shown += [Candidate(broker=names[row], refused_by=name) for row in taken_out[:room].tolist()]
         return shown
@@ -188,3 +190,13 @@ class Draft:
         if destination is not None:
             self.candidates.add(bundle, destination)
             self.targets.add(bundle, destination)
+
+
+def _lowest(scores: Floats, most: int) -> Rows:
+    """Where the lowest scores stand, the lowest first, equal ones in their order, NaN last. O(scores)."""
+    if len(scores) > most:
+        limit = np.partition(scores, most - 1)[most - 1]
+        few = np.flatnonzero(scores <= limit)
+        if len(few) >= most:  # else NaN are among them
+            return few[np.argsort(scores[few], kind="stable")[:most]]
+    return np.argsort(scores, kind="stable")[:most]

@@ -43,14 +43,14 @@ class Targets:
 
     def add(self, bundle: int, destination: int) -> None:
         """Count a bundle at its destination from now on."""
-        view = self.view
+        view, row = self.view, np.array([bundle])
         self.placed.append((bundle, destination))
-        self.long_rate[destination] += view.bundles.long.rate[bundle]
+        self.long_rate[destination] += view.bundles.long.take(row).rate[0]
         self.topics[destination] += view.bundles.topics[bundle]
-        source = np.array([view.bundles.owner[bundle]], np.intp)
+        source = view.bundles.owner[row].astype(np.intp)
         if source[0] < 0:
             return
-        share = float(resource_share(view.brokers.latest.throughput, source, view.bundles.short.throughput[[bundle]])[0])
+        share = float(resource_share(view.brokers.latest.throughput, source, view.bundles.short.take(row).throughput)[0])
         resources = {
             name: (usage[[destination]] + share * np.maximum(usage[source], 0.0), limit[[destination]])
             for name, (usage, limit) in view.brokers.resources.items()
