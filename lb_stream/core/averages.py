@@ -78,13 +78,20 @@ def add_bundles(shard: Shard, names: Iterable[str], now_ms: int) -> Shard:
 SIGNS_OF_LIFE = ("heartbeat", "ack", "goodbye")
 
 
+# What decides about a report; the rest of it is only carried along, as columns.
+_DECISIVE = ("name", "topic", "partition", "offset", "append_ms", "digest", "start_timestamp_ms", "last_update_ms")
+_LIFE = ("name", "seen_ms", "reported_ms", "heartbeats", "left")
+_CARRIED = [field.name for field in REPORT_FIELDS]
+
+
 def _in_order(batch: Batch) -> list[tuple[dict[str, Any], int | None]]:
     """Reports (with their row) and signs of life (with None) in the order in which they count.
 
     That is the order of their append times, then of partition and offset. Within a partition it is the order of the offsets:
     should the clock that stamps the records run backwards, it stands still here.
     """
-    records: list[tuple[dict[str, Any], int | None]] = [(report, row) for row, report in enumerate(batch.reports.to_pylist())]
+    reports = batch.reports.select(_DECISIVE).to_pylist()
+    records: list[tuple[dict[str, Any], int | None]] = [(report, row) for row, report in enumerate(reports)]
     records += [(event, None) for event in batch.events.to_pylist() if event["kind"] in SIGNS_OF_LIFE]
     records.sort(key=lambda record: (record[0]["partition"], record[0]["offset"]))
     latest: dict[int, int] = {}
@@ -100,7 +107,8 @@ def _fold_brokers(known: pa.Table, batch: Batch) -> tuple[pa.Table, list[int], l
 
     Returns the table, the accepted reports in order, those of them that are new samples, and the refused as events.
     """
-    rows = {row["name"]: row | {"sampled": False} for row in known.to_pylist()}
+    identities = known.select([*_LIFE, "digest", "start_timestamp_ms", "last_update_ms"]).to_pylist()
+    rows = {row["name"]: row | {"sampled": False, "at": at} for at, row in enumerate(identities)}
     accepted, fresh, refused = [], [], []
     for record, index in _in_order(batch):
         row = rows.get(record["name" if index is not None else "broker"])
@@ -119,17 +127,21 @@ def _fold_brokers(known: pa.Table, batch: Batch) -> tuple[pa.Table, list[int], l
         is_new = row is None or row["digest"] != record["digest"]
         if is_new:
             fresh.append(index)
-        kept = row or {"heartbeats": False, "sampled": False, "seen_ms": record["append_ms"]}
-        rows[record["name"]] = {field.name: record[field.name] for field in REPORT_FIELDS} | {
-            "name": record["name"],
-            "seen_ms": kept["seen_ms"],
-            "reported_ms": record["append_ms"],
-            "heartbeats": kept["heartbeats"],
-            "left": False,
-            "sampled": kept["sampled"] or is_new,
-        }
-    table = pa.Table.from_pylist([rows[name] for name in sorted(rows, key=str.encode)], BROKER_SCHEMA)
-    return table, accepted, fresh, pa.Table.from_pylist(refused, EVENT_SCHEMA)
+        if row is None:
+            row = rows[record["name"]] = {"heartbeats": False, "sampled": False, "seen_ms": record["append_ms"]}
+        row.update({name: record[name] for name in ("name", "digest", "start_timestamp_ms", "last_update_ms")})
+        row.update(reported_ms=record["append_ms"], left=False, sampled=row["sampled"] or is_new, at=len(known) + index)
+    return _broker_table(known, batch.reports, list(rows.values())), accepted, fresh, pa.Table.from_pylist(refused, EVENT_SCHEMA)
+
+
+def _broker_table(known: pa.Table, reports: pa.Table, rows: list[dict[str, Any]]) -> pa.Table:
+    """Brokers sorted by name: signs of life from `rows`, what they reported from the row `at` of the known and the new reports."""
+    rows.sort(key=lambda row: row["name"].encode())
+    reported = pa.concat_tables([known.select(_CARRIED), reports.select(_CARRIED)])
+    carried = reported.take(pa.array([row["at"] for row in rows], pa.int64()))
+    lives = pa.Table.from_pylist(rows, pa.schema([field for field in BROKER_SCHEMA if field.name not in _CARRIED]))
+    columns = {name: (carried if name in _CARRIED else lives)[name] for name in BROKER_SCHEMA.names}
+    return pa.table(columns, schema=BROKER_SCHEMA).combine_chunks()
 
 
 def _old_report(before: dict[str, Any] | None, report: dict[str, Any]) -> str | None:
@@ -270,15 +282,17 @@ def _average(values: dict[str, NDArray], rows: Ints, samples: pa.Table, config: 
     sampled = {field.name: samples[field.name].to_numpy() for field in STATS_SCHEMA}
     for k in range(int(wave.max()) + 1):
         picked = order[wave == k]
-        at = rows[picked]
-        for name, column in sampled.items():
-            values[name][at] = column[picked]
+        # A wave in which every bundle has a sample takes whole columns: no gathering and scattering of rows.
+        at = slice(None) if len(picked) == len(values["owner"]) else rows[picked]
+        taken = {name: column[picked] for name, column in sampled.items()}
+        for name, column in taken.items():
+            values[name][at] = column
         for span, most in (("short", config.short_samples), ("long", config.long_samples)):
             count = np.minimum(values[f"{span}_samples"][at] + 1, most).astype(np.int32)
             values[f"{span}_samples"][at] = count
             for column_name in FOUR:
                 target = values[f"{span}_{column_name}"]
-                target[at] = fold_samples(count, target[at], sampled[f"latest_{column_name}"][picked])
+                target[at] = fold_samples(count, target[at], taken[f"latest_{column_name}"])
 
 
 def _resample(values: dict[str, NDArray], silent: NDArray[np.bool_], config: FoldConfig) -> None:  # type: ignore[type-arg]

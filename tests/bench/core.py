@@ -27,14 +27,23 @@ from lb_stream.core.blocks import BROKER_SCHEMA, BUNDLE_SCHEMA, EVENT_SCHEMA, FO
 from lb_stream.core.config import cluster_config
 from lb_stream.core.draft import Draft
 from lb_stream.core.memory import Memory
+from lb_stream.core.placement import placement
+from lb_stream.core.shedding import shedder
+from lb_stream.core.split import find_too_large
+from lb_stream.core.splitting import SplittingConfig
 from lb_stream.core.view import ClusterView, view_of
 
 SIZES = {"100x10000": (100, 10_000, 10), "1000x100000": (1_000, 100_000, 100), "5000x1000000": (5_000, 1_000_000, 50)}
 PLACED = 1_000
 RUNS = 7
-SHEDDERS = {"overload": "OverloadShedder", "threshold": "ThresholdShedder", "uniform": "UniformLoadShedder", "avg": "AvgShedder"}
-DECIDES_AT_ONCE = {"AvgShedder": {"hit_count_high": 0, "hit_count_low": 0}}
-PLACEMENTS = ("LeastLongTermMessageRate",)
+SHEDDERS = {
+    "overload": "OverloadShedder",
+    "threshold": "ThresholdShedder",
+    "uniform": "UniformLoadShedder",
+    "avg": "AvgShedder",
+    "transfer": "TransferShedder",
+}
+DECIDES_AT_ONCE = {"AvgShedder": {"hit_count_high": 0, "hit_count_low": 0}, "TransferShedder": {"hit_count_threshold": 0}}
 
 Work = Callable[[], Any]
 
@@ -101,11 +110,13 @@ def works(brokers: int, bundles: int, hot: int) -> Iterator[tuple[str, Work]]:
     batch = reports_of(shard)
     yield "fold", lambda: view_of("bench", [fold(shard, batch, 1_000, FoldConfig())[0]], 1_000, weights)
     eligible = np.ones(bundles, np.bool_)
-    for name, shedder in SHEDDERS.items():
-        config = cluster_config({"shedding_strategy": shedder, "min_throughput_mb": 0, **DECIDES_AT_ONCE.get(shedder, {})})
+    for name, strategy in SHEDDERS.items():
+        config = cluster_config({"shedding_strategy": strategy, "min_throughput_mb": 0, **DECIDES_AT_ONCE.get(strategy, {})})
         memory = config.shedder.memory({})
         yield name, lambda config=config, memory=memory: _sheds(config.shedder.function(view, config.shedder_config, memory, eligible)[0])
-    for strategy in PLACEMENTS:
+    limits = SplittingConfig()
+    yield "split_task", lambda: find_too_large(view, eligible, [], limits)
+    for strategy in placement.names:
         yield f"place_{strategy}", lambda strategy=strategy: _place(view, strategy)
 
 
@@ -117,7 +128,8 @@ def _sheds(unloads: Any) -> Any:
 
 def _place(view: ClusterView, strategy: str) -> None:
     """Find a broker for each of 1 000 bundles, each choice counting in the next."""
-    config = cluster_config({"placement_strategy": strategy})
+    both = {"shedding_strategy": strategy} if strategy in shedder.names else {}  # AvgShedder is both or neither
+    config = cluster_config({"placement_strategy": strategy, **both})
     draft = Draft(view, Memory(), config, now_ms=2_000, seed=1, recently_unloaded={}, retries={}, versions={}, strategies={})
     for bundle in range(0, len(view.bundles), len(view.bundles) // PLACED):
         choice = draft.place(bundle)
