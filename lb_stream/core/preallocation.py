@@ -6,11 +6,12 @@ only with that switched off is this what the next placements know of the last on
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from lb_stream.core.candidates import Candidates
+from lb_stream.core.memory import Pending
 from lb_stream.core.placement.base import Targets
 from lb_stream.core.view import ClusterView
 
@@ -80,6 +81,14 @@ def _followed(one: Preallocated, view: ClusterView, row: int) -> Preallocated:
     if row < 0 or not one.followed:
         return replace(one, followed=False)
     return Preallocated.of(view, row, one.broker)
+
+
+def waiting(view: ClusterView, pending: Sequence[Pending], release: Release) -> tuple[Preallocated, ...]:
+    """The pending assignments that placement still counts, when it alone does: until the next reports, and then by `release`."""
+    assigned = [(one.bundle, one.destination) for one in pending if one.kind == "assign" and one.destination is not None]
+    rows = view.bundles.rows_of(bundle for bundle, _ in assigned).tolist()
+    entries = tuple(Preallocated.of(view, row, broker) for row, (_, broker) in zip(rows, assigned, strict=True) if row >= 0)
+    return Preallocations(entries).updated(view, release).entries if view.brokers.sampled.any() else entries
 
 
 def count(entries: Iterable[Preallocated], targets: Targets, candidates: Candidates, sign: int = 1) -> None:

@@ -16,6 +16,7 @@ from lb_stream.core.finite import without_not_finite
 from lb_stream.core.liveness import judge
 from lb_stream.core.memory import Memory, Pending, Retry
 from lb_stream.core.ownership import Ledger
+from lb_stream.core.preallocation import count, waiting
 from lb_stream.core.refusals import Refusal, merged
 from lb_stream.core.settle import Outcome, Settled, after_failure, settle
 from lb_stream.core.split import split_too_large
@@ -64,7 +65,7 @@ def decide(view: ClusterView, memory: Memory, inbox: Inbox, config: ClusterConfi
     grace_start = now_ms - config.balancer.shedding_grace_period_ms
     reported, not_finite = without_not_finite(alive.view)
     draft = Draft(
-        view=_carry_out(reported, settled.open),
+        view=_carry_out(reported, settled.open, config.balancer.count_pending_moves),
         memory=replace(memory, pending=settled.open),
         config=config,
         now_ms=now_ms,
@@ -78,6 +79,8 @@ def decide(view: ClusterView, memory: Memory, inbox: Inbox, config: ClusterConfi
         unloaded_brokers=_unloaded_brokers(memory, settled, reported, now_ms),
     )
     observe_loads(draft)
+    if not config.balancer.count_pending_moves:
+        count(waiting(reported, settled.open, config.balancer.preallocation_release), draft.targets, draft.candidates)
     shed = False
     if alive.suspended is not None:
         draft.refusals.append(alive.suspended)
@@ -92,18 +95,21 @@ def decide(view: ClusterView, memory: Memory, inbox: Inbox, config: ClusterConfi
     return _finish(draft, ledger, settled, alive.dead, shed)
 
 
-def _carry_out(view: ClusterView, pending: tuple[Pending, ...]) -> ClusterView:
-    """The view with the given decisions carried out: load must not be decided on twice. A split moves nothing."""
+def _carry_out(view: ClusterView, pending: tuple[Pending, ...], moves_count: bool) -> ClusterView:
+    """The view with the given decisions carried out: load must not be decided on twice. A split moves nothing.
+
+    If moves don't count, their bundles are only marked as on their way.
+    """
     if not pending:
         return view
     rows = view.bundles.rows_of(one.bundle for one in pending)
     names = {name: row for row, name in enumerate(view.brokers.names)}
     destinations = np.array([names.get(one.destination or "", -1) for one in pending], np.intp)
     splits = np.array([one.kind == "split" for one in pending], np.bool_)
-    moves = (rows >= 0) & ~splits
+    moves = (rows >= 0) & ~splits & moves_count
     view = with_moves(view, rows[moves], destinations[moves])
     in_flight = view.bundles.in_flight.copy()
-    in_flight[rows[(rows >= 0) & splits]] = True
+    in_flight[rows[(rows >= 0) & ~moves]] = True
     return replace(view, bundles=replace(view.bundles, in_flight=in_flight))
 
 

@@ -26,11 +26,15 @@ def shedding_is_due(draft: Draft, sampled: bool) -> bool:
 
 
 def observe_loads(draft: Draft) -> None:
-    """Show a shedder that follows its brokers' loads from round to round what has been reported."""
+    """Show a shedder that follows its brokers' loads from round to round what has been reported, and placement what it made of it."""
     strategy = draft.config.shedder
-    observe = traits_of(strategy).observe
-    if observe is not None:
-        draft.remember(strategy, observe(draft.reported or draft.view, draft.config.shedder_config, draft.remembered(strategy)))
+    traits, reported = traits_of(strategy), draft.reported or draft.view
+    if traits.observe is not None:
+        draft.remember(strategy, traits.observe(reported, draft.config.shedder_config, draft.remembered(strategy)))
+    if traits.loads is not None:
+        loads = traits.loads(draft.remembered(strategy))
+        known = np.array([loads.get(name, np.nan) for name in draft.view.brokers.names])
+        draft.targets.load[:] = known + draft.view.brokers.usage - reported.brokers.usage  # moves in flight counted
 
 
 def unload_from_hot(draft: Draft) -> None:

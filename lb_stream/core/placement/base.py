@@ -24,6 +24,7 @@ class Targets:
     view: ClusterView
     seed: int | None  # None: no chance, always the first
     usage: Floats
+    load: Floats  # smoothed usage as the extensible manager follows it; NaN: nothing known
     long_rate: Floats
     topics: Ints
     placed: list[tuple[int, int]] = field(default_factory=list)  # (bundle, destination) of every choice so far
@@ -31,7 +32,8 @@ class Targets:
     @staticmethod
     def of(view: ClusterView, seed: int | None = 0) -> Targets:
         """The loads before the round's first choice. Moves in flight are in the view already."""
-        return Targets(view, seed, view.brokers.usage.copy(), view.brokers.long.rate.copy(), view.brokers.topics.copy())
+        brokers = view.brokers
+        return Targets(view, seed, brokers.usage.copy(), brokers.load_ema.copy(), brokers.long.rate.copy(), brokers.topics.copy())
 
     def draw(self, subject: str, candidates: Rows) -> int:
         """One of the candidates (in order) by the round's seed and the subject's name."""
@@ -56,7 +58,9 @@ class Targets:
             for name, (usage, limit) in view.brokers.resources.items()
         }
         before = float(view.brokers.usage[destination])
-        self.usage[destination] += max(0.0, float(max_weighted_usage(resources, view.brokers.weights)[0]) - before)
+        more = max(0.0, float(max_weighted_usage(resources, view.brokers.weights)[0]) - before)
+        self.usage[destination] += more
+        self.load[destination] += more
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,8 @@
 """LeastResourceUsageWithWeight: some broker whose usage lies well below the candidates' average. Source: spec/placement.md §5.2 and §5.3.
 
 Pulsar has two strategies of this name. The modular manager's smooths usages itself, a sample with every placement. The extensible
-manager's takes the smoothed usages that its brokers report, and is the only strategy there: a cluster whose `load_manager` is extensible
-gets it whatever `placement_strategy` says.
+manager's takes the smoothed usages that this manager follows anyway (TransferShedder), and is the only strategy there: a cluster whose
+`load_manager` is extensible gets it whatever `placement_strategy` says.
 """
 
 from __future__ import annotations
@@ -102,11 +102,11 @@ def _nothing(_data: Mapping[str, Any]) -> None:
 def least_reported_usage(
     targets: Targets, candidates: Rows, bundle: int, config: ExtensibleLeastResourceConfig, memory: None
 ) -> tuple[Best, None]:
-    """The same by the smoothed usages that brokers report. O(brokers).
+    """The same by the smoothed usages that the manager follows. O(brokers).
 
     Brokers without load data count in no average and are never preferred, but come back when nobody else is.
     """
-    usage = targets.view.brokers.load_ema[candidates]
+    usage = targets.load[candidates]
     return _well_below_average(candidates, usage, ~np.isnan(usage), config), None
 
 

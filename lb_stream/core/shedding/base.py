@@ -60,6 +60,7 @@ class Traits:
     chooses_destination: bool = False  # its proposals name their destination; else placement finds one
     sees_surroundings: bool = False
     observe: Observer | None = None  # called in every round, also in those that don't shed
+    loads: Callable[[Any], Mapping[str, float]] | None = None  # its memory → broker's smoothed usage, for placement to go by
 
 
 def traits_of(strategy: Strategy[Shedder]) -> Traits:

@@ -142,7 +142,12 @@ def _usage(view: ClusterView, config: TransferShedderConfig) -> Floats:
     return max_weighted_usage(view.brokers.resources, five_weights(view.brokers.weights, config.memory_weight))
 
 
-TRAITS = Traits(manager="extensible", chooses_destination=True, sees_surroundings=True, observe=observe)
+def followed_loads(memory: TransferMemory) -> dict[str, float]:
+    """Broker → its smoothed load."""
+    return {name: load for name, (load, _, _) in memory.brokers.items()}
+
+
+TRAITS = Traits(manager="extensible", chooses_destination=True, sees_surroundings=True, observe=observe, loads=followed_loads)
 
 
 @shedder("TransferShedder", config=TransferShedderConfig, memory=TransferMemory.read, traits=TRAITS)
