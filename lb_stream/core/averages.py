@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from lb_stream.core.blocks import BROKER_SCHEMA, BUNDLE_SCHEMA, EVENT_SCHEMA, FOUR, REPORT_FIELDS, STATS_SCHEMA, Batch, Shard
+from lb_stream.core.names import SYSTEM_PATTERN
 
 DEFAULT_FOUR = (50_000.0, 50_000.0, 50.0, 50.0)
 """What a bundle's averages are before its first sample, in the order of FOUR: 50 000 bytes/s and 50 msg/s each way."""
@@ -42,10 +43,11 @@ class FoldConfig:
     sample_mode: Literal["per_report", "reference"] = "per_report"
 
 
-def fold_samples(count: NDArray[np.int32], average: Floats, sample: Floats) -> Floats:
-    """One step of the average: ((n-1)·v + s) / n, in that order of operations. `count` is n, already raised and capped."""
-    n = count.astype(np.float64)
-    result: Floats = ((n - 1.0) * average + sample) / n
+def fold_samples(n: Floats, average: Floats, sample: Floats) -> Floats:
+    """One step of the average: ((n-1)·v + s) / n, in that order of operations. `n`: samples, this one included, already capped."""
+    result: Floats = (n - 1.0) * average
+    result += sample
+    result /= n
     return result
 
 
@@ -180,6 +182,7 @@ class _Columns:
                 old = bundles[field.name].to_numpy()
                 values[field.name] = np.concatenate([old, np.zeros(added, old.dtype)])
         values["owner"][len(bundles) :] = -1
+        values["system"][len(bundles) :] = pc.match_substring_regex(new_names, SYSTEM_PATTERN).to_numpy(zero_copy_only=False)
         for span in ("short", "long"):
             for column, default in zip(FOUR, DEFAULT_FOUR, strict=True):
                 values[f"{span}_{column}"][len(bundles) :] = default
@@ -290,9 +293,10 @@ def _average(values: dict[str, NDArray], rows: Ints, samples: pa.Table, config: 
         for span, most in (("short", config.short_samples), ("long", config.long_samples)):
             count = np.minimum(values[f"{span}_samples"][at] + 1, most).astype(np.int32)
             values[f"{span}_samples"][at] = count
+            n = count.astype(np.float64)
             for column_name in FOUR:
                 target = values[f"{span}_{column_name}"]
-                target[at] = fold_samples(count, target[at], taken[f"latest_{column_name}"])
+                target[at] = fold_samples(n, target[at], taken[f"latest_{column_name}"])
 
 
 def _resample(values: dict[str, NDArray], silent: NDArray[np.bool_], config: FoldConfig) -> None:  # type: ignore[type-arg]

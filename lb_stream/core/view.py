@@ -16,7 +16,6 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from lb_stream.core.blocks import FOUR, RESOURCES, Shard
-from lb_stream.core.names import SYSTEM_PATTERN
 from lb_stream.core.policies import NO_POLICIES, Policies
 from lb_stream.core.quotas import Learned
 from lb_stream.core.resources import max_weighted_usage
@@ -231,7 +230,7 @@ def _columns(brokers: pa.Table, bundles: pa.Table, weights: Mapping[str, float])
         reported_ms=bundles["reported_ms"].to_numpy(),
         gained=_bools(bundles["gained"]),
         in_flight=np.zeros(len(bundles), np.bool_),
-        system=_bools(pa.chunked_array([pc.match_substring_regex(bundle_names, SYSTEM_PATTERN)])),
+        system=_bools(bundles["system"]),
         topics=bundles["topics"].to_numpy(),
         sessions=bundles["producers"].to_numpy() + bundles["consumers"].to_numpy(),
         cache_bytes=bundles["cache_size_bytes"].to_numpy(),
