@@ -165,7 +165,7 @@ class Cluster:
     def _obey(self, words: list[str]) -> None:
         wanted = {bundle_name(word) for word in words} or {one.bundle for one in self.memory.pending}
         for one in self.memory.pending:
-            if one.bundle in wanted and one.kind == "unload":
+            if one.bundle in wanted and one.kind in ("unload", "transfer"):
                 self.owned[str(one.source)].pop(one.bundle)
             elif one.bundle in wanted and one.kind == "assign":
                 self.owned[str(one.destination)][one.bundle] = self.loads[one.bundle]
@@ -254,7 +254,7 @@ def _printed(done: Round) -> Iterator[str]:
         words += ["", f"id={one.decision_id}", f"rule={one.rule}"]
         if one.explain.unit == "ratio":
             figures = one.explain.model_dump(include={"saw", "average", "limit", "expected_after"})
-            words += [f"{name}={value:.2f}" for name, value in figures.items()]
+            words += [f"{name}={value:.2f}" for name, value in figures.items() if value is not None]
         if one.kind == "split":
             words += [f"reason={one.reason} saw={_number(one.explain.saw)} limit={_number(one.explain.limit)} {one.explain.unit}"]
             words += [f"algorithm={one.algorithm}", *(["unload_children"] if one.unload_children else [])]

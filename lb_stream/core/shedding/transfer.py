@@ -178,7 +178,7 @@ def transfer_from_fullest(
             move.why.saw,
             move.why.limit,
             cycle.average,
-            move.expected_after,
+            move.expected_after if np.isfinite(move.expected_after) else None,  # a source that reports no throughput
             move.why.unit,
             None if move.destination is None else int(alive[move.destination]),
         )

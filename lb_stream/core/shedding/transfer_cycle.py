@@ -213,9 +213,8 @@ def _shed(store: LoadStore, limits: CycleLimits, stats: _Stats, cycle: Cycle, ma
             continue
         pair = _Pair.of(store, limits, source, destination, top, may_take)
         if pair.relieve():
-            offload = (pair.marked - pair.gain) * store.load[source] / store.throughput[source]
-            stats.moved(source, destination, offload)
-            cycle.moves += pair.moves(why, offload)
+            stats.moved(source, destination, (pair.marked - pair.gain) * store.load[source] / store.throughput[source])
+            cycle.moves += pair.moves(why)
         else:
             few_bundles += 1
             cycle.refused.append(("no_fitting_bundle", source, pair.stopped_at))
@@ -238,6 +237,7 @@ class _Pair:
     target: float  # bytes/s
     marked: float = 0.0  # leaves the source
     gain: float = 0.0  # comes back, as far as that counts
+    returned: float = 0.0  # comes back
     chosen: list[tuple[int, bool]] = field(default_factory=list)  # (bundle, comes back)
     not_transferable: list[int] = field(default_factory=list)
     stopped_at: list[int] = field(default_factory=list)
@@ -271,6 +271,7 @@ class _Pair:
                     self.stopped_at.append(bundle)
                     break
                 back, brought = found
+                self.returned += brought
                 if self.limits.counts_gain:
                     self.gain += brought
             self.chosen += [*((one, True) for one in back), (bundle, False)]
@@ -295,9 +296,10 @@ class _Pair:
                     return back, brought
         return None
 
-    def moves(self, why: Why, offload: float) -> list[Move]:
+    def moves(self, why: Why) -> list[Move]:
         """The choice as moves, in the order in which it was made."""
         high, low = self.store.load[self.source], self.store.load[self.destination]
+        offload = (self.marked - self.returned) * high / self.store.throughput[self.source]
         goes_to = self.destination if self.limits.transfer else None
         return [
             Move(bundle, self.destination, self.source, why, float(low + offload))
