@@ -17,7 +17,7 @@ from lb_stream.contracts.decisions import Decision
 from lb_stream.contracts.reports import Ack
 from lb_stream.core.config import ClusterConfig, cluster_config
 from lb_stream.core.memory import Memory
-from lb_stream.core.names import is_system_bundle
+from lb_stream.core.names import is_system_bundle, namespace_of
 from lb_stream.core.round import Inbox, Round, decide, seed_of
 from lb_stream.core.shedding import shedder
 from lb_stream.core.view import ClusterView, view_of
@@ -83,7 +83,7 @@ configs = st.fixed_dictionaries(
         "unloading_timeout_ms": st.sampled_from([1_000, 60_000]),
         "broker_max_topics": st.sampled_from([100, 50_000]),
         "bundle_retention_ms": st.sampled_from([0, 300_000, 10**9]),
-        "namespace_max_bundles": st.sampled_from([1, 4, 128]),
+        "namespace_max_bundles": st.sampled_from([1, 3, 5, 128]),
         "max_splits_in_flight": st.sampled_from([0, 1, 1_000]),
         "broker_retention_ms": st.sampled_from([40_000, 86_400_000]),
     },
@@ -171,6 +171,18 @@ def test_moves_under_way_stay_within_their_limits(steps: list[Step], config: Clu
         sources = Counter(one.source for one in done.memory.pending if one.kind == "unload")
         assert sources.total() <= config.balancer.max_moves_in_flight
         assert max(sources.values(), default=0) <= config.balancer.max_moves_in_flight_per_broker
+
+
+@given(lives(), configs)
+def test_splits_never_take_a_namespace_past_its_maximum(steps: list[Step], config: ClusterConfig) -> None:
+    for _, _, done in played(steps, config):
+        names = done.view.bundles.names.to_pylist()
+        splits = Counter(namespace_of(one.bundle) for one in done.memory.pending if one.kind == "split")
+        for namespace in {namespace_of(one.bundle) for one in done.decisions if one.kind == "split"}:
+            bundles = sum(namespace_of(name) == namespace for name in names)  # the generated ones don't overlap
+            if config.balancer.load_manager == "modular":  # the simple one looks at the maximum before the look only
+                assert bundles + splits[namespace] <= config.splitting.namespace_max_bundles
+        assert splits.total() <= config.splitting.max_splits_in_flight
 
 
 @given(lives(), configs)
