@@ -13,7 +13,7 @@ import numpy as np
 
 from lb_stream.contracts.decisions import Explain
 from lb_stream.core.draft import Division, Draft
-from lb_stream.core.names import namespace_codes, parse_bundle
+from lb_stream.core.names import begins_with_another, namespace_codes, parse_bundle
 from lb_stream.core.refusals import MOST_SUBJECTS, Refusal, refusal
 from lb_stream.core.splitting import SplitLoads, SplittingConfig, TooLarge, Uncut, plan, split_simple, split_task
 from lb_stream.core.splitting.trigger import REASONS, RULES, UNITS, Limits
@@ -57,17 +57,18 @@ def find_too_large(
 ) -> tuple[SplitLoads, TooLarge]:
     """The figures that bundles are judged by, and the owned, eligible bundles to split. O(n).
 
-    Each bundle that is being split takes one more place of its namespace.
+    Each bundle that is being split takes one more place of its namespace. A bundle without an owner counts unless it was split before.
     """
+    bundles, owner = view.bundles, view.bundles.owner
 
     def census(rows: Rows) -> tuple[Ints, Ints]:
-        codes, namespaces = namespace_codes(view.bundles.names)
-        counts = np.bincount(codes[view.bundles.owner >= 0], minlength=len(namespaces))
-        under_way = view.bundles.rows_of(splitting)
+        codes, namespaces = namespace_codes(bundles.names)
+        here = (owner >= 0) | bundles.in_flight | ~begins_with_another(bundles.names)
+        counts = np.bincount(codes[here], minlength=len(namespaces))
+        under_way = bundles.rows_of(splitting)
         np.add.at(counts, codes[under_way[under_way >= 0]], 1)
         return codes[rows].astype(np.int64), counts
 
-    bundles, owner = view.bundles, view.bundles.owner
     if manager == "simple":
         rates, asking = bundles.latest, np.append(view.brokers.sampled, False)[owner]
         loads = SplitLoads(bundles.topics, bundles.sessions, rates.rate, rates.throughput)
