@@ -87,3 +87,10 @@ def test_a_broker_that_serves_no_persistent_topics_is_no_candidate() -> None:
     seen = replace(seen, brokers=replace(seen.brokers, persistent_topics=np.array([True, False])))
     pool = Candidates(seen, cluster_config({}).balancer).of(int(seen.bundles.rows_of([Z])[0]), Targets.of(seen))
     assert (pool.kept.tolist(), pool.allowed.tolist()) == ([A], [A])
+
+
+def test_rows_are_found_by_name_however_often_it_is_asked_for_and_others_are_nowhere() -> None:
+    bundles = view().bundles
+    names = [X, Z, Y, X, "t/n/0xf0000000_0xffffffff", X]
+    assert bundles.rows_of(names).tolist() == [0, 2, 1, 0, -1, 0]
+    assert bundles.rows_of([]).tolist() == []
