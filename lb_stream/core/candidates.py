@@ -72,7 +72,8 @@ class Candidates:
 
     def allowed(self, bundle: int, targets: Targets) -> Rows:
         """All brokers that policies allow."""
-        return _filtered(self._policies, np.flatnonzero(self.view.brokers.alive), self._asked(bundle, targets))[0]
+        asked = self._asked(bundle, targets)  # makes the filters when it is the first
+        return _filtered(self._policies, np.flatnonzero(self.view.brokers.alive), asked)[0]
 
     def unload_helps(self, bundle: int, current: int, allowed: Rows) -> bool:
         """Whether an unload can bring the bundle's anti-affinity group farther apart (spec/placement.md §6); yes outside of a group."""

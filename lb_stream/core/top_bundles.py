@@ -43,7 +43,8 @@ def order_of_averages(short: Rates, long: Rates) -> tuple[Floats, ...]:
 def rounded(values: Floats) -> Floats:
     """To whole numbers, halves up, as Java does."""
     down = np.floor(values)
-    return _limited(down + (values - down >= 0.5))
+    with np.errstate(invalid="ignore"):  # infinite ones have no fraction
+        return _limited(down + (values - down >= 0.5))
 
 
 def _limited(values: Floats) -> Floats:
