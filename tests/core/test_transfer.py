@@ -185,7 +185,8 @@ def test_a_destination_that_policies_refuse_gets_nothing() -> None:
     only_b = Policies(isolation=(IsolationPolicy(("t/n",), ("a", "b")),))
     done = Life({"shed_bundles_with_policies": True, "max_brokers_per_cycle": 9}, only_b).round(UNEVEN)
     assert not done.decisions
-    assert rules(done)["not_transferable"] == tuple(name(number) for number in range(4))
+    refused = {one.broker: one.subjects for one in done.refusals if one.rule == "not_transferable"}
+    assert refused == {"a:1": tuple(name(number) for number in range(4)), "b:1": (name(4), name(5))}
 
 
 def test_a_destination_with_too_many_topics_gets_nothing() -> None:
