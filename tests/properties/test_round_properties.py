@@ -18,6 +18,7 @@ from lb_stream.contracts.reports import Ack
 from lb_stream.core.config import ClusterConfig, cluster_config
 from lb_stream.core.memory import Memory
 from lb_stream.core.names import is_system_bundle, namespace_of
+from lb_stream.core.placement import placement, simple_placement
 from lb_stream.core.round import Inbox, Round, decide, seed_of
 from lb_stream.core.shedding import shedder
 from lb_stream.core.view import ClusterView, view_of
@@ -71,6 +72,9 @@ configs = st.fixed_dictionaries(
     optional={
         "profile": st.sampled_from(["pulsar-4.0", "documented"]),
         "shedding_strategy": st.sampled_from(shedder.names),
+        "load_manager": st.sampled_from(["modular", "modular", "simple", "extensible"]),
+        "placement_strategy": st.sampled_from([name for name in placement.names if name not in shedder.names]),
+        "simple_placement_strategy": st.sampled_from(simple_placement.names),
         "max_moves_in_flight": st.integers(0, 3),
         "max_moves_in_flight_per_broker": st.integers(0, 2),
         "loadBalancerHistoryResourcePercentage": st.sampled_from([0, 0.5, 0.9]),
@@ -137,10 +141,11 @@ def test_every_decision_can_be_obeyed(steps: list[Step], config: ClusterConfig) 
             assert one.destination is None or one.destination in alive
             assert one.destination != one.source
             assert one.issued_ms == done.now_ms < one.expires_ms
-            if one.kind == "unload":
+            if one.kind in ("unload", "transfer"):
                 assert one.source == one.expected_owner == owner_of(view, one.bundle)
                 assert one.source in alive
-                assert (one.destination is not None) == config.balancer.modular_preselect_destination
+                preselected = config.balancer.load_manager == "modular" and config.balancer.modular_preselect_destination
+                assert (one.destination is not None) == (preselected or one.kind == "transfer")
             elif one.kind == "split":
                 assert one.source == one.expected_owner == owner_of(view, one.bundle)
                 assert one.source in alive
@@ -168,7 +173,7 @@ def test_no_bundle_is_in_two_decisions_at_once(steps: list[Step], config: Cluste
 @given(lives(), configs)
 def test_moves_under_way_stay_within_their_limits(steps: list[Step], config: ClusterConfig) -> None:
     for _, _, done in played(steps, config):
-        sources = Counter(one.source for one in done.memory.pending if one.kind == "unload")
+        sources = Counter(one.source for one in done.memory.pending if one.kind in ("unload", "transfer"))
         assert sources.total() <= config.balancer.max_moves_in_flight
         assert max(sources.values(), default=0) <= config.balancer.max_moves_in_flight_per_broker
 
