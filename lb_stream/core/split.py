@@ -34,15 +34,15 @@ def split_too_large(draft: Draft) -> None:
         return
     splitting = [one.bundle for one in draft.memory.pending if one.kind == "split"]
     loads, found = find_too_large(view, draft.free_bundles(), splitting, config, manager)
-    refusals = _not_in_full_namespaces(view, found, config)
+    refusals = _refused(view, found.full, "namespace_max_bundles", found.full_bundles, config.namespace_max_bundles, "bundles")
     if not config.split_enabled:
-        refusals += _only_spoken_of(view, found.rows, "split_disabled")
+        refusals += _refused(view, found.rows, "split_disabled")
         found = replace(found, rows=found.rows[:0], reasons=found.reasons[:0])
     limits, room = Limits.of(config), max(0, config.max_splits_in_flight - len(splitting))
     for place, (row, reason) in enumerate(zip(found.rows.tolist(), found.reasons.tolist(), strict=True)):
         if room == 0:
-            left = _only_spoken_of(view, found.rows[place:], "splits_in_flight")
-            refusals += [replace(one, limit=float(config.max_splits_in_flight), unit="splits") for one in left]
+            most = config.max_splits_in_flight
+            refusals += _refused(view, found.rows[place:], "splits_in_flight", np.array([most]), most, "splits")
             break
         explain = Explain(saw=loads.saw(row, reason), limit=limits[reason], unit=UNITS[reason])
         refused = _decide(draft, row, reason, explain)
@@ -55,7 +55,7 @@ def split_too_large(draft: Draft) -> None:
 def find_too_large(
     view: ClusterView, eligible: Bools, splitting: Sequence[str], config: SplittingConfig, manager: str = "modular"
 ) -> tuple[SplitLoads, TooLarge]:
-    """The figures that bundles are judged by, and the owned, eligible bundles to split. O(n).
+    """The figures that bundles are judged by, and the eligible bundles of live brokers to split. O(n).
 
     Each bundle that is being split takes one more place of its namespace. A bundle without an owner counts unless it was split before.
     """
@@ -69,25 +69,20 @@ def find_too_large(
         np.add.at(counts, codes[under_way[under_way >= 0]], 1)
         return codes[rows].astype(np.int64), counts
 
-    if manager == "simple":
-        rates, asking = bundles.latest, np.append(view.brokers.sampled, False)[owner]
-        loads = SplitLoads(bundles.topics, bundles.sessions, rates.rate, rates.throughput)
-        return loads, split_simple(loads, eligible & asking, census, config)
-    loads = SplitLoads(bundles.topics, bundles.sessions, bundles.long.rate, bundles.long.throughput)
-    return loads, split_task(loads, eligible & (owner >= 0), census, config)
+    simple = manager == "simple"
+    rates, trigger = (bundles.latest, split_simple) if simple else (bundles.long, split_task)
+    asked = view.brokers.alive & view.brokers.sampled if simple else view.brokers.alive
+    loads = SplitLoads(bundles.topics, bundles.sessions, rates.rate, rates.throughput)
+    return loads, trigger(loads, eligible & np.append(asked, False)[owner], census, config)
 
 
-def _not_in_full_namespaces(view: ClusterView, found: TooLarge, config: SplittingConfig) -> list[Refusal]:
-    refused = _only_spoken_of(view, found.full, "namespace_max_bundles")
-    return [replace(one, limit=float(config.namespace_max_bundles), unit="bundles") for one in refused]
-
-
-def _only_spoken_of(view: ClusterView, rows: Rows, rule: str) -> list[Refusal]:
+def _refused(view: ClusterView, rows: Rows, rule: str, saw: Ints | None = None, limit: int | None = None, unit: str = "") -> list[Refusal]:
     """One refusal for all the rows: some are named, all are counted."""
     if not len(rows):
         return []
     names = [view.bundles.name(row) for row in rows[:MOST_SUBJECTS].tolist()]
-    return [replace(refusal(rule, None, names), count=len(rows))]
+    seen = [] if saw is None else [saw.min(), saw.max()]
+    return [replace(refusal(rule, None, names, saw=seen, limit=limit, unit=unit), count=len(rows))]
 
 
 def _decide(draft: Draft, row: int, reason: int, explain: Explain) -> Refusal | None:

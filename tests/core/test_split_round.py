@@ -169,3 +169,11 @@ def test_where_topics_are_needed_the_owner_finds_the_boundaries(algorithm: str, 
 def test_positions_that_nobody_gave_split_nothing() -> None:
     done = Cluster(split_algorithm="specified_positions_divide").round({"a": {PARENT: LARGE}, "b": {}})
     assert done.decisions == () and [one.rule for one in done.refusals] == ["no_boundary"]
+
+
+def test_a_broker_whose_figures_are_no_numbers_splits_nothing() -> None:
+    cluster = Cluster()
+    broken = BundleStats.model_construct(**(BundleStats().model_dump() | {"topics": 1200, "msg_rate_in": float("inf")}))
+    done = cluster.round({"a": {PARENT: broken}, "b": {OTHER: LARGE}, "c": {}})
+    assert [(one.kind, one.bundle) for one in done.decisions] == [("split", OTHER)]
+    assert [(one.rule, one.broker) for one in done.refusals] == [("not_finite", "a")]

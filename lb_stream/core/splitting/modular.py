@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lb_stream.core.splitting.config import SplittingConfig
-from lb_stream.core.splitting.trigger import FEWEST_TOPICS, Reasons, SplitLoads, reasons, within_maximum
+from lb_stream.core.splitting.trigger import FEWEST_TOPICS, Reasons, SplitLoads, bundles_before, reasons
 from lb_stream.core.view import Bools, Ints, Rows
 
 Census = Callable[[Rows], tuple[NDArray[np.integer], Ints]]
@@ -22,11 +22,18 @@ Census = Callable[[Rows], tuple[NDArray[np.integer], Ints]]
 
 @dataclass(frozen=True, slots=True)
 class TooLarge:
-    """Rows to split, with the reason of each, and rows that are too large as well but whose namespace is full, in order."""
+    """Rows to split, with the reason of each, and rows that are too large as well but whose namespace is full, with its bundles."""
 
     rows: Rows
     reasons: Reasons
     full: Rows
+    full_bundles: Ints
+
+    @staticmethod
+    def of(rows: Rows, why: Reasons, bundles: Ints, most: int) -> TooLarge:
+        """From all rows that are too large, and how many bundles the namespace of each has at its turn."""
+        allowed = bundles < most
+        return TooLarge(rows[allowed], why[allowed], rows[~allowed], bundles[~allowed])
 
 
 def too_large(loads: SplitLoads, eligible: Bools, config: SplittingConfig) -> tuple[Rows, Reasons]:
@@ -42,7 +49,6 @@ def split_task(loads: SplitLoads, eligible: Bools, census: Census, config: Split
     The census is asked only when there are any.
     """
     rows, why = too_large(loads, eligible, config)
-    if not len(rows):
-        return TooLarge(rows, why, rows)
-    allowed = within_maximum(*census(rows), config.namespace_max_bundles)
-    return TooLarge(rows[allowed], why[allowed], rows[~allowed])
+    most = config.namespace_max_bundles
+    bundles = bundles_before(*census(rows), most) if len(rows) else np.zeros(0, np.int64)
+    return TooLarge.of(rows, why, bundles, most)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from lb_stream.core.splitting.config import SplittingConfig
 from lb_stream.core.splitting.modular import Census, TooLarge, too_large
 from lb_stream.core.splitting.trigger import SplitLoads
@@ -15,8 +17,8 @@ def split_simple(loads: SplitLoads, eligible: Bools, census: Census, config: Spl
     splitting is off they are only to be spoken of.
     """
     rows, why = too_large(loads, eligible, config)
-    if not len(rows):
-        return TooLarge(rows, why, rows)
-    namespaces, counts = census(rows)
-    allowed = counts[namespaces] < config.namespace_max_bundles
-    return TooLarge(rows[allowed], why[allowed], rows[~allowed])
+    bundles = np.zeros(0, np.int64)
+    if len(rows):
+        namespaces, counts = census(rows)
+        bundles = counts[namespaces]
+    return TooLarge.of(rows, why, bundles, config.namespace_max_bundles)

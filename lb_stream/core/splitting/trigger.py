@@ -76,15 +76,16 @@ def reasons(loads: SplitLoads, config: SplittingConfig) -> Reasons:
     return found
 
 
-def within_maximum(namespaces: NDArray[np.integer], bundle_counts: Ints, most: int) -> Bools:
-    """Of bundles in the order given: whether there is a place for one more in its namespace, each that gets one taking it. O(n log n).
+def bundles_before(namespaces: NDArray[np.integer], bundle_counts: Ints, most: int) -> Ints:
+    """Of bundles to split in the order given: how many bundles the namespace has when it is one's turn; who finds `most` must wait.
 
-    `namespaces` numbers each bundle's namespace, `bundle_counts` holds how many bundles each namespace has now.
+    `namespaces` numbers each bundle's namespace, `bundle_counts` holds how many bundles each namespace has now. O(n log n).
     """
     order = np.argsort(namespaces, kind="stable")
     sorted_by = namespaces[order]
     starts = np.flatnonzero(np.diff(sorted_by, prepend=-1))
     earlier = np.empty(len(order), np.int64)
     earlier[order] = np.arange(len(order)) - np.repeat(starts, np.diff(np.append(starts, len(order))))
-    allowed: Bools = bundle_counts[namespaces] + earlier < most
-    return allowed
+    now = bundle_counts[namespaces]
+    found: Ints = np.minimum(now + earlier, np.maximum(now, most))
+    return found
