@@ -119,6 +119,9 @@ def cluster_config(values: Mapping[str, Any], *, dynamic: bool = False) -> Clust
     balancer = _build(BalancerConfig, given | {"load_manager": resolved.manager})
     chosen_placement = _placement(balancer)
     splitting = _build(SplittingConfig, given)
+    algorithms = Algorithms(
+        splitting.split_algorithm, {name: _build(split_algorithm[name].config, given) for name in split_algorithm.names}
+    )
     return ClusterConfig(
         balancer=balancer,
         shedder=resolved.shedder,
@@ -126,10 +129,8 @@ def cluster_config(values: Mapping[str, Any], *, dynamic: bool = False) -> Clust
         placement=chosen_placement,
         placement_config=_build(chosen_placement.config, given),
         splitting=splitting,
-        split_algorithms=Algorithms(
-            splitting.split_algorithm, {name: _build(split_algorithm[name].config, given) for name in split_algorithm.names}
-        ),
-        warnings=resolved.warnings,
+        split_algorithms=algorithms,
+        warnings=(*resolved.warnings, *algorithms.warnings),
     )
 
 

@@ -185,6 +185,13 @@ def test_an_unknown_algorithm_gives_way_to_the_default_and_that_to_halves(asked:
         assert (known.named(asked).name, unknown.named(asked).name) == ("topic_count_equally_divide", "range_equally_divide")
 
 
+def test_an_unknown_default_is_told_with_those_there_are() -> None:
+    (warning,) = cluster_config({"split_algorithm": "thirds"}).warnings
+    assert warning.startswith("split_algorithm = 'thirds': expected one of flow_or_qps_equally_divide, range_equally_divide, ")
+    assert warning.endswith("; range_equally_divide is used instead")
+    assert cluster_config({"split_algorithm": "topic_count_equally_divide"}).warnings == ()
+
+
 def test_settings_take_pulsars_forms_and_say_what_is_wrong() -> None:
     config = cluster_config({"supportedNamespaceBundleSplitAlgorithms": "a, b", "loadBalancerSplitIntervalMinutes": 2}).splitting
     assert (config.supported_split_algorithms, config.split_interval_ms) == (("a", "b"), 120_000)

@@ -27,6 +27,8 @@ from lb_stream.core.splitting import (
     split_task,
 )
 from lb_stream.core.splitting.config import ALGORITHMS
+from lb_stream.core.splitting.manual import largest_of_listed
+from lb_stream.core.splitting.simple import split_simple
 from lb_stream.core.splitting.trigger import REASONS
 from lb_stream.core.topics import Ring
 
@@ -189,6 +191,34 @@ def test_the_modular_trigger_is_the_definition_bundle_by_bundle(
     assert [names[at] for at in found.full.tolist()] == full
     for namespace, taken in chosen.items():
         assert counts.get(namespace, 1) + taken <= config.splitting.namespace_max_bundles
+
+
+@given(looks, trigger_configs, st.dictionaries(st.sampled_from(["t/n", "t/n1", "t/m"]), st.integers(1, 6)))
+def test_the_simple_trigger_is_the_definition_bundle_by_bundle(
+    stats: dict[str, tuple[int, int, float, float]], config: ClusterConfig, counts: dict[str, int]
+) -> None:
+    codes, namespaces = namespace_codes(pa.array([*stats], pa.string()))
+    bundle_counts = np.array([counts.get(name, 1) for name in namespaces], np.int64)
+    found = split_simple(columns(stats), np.ones(len(stats), np.bool_), lambda rows: (codes[rows], bundle_counts), config.splitting)
+    most = config.splitting.namespace_max_bundles
+    expected = [
+        (name, reason_of(row, config))
+        for name, row in stats.items()
+        if row[0] > 1 and reason_of(row, config) and counts.get(namespace_of(name), 1) < most
+    ]
+    assert [([*stats][at], REASONS[why]) for at, why in zip(found.rows.tolist(), found.reasons.tolist(), strict=True)] == expected
+    assert (found.full_bundles >= most).all()
+
+
+@given(st.lists(st.integers(0, 30), max_size=40), st.integers(1, 6))
+def test_the_largest_bundle_of_a_list_is_the_first_to_reach_the_greatest_count(listed: list[int], bundles: int) -> None:
+    ring, counts, best, most = Ring.new("t/n", bundles), Counter[str](), None, 0
+    topics = [f"persistent://t/n/{index}" for index in listed]
+    for topic in topics:
+        counts[ring.bundle_of(topic)] += 1
+        if counts[ring.bundle_of(topic)] > most:
+            best, most = ring.bundle_of(topic), counts[ring.bundle_of(topic)]
+    assert largest_of_listed(ring, topics) == best
 
 
 class Scalar:

@@ -95,6 +95,14 @@ class Algorithms:
         simple = [name.rpartition(".")[2] for name in (asked, self.default, FALLBACK) if name is not None]
         return split_algorithm[next(name for name in simple if name in self.configs)]
 
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What is said of a default that nobody knows."""
+        used = self.named()
+        if self.default.rpartition(".")[2] == used.name:
+            return ()
+        return (f"split_algorithm = {self.default!r}: expected one of {', '.join(self.configs)}; {used.name} is used instead",)
+
     def boundaries(self, strategy: Strategy[SplitAlgorithm], bundle: Range) -> Boundaries:
         """Where the algorithm would cut under its settings."""
         return strategy.function(bundle, self.configs[strategy.name])
