@@ -7,9 +7,14 @@ Called every `report_update_min_interval_ms` by whoever reports.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
+import numpy as np
+
 from lb_stream.contracts.keys import KeyModel, key
+from lb_stream.contracts.reports import RESOURCES, ModularLoadReport
+from lb_stream.core.resources import max_weighted_usage
 
 
 class ReportConfig(KeyModel):
@@ -36,6 +41,18 @@ class Figures:
     msgs_per_s: float
     bytes_per_s: float
     bundles: int
+
+    @staticmethod
+    def of(report: ModularLoadReport, weights: Mapping[str, float]) -> Figures:
+        """Of a broker's local data. `weights`: those of its usage, or `broker_load.UNWEIGHTED` for the extensible manager."""
+        pairs = {name: getattr(report, name) for name in RESOURCES}
+        columns = {name: (np.array([pair.usage]), np.array([pair.limit])) for name, pair in pairs.items()}
+        return Figures(
+            usage=float(max_weighted_usage(columns, weights)[0]),
+            msgs_per_s=report.msg_rate_in + report.msg_rate_out,
+            bytes_per_s=report.msg_throughput_in + report.msg_throughput_out,
+            bundles=report.num_bundles,
+        )
 
 
 def report_needed(written: Figures, now: Figures, elapsed_ms: int, config: ReportConfig) -> bool:

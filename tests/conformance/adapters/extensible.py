@@ -5,19 +5,19 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from pydantic.alias_generators import to_snake
 
 from lb_stream.contracts.keys import pulsar_names
-from lb_stream.contracts.reports import ModularLoadReport
+from lb_stream.contracts.reports import ModularLoadReport, ResourceUsage
 from lb_stream.core.broker_load import UNWEIGHTED, BrokerLoad, five_weights
 from lb_stream.core.config import cluster_config
 from lb_stream.core.local_broker import with_stats
 from lb_stream.core.names import SYSTEM_NAMESPACE, is_system_bundle, namespace_of
 from lb_stream.core.report_needed import Figures, ReportConfig, report_needed
-from lb_stream.core.resources import max_weighted_usage
 from lb_stream.core.shedding.transfer import TransferShedderConfig
 from lb_stream.core.shedding.transfer_cycle import Cycle, LoadStore, Top, run_cycle
 from lb_stream.core.top_bundles import reported_top, stored_top
-from tests.conformance.forms import FOUR_NAMES, RESOURCE_NAMES, bundle_rates, rates, resource, resource_columns, stats
+from tests.conformance.forms import FOUR_NAMES, RESOURCE_NAMES, bundle_rates, rates, resource, stats
 from tests.conformance.registry import PROFILE, Case, kind
 
 NOW_MS = 1_700_000_000_000
@@ -80,26 +80,23 @@ def needed(case: Case) -> Any:
     names = pulsar_names(ReportConfig)
     own = {names[name][0]: value * names[name][1] for name, value in case["config"].items() if name in names}
     weights = cluster_config(PROFILE | {name: value for name, value in case["config"].items() if name not in names}).balancer.weights
+    last, local = _report(case["last"]), _report(case["local"])
     return {
-        manager: report_needed(
-            _figures(case["last"], usage), _figures(case["local"], usage), int(case["lastUpdateAgoMs"]), ReportConfig(**own)
-        )
-        for manager, usage in (
-            ("modular", weights),
-            ("extensible", UNWEIGHTED),
-        )
+        manager: report_needed(Figures.of(last, usage), Figures.of(local, usage), int(case["lastUpdateAgoMs"]), ReportConfig(**own))
+        for manager, usage in (("modular", weights), ("extensible", UNWEIGHTED))
     }
 
 
-def _figures(broker: Mapping[str, Any], weights: Mapping[str, float]) -> Figures:
-    report = with_stats(ModularLoadReport(), {name: stats(form) for name, form in broker.get("lastStats", {}).items()})
-    four = {name: float(broker.get(name, value)) for name, value in report.model_dump(by_alias=True).items() if name in FOUR_NAMES}
-    return Figures(
-        usage=float(max_weighted_usage(resource_columns([broker]), weights)[0]),
-        msgs_per_s=four["msgRateIn"] + four["msgRateOut"],
-        bytes_per_s=four["msgThroughputIn"] + four["msgThroughputOut"],
-        bundles=len(broker.get("bundles", report.bundles)),
-    )
+def _report(broker: Mapping[str, Any]) -> ModularLoadReport:
+    """BROKER as local data: sums of its statistics unless it says otherwise."""
+    usages = {
+        ours: ResourceUsage(usage=pair[0], limit=pair[1])
+        for ours, pair in ((o, resource(broker.get(t))) for t, o in RESOURCE_NAMES.items())
+    }
+    report = with_stats(ModularLoadReport(**usages), {name: stats(form) for name, form in broker.get("lastStats", {}).items()})
+    said = {to_snake(name): float(broker[name]) for name in FOUR_NAMES if name in broker}
+    counted = {"num_bundles": len(broker["bundles"])} if "bundles" in broker else {}
+    return report.model_copy(update=said | counted)
 
 
 @dataclass
