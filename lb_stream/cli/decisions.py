@@ -71,6 +71,8 @@ def _table(rows: list[dict[str, Any]]) -> Any:
 
 
 def _way(row: dict[str, Any]) -> str:
+    if row["kind"] == "split":
+        return f"at {row['source']}, {row['algorithm']}"
     return f"{row['source'] or 'nobody'} → {row['destination'] or 'to be found'}"
 
 

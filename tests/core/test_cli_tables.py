@@ -116,6 +116,14 @@ def test_decisions_come_in_the_order_they_were_made_with_their_outcomes(ask: Any
     assert "ordinal" not in rows[0]
 
 
+def test_a_split_is_told_without_a_way() -> None:
+    from lb_stream.cli.decisions import _way
+
+    row = {"source": "b-0:80", "destination": None, "algorithm": "range_equally_divide"}
+    assert _way(row | {"kind": "split"}) == "at b-0:80, range_equally_divide"
+    assert _way(row | {"kind": "unload"}) == "b-0:80 → to be found"
+
+
 def test_the_last_decisions_are_the_newest(ask: Any) -> None:
     assert [row["decision_id"] for row in ask("decisions", "-n", "3", "--json").objects] == ["eu-1:2:1", "eu-1:10:0", "eu-1:10:1"]
     assert ask("decisions", "--last", "0", "--json").objects == []
