@@ -69,6 +69,7 @@ def main() -> int:
         )
         return 1
 
+    from lb_stream.io.log import LogError
     from lb_stream.io.pipeline import start
     from lb_stream.io.session import spark_session
 
@@ -78,6 +79,9 @@ def main() -> int:
     try:
         running = start(spark, settings, options.once)
         running.query.awaitTermination()
+    except LogError as error:
+        print(f"balance.py: {error}", file=sys.stderr)
+        return 1
     except KeyboardInterrupt:
         logging.getLogger(__name__).info("stopping")
     finally:

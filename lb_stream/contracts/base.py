@@ -12,6 +12,9 @@ NonNegative = Annotated[FiniteFloat, Field(ge=0)]
 """A rate (messages/s) or throughput (bytes/s): finite and not negative."""
 
 Count = Annotated[int, Field(ge=0, le=2**63 - 1)]
+CLUSTER_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$"
+"""Names of clusters and pipelines: they become parts of keys, paths and ids."""
+
 Millis = Annotated[int, Field(ge=0, le=2**63 - 1, description="milliseconds since the epoch, UTC")]
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+from lb_stream.contracts.base import CLUSTER_PATTERN
 from lb_stream.contracts.keys import KeyModel, key
 
 
@@ -36,14 +37,20 @@ class StreamSettings(KeyModel):
     """How the stream runs."""
 
     pipeline_id: str = key(
-        "lb-stream", "names the pipeline: its transactions, its log entries", dynamic=False, pattern=r"^[A-Za-z0-9._-]+$"
+        "lb-stream", "names the pipeline: its transactions, its log entries", dynamic=False, pattern=CLUSTER_PATTERN
     )
-    default_cluster: str = key("default", "cluster of a record whose key names none", dynamic=False, pattern=r"^[A-Za-z0-9._-]+$")
+    default_cluster: str = key("default", "cluster of a record whose key names none", dynamic=False, pattern=CLUSTER_PATTERN)
     tables: str = key(".lb/tables", "folder of the Delta tables", dynamic=False)
     checkpoint: str = key(".lb/checkpoint", "folder of the stream's checkpoint", dynamic=False)
     tick_interval_ms: int = key(1_000, "how often time passes in a silent cluster; 0: never", unit="ms", dynamic=False, ge=0)
     trigger_interval_ms: int = key(0, "least time between micro-batches; 0: as soon as there is input", unit="ms", dynamic=False, ge=0)
-    max_offsets_per_trigger: int = key(0, "most records in a micro-batch; 0: no limit", unit="records", dynamic=False, ge=0)
+    max_offsets_per_trigger: int = key(
+        5_000,
+        "most records in a micro-batch, so that a backlog is read in pieces that fit into memory; 0: no limit",
+        unit="records",
+        dynamic=False,
+        ge=0,
+    )
     starting_offsets: Literal["earliest", "latest"] = key("earliest", "where a new checkpoint begins to read", dynamic=False)
     shuffle_partitions: int = key(2, "partitions of the stream's state; fixed by the first checkpoint", dynamic=False, ge=1)
 

@@ -35,7 +35,7 @@ class BundleRange(NamedTuple):
 
 def parse_bundle(name: str) -> BundleRange:
     """Split a bundle's name. Raises ValueError, naming what was expected, when it is none."""
-    if not re.match(BUNDLE_PATTERN, name):
+    if not re.fullmatch(BUNDLE_PATTERN, name):
         raise ValueError(f"not a bundle name: {name!r}; expected <tenant>/<namespace>/0xLLLLLLLL_0xHHHHHHHH")
     namespace, _, bounds = name.rpartition("/")
     lower, upper = (int(bound, 16) for bound in bounds.split("_"))

@@ -45,6 +45,27 @@ def planned_offsets(checkpoint: str, batch_id: int | None) -> Offsets:
     return {(topic, int(number)): end for source in sources for topic, ends in source.items() for number, end in ends.items()}
 
 
+def _bounds(settings: Settings) -> tuple[Offsets, Offsets]:
+    """The first offset that Kafka has, and the one that comes next, of each partition that is read."""
+    consumer = KafkaConsumer(**client_options(settings), enable_auto_commit=False)
+    try:
+        topics = (settings.topics.reports, settings.topics.commands)
+        partitions = [TopicPartition(topic, number) for topic in topics for number in sorted(consumer.partitions_for_topic(topic) or ())]
+        begin, end = consumer.beginning_offsets(partitions), consumer.end_offsets(partitions)
+    finally:
+        consumer.close()
+    return tuple({(place.topic, place.partition): bounds[place] for place in partitions} for bounds in (begin, end))
+
+
+def offsets_to_start(settings: Settings, wanted: Offsets) -> dict[str, dict[str, int]]:
+    """Topic → partition → where to begin: the wanted offset as far as Kafka still has it, else the first that it has."""
+    begin, end = _bounds(settings)
+    starts: dict[str, dict[str, int]] = {}
+    for (topic, number), first in begin.items():
+        starts.setdefault(topic, {})[str(number)] = min(max(wanted.get((topic, number), first), first), end[topic, number])
+    return starts
+
+
 @dataclass(slots=True)
 class CaughtUp:
     """Whether the job has read all that was there when it started. Until then a broker's silence may be the job's own."""
@@ -55,17 +76,9 @@ class CaughtUp:
     @staticmethod
     def at_start(settings: Settings) -> CaughtUp:
         """Ask Kafka where the topics end now, and the checkpoint how far it has come."""
-        consumer = KafkaConsumer(**client_options(settings), enable_auto_commit=False)
-        try:
-            topics = (settings.topics.reports, settings.topics.commands)
-            partitions = [
-                TopicPartition(topic, number) for topic in topics for number in sorted(consumer.partitions_for_topic(topic) or ())
-            ]
-            begin, end = consumer.beginning_offsets(partitions), consumer.end_offsets(partitions)
-        finally:
-            consumer.close()
+        begin, end = _bounds(settings)
         checkpoint = settings.stream.checkpoint
-        caught_up = CaughtUp(checkpoint, {(tp.topic, tp.partition): end[tp] for tp in partitions if end[tp] > begin[tp]})
+        caught_up = CaughtUp(checkpoint, {place: offset for place, offset in end.items() if offset > begin[place]})
         caught_up.read(last_batch(checkpoint))
         return caught_up
 

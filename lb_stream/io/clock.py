@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
+from contextlib import closing
 
 from kafka import KafkaProducer
+from kafka.errors import KafkaError
 
 from lb_stream.contracts.commands import Tick
 from lb_stream.contracts.settings import Settings
 from lb_stream.io.kafka_options import client_options
+
+logger = logging.getLogger(__name__)
+
+LONGEST_TICK_S = 30
+RETRY_S = 5
 
 
 class Clock:
@@ -32,10 +40,16 @@ class Clock:
             self._thread.join(timeout=5)
 
     def _run(self) -> None:
-        producer = KafkaProducer(**client_options(self._settings), acks="all", linger_ms=0)
+        """Tick until stopped. While Kafka is away no tick is sent; each new try has a client of its own."""
         number = 0
-        while not self._stop.wait(self._settings.stream.tick_interval_ms / 1000):
-            number += 1
-            tick = Tick(id=f"tick:{self._epoch}:{number}", sent_ms=time.time_ns() // 1_000_000)
-            producer.send(self._settings.topics.commands, key=b"", value=tick.to_json().encode())
-        producer.close(timeout=2)
+        while not self._stop.is_set():
+            try:
+                with closing(KafkaProducer(**client_options(self._settings), acks="all", linger_ms=0)) as producer:
+                    while not self._stop.wait(self._settings.stream.tick_interval_ms / 1000):
+                        number += 1
+                        tick = Tick(id=f"tick:{self._epoch}:{number}", sent_ms=time.time_ns() // 1_000_000)
+                        sent = producer.send(self._settings.topics.commands, key=b"", value=tick.to_json().encode())
+                        sent.get(timeout=LONGEST_TICK_S)
+            except KafkaError as error:
+                logger.warning("no tick could be sent (%s); trying again in %d s", error, RETRY_S)
+                self._stop.wait(RETRY_S)

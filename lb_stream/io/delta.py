@@ -57,6 +57,6 @@ def committed(table: DeltaTable, app: str) -> int | None:
     return table.transaction_version(app)
 
 
-def transaction(app: str, version: int) -> CommitProperties:
-    """Commit properties that mark a commit as `app`'s transaction `version`."""
-    return CommitProperties(app_transactions=[Transaction(app, version)])
+def transaction(*marks: tuple[str, int]) -> CommitProperties:
+    """Commit properties that mark a commit as transaction `version` of each `app`. Of two writers who try the same, one is refused."""
+    return CommitProperties(app_transactions=[Transaction(app, version) for app, version in marks])

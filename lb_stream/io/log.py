@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from functools import cached_property
 
 import numpy as np
@@ -15,13 +16,20 @@ from lb_stream.io.delta import committed, dataset, open_table, transaction
 from lb_stream.stream.ports import Logged
 
 
+class LogError(RuntimeError):
+    """The log is not as this job left it; the text says what to do."""
+
+
 class RoundLog:
     """Writer of the log of one pipeline."""
 
     def __init__(self, root: str, pipeline: str, checkpoint: str) -> None:
         self._table = open_table(root, ROUNDS)
         self._pipeline, self._checkpoint = pipeline, checkpoint
-        rows = self._read(["cluster", "seq", "epoch", "log_seq"])
+        rows = self._read(["app", "cluster", "seq", "epoch", "log_seq"])
+        others = sorted({app.rpartition("/")[0] for app in pc.unique(rows["app"]).to_pylist()} - {pipeline})
+        if others:
+            raise LogError(f"{root} holds the log of the pipeline {others[0]!r}: give {pipeline!r} tables of its own (stream.tables)")
         self.last_seq = int(pc.max(rows["log_seq"]).as_py()) if len(rows) else -1
         self.last_epoch = int(pc.max(rows["epoch"]).as_py()) if len(rows) else 0
         self.memories = self._memories(rows)
@@ -29,7 +37,10 @@ class RoundLog:
     @cached_property
     def app(self) -> str:
         """The pipeline's id and the checkpoint's uuid: batch ids are unique within it. Known once Spark has made the checkpoint."""
-        return f"{self._pipeline}/{checkpoint_uuid(self._checkpoint)}"
+        uuid = checkpoint_uuid(self._checkpoint)
+        if uuid is None:
+            raise LogError(f"no checkpoint can be read at {self._checkpoint}: give stream.checkpoint as an absolute path or a URI")
+        return f"{self._pipeline}/{uuid}"
 
     def _read(self, columns: list[str], filters: pc.Expression | None = None) -> pa.Table:
         return dataset(self._table).to_table(columns=columns, filter=filters)
@@ -44,31 +55,52 @@ class RoundLog:
         return {row["cluster"]: row["memory"] for row in found.to_pylist() if (row["cluster"], row["log_seq"]) in wanted}
 
     def find(self, batch_id: int) -> Logged | None:
-        """What has been decided in this batch, when it has been decided before."""
+        """What has been decided in this batch, when it has been decided before. Raises LogError when another job writes to the log too."""
         version = committed(self._table, self.app)
-        if version is None or version < batch_id:
-            return None
-        rounds = self._read(ROUNDS.schema.names, (pc.field("app") == self.app) & (pc.field("batch_id") == batch_id))
-        return _logged(rounds.sort_by("cluster"), self.last_seq)
+        newest = self._table.transaction_version(self._pipeline)
+        if version is not None and version >= batch_id:
+            rounds = self._read(ROUNDS.schema.names, (pc.field("app") == self.app) & (pc.field("batch_id") == batch_id))
+            logged = _logged(rounds.sort_by("cluster"), self.last_seq)
+            self.last_seq = max(self.last_seq, logged.log_seq)
+            return logged
+        if newest is not None and newest > self.last_seq:
+            seen = f"{newest} in it, {self.last_seq} written here"
+            raise LogError(f"another job of the pipeline {self._pipeline!r} has written to the log ({seen}): this one stops")
+        return None
 
     def append_once(self, batch_id: int, rounds: pa.Table) -> Logged:
-        """Log a batch's rounds (stream.decide.ROUND_SCHEMA). Fails when somebody else has written under this app id meanwhile."""
-        log_seq, count = self.last_seq + 1, len(rounds)
+        """Log a batch's rounds (stream.decide.ROUND_SCHEMA). Fails when somebody else has written under this pipeline's id meanwhile."""
+        count = len(rounds)
+        if not count:
+            return Logged(self.last_seq, ROUNDS.schema.empty_table())
+        log_seq = self.last_seq + 1
         columns = {name: rounds[name] for name in rounds.column_names} | {
             "app": pa.array([self.app] * count, pa.string()),
             "batch_id": np.full(count, batch_id, np.int64),
             "log_seq": np.full(count, log_seq, np.int64),
         }
         table = pa.table({name: columns[name] for name in ROUNDS.schema.names}, schema=ROUNDS.schema).sort_by("cluster")
-        if count:
-            write_deltalake(self._table, table, mode="append", commit_properties=transaction(self.app, batch_id))
-            self.last_seq = log_seq
+        properties = transaction((self.app, batch_id), (self._pipeline, log_seq))
+        write_deltalake(self._table, table, mode="append", commit_properties=properties)
+        self.last_seq = log_seq
         self.remember(table)
-        return Logged(log_seq, table) if count else Logged(self.last_seq, table)
+        return Logged(log_seq, table)
 
     def remember(self, rounds: pa.Table) -> None:
-        """Take the memories of logged rounds as those that the next batch starts from."""
-        self.memories |= dict(zip(rounds["cluster"].to_pylist(), rounds["memory"].to_pylist(), strict=True))
+        """Take the memories of logged rounds as those that the next batch starts from; a cluster without a round is none yet."""
+        for row in rounds.select(["cluster", "seq", "memory"]).to_pylist():
+            if row["seq"] > 0:
+                self.memories[row["cluster"]] = row["memory"]
+
+    def next_offsets(self) -> dict[tuple[str, int], int]:
+        """Topic and partition → the first offset that no logged batch has read."""
+        found: dict[tuple[str, int], int] = {}
+        for inputs in self._read(["inputs"])["inputs"].to_pylist():
+            for topic, partitions in json.loads(inputs)["offsets"].items():
+                for number, (_, last) in partitions.items():
+                    place = (topic, int(number))
+                    found[place] = max(found.get(place, 0), last + 1)
+        return found
 
     def since(self, log_seq: int) -> list[Logged]:
         """All batches from `log_seq` on, in order: what a publisher or projection has missed."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import Any
 
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
@@ -19,7 +20,7 @@ from lb_stream.stream.ports import Logged
 class Outbox:
     """The only writer of `lb-decisions` and `lb-ownership`.
 
-    `open` fences whoever published before under this pipeline's transactional id. The watermark (number in the log of the last
+    First `fence`, then `resume`. The watermark (number in the log of the last
     published batch, plus one) is a committed offset of the group `<pipeline>-watermark`, moved by the same transaction.
     """
 
@@ -35,16 +36,25 @@ class Outbox:
             linger_ms=0,
             compression_type="zstd",
             max_request_size=10 * 1024 * 1024,
+            transaction_timeout_ms=900_000,  # brokers' default maximum: a cluster's first ownership records are one for each bundle
         )
 
-    def open(self) -> None:
-        """Fence the earlier producer, then read how far it got."""
+    def fence(self) -> None:
+        """Shut out whoever published before under this pipeline's transactional id; what it had begun is aborted."""
         self._producer.init_transactions()
-        consumer = KafkaConsumer(**self._client, group_id=self._group, enable_auto_commit=False)
+
+    def resume(self, otherwise: int) -> None:
+        """Read how far the log has been published.
+
+        `otherwise` counts when Kafka has no watermark: before the first batch, or forgotten after a long stop.
+        """
+        # read_committed makes the client wait for a watermark whose transaction is about to be committed
+        consumer = KafkaConsumer(**self._client, group_id=self._group, enable_auto_commit=False, isolation_level="read_committed")
         try:
-            self.watermark = consumer.committed(self._mark) or 0
+            found = consumer.committed(self._mark)
         finally:
             consumer.close()
+        self.watermark = otherwise if found is None or found < 0 else found
 
     def publish(self, logged: Logged) -> None:
         """Publish a batch, once. One with nothing to say, or published before, has its transaction too: it fences a second job."""
@@ -58,7 +68,8 @@ class Outbox:
                 future.get(timeout=60)
             self._producer.commit_transaction()
         except Exception:
-            self._producer.abort_transaction()
+            with suppress(Exception):  # a fenced producer can't even abort; what happened first is what matters
+                self._producer.abort_transaction()
             raise
         self.watermark = watermark
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from dataclasses import dataclass
 
@@ -9,10 +10,10 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from lb_stream.contracts.settings import Settings
-from lb_stream.io.checkpoint import CaughtUp, last_batch
+from lb_stream.io.checkpoint import CaughtUp, last_batch, offsets_to_start
 from lb_stream.io.clock import Clock
 from lb_stream.io.kafka_options import spark_options
-from lb_stream.io.log import RoundLog
+from lb_stream.io.log import LogError, RoundLog
 from lb_stream.io.outbox import Outbox
 from lb_stream.io.projections import Projections
 from lb_stream.stream.batch import Balancer
@@ -34,29 +35,44 @@ class Running:
     def stop(self) -> None:
         """Stop ticking, let the query end, release the connections."""
         self.clock.stop()
-        self.query.stop()
-        self.outbox.close()
+        try:
+            self.query.stop()
+        finally:
+            self.outbox.close()
 
 
-def prepare(settings: Settings) -> Balancer:
-    """Fence the publisher before us, open the log, finish what an earlier run has left: all that comes before the first batch."""
+def prepare(settings: Settings) -> tuple[Balancer, str]:
+    """Fence the publisher before us, open the log, finish what an earlier run has left: all that comes before the first batch.
+
+    Returns the balancer and where a new checkpoint begins to read. Raises LogError when log, tables and Kafka don't belong together.
+    """
     stream = settings.stream
     outbox = Outbox(settings)
-    outbox.open()
+    outbox.fence()  # before the log is read: nobody else appends to it from now on
     log = RoundLog(stream.tables, stream.pipeline_id, stream.checkpoint)
     tables = Projections(stream.tables, stream.pipeline_id)
+    outbox.resume(otherwise=0 if tables.newest is None else tables.newest + 1)
+    if outbox.watermark > log.last_seq + 1:
+        raise LogError(
+            f"{outbox.watermark} batches of the pipeline {stream.pipeline_id!r} have been published, but the log in {stream.tables} "
+            f"ends with number {log.last_seq}: restore its tables, or start a new pipeline with another stream.pipeline_id"
+        )
     published, projected = outbox.catch_up(log.since), tables.catch_up(log.since)
     if published or projected:
         logger.info("finished an earlier run: %d batches published, %d projected", published, projected)
+    starting = stream.starting_offsets
     if last_batch(stream.checkpoint) is None:
         write_directory(stream.checkpoint, 0, dict.fromkeys(log.memories, 1))
-    return Balancer(settings, log, outbox, tables, CaughtUp.at_start(settings), epoch=log.last_epoch + 1)
+        if log.last_seq >= 0:  # a new checkpoint goes on where the log ends: what has been decided on isn't read again
+            starting = json.dumps(offsets_to_start(settings, log.next_offsets()))
+    return Balancer(settings, log, outbox, tables, CaughtUp.at_start(settings), epoch=log.last_epoch + 1), starting
 
 
 def start(spark: SparkSession, settings: Settings, once: bool = False) -> Running:
-    """Start the stream. `once`: read what is there now, then end; the clock stands still."""
-    balancer = prepare(settings)
-    shards = read_records(spark, settings, spark_options(settings)).transform(to_blocks(settings)).transform(to_shards(settings))
+    """Start the stream. `once`: read what is there now, then end; the clock stands still. Raises LogError as `prepare` does."""
+    balancer, starting = prepare(settings)
+    records = read_records(spark, settings, spark_options(settings), starting)
+    shards = records.transform(to_blocks(settings)).transform(to_shards(settings))
     writer = shards.writeStream.queryName(settings.stream.pipeline_id).outputMode("update").foreachBatch(balancer)
     writer = writer.option("checkpointLocation", settings.stream.checkpoint)
     if once:

@@ -62,17 +62,25 @@ class Projections:
             rows = rows_of(logged)
             if rows and (table := self._due(spec, logged)):
                 data = pa.Table.from_pylist(rows, spec.schema)
-                write_deltalake(table, data, mode="append", commit_properties=transaction(self._app, logged.log_seq))
+                write_deltalake(table, data, mode="append", commit_properties=transaction((self._app, logged.log_seq)))
         for spec, mode in _FILE_TABLES:
             files = [files[spec.name] for files in map(json.loads, logged.rounds["files"].to_pylist()) if spec.name in files]
             if files and (table := self._due(spec, logged)):
                 self._commit(table, spec, files, mode, logged.log_seq)
         self._project_ownership(logged)
 
+    @property
+    def newest(self) -> int | None:
+        """Number in the log of the newest batch that any table has; None before the first. What is projected was published before."""
+        return max((version for table in self._tables.values() if (version := committed(table, self._app)) is not None), default=None)
+
     def catch_up(self, since: Callable[[int], Iterable[Logged]]) -> int:
-        """Project what an earlier run has logged and not projected any more. Returns how many batches that were."""
-        versions = [committed(table, self._app) for table in self._tables.values()]
-        missed = list(since(max((version for version in versions if version is not None), default=-1)))
+        """Project what an earlier run has logged and not projected any more. Returns how many batches that were.
+
+        Tables are written in the order of the log and a failure ends the job: none can lag behind the newest by more than one batch.
+        """
+        newest = self.newest
+        missed = list(since(0 if newest is None else newest))
         for logged in missed:
             self.project(logged)
         return len(missed)
@@ -102,7 +110,7 @@ class Projections:
             schema=spec.schema,
             partition_by=[spec.partition_by] if spec.partition_by else None,
             partition_filters=[(spec.partition_by, "in", clusters)] if spec.partition_by and mode == "overwrite" else None,
-            commit_properties=transaction(self._app, log_seq),
+            commit_properties=transaction((self._app, log_seq)),
         )
         table.update_incremental()
 
@@ -113,7 +121,7 @@ class Projections:
             return
         data = pa.Table.from_pylist([last[key] for key in sorted(last)], OWNERSHIP.schema)
         if not table.file_uris():
-            write_deltalake(table, data, mode="append", commit_properties=transaction(self._app, logged.log_seq))
+            write_deltalake(table, data, mode="append", commit_properties=transaction((self._app, logged.log_seq)))
             return
         (
             table.merge(
@@ -121,7 +129,7 @@ class Projections:
                 predicate="t.cluster = s.cluster AND t.bundle = s.bundle",
                 source_alias="s",
                 target_alias="t",
-                commit_properties=transaction(self._app, logged.log_seq),
+                commit_properties=transaction((self._app, logged.log_seq)),
             )
             .when_matched_update_all()
             .when_not_matched_insert_all()

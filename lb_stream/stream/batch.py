@@ -27,6 +27,7 @@ class Balancer:
 
     def __call__(self, shards: DataFrame, batch_id: int) -> None:
         """Decide once, then publish and project what the log says; run again, it decides nothing anew."""
+        self.caught_up.read(batch_id)  # at once: a batch that is run again after a restart is told the same
         logged = self.log.find(batch_id)
         if logged is None:
             logged = self.log.append_once(batch_id, self._decide(shards, batch_id))
@@ -35,7 +36,6 @@ class Balancer:
             shards.write.format("noop").mode("overwrite").save()  # Spark commits the state only of a frame that has been run
         self.outbox.publish(logged)
         self.tables.project(logged)
-        self.caught_up.read(batch_id)
         write_directory(self.settings.stream.checkpoint, batch_id + 1, dict.fromkeys(self.log.memories, 1))
 
     def _decide(self, shards: DataFrame, batch_id: int) -> pa.Table:

@@ -57,19 +57,20 @@ class BatchContext:
 def decide_cluster(rows: pa.Table, context: BatchContext) -> pa.Table:
     """One cluster's round in one batch. `rows`: its shards. Returns one row of ROUND_SCHEMA.
 
-    Whatever goes wrong becomes the row's `error`, with the memory as it was: the other clusters don't notice.
+    Whatever goes wrong becomes the row's `error`, with nothing decided and the memory as it was: the other clusters don't notice.
     """
     rows = rows.sort_by("shard")
     cluster = rows["cluster"][0].as_py()
     now_ms = max(rows["now_ms"].to_pylist())
-    events = from_bytes(rows["events"][0].as_py()).to_pylist()
+    events = _events(rows)
     remembered = context.memories.get(cluster, Memory().to_json())
     row: dict[str, Any] = {"cluster": cluster, "seq": 0, "epoch": context.epoch, "now_ms": now_ms, "memory": remembered, "error": None}
     row |= dict.fromkeys(("decisions", "outcomes", "ownership", "refusals"), "[]")
     given = context.settings.of_cluster(cluster)
     row["inputs"] = canonical_json({"offsets": _offsets(events), "caught_up": context.caught_up, "settings": given})
-    files = {"rejected_reports": figures.rejected(cluster, events, context)}
+    files: dict[str, Any] = {}
     try:
+        files["rejected_reports"] = figures.rejected(cluster, events, context)
         memory = replace(Memory.from_json(remembered), epoch=context.epoch)
         row["seq"] = memory.seq
         _raise_trouble(events)
@@ -79,8 +80,8 @@ def decide_cluster(rows: pa.Table, context: BatchContext) -> pa.Table:
         if len(view.brokers):
             inbox = Inbox(_acks(events), context.caught_up)
             made = decide(view, memory, inbox, config, now_ms, seed_of(cluster, memory.seq + 1))
-            row |= _logged(made)
             files |= _figures(view, shards, made, context)
+            row |= _logged(made)
     except Exception as error:
         row["error"] = "".join(traceback.format_exception(error)[-3:]).strip()
     row["files"] = canonical_json({name: file for name, file in files.items() if file is not None})
@@ -89,6 +90,12 @@ def decide_cluster(rows: pa.Table, context: BatchContext) -> pa.Table:
 
 def _binaries(rows: pa.Table) -> tuple[list[bytes], list[bytes]]:
     return rows["brokers"].to_pylist(), rows["bundles"].to_pylist()
+
+
+def _events(rows: pa.Table) -> list[dict[str, Any]]:
+    """The first shard's events, which hold all but the others' troubles."""
+    first, *others = (from_bytes(events).to_pylist() for events in rows["events"].to_pylist())
+    return first + [event for events in others for event in events if event["kind"] == "error"]
 
 
 def _raise_trouble(events: list[dict[str, Any]]) -> None:

@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lb_stream.contracts.base import canonical_json
+from lb_stream.contracts.base import CLUSTER_PATTERN, canonical_json
 from lb_stream.core.blocks import EVENT_SCHEMA, REPORT_SCHEMA, SAMPLE_SCHEMA, to_bytes
 from lb_stream.core.names import BUNDLE_PATTERN
 from lb_stream.stream.records import Rejection, agent_record, check_command, report_record
@@ -29,7 +29,6 @@ BLOCK_SCHEMA = pa.schema(
 )
 BLOCK_DDL = "cluster string, shard int, reports binary, samples binary, events binary"
 
-CLUSTER_PATTERN = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$")
 LONGEST_SHOWN = 200
 """Characters of a rejected value that are kept."""
 
@@ -134,7 +133,7 @@ def _key(key: bytes | None, config: DecodeConfig) -> tuple[str, str]:
     cluster, slash, broker = text.rpartition("/")
     if not slash or not cluster:
         cluster = config.default_cluster
-    if not CLUSTER_PATTERN.match(cluster):
+    if not re.fullmatch(CLUSTER_PATTERN, cluster):
         raise Rejection("key", text, "<cluster>/<broker> with a cluster of letters, digits, '.', '_' and '-'")
     return cluster, broker
 

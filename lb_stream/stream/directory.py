@@ -10,8 +10,8 @@ from collections.abc import Mapping
 
 from pyarrow import fs
 
-KEPT = 10
-"""Files of this many past batches stay; Spark never runs an older one again."""
+KEPT = 40
+"""Files of this many past batches stay: more than Spark keeps of its own (minBatchesToRetain)."""
 
 
 def _folder(checkpoint: str) -> tuple[fs.FileSystem, str]:
@@ -35,10 +35,8 @@ def write_directory(checkpoint: str, batch_id: int, shards: Mapping[str, int]) -
 
 
 def read_directory(checkpoint: str, batch_id: int) -> dict[str, int]:
-    """What batch `batch_id` sees; nothing when nobody wrote it (a new checkpoint's first batch)."""
+    """What batch `batch_id` sees. Raises FileNotFoundError when nobody has written it."""
     filesystem, folder = _folder(checkpoint)
     path = f"{folder}/{batch_id}.json"
-    if filesystem.get_file_info(path).type == fs.FileType.NotFound:
-        return {}
     with filesystem.open_input_stream(path) as source:
         return {str(name): int(count) for name, count in json.loads(source.read()).items()}

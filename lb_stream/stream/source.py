@@ -12,7 +12,7 @@ RECORD_COLUMNS = (
     "key",
     "value",
     # An array of headers; the last one of that name counts, as in Kafka's own clients.
-    "make_valid_utf8(cast(element_at(filter(headers, h -> h.key = 'kind'), -1).value as string)) as kind",
+    "make_valid_utf8(cast(try_element_at(filter(headers, h -> h.key = 'kind'), -1).value as string)) as kind",
     "topic",
     "partition",
     "offset",
@@ -20,16 +20,17 @@ RECORD_COLUMNS = (
 )
 
 
-def read_records(spark: SparkSession, settings: Settings, client: Mapping[str, str]) -> DataFrame:
+def read_records(spark: SparkSession, settings: Settings, client: Mapping[str, str], starting: str) -> DataFrame:
     """key, value (binary), kind, topic, partition, offset, append_ms of every record of the reports and commands topics.
 
-    `client`: how to reach Kafka, as options of Spark's Kafka source.
+    `client`: how to reach Kafka, as options of Spark's Kafka source. `starting`: where a new checkpoint begins, as its option
+    startingOffsets has it.
     """
     reader = (
         spark.readStream.format("kafka")
         .options(**client)
         .option("subscribe", f"{settings.topics.reports},{settings.topics.commands}")
-        .option("startingOffsets", settings.stream.starting_offsets)
+        .option("startingOffsets", starting)
         .option("includeHeaders", "true")
         .option("kafka.fetch.max.wait.ms", "10")  # the default 500 makes every small batch wait that long
         .option("kafka.max.partition.fetch.bytes", str(10 * 1024 * 1024))

@@ -1,5 +1,7 @@
 """One job on topics and folders of its own, started as users start it: by spark-submit."""
 
+import os
+import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -36,7 +38,8 @@ class Pipeline:
         """(key, value, kind) to the reports topic, one after another."""
         producer = KafkaProducer(bootstrap_servers=self.bootstrap, linger_ms=20)
         for key, value, kind in records:
-            producer.send(self.topics.reports, key=key, value=value, headers=[("kind", kind.encode())] if kind else [])
+            kinds = [("kind", kind.encode())] if kind else []
+            producer.send(self.topics.reports, key=key, value=value, headers=[("trace", b"0af7"), *kinds])
         producer.flush()
         producer.close()
 
@@ -68,8 +71,14 @@ class Pipeline:
             yield job
         finally:
             if job.poll() is None:
-                job.kill()
-                job.wait()
+                self.kill(job)
+
+    @staticmethod
+    def kill(job: "subprocess.Popen[bytes]") -> None:
+        """SIGKILL for spark-submit's JVM and for the Python driver that it started: both are in the job's own process group."""
+        os.killpg(job.pid, signal.SIGKILL)
+        job.wait()
+        wait_until(lambda: not _group_lives(job.pid), "the killed job's processes to end", timeout_s=30)
 
     def log(self) -> str:
         """All that the job has printed."""
@@ -92,6 +101,14 @@ class Pipeline:
         found = [read_decision(record.value) for record in consumer]
         consumer.close()
         return found
+
+
+def _group_lives(group: int) -> bool:
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    return True
 
 
 def wait_until(condition: Callable[[], bool], what: str, timeout_s: float = LONGEST_RUN_S) -> None:

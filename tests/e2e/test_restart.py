@@ -71,8 +71,7 @@ def test_a_run_that_was_killed_twice_decides_the_same_bytes_and_publishes_each_d
         with killed.running("--once") as job:
             wait_until(lambda least=logged: killed.table("rounds").num_rows > least or job.poll() is not None, "rounds in the log")
             assert job.poll() is None, killed.log()[-4000:]
-            job.kill()
-            job.wait()
+            killed.kill(job)
     killed.run_once()
     quiet.run_once()
 

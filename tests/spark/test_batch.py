@@ -79,13 +79,13 @@ def run(world: World, folder: Path) -> dict[str, int]:
 def test_a_new_batch_is_decided_logged_published_and_projected_in_this_order(tmp_path: Path) -> None:
     world = World(None)
     assert run(world, tmp_path) == {"eu": 1}
-    assert world.calls == ["decide", "log 5", "publish 7", "project 7", "read 5"]
+    assert world.calls == ["read 5", "decide", "log 5", "publish 7", "project 7"]
 
 
 def test_a_batch_that_is_in_the_log_is_never_decided_again_but_its_state_is_still_computed(tmp_path: Path) -> None:
     world = World(Logged(3, ROUNDS))
     assert run(world, tmp_path) == {"eu": 1}
-    assert world.calls == ["write to noop", "publish 3", "project 3", "read 5"]
+    assert world.calls == ["read 5", "write to noop", "publish 3", "project 3"]
 
 
 def test_what_a_batch_was_told_of_clusters_stays_when_it_is_run_again(tmp_path: Path) -> None:
