@@ -231,10 +231,11 @@ class Agent:
     def _report(self, broker: str) -> None:
         try:
             report = self.adapters[broker].report()
+            text = canonical_json(report)
         except Exception:  # the next one may succeed; the other brokers' must not wait for it
             log.exception("%s gave no report", broker)
             return
-        self._send(broker, canonical_json(report), "report")
+        self._send(broker, text, "report")
         if self._on_report is not None:
             self._on_report(broker, report)
 
