@@ -184,7 +184,7 @@ def transfer_from_fullest(
         )
         for move in cycle.moves
     )
-    return Unloads(proposals, tuple(_refusals(view, store, config, cycle, around))), TransferMemory(cycle.hits, memory.brokers)
+    return Unloads(proposals, tuple(_refusals(view, store, config, cycle))), TransferMemory(cycle.hits, memory.brokers)
 
 
 def store_of(view: ClusterView, config: TransferShedderConfig, memory: TransferMemory, eligible: Bools, around: Surroundings) -> LoadStore:
@@ -245,7 +245,7 @@ class _TopLists:
 _SKIPS = {"OutDatedData": "outdated_data", "NoBrokers": "no_brokers", "NoLoadData": "no_load_data", "NoBundles": "no_bundles_to_move"}
 
 
-def _refusals(view: ClusterView, store: LoadStore, config: TransferShedderConfig, cycle: Cycle, around: Surroundings) -> list[Refusal]:
+def _refusals(view: ClusterView, store: LoadStore, config: TransferShedderConfig, cycle: Cycle) -> list[Refusal]:
     """Why the pass, a source or a bundle was left out."""
     found = [
         refusal(rule, store.names[place], [view.bundles.name(bundle) for bundle in bundles], unit="bundles")
