@@ -73,7 +73,8 @@ def shard_of_size(brokers: int, bundles: int, hot: int) -> Shard:
     }
     sums = {f"latest_{name}": np.bincount(owner, column, brokers) for name, column in four.items()}
     names = [f"broker-{at:05d}:8080" for at in range(brokers)]
-    broker_columns = {"name": names, "cpu_usage": usage, "cpu_limit": np.full(brokers, 100.0), "persistent_topics": [True] * brokers, **sums}
+    full = np.full(brokers, 100.0)
+    broker_columns = {"name": names, "cpu_usage": usage, "cpu_limit": full, "persistent_topics": [True] * brokers, **sums}
     return Shard(_table(BROKER_SCHEMA, broker_columns, brokers), _table(BUNDLE_SCHEMA, columns, bundles))
 
 
