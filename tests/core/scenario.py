@@ -18,6 +18,10 @@ printed, up to an empty line. The cluster lives on from block to block. Commands
     obey      [t/n/0 …]                brokers carry out what is pending (of these bundles)
     refuse    t/n/0 WORDS              the broker that should act on it refuses
     memory                             prints what the balancer remembers
+    isolate   t/n primary=a secondary=b min=1   a policy: what the namespaces (a regular expression) may use
+    group     t/n=g t/m=g              namespaces that keep apart
+    domain    a=east b=west            failure domains
+    why                                prints the candidates of the last round's decisions
 
 `t/n/3` stands for the fourth of a namespace's 16 slices, `t/n/0-3` for the four slices 0 to 3 as one bundle.
 """
@@ -39,6 +43,7 @@ from lb_stream.core.averages import fold
 from lb_stream.core.blocks import Shard
 from lb_stream.core.config import ClusterConfig, cluster_config
 from lb_stream.core.memory import Memory
+from lb_stream.core.policies import NO_POLICIES, IsolationPolicy, Policies
 from lb_stream.core.refusals import Refusal
 from lb_stream.core.round import Inbox, Round, decide, seed_of
 from lb_stream.core.shedding.base import MB
@@ -113,6 +118,7 @@ class Cluster:
     caught_up: bool = True
     shard: Shard = field(default_factory=Shard.empty)
     memory: Memory = field(default_factory=Memory)
+    policies: Policies = NO_POLICIES
     last: Round | None = None
     decided: dict[str, Decision] = field(default_factory=dict)
 
@@ -202,6 +208,24 @@ class Cluster:
         self.decided |= {one.decision_id: one for one in done.decisions}
         yield from _printed(done)
 
+    def _isolate(self, words: list[str]) -> None:
+        given = {name: value for name, _, value in (word.partition("=") for word in words[1:])}
+        secondary = (given["secondary"],) if "secondary" in given else ()
+        policy = IsolationPolicy((words[0],), (given["primary"],), secondary, int(given.get("min", 1)))
+        self.policies = replace(self.policies, isolation=(*self.policies.isolation, policy))
+
+    def _group(self, words: list[str]) -> None:
+        self.policies = replace(self.policies, anti_affinity=dict(word.split("=") for word in words))
+
+    def _domain(self, words: list[str]) -> None:
+        self.policies = replace(self.policies, failure_domains=dict(word.split("=") for word in words))
+
+    def _why(self, _words: list[str]) -> Iterator[str]:
+        assert self.last is not None
+        for one in self.last.decisions:
+            shown = [f"{each.broker} {each.refused_by or _number(each.score)}" for each in one.explain.candidates]
+            yield f"{short_name(one.bundle)}: {', '.join(shown)}"
+
     def _memory(self, _words: list[str]) -> Iterator[str]:
         memory = self.memory
         yield f"seq {memory.seq} epoch {memory.epoch}"
@@ -229,7 +253,7 @@ class Cluster:
         beats = [Event("heartbeat", report.broker, self.now_ms, offset=self._next_offset()) for report in reports]
         self.shard, _ = fold(self.shard, batch_of(reports, [*self.events, *beats]), self.now_ms, config.fold)
         self.events = []
-        return view_of("demo", [self.shard], self.now_ms, config.balancer.weights)
+        return replace(view_of("demo", [self.shard], self.now_ms, config.balancer.weights), policies=self.policies)
 
     def _stats(self, broker: str) -> dict[str, BundleStats]:
         return {
