@@ -12,6 +12,7 @@ from lb_stream.core.averages import FoldConfig, fold
 from lb_stream.core.blocks import Batch, Shard, from_bytes, to_bytes
 from lb_stream.stream.averages import SHARD_DDL
 from lb_stream.stream.decide import BatchContext
+from lb_stream.stream.directory import write_directory
 from lb_stream.stream.transforms import to_blocks, to_rounds
 
 pytestmark = pytest.mark.jvm
@@ -25,7 +26,8 @@ def report(usage: float) -> bytes:
 
 @pytest.fixture
 def settings(tmp_path: Path) -> Settings:
-    """Folders of this test's own."""
+    """Folders of this test's own; no cluster is known before the first batch."""
+    write_directory(str(tmp_path / "checkpoint"), 0, {})
     return Settings(stream=StreamSettings(tables=str(tmp_path / "tables"), checkpoint=str(tmp_path / "checkpoint")))
 
 
