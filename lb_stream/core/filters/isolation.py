@@ -5,6 +5,8 @@ Source: spec/placement.md §4.1.
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 
 from lb_stream.core.filters.base import Asked
@@ -21,7 +23,6 @@ class Isolation:
         self._policies = view.policies
         self._hosts = tuple(map(host_of, view.brokers.names)) if view.policies.isolation else ()
         self._by_namespace: dict[str, IsolationPolicy | None] = {}
-        self._masks: dict[IsolationPolicy, tuple[Bools, Bools]] = {}
         self._shared: Bools | None = None
 
     def keep(self, rows: Rows, asked: Asked) -> Rows:
@@ -31,7 +32,7 @@ class Isolation:
         policy = self.policy_of(asked.namespace)
         if policy is None:
             return rows[self._is_shared()[rows]]
-        primary, secondary = self._masks_of(policy)
+        primary, secondary = _masks(policy, self._hosts)
         if np.count_nonzero(primary[rows]) < policy.min_available:
             return rows[(primary | secondary)[rows]]
         return rows[primary[rows]]
@@ -44,14 +45,16 @@ class Isolation:
             self._by_namespace[namespace] = self._policies.isolation_of(namespace)
         return self._by_namespace[namespace]
 
-    def _masks_of(self, policy: IsolationPolicy) -> tuple[Bools, Bools]:
-        if policy not in self._masks:
-            primary = np.array([policy.is_primary(host) for host in self._hosts], np.bool_)
-            self._masks[policy] = primary, np.array([policy.is_secondary(host) for host in self._hosts], np.bool_)
-        return self._masks[policy]
-
     def _is_shared(self) -> Bools:
         if self._shared is None:
-            owned = [self._masks_of(policy)[0] for policy in self._policies.isolation]
+            owned = [_masks(policy, self._hosts)[0] for policy in self._policies.isolation]
             self._shared = ~np.logical_or.reduce(owned)
         return self._shared
+
+
+@lru_cache(maxsize=1_024)
+def _masks(policy: IsolationPolicy, hosts: tuple[str, ...]) -> tuple[Bools, Bools]:
+    """(the policy's primaries, its secondaries) among the hosts. Kept from round to round: each is a match of regular expressions."""
+    masks = np.array([(policy.is_primary(host), policy.is_secondary(host)) for host in hosts], np.bool_).reshape(-1, 2)
+    masks.flags.writeable = False
+    return masks[:, 0], masks[:, 1]
