@@ -27,7 +27,7 @@ from lb_stream.core.blocks import BROKER_SCHEMA, BUNDLE_SCHEMA, EVENT_SCHEMA, FO
 from lb_stream.core.config import cluster_config
 from lb_stream.core.draft import Draft
 from lb_stream.core.memory import Memory
-from lb_stream.core.placement import placement
+from lb_stream.core.placement import placement, simple_placement
 from lb_stream.core.shedding import shedder
 from lb_stream.core.split import find_too_large
 from lb_stream.core.splitting import SplittingConfig
@@ -118,7 +118,11 @@ def works(brokers: int, bundles: int, hot: int) -> Iterator[tuple[str, Work]]:
     limits = SplittingConfig()
     yield "split_task", lambda: find_too_large(view, eligible, [], limits)
     for strategy in placement.names:
-        yield f"place_{strategy}", lambda strategy=strategy: _place(view, strategy)
+        both = {"shedding_strategy": strategy} if strategy in shedder.names else {}  # AvgShedder is both or neither
+        yield f"place_{strategy}", _placing(view, {"placement_strategy": strategy, **both})
+    for strategy in simple_placement.names:
+        yield f"place_{strategy}", _placing(view, {"load_manager": "simple", "simple_placement_strategy": strategy})
+    yield "place_LeastResourceUsageWithWeight_extensible", _placing(view, {"load_manager": "extensible"})
 
 
 def _sheds(unloads: Any) -> Any:
@@ -127,16 +131,19 @@ def _sheds(unloads: Any) -> Any:
     return unloads
 
 
-def _place(view: ClusterView, strategy: str) -> None:
+def _placing(view: ClusterView, settings: dict[str, Any]) -> Work:
     """Find a broker for each of 1 000 bundles, each choice counting in the next."""
-    both = {"shedding_strategy": strategy} if strategy in shedder.names else {}  # AvgShedder is both or neither
-    config = cluster_config({"placement_strategy": strategy, **both})
-    draft = Draft(view, Memory(), config, now_ms=2_000, seed=1, recently_unloaded={}, retries={}, versions={}, strategies={})
-    for bundle in range(0, len(view.bundles), len(view.bundles) // PLACED):
-        choice = draft.place(bundle)
-        if choice is not None:
-            draft.candidates.add(bundle, choice.destination)
-            draft.targets.add(bundle, choice.destination)
+    config = cluster_config(settings)
+
+    def place() -> None:
+        draft = Draft(view, Memory(), config, now_ms=2_000, seed=1, recently_unloaded={}, retries={}, versions={}, strategies={})
+        for bundle in range(0, len(view.bundles), len(view.bundles) // PLACED):
+            choice = draft.place(bundle)
+            if choice is not None:
+                draft.candidates.add(bundle, choice.destination)
+                draft.targets.add(bundle, choice.destination)
+
+    return place
 
 
 def median_ms(work: Work, runs: int) -> float:
