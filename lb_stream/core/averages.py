@@ -202,7 +202,7 @@ def _fold_bundles(
     of_report = batch.samples["report"].to_numpy()
     in_order = np.argsort(rank[of_report], kind="stable")
     in_order = in_order[rank[of_report[in_order]] >= 0]
-    samples = batch.samples.take(pa.array(in_order))
+    samples = _picked(batch.samples, in_order)
     of_report = of_report[in_order]
 
     names = samples["name"].combine_chunks()
@@ -230,10 +230,16 @@ def _fold_bundles(
             if fresh:
                 is_counted[last[last >= 0]] = True
                 _resample(values, (last < 0) & ~brokers["left"].to_numpy(zero_copy_only=False), config)
-        counts = is_counted[of_report] & samples["has_stats"].to_numpy()
-        _average(values, row_of_sample[counts], samples.filter(pa.array(counts)), config)
+        counted = np.flatnonzero(is_counted[of_report] & samples["has_stats"].to_numpy())
+        _average(values, row_of_sample[counted], _picked(samples, counted), config)
     table = columns.table()
     return table.take(pc.sort_indices(table["name"])) if len(new_names) else table
+
+
+def _picked(table: pa.Table, rows: Ints) -> pa.Table:
+    """The given rows; the table itself, uncopied, when that is all of them in order."""
+    everything = len(rows) == len(table) and bool((np.diff(rows) > 0).all())
+    return table if everything else table.take(pa.array(rows))
 
 
 def _own(
