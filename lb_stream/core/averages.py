@@ -217,10 +217,11 @@ def _fold_bundles(
             added = pc.add(pc.index_in(names, value_set=new_names), pa.scalar(len(bundles), pa.int32()))
             row_of_sample = pc.coalesce(row_of_sample, added)
         row_of_sample = row_of_sample.to_numpy()
+        by_bundle = _stable_order(row_of_sample)
         reporters = batch.reports["name"].take(pa.array(accepted))
         broker_of_rank = pc.index_in(reporters, value_set=brokers["name"].combine_chunks()).to_numpy().astype(np.int64)
         append_of_rank = batch.reports["append_ms"].to_numpy()[accepted]
-        _own(values, row_of_sample, rank[of_report], broker_of_rank, append_of_rank)
+        _own(values, row_of_sample[by_bundle], rank[of_report[by_bundle]], broker_of_rank, append_of_rank)
         is_counted = np.zeros(len(batch.reports) + 1, np.bool_)
         is_counted[fresh] = True
         if config.sample_mode == "reference":
@@ -230,10 +231,17 @@ def _fold_bundles(
             if fresh:
                 is_counted[last[last >= 0]] = True
                 _resample(values, (last < 0) & ~brokers["left"].to_numpy(zero_copy_only=False), config)
-        counted = np.flatnonzero(is_counted[of_report] & samples["has_stats"].to_numpy())
-        _average(values, row_of_sample[counted], _picked(samples, counted), config)
+        counted = by_bundle[(is_counted[of_report] & samples["has_stats"].to_numpy(zero_copy_only=False))[by_bundle]]
+        _average(values, row_of_sample[counted], samples, counted, config)
     table = columns.table()
     return table.take(pc.sort_indices(table["name"])) if len(new_names) else table
+
+
+def _stable_order(rows: NDArray[np.int32]) -> Ints:
+    """The order of the rows, equal ones as they come. Keys that hold the place too are all different, so that a quick sort will do."""
+    keys = np.sort((rows.astype(np.int64) << 32) | np.arange(len(rows)))
+    order: Ints = keys & 0xFFFFFFFF
+    return order
 
 
 def _picked(table: pa.Table, rows: Ints) -> pa.Table:
@@ -244,15 +252,15 @@ def _picked(table: pa.Table, rows: Ints) -> pa.Table:
 
 def _own(
     values: dict[str, NDArray],  # type: ignore[type-arg]
-    row_of_sample: Ints,
-    rank_of_sample: Ints,
+    row: Ints,
+    rank: Ints,
     broker_of_rank: Ints,
     append_of_rank: Ints,
 ) -> None:
     """A report's broker owns what it names, until another broker names it or its own next report doesn't.
 
-    `rank` is a report's place in the order. A turn is its place among its broker's reports, from 1; turn 0 is what the shard
-    remembers. Samples come in the order of their reports.
+    `row` and `rank` are the samples', sorted by row and then rank: a report's place in the order. A turn is its place among its
+    broker's reports, from 1; turn 0 is what the shard remembers.
     """
     before = values["owner"]
     by_broker = np.argsort(broker_of_rank, kind="stable")
@@ -261,8 +269,6 @@ def _own(
     turn_of_rank = np.empty(len(by_broker), np.int64)
     turn_of_rank[by_broker] = np.arange(len(by_broker)) - first_of_broker[broker_of_rank[by_broker]] + 1
 
-    by_bundle = np.argsort(row_of_sample, kind="stable")
-    row, rank = row_of_sample[by_bundle], rank_of_sample[by_bundle]
     owner, turn = broker_of_rank[rank], turn_of_rank[rank]
     first = np.diff(row, prepend=-1) != 0
     owner_before = np.where(first, before[row], np.roll(owner, 1))
@@ -281,18 +287,27 @@ def _own(
     values["gained"] = after != before
 
 
-def _average(values: dict[str, NDArray], rows: Ints, samples: pa.Table, config: FoldConfig) -> None:  # type: ignore[type-arg]
-    """Fold samples into their rows. A bundle with several samples takes them one after another: wave k holds everybody's k-th."""
+def _average(
+    values: dict[str, NDArray],  # type: ignore[type-arg]
+    rows: Ints,
+    samples: pa.Table,
+    places: Ints,
+    config: FoldConfig,
+) -> None:
+    """Fold samples into their rows: `rows` are sorted, `places` says where in `samples` the sample of each is.
+
+    A bundle with several samples takes them one after another: wave k holds everybody's k-th.
+    """
     if not len(rows):
         return
-    order = np.argsort(rows, kind="stable")
-    starts = np.flatnonzero(np.diff(rows[order], prepend=-1))
-    wave = np.arange(len(rows)) - np.repeat(starts, np.diff(np.append(starts, len(rows))))  # of the rows in order
+    starts = np.flatnonzero(np.diff(rows, prepend=-1))
+    wave = np.arange(len(rows)) - np.repeat(starts, np.diff(np.append(starts, len(rows))))
     sampled = {field.name: samples[field.name].to_numpy() for field in STATS_SCHEMA}
     for k in range(int(wave.max()) + 1):
-        picked = order[wave == k]
+        chosen = wave == k
+        picked = places[chosen]
         # A wave in which every bundle has a sample takes whole columns: no gathering and scattering of rows.
-        at = slice(None) if len(picked) == len(values["owner"]) else rows[picked]
+        at = slice(None) if len(picked) == len(values["owner"]) else rows[chosen]
         taken = {name: column[picked] for name, column in sampled.items()}
         for name, column in taken.items():
             values[name][at] = column
@@ -308,7 +323,8 @@ def _average(values: dict[str, NDArray], rows: Ints, samples: pa.Table, config: 
 def _resample(values: dict[str, NDArray], silent: NDArray[np.bool_], config: FoldConfig) -> None:  # type: ignore[type-arg]
     """Fold the bundles of brokers without a report in this batch once more, as they stood in their last one."""
     rows = np.flatnonzero(np.append(silent, False)[values["owner"]] & (values["short_samples"] > 0))
-    _average(values, rows, pa.table({field.name: values[field.name][rows] for field in STATS_SCHEMA}), config)
+    last = pa.table({field.name: values[field.name][rows] for field in STATS_SCHEMA})
+    _average(values, rows, last, np.arange(len(rows)), config)
 
 
 def _forget(shard: Shard, now_ms: int, config: FoldConfig) -> Shard:
