@@ -1,0 +1,94 @@
+"""The extensible manager's service-unit states: which record may follow which. Source: spec/ownership.md §2.
+
+Every writer and every reader applies `accepts`; of two that write the next version the first one wins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+State = Literal["Init", "Free", "Assigning", "Owned", "Releasing", "Splitting", "Deleted"]
+Store = Literal["system_topic", "metadata_store"]
+
+IN_FLIGHT: frozenset[State] = frozenset({"Assigning", "Releasing", "Splitting"})
+ACTIVE: frozenset[State] = IN_FLIGHT | {"Owned"}
+
+_COMMON: Mapping[State, frozenset[State]] = {
+    "Assigning": frozenset({"Owned"}),
+    "Owned": frozenset({"Splitting", "Releasing"}),
+    "Releasing": frozenset({"Assigning", "Free"}),
+    "Splitting": frozenset({"Deleted"}),
+    "Deleted": frozenset({"Init"}),
+}
+TRANSITIONS: Mapping[Store, Mapping[State, frozenset[State]]] = {
+    # A compacted topic can hide steps: after nothing anything may come.
+    "system_topic": {
+        "Init": frozenset({"Free", "Owned", "Assigning", "Releasing", "Splitting", "Deleted"}),
+        "Free": frozenset({"Assigning", "Init"}),
+        **_COMMON,
+    },
+    "metadata_store": {"Init": frozenset({"Assigning"}), "Free": frozenset({"Assigning"}), **_COMMON},
+}
+"""Store → state → the states that may follow. A split's child begins as Owned, version 1, in both stores."""
+
+FIRST_VERSION = 1
+_LAST_VERSION, _WRAPPED_VERSION = 2**63 - 1, -(2**63)
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """One record of a bundle's ownership. `destination` and `source` are both blank only in state Free."""
+
+    state: State
+    destination: str | None
+    source: str | None
+    version: int
+    force: bool = False
+
+
+def accepts(current: Unit | None, new: Unit | None, store: Store) -> bool:
+    """Whether `new` may follow `current`. None stands for no record: a tombstone as `new`, nothing yet as `current`."""
+    if new is None:
+        return True
+    if not _version_follows(current, new, store):
+        return False
+    if new.force:
+        return True
+    if current is not None and _left_out(current, new):
+        return True  # only a compacted topic gets here: what was between isn't known, so nothing can be held against the new one
+    before: State = "Init" if current is None else current.state
+    first_of_child = current is None and new.state == "Owned" and new.version == FIRST_VERSION
+    if new.state not in TRANSITIONS[store][before] and not first_of_child:
+        return False
+    return current is None or _brokers_agree(current, new)
+
+
+def _version_follows(current: Unit | None, new: Unit, store: Store) -> bool:
+    if current is None:
+        return store == "system_topic" or new.version == FIRST_VERSION
+    if current.version == _LAST_VERSION and new.version == _WRAPPED_VERSION:
+        return True
+    return current.version < new.version and not (store == "metadata_store" and _left_out(current, new))
+
+
+def _left_out(current: Unit, new: Unit) -> bool:
+    """Whether there were versions between the two."""
+    return current.version < new.version - 1
+
+
+def _brokers_agree(current: Unit, new: Unit) -> bool:
+    same = current.destination == new.destination and current.source == new.source
+    match current.state, new.state:
+        case "Owned", "Splitting":
+            return not new.destination and current.destination == new.source
+        case "Owned", "Releasing":
+            return bool(new.source) and current.destination == new.source and current.destination != new.destination
+        case ("Assigning", "Owned") | ("Releasing", "Free") | ("Splitting", "Deleted"):
+            return same
+        case "Releasing", "Assigning":
+            return bool(new.destination) and same
+        case "Free", "Assigning":
+            return not new.source and bool(new.destination)
+    return True
