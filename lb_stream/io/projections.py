@@ -83,7 +83,7 @@ class Projections:
         missed = list(since(0 if newest is None else newest))
         for logged in missed:
             self.project(logged)
-        return len(missed)
+        return sum(newest is None or logged.log_seq > newest for logged in missed)
 
     def _due(self, spec: TableSpec, logged: Logged) -> DeltaTable | None:
         table = self._tables[spec.name]

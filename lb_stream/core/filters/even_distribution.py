@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from lb_stream.core.filters.base import Asked, with_least
 from lb_stream.core.filters.census import Census
+from lb_stream.core.names import SYSTEM_NAMESPACE
 from lb_stream.core.view import Rows
-
-ALWAYS_EVEN = "pulsar/system"
-"""The namespace whose bundles are spread evenly under any setting."""
 
 
 class EvenDistribution:
@@ -19,7 +17,7 @@ class EvenDistribution:
         self._census, self._everywhere = census, everywhere
 
     def keep(self, rows: Rows, asked: Asked) -> Rows:
-        """Those with the fewest, if it is on."""
-        if not (self._everywhere or asked.namespace == ALWAYS_EVEN):
+        """Those with the fewest, if it is on; the system namespace is spread evenly under any setting."""
+        if not (self._everywhere or asked.namespace == SYSTEM_NAMESPACE):
             return rows
         return with_least(rows, self._census.of_namespace(asked.namespace))
