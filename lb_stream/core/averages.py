@@ -72,7 +72,7 @@ def add_bundles(shard: Shard, names: Iterable[str], now_ms: int) -> Shard:
     wanted = pc.unique(pa.array(list(names), pa.string()))
     new = wanted.filter(pc.invert(pc.is_in(wanted, value_set=known)))
     columns = _Columns.of(shard.bundles, new)
-    columns.values["owner_since_ms"][len(known) :] = now_ms
+    columns.writable("owner_since_ms")[len(known) :] = now_ms
     table = columns.table()
     return Shard(shard.brokers, table.take(pc.sort_indices(table["name"])))
 
@@ -168,7 +168,7 @@ def _renumber(before: pa.ChunkedArray, after: pa.ChunkedArray) -> NDArray[np.int
 
 @dataclass(slots=True)
 class _Columns:
-    """The bundle columns of a shard as writable arrays, new bundles appended at the end."""
+    """The bundle columns of a shard as arrays, new bundles appended at the end. A column may share the shard's memory: see `writable`."""
 
     name: pa.Array
     values: dict[str, NDArray]  # type: ignore[type-arg]
@@ -176,17 +176,29 @@ class _Columns:
     @staticmethod
     def of(bundles: pa.Table, new_names: pa.Array) -> _Columns:
         added = len(new_names)
-        values = {}
-        for field in BUNDLE_SCHEMA:
-            if field.name != "name":
-                old = bundles[field.name].to_numpy()
-                values[field.name] = np.concatenate([old, np.zeros(added, old.dtype)])
+        values = {field.name: bundles[field.name].to_numpy() for field in BUNDLE_SCHEMA if field.name != "name"}
+        if not added:
+            return _Columns(bundles["name"].combine_chunks(), values)
+        values = {name: np.concatenate([old, np.zeros(added, old.dtype)]) for name, old in values.items()}
         values["owner"][len(bundles) :] = -1
         values["system"][len(bundles) :] = pc.match_substring_regex(new_names, SYSTEM_PATTERN).to_numpy(zero_copy_only=False)
         for span in ("short", "long"):
             for column, default in zip(FOUR, DEFAULT_FOUR, strict=True):
                 values[f"{span}_{column}"][len(bundles) :] = default
         return _Columns(pa.concat_arrays([*bundles["name"].chunks, new_names]), values)
+
+    def writable(self, name: str) -> NDArray:  # type: ignore[type-arg]
+        """One column that may be changed in place: a copy, if it is the shard's own."""
+        if not self.values[name].flags.writeable:
+            self.values[name] = self.values[name].copy()
+        return self.values[name]
+
+    def put(self, name: str, at: Ints | slice, column: NDArray) -> None:  # type: ignore[type-arg]
+        """Set the rows `at`; a slice is all of them, and then the column itself is taken: nothing is copied."""
+        if isinstance(at, slice):
+            self.values[name] = column
+        else:
+            self.writable(name)[at] = column
 
     def table(self) -> pa.Table:
         columns = [self.name if field.name == "name" else pa.array(self.values[field.name], field.type) for field in BUNDLE_SCHEMA]
@@ -205,23 +217,21 @@ def _fold_bundles(
     samples = _picked(batch.samples, in_order)
     of_report = of_report[in_order]
 
+    reporters = batch.reports["name"].take(pa.array(accepted, pa.int64()))
+    broker_of_rank = pc.index_in(reporters, value_set=brokers["name"].combine_chunks()).to_numpy().astype(np.int64)
+    owner = moved[bundles["owner"].to_numpy()]
+    place = _place_in_group(of_report)
     names = samples["name"].combine_chunks()
-    row_of_sample = pc.index_in(names, value_set=bundles["name"].combine_chunks())
-    new_names = pc.unique(names.filter(pc.is_null(row_of_sample)))
+    row_of_sample, new_names = _look_up(names, broker_of_rank[rank[of_report]], place, bundles, owner)
     columns = _Columns.of(bundles, new_names)
     values = columns.values
-    values["owner"] = moved[values["owner"]]
-    values["gained"][:] = False
+    values["owner"] = np.concatenate([owner, np.full(len(new_names), -1, np.int32)])
+    values["gained"] = np.zeros(len(values["owner"]), np.bool_)
     if accepted:
-        if len(new_names):  # looked up among themselves, behind those that were there
-            added = pc.add(pc.index_in(names, value_set=new_names), pa.scalar(len(bundles), pa.int32()))
-            row_of_sample = pc.coalesce(row_of_sample, added)
-        row_of_sample = row_of_sample.to_numpy()
         by_bundle = _stable_order(row_of_sample)
-        reporters = batch.reports["name"].take(pa.array(accepted))
-        broker_of_rank = pc.index_in(reporters, value_set=brokers["name"].combine_chunks()).to_numpy().astype(np.int64)
         append_of_rank = batch.reports["append_ms"].to_numpy()[accepted]
-        _own(values, row_of_sample[by_bundle], rank[of_report[by_bundle]], broker_of_rank, append_of_rank)
+        _own(columns, row_of_sample[by_bundle], rank[of_report[by_bundle]], broker_of_rank, append_of_rank)
+        columns.writable("place")[row_of_sample[by_bundle]] = place[by_bundle]
         is_counted = np.zeros(len(batch.reports) + 1, np.bool_)
         is_counted[fresh] = True
         if config.sample_mode == "reference":
@@ -230,14 +240,47 @@ def _fold_bundles(
             is_counted[:] = False
             if fresh:
                 is_counted[last[last >= 0]] = True
-                _resample(values, (last < 0) & ~brokers["left"].to_numpy(zero_copy_only=False), config)
+                _resample(columns, (last < 0) & ~brokers["left"].to_numpy(zero_copy_only=False), config)
         counted = by_bundle[(is_counted[of_report] & samples["has_stats"].to_numpy(zero_copy_only=False))[by_bundle]]
-        _average(values, row_of_sample[counted], samples, counted, config)
+        _average(columns, row_of_sample[counted], samples, counted, config)
     table = columns.table()
     return table.take(pc.sort_indices(table["name"])) if len(new_names) else table
 
 
-def _stable_order(rows: NDArray[np.int32]) -> Ints:
+def _place_in_group(group: NDArray[np.integer]) -> NDArray[np.int32]:
+    """0, 1, 2 … within each run of equal values."""
+    starts = np.flatnonzero(np.diff(group, prepend=-1))
+    lengths = np.diff(np.append(starts, len(group)))
+    return (np.arange(len(group)) - np.repeat(starts, lengths)).astype(np.int32)
+
+
+def _look_up(names: pa.Array, broker: Ints, place: NDArray[np.int32], bundles: pa.Table, owner: NDArray[np.int32]) -> tuple[Ints, pa.Array]:
+    """The row of each sample's bundle, and the names not known so far: their rows follow the known ones.
+
+    A broker lists its bundles mostly in the order of its last report. So the bundle that was in this `place` of its owner's
+    report is tried first: comparing names costs a tenth of hashing them. What has another name is looked up among all.
+    """
+    known = bundles["name"].combine_chunks()
+    before = bundles["place"].to_numpy()
+    owned = np.bincount(owner + 1, minlength=broker.max(initial=-1) + 2)  # how many each broker has; the first are nobody's
+    first = np.cumsum(owned)  # of a broker's places in one list of all brokers' places; those of nobody come before
+    in_list = np.flatnonzero((owner >= 0) & (before < owned[owner + 1]))
+    row_at = np.full(len(owner) + 1, -1, np.int32)
+    row_at[first[owner[in_list]] + before[in_list]] = in_list
+    tried = np.where(place < owned[broker + 1], row_at[np.minimum(first[broker] + place, len(owner))], np.int32(-1))
+    as_before = pc.equal(known.take(pa.array(tried, mask=tried < 0)), names)
+    if as_before.true_count == len(names):
+        return tried, names.slice(0, 0)
+    others = np.flatnonzero(~as_before.fill_null(False).to_numpy(zero_copy_only=False))
+    other_names = names.take(pa.array(others))
+    found = pc.index_in(other_names, value_set=known)
+    new_names = pc.unique(other_names.filter(pc.is_null(found)))
+    added = pc.add(pc.index_in(other_names, value_set=new_names), pa.scalar(len(known), pa.int32()))
+    tried[others] = pc.coalesce(found, added).to_numpy()
+    return tried, new_names
+
+
+def _stable_order(rows: Ints) -> Ints:
     """The order of the rows, equal ones as they come. Keys that hold the place too are all different, so that a quick sort will do."""
     keys = np.sort((rows.astype(np.int64) << 32) | np.arange(len(rows)))
     order: Ints = keys & 0xFFFFFFFF
@@ -251,7 +294,7 @@ def _picked(table: pa.Table, rows: Ints) -> pa.Table:
 
 
 def _own(
-    values: dict[str, NDArray],  # type: ignore[type-arg]
+    columns: _Columns,
     row: Ints,
     rank: Ints,
     broker_of_rank: Ints,
@@ -262,6 +305,7 @@ def _own(
     `row` and `rank` are the samples', sorted by row and then rank: a report's place in the order. A turn is its place among its
     broker's reports, from 1; turn 0 is what the shard remembers.
     """
+    values = columns.values
     before = values["owner"]
     by_broker = np.argsort(broker_of_rank, kind="stable")
     turns = np.bincount(broker_of_rank, minlength=int(before.max(initial=0)) + 1)  # of each broker in this batch
@@ -274,21 +318,22 @@ def _own(
     owner_before = np.where(first, before[row], np.roll(owner, 1))
     turn_before = np.where(first, 0, np.roll(turn, 1))
     gains = (owner != owner_before) | (turn != turn_before + 1)  # or its report in between did not name the bundle
-    values["owner_since_ms"][row[gains]] = append_of_rank[rank[gains]]  # a bundle's last one stays
-    values["reported_ms"][row] = append_of_rank[rank]
+    since = columns.writable("owner_since_ms")
+    since[row[gains]] = append_of_rank[rank[gains]]  # a bundle's last one stays
+    columns.writable("reported_ms")[row] = append_of_rank[rank]
     after, last_turn = before.copy(), np.zeros(len(before), np.int64)
     after[row], last_turn[row] = owner, turn
 
     lost = np.flatnonzero((after >= 0) & (turns[np.maximum(after, 0)] > last_turn))
     loser = after[lost]
-    values["owner_since_ms"][lost] = append_of_rank[by_broker[first_of_broker[loser] + last_turn[lost]]]
+    since[lost] = append_of_rank[by_broker[first_of_broker[loser] + last_turn[lost]]]
     after[lost] = -1
     values["owner"] = after
     values["gained"] = after != before
 
 
 def _average(
-    values: dict[str, NDArray],  # type: ignore[type-arg]
+    columns: _Columns,
     rows: Ints,
     samples: pa.Table,
     places: Ints,
@@ -300,31 +345,30 @@ def _average(
     """
     if not len(rows):
         return
-    starts = np.flatnonzero(np.diff(rows, prepend=-1))
-    wave = np.arange(len(rows)) - np.repeat(starts, np.diff(np.append(starts, len(rows))))
+    wave = _place_in_group(rows)
     sampled = {field.name: samples[field.name].to_numpy() for field in STATS_SCHEMA}
     for k in range(int(wave.max()) + 1):
         chosen = wave == k
         picked = places[chosen]
-        # A wave in which every bundle has a sample takes whole columns: no gathering and scattering of rows.
-        at = slice(None) if len(picked) == len(values["owner"]) else rows[chosen]
+        at = slice(None) if len(picked) == len(columns.name) else rows[chosen]
         taken = {name: column[picked] for name, column in sampled.items()}
         for name, column in taken.items():
-            values[name][at] = column
+            columns.put(name, at, column)
         for span, most in (("short", config.short_samples), ("long", config.long_samples)):
-            count = np.minimum(values[f"{span}_samples"][at] + 1, most).astype(np.int32)
-            values[f"{span}_samples"][at] = count
+            count = np.minimum(columns.values[f"{span}_samples"][at] + np.int32(1), np.int32(most))
+            columns.put(f"{span}_samples", at, count)
             n = count.astype(np.float64)
-            for column_name in FOUR:
-                target = values[f"{span}_{column_name}"]
-                target[at] = fold_samples(n, target[at], taken[f"latest_{column_name}"])
+            for name in FOUR:
+                average = columns.values[f"{span}_{name}"][at]
+                columns.put(f"{span}_{name}", at, fold_samples(n, average, taken[f"latest_{name}"]))
 
 
-def _resample(values: dict[str, NDArray], silent: NDArray[np.bool_], config: FoldConfig) -> None:  # type: ignore[type-arg]
+def _resample(columns: _Columns, silent: NDArray[np.bool_], config: FoldConfig) -> None:
     """Fold the bundles of brokers without a report in this batch once more, as they stood in their last one."""
+    values = columns.values
     rows = np.flatnonzero(np.append(silent, False)[values["owner"]] & (values["short_samples"] > 0))
     last = pa.table({field.name: values[field.name][rows] for field in STATS_SCHEMA})
-    _average(values, rows, last, np.arange(len(rows)), config)
+    _average(columns, rows, last, np.arange(len(rows)), config)
 
 
 def _forget(shard: Shard, now_ms: int, config: FoldConfig) -> Shard:

@@ -29,6 +29,7 @@ BUNDLE_SCHEMA = pa.schema(
         ("owner", pa.int32()),
         ("owner_since_ms", pa.int64()),  # append time of the first report in a row that names it at this owner
         ("reported_ms", pa.int64()),  # append time of the last report that names it
+        ("place", pa.int32()),  # its place among this shard's bundles in that report
         ("gained", pa.bool_()),  # the owner changed in this very batch
         ("system", pa.bool_()),  # of a heartbeat or SLA-monitor namespace
         *STATS_SCHEMA,

@@ -6,11 +6,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 
 from lb_stream.contracts.balancer import BalancerConfig
 from lb_stream.core.filters import (
     AntiAffinity,
     Asked,
+    BeingRelieved,
     Census,
     EvenDistribution,
     FailureDomain,
@@ -39,7 +41,7 @@ class Pool:
     """Who may take a bundle: rows of brokers in order."""
 
     kept: Rows  # what all filters leave
-    allowed: Rows  # all that policies allow
+    allowed: Rows  # all that policies allow, without those that are being relieved
     steps: Steps  # the way to `kept`
     policy_steps: Steps  # the way to `allowed`
 
@@ -52,11 +54,13 @@ class Candidates:
     config: BalancerConfig
     refusals: list[Refusal] = field(default_factory=list)
     census: Census = field(init=False)
+    _relieved: BeingRelieved = field(init=False)
     _policies: tuple[Filter, ...] = ()
     _others: tuple[Filter, ...] = ()
 
     def __post_init__(self) -> None:
         self.census = Census(self.view, "bundles" if self.config.load_manager == "extensible" else "namespaces")
+        self._relieved = BeingRelieved(self.view)
 
     def of(self, bundle: int, targets: Targets) -> Pool:
         """The candidates for a bundle, in the order of its manager's filters."""
@@ -83,6 +87,11 @@ class Candidates:
         """Count a bundle at its destination from now on, and at its source no more."""
         self.census.add(bundle, destination)
 
+    def relieve(self, brokers: Iterable[int]) -> None:
+        """Bundles shall leave these brokers in this round. The reference looks at each bundle alone, and so is it done without pending moves."""
+        if self.config.count_pending_moves:
+            self._relieved.relieve(brokers)
+
     def _asked(self, bundle: int, targets: Targets) -> Asked:
         if not self._policies:
             self._policies, self._others = self._pipeline()
@@ -107,7 +116,7 @@ class Candidates:
 
     def _modular(self, rows: Rows, asked: Asked) -> Pool:
         """Policies, then the others. When the step for topics leaves nobody it is undone, when the last leaves nobody or fails all are."""
-        allowed, policy_steps = _filtered(self._policies, rows, asked)
+        allowed, policy_steps = _filtered((*self._policies, self._relieved), rows, asked)
         first, *rest = self._others
         few_topics, topics_step = _filtered((first,), allowed, asked)
         if not len(few_topics):
@@ -163,15 +172,15 @@ def superseded(view: ClusterView, rows: Iterable[int]) -> set[int]:
     children of a split may have lost their owner as well.
     """
     found: set[int] = set()
-    current: dict[str, list[tuple[int, int, int]]] = {}
+    current: dict[str, NDArray[np.int64]] = {}
     for row in rows:
         name = view.bundles.name(row)
         namespace = namespace_of(name)
         if namespace not in current:
-            current[namespace] = list(ranges(view, namespace))
+            current[namespace] = np.array(list(ranges(view, namespace)), np.int64).T
         lower, upper = _bounds(name)
-        named_ms = int(view.bundles.reported_ms[row])
-        if any(low < upper and lower < high and since_ms > named_ms for low, high, since_ms in current[namespace]):
+        lowers, uppers, since_ms = current[namespace]
+        if ((lowers < upper) & (lower < uppers) & (since_ms > view.bundles.reported_ms[row])).any():
             found.add(row)
     return found
 

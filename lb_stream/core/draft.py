@@ -117,8 +117,10 @@ class Draft:
         self._live[strategy.name] = memory
 
     def strategies_after(self) -> dict[str, Any]:
-        """Strategy → the JSON object that the next round starts from."""
-        return self.strategies | {name: memory.to_dict() for name, memory in self._live.items() if memory is not None}
+        """Strategy → the JSON object that the next round starts from. Of strategies that the cluster no longer uses nothing is kept."""
+        used = {self.config.shedder.name, self.config.placement.name}
+        kept = {name: data for name, data in self.strategies.items() if name in used}
+        return kept | {name: memory.to_dict() for name, memory in self._live.items() if memory is not None}
 
     def _rank(self, candidates: Rows, bundle: int) -> Best:
         strategy = self.config.placement

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from lb_stream.contracts.balancer import BalancerConfig
 from lb_stream.contracts.decisions import Decision, Ownership
 from lb_stream.contracts.reports import Ack
 from lb_stream.core.assign import assign_unowned, too_early
@@ -61,7 +62,7 @@ def decide(view: ClusterView, memory: Memory, inbox: Inbox, config: ClusterConfi
     alive = judge(view, memory, config.balancer, inbox.caught_up)
     settled = settle(alive.view, memory, inbox.acks, now_ms)
     ledger = Ledger.of(view.cluster, memory.epoch, memory.versions)
-    _record_outcomes(ledger, alive.view, settled, everything=not memory.published)
+    _record_outcomes(ledger, alive.view, settled, everything=not (memory.published or config.balancer.dry_run))
     grace_start = now_ms - config.balancer.shedding_grace_period_ms
     reported, not_finite = without_not_finite(alive.view)
     draft = Draft(
@@ -71,7 +72,7 @@ def decide(view: ClusterView, memory: Memory, inbox: Inbox, config: ClusterConfi
         now_ms=now_ms,
         seed=seed,
         recently_unloaded=_recently_unloaded(memory, settled, grace_start, now_ms),
-        retries=_retries(memory, settled, grace_start, now_ms, config.balancer.unloading_timeout_ms),
+        retries=_retries(memory, settled, now_ms, config.balancer),
         versions=ledger.versions,
         strategies=dict(memory.strategies),
         refusals=not_finite,
@@ -144,8 +145,12 @@ def _unloaded_brokers(memory: Memory, settled: Settled, view: ClusterView, now_m
     return {broker: at for broker, at in (dict(memory.unloaded_brokers) | confirmed).items() if broker in view.brokers.names}
 
 
-def _retries(memory: Memory, settled: Settled, grace_start: int, now_ms: int, timeout_ms: int) -> dict[str, Retry]:
-    retries = {bundle: retry for bundle, retry in memory.retries.items() if retry.not_before_ms >= grace_start}
+def _retries(memory: Memory, settled: Settled, now_ms: int, config: BalancerConfig) -> dict[str, Retry]:
+    """Bundle → its failures in a row: remembered while the next attempt is under way, and for the grace period (one time-out at least)."""
+    timeout_ms = config.unloading_timeout_ms
+    oldest_ms = now_ms - max(config.shedding_grace_period_ms, timeout_ms)
+    trying = {pending.bundle for pending in memory.pending}
+    retries = {bundle: retry for bundle, retry in memory.retries.items() if retry.not_before_ms >= oldest_ms or bundle in trying}
     for pending, outcome in settled.ended:
         if outcome.outcome in ("expired", "refused"):
             retries[pending.bundle] = after_failure(retries.get(pending.bundle), pending.kind, now_ms, timeout_ms)

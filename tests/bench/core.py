@@ -92,14 +92,14 @@ def _table(schema: pa.Schema, columns: dict[str, Any], rows: int) -> pa.Table:
     return pa.table(filled, schema=schema)
 
 
-def reports_of(shard: Shard) -> Batch:
-    """A new report of every broker: a sample of every bundle."""
+def reports_of(shard: Shard, digest: bytes) -> Batch:
+    """A new report of every broker: a sample of every bundle. `digest`: 8 bytes, others than those of the reports before."""
     brokers, bundles = shard.brokers, shard.bundles
     order = np.argsort(bundles["owner"].to_numpy(), kind="stable")
     samples = {name: bundles[name].take(pa.array(order)) for name in SAMPLE_SCHEMA.names if name in bundles.column_names}
     samples |= {"report": bundles["owner"].take(pa.array(order)), "has_stats": pa.array(np.ones(len(order), np.bool_))}
     columns: dict[str, Any] = {name: brokers[name] for name in brokers.column_names}
-    columns |= {"offset": np.arange(len(brokers)), "append_ms": np.full(len(brokers), 1_000), "digest": [b"new bytes"[:8]] * len(brokers)}
+    columns |= {"offset": np.arange(len(brokers)), "append_ms": np.full(len(brokers), 1_000), "digest": [digest] * len(brokers)}
     reports = _table(REPORT_SCHEMA, {name: columns[name] for name in columns if name in REPORT_SCHEMA.names}, len(brokers))
     return Batch(reports, pa.table({name: samples[name] for name in SAMPLE_SCHEMA.names}).cast(SAMPLE_SCHEMA), EVENT_SCHEMA.empty_table())
 
@@ -109,8 +109,9 @@ def works(brokers: int, bundles: int, hot: int) -> Iterator[tuple[str, Work]]:
     shard = shard_of_size(brokers, bundles, hot)
     weights = {"cpu": 1.0}
     view = view_of("bench", [shard], 2_000, weights)
-    batch = reports_of(shard)
-    yield "fold", lambda: view_of("bench", [fold(shard, batch, 1_000, FoldConfig())[0]], 1_000, weights)
+    batch = reports_of(shard, b"sample 2")
+    once_folded = fold(shard, reports_of(shard, b"sample 1"), 500, FoldConfig())[0]
+    yield "fold", lambda: view_of("bench", [fold(once_folded, batch, 1_000, FoldConfig())[0]], 1_000, weights)
     eligible = np.ones(bundles, np.bool_)
     for name, strategy in SHEDDERS.items():
         config = cluster_config({"shedding_strategy": strategy, "min_throughput_mb": 0, **DECIDES_AT_ONCE.get(strategy, {})})

@@ -28,6 +28,7 @@ class Targets:
     long_rate: Floats
     topics: Ints
     placed: list[tuple[int, int]] = field(default_factory=list)  # (bundle, destination) of every choice so far
+    _arrived: dict[str, Floats] = field(default_factory=dict)  # resource → what the choices so far bring to each broker
 
     @staticmethod
     def of(view: ClusterView, seed: int | None = 0) -> Targets:
@@ -53,12 +54,13 @@ class Targets:
         if source[0] < 0:
             return
         share = float(resource_share(view.brokers.latest.throughput, source, view.bundles.short.take(row).throughput)[0])
-        resources = {
-            name: (usage[[destination]] + share * np.maximum(usage[source], 0.0), limit[[destination]])
-            for name, (usage, limit) in view.brokers.resources.items()
-        }
-        before = float(view.brokers.usage[destination])
-        more = max(0.0, float(max_weighted_usage(resources, view.brokers.weights)[0]) - before)
+        resources = {}
+        for name, (usage, limit) in view.brokers.resources.items():
+            arrived = self._arrived.setdefault(name, np.zeros(len(usage)))
+            arrived[destination] += share * max(float(usage[source[0]]), 0.0)
+            resources[name] = (usage[[destination]] + arrived[destination], limit[[destination]])
+        expected = float(max_weighted_usage(resources, view.brokers.weights)[0])
+        more = max(0.0, expected - float(self.usage[destination]))
         self.usage[destination] += more
         self.load[destination] += more
 
