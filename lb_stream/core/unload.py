@@ -26,7 +26,7 @@ def shedding_is_due(draft: Draft, sampled: bool) -> bool:
 
 
 def observe_loads(draft: Draft) -> None:
-    """Show a shedder that follows its brokers' loads from round to round what has been reported, and placement what it made of it."""
+    """Show a shedder that follows its brokers from round to round what has been reported, and placement what it made of it."""
     strategy = draft.config.shedder
     traits, reported = traits_of(strategy), draft.reported or draft.view
     if traits.observe is not None:

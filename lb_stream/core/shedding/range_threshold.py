@@ -9,7 +9,7 @@ import numpy as np
 
 from lb_stream.core.refusals import Refusal
 from lb_stream.core.shedding.base import Need, Unloads, shedder
-from lb_stream.core.shedding.threshold import AboveAverageConfig, ThresholdMemory, is_worth_it, mean_of, shed_by_average
+from lb_stream.core.shedding.threshold import TRAITS, AboveAverageConfig, ThresholdMemory, is_worth_it, mean_of, shed_by_average
 from lb_stream.core.view import Bools, ClusterView, Floats
 
 
@@ -17,7 +17,7 @@ class RangeThresholdShedderConfig(AboveAverageConfig):
     """Settings of RangeThresholdShedder."""
 
 
-@shedder("RangeThresholdShedder", config=RangeThresholdShedderConfig, memory=ThresholdMemory.read)
+@shedder("RangeThresholdShedder", config=RangeThresholdShedderConfig, memory=ThresholdMemory.read, traits=TRAITS)
 def shed_out_of_range(
     view: ClusterView, config: RangeThresholdShedderConfig, memory: ThresholdMemory, eligible: Bools
 ) -> tuple[Unloads, ThresholdMemory]:

@@ -13,7 +13,7 @@ import numpy as np
 
 from lb_stream.contracts.keys import KeyModel, key
 from lb_stream.core.refusals import Refusal, refusal
-from lb_stream.core.shedding.base import MB, Need, Unloads, shed_throughput, shedder
+from lb_stream.core.shedding.base import MB, Need, Traits, Unloads, shed_throughput, shedder
 from lb_stream.core.view import Bools, ClusterView, Floats
 
 MARGIN = 0.05
@@ -72,7 +72,16 @@ BelowAverage = Callable[[ClusterView, Any, Floats, list[Refusal]], list[Need]]
 """(view, config, smoothed usage, refusals to add to) → who should shed for the sake of brokers far below the average."""
 
 
-@shedder("ThresholdShedder", config=ThresholdShedderConfig, memory=ThresholdMemory.read)
+def forget_who_left(view: ClusterView, _config: AboveAverageConfig, memory: ThresholdMemory) -> ThresholdMemory:
+    """In every round: a broker that is gone between two passes starts anew when it comes back."""
+    alive = {name for name, alive in zip(view.brokers.names, view.brokers.alive.tolist(), strict=True) if alive}
+    return ThresholdMemory({name: usage for name, usage in memory.usage.items() if name in alive})
+
+
+TRAITS = Traits(observe=forget_who_left)
+
+
+@shedder("ThresholdShedder", config=ThresholdShedderConfig, memory=ThresholdMemory.read, traits=TRAITS)
 def shed_above_average(
     view: ClusterView, config: ThresholdShedderConfig, memory: ThresholdMemory, eligible: Bools
 ) -> tuple[Unloads, ThresholdMemory]:
