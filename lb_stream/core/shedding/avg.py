@@ -16,7 +16,7 @@ import numpy as np
 from lb_stream.contracts.keys import KeyModel, key
 from lb_stream.core.placement.base import Best, Targets, placement
 from lb_stream.core.refusals import Refusal, refusal
-from lb_stream.core.shedding.base import Unload, Unloads, heaviest_first, rows_by_broker, shedder
+from lb_stream.core.shedding.base import Traits, Unload, Unloads, heaviest_first, rows_by_broker, shedder
 from lb_stream.core.view import Bools, ClusterView, Floats, Rows
 
 
@@ -78,7 +78,22 @@ def target_key(view: ClusterView, bundle: int, config: AvgShedderConfig) -> str:
     return blake2b(repr([float(value) for value in values]).encode(), digest_size=8).hexdigest()
 
 
-@shedder("AvgShedder", config=AvgShedderConfig, memory=AvgMemory.read)
+def forget_who_is_gone(view: ClusterView, config: AvgShedderConfig, memory: AvgMemory) -> AvgMemory:
+    """In every round: drop the counters of brokers that the cluster doesn't know any more, and destinations that nothing leads to.
+
+    The reference keeps both for ever. Destinations wait until there are twice as many as bundles: then most are of figures, or bundles,
+    that are no more, and looking at every bundle costs little beside what it took to place so many.
+    """
+    names = set(view.brokers.names)
+    hits_low, hits_high = ({name: hits for name, hits in one.items() if name in names} for one in (memory.hits_low, memory.hits_high))
+    target, bundles = memory.target, len(view.bundles)
+    if len(target) > 2 * bundles:
+        kept = {target_key(view, row, config) for row in range(bundles)}
+        target = {one: broker for one, broker in target.items() if one in kept}
+    return AvgMemory(hits_low, hits_high, target)
+
+
+@shedder("AvgShedder", config=AvgShedderConfig, memory=AvgMemory.read, traits=Traits(observe=forget_who_is_gone))
 def shed_to_partner(view: ClusterView, config: AvgShedderConfig, memory: AvgMemory, eligible: Bools) -> tuple[Unloads, AvgMemory]:
     """Level each pair of brokers whose scores have been too far apart for long enough.
 
@@ -172,11 +187,11 @@ def stay_with_partner(
     targets: Targets, candidates: Rows, bundle: int, config: AvgShedderConfig, memory: AvgMemory
 ) -> tuple[Best, AvgMemory]:
     """The broker that the bundle belongs to when it is a candidate; else one of them by chance, to which it belongs from now on."""
-    view = targets.view
-    remembered = target_key(view, bundle, config)
+    names, remembered = targets.view.brokers.names, target_key(targets.view, bundle, config)
     wanted = memory.target.get(remembered)
-    found = candidates[[view.brokers.names[row] == wanted for row in candidates.tolist()]] if wanted is not None else candidates[:0]
-    if not len(found) and len(candidates):
-        found = np.array([targets.draw(view.bundles.name(bundle), candidates)], np.intp)
-        memory.target[remembered] = view.brokers.names[int(found[0])]
-    return Best(found, np.where(np.isin(candidates, found), 0.0, 1.0), "chosen before"), memory
+    chosen = candidates == (names.index(wanted) if wanted in names else -1)
+    if len(candidates) and not chosen.any():
+        row = targets.draw(targets.view.bundles.name(bundle), candidates)
+        chosen = candidates == row
+        memory.target[remembered] = names[row]
+    return Best(candidates[chosen], np.where(chosen, 0.0, 1.0), "chosen before"), memory
