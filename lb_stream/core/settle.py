@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-import numpy as np
-
 from lb_stream.contracts.reports import Ack
 from lb_stream.core.candidates import ranges
 from lb_stream.core.memory import Memory, Pending, Retry
@@ -66,7 +64,8 @@ def settle(view: ClusterView, memory: Memory, acks: tuple[Ack, ...], now_ms: int
         if outcome is None:
             still_open.append(pending)
             continue
-        at_ms = max(since_ms, pending.issued_ms) if outcome in ("confirmed", "superseded") else now_ms
+        # An owner's death is no report: the bundle is gone from it since this round, not since it came to it.
+        at_ms = since_ms if outcome in ("confirmed", "superseded") and since_ms >= pending.issued_ms else now_ms
         ended.append((pending, Outcome(pending.decision_id, pending.bundle, outcome, detail, at_ms, at_ms - pending.issued_ms)))
     return Settled(tuple(ended), tuple(still_open))
 
@@ -110,4 +109,4 @@ def after_failure(before: Retry | None, kind: str, now_ms: int, timeout_ms: int)
     """
     attempts = (before.attempts if before and before.kind == kind else 0) + 1
     steps = 2 ** (attempts - 1) - (1 if kind == "assign" else 0)
-    return Retry(attempts, now_ms + timeout_ms * int(np.minimum(steps, MOST_BACK_OFF)), kind)
+    return Retry(attempts, now_ms + timeout_ms * min(steps, MOST_BACK_OFF), kind)

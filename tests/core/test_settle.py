@@ -1,0 +1,63 @@
+"""How decisions end, and how long a bundle whose decision failed has to wait."""
+
+import pytest
+
+from lb_stream.contracts.reports import BundleStats
+from lb_stream.core.averages import FoldConfig, fold
+from lb_stream.core.blocks import Shard
+from lb_stream.core.config import cluster_config
+from lb_stream.core.liveness import judge
+from lb_stream.core.memory import Memory, Pending, Retry
+from lb_stream.core.settle import Outcome, after_failure, settle
+from lb_stream.core.view import ClusterView, view_of
+from tests.core.build import Event, Report, batch_of
+
+X = "t/n/0x00000000_0x80000000"
+TIMEOUT_MS = 60_000
+
+
+def seen_at(now_ms: int, *records: Report | Event) -> ClusterView:
+    """What these records come to, with the dead marked."""
+    reports = [one for one in records if isinstance(one, Report)]
+    shard, _ = fold(Shard.empty(), batch_of(reports, [one for one in records if isinstance(one, Event)]), now_ms, FoldConfig())
+    config = cluster_config({}).balancer
+    return judge(view_of("c", [shard], now_ms, config.weights), Memory(), config, caught_up=True).view
+
+
+def pending(kind: str, source: str | None, destination: str | None) -> Memory:
+    return Memory(pending=(Pending("c:1:0", kind, X, source, destination, 5_000, 5_000 + TIMEOUT_MS, 2),))
+
+
+def outcome(view: ClusterView, memory: Memory) -> Outcome | None:
+    settled = settle(view, memory, (), view.now_ms)
+    assert len(settled.ended) + len(settled.open) == 1
+    return settled.ended[0][1] if settled.ended else None
+
+
+def test_an_unload_ends_with_the_report_that_lacks_the_bundle() -> None:
+    view = seen_at(9_000, Report("a:1", 1_000, {X: BundleStats()}), Report("a:1", 8_000), Report("b:1", 9_000))
+    ended = outcome(view, pending("unload", "a:1", None))
+    assert ended == Outcome("c:1:0", X, "confirmed", "gone from its source", 8_000, 3_000)
+
+
+def test_an_unload_from_a_broker_that_dies_ends_when_that_is_seen_and_not_before_it_was_decided() -> None:
+    view = seen_at(40_000, Report("a:1", 1_000, {X: BundleStats()}), Event("goodbye", "a:1", 39_000), Report("b:1", 40_000))
+    ended = outcome(view, pending("unload", "a:1", None))
+    assert ended == Outcome("c:1:0", X, "confirmed", "gone from its source", 40_000, 35_000)
+
+
+@pytest.mark.parametrize(("now_ms", "expected"), [(5_000 + TIMEOUT_MS - 1, None), (5_000 + TIMEOUT_MS, "expired")])
+def test_a_decision_that_nothing_confirms_expires_at_its_time(now_ms: int, expected: str | None) -> None:
+    view = seen_at(now_ms, Report("a:1", 1_000, {X: BundleStats()}), Report("a:1", now_ms, {X: BundleStats()}))
+    ended = outcome(view, pending("unload", "a:1", None))
+    assert (ended and ended.outcome) == expected
+
+
+@pytest.mark.parametrize(("kind", "steps"), [("unload", [1, 2, 4, 8, 10, 10]), ("assign", [0, 1, 3, 7, 10, 10])])
+def test_each_failure_doubles_the_wait_up_to_ten_time_outs(kind: str, steps: list[int]) -> None:
+    retry = None
+    for attempts, step in enumerate(steps, 1):
+        retry = after_failure(retry, kind, 1_000, TIMEOUT_MS)
+        assert retry == Retry(attempts, 1_000 + step * TIMEOUT_MS, kind)
+    assert after_failure(Retry(5_000, 0, kind), kind, 1_000, TIMEOUT_MS).not_before_ms == 1_000 + 10 * TIMEOUT_MS
+    assert after_failure(retry, "split", 1_000, TIMEOUT_MS).attempts == 1
