@@ -99,7 +99,7 @@ def _ours(shed: LeaderShed, beside: RoundBeside, mode: str) -> str:
     parts = []
     for one in mine:
         bundle = "same" if one.bundle == shed.bundle else f"`{one.bundle}`{' (a)' if one.bundle in beside.leader.splitting else ''}"
-        to = "" if one.destination == shed.destination else f" → {short_name(one.destination or '')} (b)"
+        to = "" if one.destination == shed.destination else f" → {short_name(one.destination or '')}"
         parts.append(f"{bundle}{to}")
     return ", ".join(parts) or "nothing"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -54,16 +54,17 @@ class Candidates:
     config: BalancerConfig
     refusals: list[Refusal] = field(default_factory=list)
     census: Census = field(init=False)
-    _relieved: BeingRelieved = field(init=False)
     _policies: tuple[Filter, ...] = ()
     _others: tuple[Filter, ...] = ()
 
     def __post_init__(self) -> None:
         self.census = Census(self.view, "bundles" if self.config.load_manager == "extensible" else "namespaces")
-        self._relieved = BeingRelieved(self.view)
 
-    def of(self, bundle: int, targets: Targets) -> Pool:
-        """The candidates for a bundle, in the order of its manager's filters."""
+    def of(self, bundle: int, targets: Targets, relieved: Collection[int] = ()) -> Pool:
+        """The candidates for a bundle, in the order of its manager's filters.
+
+        Under the modular manager none of the `relieved`.
+        """
         asked = self._asked(bundle, targets)
         rows = np.flatnonzero(self.view.brokers.alive)
         match self.config.load_manager:
@@ -72,7 +73,7 @@ class Candidates:
             case "simple":
                 return self._simple(rows, asked)
             case _:
-                return self._modular(rows, asked)
+                return self._modular(rows, asked, BeingRelieved(relieved))
 
     def allowed(self, bundle: int, targets: Targets) -> Rows:
         """All brokers that policies allow."""
@@ -86,11 +87,6 @@ class Candidates:
     def add(self, bundle: int, destination: int) -> None:
         """Count a bundle at its destination from now on, and at its source no more."""
         self.census.add(bundle, destination)
-
-    def relieve(self, brokers: Iterable[int]) -> None:
-        """Bundles shall leave these brokers in this round. The reference looks at each bundle alone, and so is it done without pending moves."""
-        if self.config.count_pending_moves:
-            self._relieved.relieve(brokers)
 
     def _asked(self, bundle: int, targets: Targets) -> Asked:
         if not self._policies:
@@ -114,9 +110,9 @@ class Candidates:
         even = EvenDistribution(census, everywhere=config.distribute_bundles_evenly)
         return policies, (MaxTopics(config.broker_max_topics, strict=False), *group, even, own_class, *version)
 
-    def _modular(self, rows: Rows, asked: Asked) -> Pool:
+    def _modular(self, rows: Rows, asked: Asked, relieved: Filter) -> Pool:
         """Policies, then the others. When the step for topics leaves nobody it is undone, when the last leaves nobody or fails all are."""
-        allowed, policy_steps = _filtered((*self._policies, self._relieved), rows, asked)
+        allowed, policy_steps = _filtered((*self._policies, relieved), rows, asked)
         first, *rest = self._others
         few_topics, topics_step = _filtered((first,), allowed, asked)
         if not len(few_topics):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -69,6 +69,7 @@ class Draft:
     decisions: list[Decision] = field(default_factory=list)
     refusals: list[Refusal] = field(default_factory=list)
     reported: ClusterView | None = None  # the view before pending moves were carried out; None: `view` itself
+    relieved: frozenset[int] = frozenset()  # brokers that bundles shall leave in this round, and that should take none in it
     unloaded_brokers: Mapping[str, int] = field(default_factory=dict)  # broker → when a move out of it was last confirmed
     _live: dict[str, Any] = field(default_factory=dict)
 
@@ -79,9 +80,17 @@ class Draft:
     def place(self, bundle: int) -> Choice | None:
         """Find a destination for a bundle; None when there is no candidate at all (spec/placement.md §3).
 
-        When the modular manager's choice is overloaded the strategy is asked again, about all that policies allow.
+        When that is another broker that is being relieved in this round, one is sought among the others.
         """
-        pool = self.candidates.of(bundle, self.targets)
+        choice = self._place(bundle)
+        if choice is None or choice.destination not in self.relieved or choice.destination == self.view.bundles.owner[bundle]:
+            return choice
+        other = self._place(bundle, self.relieved)
+        return choice if other is None else replace(other, calls=choice.calls + other.calls)
+
+    def _place(self, bundle: int, relieved: Collection[int] = ()) -> Choice | None:
+        """When the modular manager's choice is overloaded the strategy is asked again, about all that policies allow."""
+        pool = self.candidates.of(bundle, self.targets, relieved)
         best, ranked, steps = self._rank(pool.kept, bundle), pool.kept, pool.steps
         calls = [Call(pool.kept, best.rows)]
         if not len(best.rows):

@@ -50,7 +50,8 @@ def unload_from_hot(draft: Draft) -> None:
     unloads, memory = strategy.function(draft.view, draft.config.shedder_config, draft.remembered(strategy), eligible, *around)
     draft.remember(strategy, memory)
     draft.refusals += unloads.refusals
-    draft.candidates.relieve(proposal.source for proposal in unloads.proposals)
+    if draft.config.balancer.count_pending_moves and _preselects(draft):
+        draft.relieved = frozenset(proposal.source for proposal in unloads.proposals)
     in_flight = Counter(pending.source for pending in draft.memory.pending if pending.kind in ("unload", "transfer"))
     for proposal in unloads.proposals:
         _decide(draft, proposal, in_flight)

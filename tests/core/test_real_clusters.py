@@ -89,22 +89,15 @@ def test_each_bundle_alone_goes_where_the_leader_sent_it_from_the_same_candidate
         assert ranked == pytest.approx(shed.candidates, rel=1e-15)
 
 
-def test_the_second_choice_of_a_round_goes_elsewhere_only_because_the_first_one_counts(run: Replay) -> None:
-    moved = [
-        (one, shed)
-        for beside in run.rounds
-        for number, one in enumerate(beside.ours["reference"].decisions)
-        for shed in beside.leader.sheds
-        if one.bundle == shed.bundle and one.destination != shed.destination and number > 0
-    ]
-    first = [
-        (beside.ours["reference"].decisions[0].destination, shed.destination)
-        for beside in run.rounds
-        for shed in beside.leader.sheds
-        if beside.ours["reference"].decisions[0].bundle == shed.bundle
-    ]
-    assert len(moved) == 2
-    assert all(ours == theirs for ours, theirs in first)
+def test_all_bundles_of_a_round_together_go_where_the_leader_sent_them_and_none_to_a_broker_being_relieved(run: Replay) -> None:
+    same = 0
+    for beside in run.rounds:
+        theirs = {shed.bundle: shed.destination for shed in beside.leader.sheds}
+        ours = {one.bundle: one.destination for one in beside.spared.decisions}
+        assert ours == theirs
+        assert not set(ours.values()) & {one.source for one in beside.spared.decisions}
+        same += len(ours)
+    assert same == 6
 
 
 def test_a_setting_that_cannot_change_at_run_time_keeps_its_value_as_it_did_in_the_cluster() -> None:
