@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, TypeVar
@@ -15,7 +16,7 @@ from lb_stream.core.averages import FoldConfig
 from lb_stream.core.managers import in_pulsars_words, resolve
 from lb_stream.core.placement import extensible_placement, placement, simple_placement
 from lb_stream.core.placement.base import Placement
-from lb_stream.core.registry import Registry, Strategy
+from lb_stream.core.registry import Registry, Strategy, UnknownStrategyError
 from lb_stream.core.shedding import shedder
 from lb_stream.core.shedding.base import Shedder
 from lb_stream.core.splitting import Algorithms, SplittingConfig, split_algorithm
@@ -117,8 +118,11 @@ def cluster_config(values: Mapping[str, Any], *, dynamic: bool = False) -> Clust
     resolved = resolve(given, dynamic)
     given = SHEDDER_PROFILES.get(str(profile), {}).get(resolved.shedder.name, {}) | given
     balancer = _build(BalancerConfig, given | {"load_manager": resolved.manager})
-    chosen_placement = _placement(balancer)
+    chosen_placement, placement_warnings = _placement(balancer)
     splitting = _build(SplittingConfig, given)
+    for name in (splitting.split_algorithm, *splitting.supported_split_algorithms):
+        with suppress(UnknownStrategyError):
+            split_algorithm[name]  # loads it if it is a plug-in's
     algorithms = Algorithms(
         splitting.split_algorithm, {name: _build(split_algorithm[name].config, given) for name in split_algorithm.names}
     )
@@ -130,20 +134,24 @@ def cluster_config(values: Mapping[str, Any], *, dynamic: bool = False) -> Clust
         placement_config=_build(chosen_placement.config, given),
         splitting=splitting,
         split_algorithms=algorithms,
-        warnings=(*resolved.warnings, *algorithms.warnings),
+        warnings=(*resolved.warnings, *placement_warnings, *algorithms.warnings),
     )
 
 
-def _placement(balancer: BalancerConfig) -> Strategy[Placement]:
-    """The strategy that the cluster's load manager uses."""
+def _placement(balancer: BalancerConfig) -> tuple[Strategy[Placement], tuple[str, ...]]:
+    """The strategy that the cluster's load manager uses, and what is said when it stands in for one that nobody knows."""
     match balancer.load_manager:
         case "extensible":
-            return extensible_placement["LeastResourceUsageWithWeight"]
+            return extensible_placement["LeastResourceUsageWithWeight"], ()
         case "simple":
             name = balancer.simple_placement_strategy
-            return simple_placement[name if name in simple_placement.names else "weightedRandomSelection"]
+            try:
+                return simple_placement[name], ()
+            except UnknownStrategyError as error:
+                other = simple_placement["weightedRandomSelection"]
+                return other, (f"simple_placement_strategy = {name!r}: expected {error.expected}; {other.name} is used instead",)
         case _:
-            return placement[balancer.placement_strategy]
+            return placement[balancer.placement_strategy], ()
 
 
 def _build(model: type[Model], given: Mapping[str, Any]) -> Model:

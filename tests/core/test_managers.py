@@ -70,6 +70,11 @@ def test_each_manager_runs_its_own_strategies(given: dict[str, Any], expected: t
         ),
         ({"load_manager": "simple", "shedding_strategy": "ThresholdShedder"}, SIMPLE_RUNS, "'ThresholdShedder' is none of the simple"),
         (
+            {"load_manager": "simple", "simple_placement_strategy": "nearest"},
+            ("simple", "SimpleLoadManager", "weightedRandomSelection"),
+            "simple_placement_strategy = 'nearest': expected one of leastLoadedServer, leastMsgPerSecond, weightedRandomSelection; ",
+        ),
+        (
             {"shedding_strategy": "AvgShedder"},
             ("modular", "AvgShedder", "LeastLongTermMessageRate"),
             "bundles go where LeastLongTermMessageRate says",
