@@ -220,10 +220,16 @@ def test_limits_on_moves_hold_for_transfers_too() -> None:
 
 
 def test_a_source_that_reports_no_throughput_of_its_own_gives_a_decision_that_can_be_written() -> None:
-    view = Life().reports(UNEVEN)
-    silent = replace(view.brokers.latest, throughput_in=np.zeros(3))
-    done = decide(replace(view, brokers=replace(view.brokers, latest=silent)), Memory(), Inbox(), cluster_config(EAGER), 1_000_000, 1)
+    life = Life({"shedding_enabled": False})
+    loads = {"a:1": (0.0, {name(0): MB}), "b:1": (0.0, {name(1): 10 * MB, name(2): 20 * MB, name(3): 30 * MB})}
+    life.round(loads)
+    life.settings["shedding_enabled"] = True
+    view = life.reports(loads)
+    silent = replace(view.brokers.latest, throughput_in=np.zeros(2))  # what it reported before counts in its smoothed one
+    silent_view = replace(view, brokers=replace(view.brokers, latest=silent))
+    done = decide(silent_view, life.memory, Inbox(), cluster_config(EAGER | life.settings), life.now_ms, 1)
+    assert moves(done) == [("transfer", name(1), "b:1", "a:1"), ("transfer", name(2), "b:1", "a:1")]
     for one in done.decisions:
-        assert one.explain.expected_after is None or np.isfinite(one.explain.expected_after)
+        assert (one.rule, one.explain.expected_after) == ("idle_broker", None)
         one.to_json()
     done.memory.to_json()
