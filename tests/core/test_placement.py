@@ -43,6 +43,20 @@ def ask(config: ClusterConfig, view: ClusterView, memory: Any = None, among: lis
     return [names[row] for row in best.rows], best, memory
 
 
+def test_what_one_round_places_on_a_broker_adds_up_resource_by_resource() -> None:
+    brokers = {
+        "a": {"cpu": [0, 100], "bandwidthIn": [80, 100], "msgThroughputIn": 100, "bundles": [X, Y]},
+        "b": {"cpu": [50, 100], "bandwidthIn": [0, 100], "bundles": []},
+    }
+    data = {bundle: {"short": [50, 0, 0, 0]} for bundle in (X, Y)}
+    targets = Targets.of(view_of_loads({"brokers": brokers, "bundleData": data}, {"cpu": 1.0, "bandwidth_in": 1.0}))
+    expected = []
+    for bundle in (0, 1):
+        targets.add(bundle, 1)
+        expected.append(float(targets.usage[1]))
+    assert expected == pytest.approx([0.5, 0.8])  # the first one's bandwidth is still below the cpu, both together are not
+
+
 # --- LeastResourceUsageWithWeight ---
 
 MODULAR = {"placement_strategy": "LeastResourceUsageWithWeight"}

@@ -229,6 +229,24 @@ def test_a_dry_run_decides_the_same_but_remembers_and_publishes_nothing(steps: l
         assert (done.memory.recently_unloaded, done.memory.versions, done.memory.published) == ({}, {}, False)
 
 
+@given(lives(), st.data())
+def test_settings_may_change_between_any_two_rounds(steps: list[Step], data: st.DataObject) -> None:
+    state, memory = Shards.empty(1, cluster_config({}).fold), Memory()
+    versions: dict[str, int] = {}
+    for step in steps:
+        state.take(step.records)
+        config = data.draw(configs)
+        config = replace(config, balancer=config.balancer.model_copy(update={"dry_run": data.draw(st.booleans())}))
+        view = view_of("c", state.shards, state.now_ms, config.balancer.weights)
+        done = decide(view, memory, inbox_of(step, memory), config, state.now_ms, seed_of("c", memory.seq + 1))
+        memory = Memory.from_json(done.memory.to_json())
+        assert memory.strategies.keys() <= {config.shedder.name, config.placement.name}
+        assert len({one.bundle for one in memory.pending}) == len(memory.pending), "no bundle is in two decisions at once"
+        for record in done.ownership:
+            assert record.version >= versions.get(record.bundle, 1)
+            versions[record.bundle] = record.version
+
+
 def undry(one: Decision) -> Decision:
     return one.model_copy(update={"dry_run": False})
 
