@@ -46,8 +46,8 @@ class LeastResourceConfig(ExtensibleLeastResourceConfig):
 class LeastResourceMemory:
     """Smoothed usage of each broker, a ratio. While a round runs it lies beside the view's brokers, as a column."""
 
-    elsewhere: dict[str, float] = field(default_factory=dict)  # of brokers that the view doesn't have; before its first use, of all
-    _names: tuple[str, ...] = ()
+    before: dict[str, float] = field(default_factory=dict)  # as the last round left it; once the column is there it counts instead
+    _names: tuple[str, ...] | None = None
     _column: Floats = field(default_factory=lambda: np.empty(0))
 
     @staticmethod
@@ -62,17 +62,17 @@ class LeastResourceMemory:
     @property
     def usage(self) -> dict[str, float]:
         """Broker → its smoothed usage."""
-        known = zip(self._names, self._column.tolist(), strict=True)
-        return self.elsewhere | {name: value for name, value in known if not np.isnan(value)}
+        if self._names is None:
+            return self.before
+        return {name: value for name, value in zip(self._names, self._column.tolist(), strict=True) if not np.isnan(value)}
 
     def beside(self, view: ClusterView) -> Floats:
-        """The column for this view's brokers, NaN where nothing is known. Brokers that are not alive are forgotten."""
+        """The column for this view's brokers, NaN where nothing is known. Brokers that are not alive, or not there, are forgotten."""
         if view.brokers.names is not self._names:
             usage = self.usage
             self._names = view.brokers.names
-            self._column = np.array([usage.pop(name, np.nan) for name in self._names])
+            self._column = np.array([usage.get(name, np.nan) for name in self._names])
             self._column[~view.brokers.alive] = np.nan
-            self.elsewhere = usage
         return self._column
 
 
