@@ -6,10 +6,46 @@ arguments are layered is in `lb_stream.io.configuration`.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator
+from pydantic_core import PydanticCustomError
 
 from lb_stream.contracts.base import CLUSTER_PATTERN
-from lb_stream.contracts.keys import KeyModel, key
+from lb_stream.contracts.keys import KeyModel, SettingError, key
+
+CRASH_POINTS = {
+    "after_fence": "the job before it is shut out of publishing, the log is not read yet",
+    "in_catch_up": "what an earlier run has logged is published, not projected",
+    "on_entry": "Spark has planned the batch, nothing of it has been done",
+    "in_state": "a worker has folded a shard and written what its state will name, the state is not changed",
+    "in_decide": "a worker has written a round's files, the driver doesn't know the round",
+    "before_log": "all rounds are decided, none is logged",
+    "after_log": "the rounds are logged, nothing is published",
+    "in_transaction": "decisions and watermark are sent, the transaction is open",
+    "after_publish": "the transaction is committed, no table follows it yet",
+    "between_projections": "some tables follow the log, others don't",
+    "before_commit": "all is done, and Spark doesn't know",
+}
+"""Moments at which a test may kill the job, in the order in which they come, and what is the case then."""
+
+
+def crash_at(text: str) -> tuple[str, int]:
+    """A crash point and at which time it counts: "after_log:3", the third. Raises SettingError."""
+    name, _, number = text.partition(":")
+    if name not in CRASH_POINTS or not number.isdecimal() or int(number) < 1:
+        raise SettingError("stream.crash_at", text, _CRASH_EXPECTED)
+    return name, int(number)
+
+
+_CRASH_EXPECTED = f"POINT:NUMBER, as after_log:3, with a point of {', '.join(CRASH_POINTS)}"
+
+
+def _checked_crash(text: str) -> str:
+    try:
+        return ":".join(map(str, crash_at(text))) if text else ""
+    except SettingError as error:
+        raise PydanticCustomError("crash_at", "{expected}", {"expected": error.expected}) from None
 
 
 class KafkaSettings(KeyModel):
@@ -53,6 +89,9 @@ class StreamSettings(KeyModel):
     )
     starting_offsets: Literal["earliest", "latest"] = key("earliest", "where a new checkpoint begins to read", dynamic=False)
     shuffle_partitions: int = key(2, "partitions of the stream's state; fixed by the first checkpoint", dynamic=False, ge=1)
+    crash_at: Annotated[str, AfterValidator(_checked_crash)] = key(
+        "", "for tests: POINT:NUMBER, as after_log:3, kills the job when it reaches that point for the third time", dynamic=False
+    )
 
 
 class Settings(KeyModel):

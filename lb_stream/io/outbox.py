@@ -14,6 +14,7 @@ from lb_stream.contracts.base import canonical_json
 from lb_stream.contracts.decisions import SCHEMA_VERSION
 from lb_stream.contracts.settings import Settings
 from lb_stream.io.kafka_options import client_options
+from lb_stream.stream.crash import crash_point
 from lb_stream.stream.ports import Logged
 
 
@@ -66,6 +67,7 @@ class Outbox:
             self._producer.send_offsets_to_transaction({self._mark: OffsetAndMetadata(watermark, "", -1)}, self._group)
             for future in sent:
                 future.get(timeout=60)
+            crash_point("in_transaction")
             self._producer.commit_transaction()
         except Exception:
             with suppress(Exception):  # a fenced producer can't even abort; what happened first is what matters

@@ -17,6 +17,7 @@ from lb_stream.io.log import LogError, RoundLog
 from lb_stream.io.outbox import Outbox
 from lb_stream.io.projections import Projections
 from lb_stream.stream.batch import Balancer
+from lb_stream.stream.crash import crash_point
 from lb_stream.stream.directory import write_directory
 from lb_stream.stream.source import read_records
 from lb_stream.stream.transforms import to_blocks, to_shards
@@ -49,6 +50,7 @@ def prepare(settings: Settings) -> tuple[Balancer, str]:
     stream = settings.stream
     outbox = Outbox(settings)
     outbox.fence()  # before the log is read: nobody else appends to it from now on
+    crash_point("after_fence")
     log = RoundLog(stream.tables, stream.pipeline_id, stream.checkpoint)
     tables = Projections(stream.tables, stream.pipeline_id)
     outbox.resume(otherwise=0 if tables.newest is None else tables.newest + 1)
@@ -57,7 +59,9 @@ def prepare(settings: Settings) -> tuple[Balancer, str]:
             f"{outbox.watermark} batches of the pipeline {stream.pipeline_id!r} have been published, but the log in {stream.tables} "
             f"ends with number {log.last_seq}: restore its tables, or start a new pipeline with another stream.pipeline_id"
         )
-    published, projected = outbox.catch_up(log.since), tables.catch_up(log.since)
+    published = outbox.catch_up(log.since)
+    crash_point("in_catch_up")
+    projected = tables.catch_up(log.since)
     if published or projected:
         logger.info("finished an earlier run: %d batches published, %d projected", published, projected)
     starting = stream.starting_offsets

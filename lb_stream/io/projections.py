@@ -21,6 +21,7 @@ from lb_stream.contracts.tables import (
     TableSpec,
 )
 from lb_stream.io.delta import committed, open_table, transaction
+from lb_stream.stream.crash import crash_point
 from lb_stream.stream.ports import Logged
 
 Rows = list[dict[str, Any]]
@@ -63,6 +64,7 @@ class Projections:
             if rows and (table := self._due(spec, logged)):
                 data = pa.Table.from_pylist(rows, spec.schema)
                 write_deltalake(table, data, mode="append", commit_properties=transaction((self._app, logged.log_seq)))
+        crash_point("between_projections")
         for spec, mode in _FILE_TABLES:
             files = [files[spec.name] for files in map(json.loads, logged.rounds["files"].to_pylist()) if spec.name in files]
             if files and (table := self._due(spec, logged)):

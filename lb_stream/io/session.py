@@ -7,6 +7,7 @@ import sys
 from pyspark.sql import SparkSession
 
 from lb_stream.contracts.settings import Settings
+from lb_stream.stream.crash import arm
 
 
 def spark_session(settings: Settings) -> SparkSession:
@@ -14,4 +15,6 @@ def spark_session(settings: Settings) -> SparkSession:
     builder = SparkSession.builder.appName(settings.stream.pipeline_id)
     builder = builder.config("spark.pyspark.python", sys.executable).config("spark.pyspark.driver.python", sys.executable)
     builder = builder.config("spark.sql.shuffle.partitions", str(settings.stream.shuffle_partitions))
+    for name, value in arm(settings.stream.crash_at).items():
+        builder = builder.config(f"spark.executorEnv.{name}", value)
     return builder.getOrCreate()

@@ -12,6 +12,7 @@ from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 
 from lb_stream.core.averages import FoldConfig, fold
 from lb_stream.core.blocks import EVENT_SCHEMA, Batch, Shard, from_bytes, to_bytes
+from lb_stream.stream.crash import crash_point
 
 STATE_DDL = "brokers binary, bundles binary"
 SHARD_DDL = "cluster string, shard int, now_ms bigint, brokers binary, bundles binary, events binary"
@@ -39,6 +40,7 @@ class ShardProcessor(StatefulProcessor):
             folded, refused = fold(shard, batch, now_ms, self._configs.get(cluster, self._default))
         except Exception as error:  # one cluster's trouble stays its own: its round will be an error round
             folded, refused = shard, _trouble(error, now_ms)
+        crash_point("in_state")
         self._state.update((to_bytes(folded.brokers), to_bytes(folded.bundles)))
         yield Row(
             cluster=cluster,

@@ -8,6 +8,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from lb_stream.contracts.settings import Settings
+from lb_stream.stream.crash import crash_point
 from lb_stream.stream.decide import BatchContext
 from lb_stream.stream.directory import write_directory
 from lb_stream.stream.ports import Log, Publisher, Reading, Tables
@@ -27,16 +28,22 @@ class Balancer:
 
     def __call__(self, shards: DataFrame, batch_id: int) -> None:
         """Decide once, then publish and project what the log says; run again, it decides nothing anew."""
+        crash_point("on_entry")
         self.caught_up.read(batch_id)  # at once: a batch that is run again after a restart is told the same
         logged = self.log.find(batch_id)
         if logged is None:
-            logged = self.log.append_once(batch_id, self._decide(shards, batch_id))
+            rounds = self._decide(shards, batch_id)
+            crash_point("before_log")
+            logged = self.log.append_once(batch_id, rounds)
+            crash_point("after_log")
         else:
             self.log.remember(logged.rounds)
             shards.write.format("noop").mode("overwrite").save()  # Spark commits the state only of a frame that has been run
         self.outbox.publish(logged)
+        crash_point("after_publish")
         self.tables.project(logged)
         write_directory(self.settings.stream.checkpoint, batch_id + 1, dict.fromkeys(self.log.memories, 1))
+        crash_point("before_commit")
 
     def _decide(self, shards: DataFrame, batch_id: int) -> pa.Table:
         """The one action of a batch."""

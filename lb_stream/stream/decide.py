@@ -19,6 +19,7 @@ from lb_stream.core.memory import Memory
 from lb_stream.core.round import Inbox, Round, decide, seed_of
 from lb_stream.core.view import ClusterView, view_of
 from lb_stream.stream import figures
+from lb_stream.stream.crash import crash_point
 
 ROUND_SCHEMA = pa.schema(
     [
@@ -84,6 +85,7 @@ def decide_cluster(rows: pa.Table, context: BatchContext) -> pa.Table:
             row |= _logged(made)
     except Exception as error:
         row["error"] = "".join(traceback.format_exception(error)[-3:]).strip()
+    crash_point("in_decide")
     row["files"] = canonical_json({name: file for name, file in files.items() if file is not None})
     return pa.Table.from_pylist([row], ROUND_SCHEMA)
 
