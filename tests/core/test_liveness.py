@@ -1,0 +1,65 @@
+"""Who is taken for dead, at the limits: of silence, and of how many may vanish together."""
+
+import pytest
+
+from lb_stream.contracts.reports import BundleStats
+from lb_stream.core.averages import FoldConfig, fold
+from lb_stream.core.blocks import Shard
+from lb_stream.core.config import cluster_config
+from lb_stream.core.liveness import Liveness, judge
+from lb_stream.core.memory import Memory
+from lb_stream.core.view import view_of
+from tests.core.build import Event, Report, batch_of
+
+NOW_MS = 10_000_000
+CONFIG = cluster_config({"heartbeat_timeout_ms": 30_000, "report_timeout_ms": 60_000}).balancer
+
+
+def judged(silences_ms: list[int], *, heartbeats: bool = True, caught_up: bool = True, dead: tuple[str, ...] = ()) -> Liveness:
+    """Brokers b0, b1, … that were last heard so long ago; each owns a bundle."""
+    reports, events = [], []
+    for at, silence in enumerate(silences_ms):
+        last_ms = NOW_MS - silence
+        reports.append(Report(f"b{at}", last_ms, {f"t/n/0x{at:08x}_0x{at + 1:08x}": BundleStats()}))
+        events += [Event("heartbeat", f"b{at}", last_ms, offset=last_ms + 1)] if heartbeats else []
+    shard, _ = fold(Shard.empty(), batch_of(reports, events), NOW_MS, FoldConfig())
+    return judge(view_of("c", [shard], NOW_MS, CONFIG.weights), Memory(dead=dead), CONFIG, caught_up)
+
+
+@pytest.mark.parametrize(("heartbeats", "limit_ms"), [(True, 30_000), (False, 60_000)])
+def test_a_broker_is_dead_after_more_than_its_limit(heartbeats: bool, limit_ms: int) -> None:
+    assert judged([0, limit_ms], heartbeats=heartbeats).dead == ()
+    after = judged([0, limit_ms + 1], heartbeats=heartbeats)
+    assert (after.dead, after.suspended) == (("b1",), None)
+    assert (after.view.brokers.alive.tolist(), after.view.bundles.owner.tolist()) == ([True, False], [0, -1])
+
+
+def test_three_of_ten_may_vanish_together_but_not_four() -> None:
+    assert judged([0] * 7 + [31_000] * 3).dead == ("b7", "b8", "b9")
+    after = judged([0] * 6 + [31_000] * 4)
+    assert after.dead == () and after.suspended is not None
+    assert (after.suspended.rule, after.suspended.count, after.suspended.limit) == ("mass_disappearance", 4, 30_000)
+    assert after.view.bundles.owner.tolist() == list(range(10))
+
+
+def test_those_who_are_about_to_reach_their_limit_count_among_those_who_vanish() -> None:
+    assert judged([0] * 6 + [31_000] + [22_500] * 3).dead == ("b6",)  # three quarters of the limit: not yet
+    assert judged([0] * 6 + [31_000] + [22_501] * 3).suspended is not None
+    assert judged([0] * 6 + [30_000] * 4).suspended is None  # nobody is due
+
+
+def test_one_of_two_may_vanish_but_not_the_last_one() -> None:
+    assert judged([0, 31_000]).dead == ("b1",)
+    after = judged([31_000, 40_000], dead=("b1",))
+    assert after.dead == ("b1",) and after.suspended is not None and after.suspended.rule == "everything_silent"
+
+
+def test_before_the_job_has_caught_up_nobody_newly_dies_and_nobody_dead_comes_back_unheard() -> None:
+    after = judged([0, 31_000, 31_000], caught_up=False, dead=("b2",))
+    assert (after.dead, after.suspended) == (("b2",), None)
+    assert judged([0, 31_000, 5], caught_up=False, dead=("b2",)).dead == ()
+
+
+def test_a_cluster_without_brokers_is_judged_too() -> None:
+    after = judged([])
+    assert (after.dead, after.suspended) == ((), None)
