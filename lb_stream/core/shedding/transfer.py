@@ -14,7 +14,7 @@ from typing import Any, Literal
 import numpy as np
 
 from lb_stream.contracts.keys import KeyModel, key
-from lb_stream.core.broker_load import BrokerLoads, five_weights
+from lb_stream.core.broker_load import ASSUMED_FULL, BrokerLoads, five_weights
 from lb_stream.core.names import SYSTEM_NAMESPACE, namespace_codes
 from lb_stream.core.refusals import Refusal, refusal
 from lb_stream.core.resources import max_weighted_usage
@@ -131,7 +131,7 @@ def observe(view: ClusterView, config: TransferShedderConfig, memory: TransferMe
 
 def _loads(view: ClusterView, memory: TransferMemory) -> tuple[Ints, BrokerLoads]:
     """What is remembered of each broker: its number of bundles, its loads."""
-    nothing = (1.0, 0.0, 0)
+    nothing = (ASSUMED_FULL, 0.0, 0)
     rows = [memory.brokers.get(name, nothing) for name in view.brokers.names]
     load, flow, counts = np.array(rows).reshape(-1, 3).T
     known = np.array([name in memory.brokers for name in view.brokers.names], np.bool_)

@@ -31,11 +31,6 @@ class Top:
     throughput: Floats
     may_leave: Bools  # the broker owns it, and it was not unloaded lately
 
-    @staticmethod
-    def none() -> Top:
-        """A broker that has reported no bundles."""
-        return Top(np.empty(0, np.intp), np.empty(0), np.empty(0, np.bool_))
-
 
 @dataclass(frozen=True, slots=True)
 class LoadStore:
