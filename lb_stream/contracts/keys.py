@@ -9,9 +9,9 @@ from pydantic import BaseModel, ConfigDict, Field
 
 
 class KeyModel(BaseModel):
-    """Base of every group of settings: frozen, no unknown keys."""
+    """Base of every group of settings: frozen, no unknown keys, no number that is none or infinite."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class SettingError(ValueError):

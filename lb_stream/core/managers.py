@@ -47,7 +47,7 @@ class Resolved:
 
 def in_pulsars_words(key: str, value: Any) -> Any:
     """The value of one of Pulsar's keys. A name that stands for nothing here is marked as a class name, by a dot before it."""
-    if key not in CLASS_KEYS or not isinstance(value, str) or "." in value or not value.strip():
+    if key not in CLASS_KEYS or not isinstance(value, str) or "." in value:
         return value
     ours = CLASS_KEYS[key]
     known = value in (*MANAGERS, *MANAGER_CLASSES) if ours == "load_manager" else isinstance(_find(ours, value), Strategy)

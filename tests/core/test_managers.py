@@ -60,6 +60,8 @@ def test_each_manager_runs_its_own_strategies(given: dict[str, Any], expected: t
         ({"load_manager": "com.example.OwnManager"}, SIMPLE_RUNS, "load_manager = 'com.example.OwnManager'"),
         ({"loadBalancerLoadSheddingStrategy": f"{IMPL}NoShedder"}, SIMPLE_RUNS, "NoShedder': expected one of AvgShedder"),
         ({"loadBalancerLoadSheddingStrategy": "NoShedder"}, SIMPLE_RUNS, "shedding_strategy = 'NoShedder'"),
+        ({"loadBalancerLoadSheddingStrategy": ""}, SIMPLE_RUNS, "shedding_strategy = '': expected one of AvgShedder"),
+        ({"loadBalancerLoadPlacementStrategy": " "}, SIMPLE_RUNS, "placement_strategy = ' ': expected one of AvgShedder"),
         ({"loadBalancerLoadPlacementStrategy": f"{IMPL}Nowhere"}, SIMPLE_RUNS, "Nowhere': expected one of AvgShedder"),
         ({"loadBalancerLoadPlacementStrategy": f"{IMPL}AvgShedder"}, SIMPLE_RUNS, "expected shedding_strategy = 'AvgShedder' with it"),
         ({"load_manager": "extensible", "shedding_strategy": "ThresholdShedder"}, EXTENSIBLE_RUNS, "'ThresholdShedder' is none of the ext"),
@@ -95,6 +97,7 @@ def test_what_pulsar_answers_with_another_manager_is_done_and_told(
     [
         ({"load_manager": "modullar"}, "load_manager", "modullar", "one of modular, simple, extensible"),
         ({"load_manager": 4}, "load_manager", 4, "one of modular, simple, extensible"),
+        ({"cpu_weight": float("inf")}, "cpu_weight", float("inf"), "a finite number"),
         ({"shedding_strategy": "NoShedder"}, "shedding_strategy", "NoShedder", "one of AvgShedder, OverloadShedder"),
         ({"shedding_strategy": ["ThresholdShedder"]}, "shedding_strategy", ["ThresholdShedder"], "text"),
         ({"placement_strategy": "Nowhere"}, "placement_strategy", "Nowhere", "one of AvgShedder, LeastLongTermMessageRate"),
