@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator
 
-from lb_stream.contracts.keys import KeyModel, key
+from lb_stream.contracts.keys import KeyModel, key, split_text
 
 MANAGER_CLASSES = {"ModularLoadManagerImpl": "modular", "SimpleLoadManagerImpl": "simple", "ExtensibleLoadManagerImpl": "extensible"}
 """Simple name of a load manager's class → our name of that manager."""
@@ -17,10 +17,6 @@ MANAGER_CLASSES = {"ModularLoadManagerImpl": "modular", "SimpleLoadManagerImpl":
 
 def _short_name(value: Any) -> Any:
     return MANAGER_CLASSES.get(value.rpartition(".")[2], value) if isinstance(value, str) else value
-
-
-def _split_text(value: Any) -> Any:
-    return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
 
 
 class BalancerConfig(KeyModel):
@@ -45,7 +41,7 @@ class BalancerConfig(KeyModel):
         1_800_000, "a bundle that was unloaded is left alone for this long", unit="ms",
         pulsar="loadBalancerSheddingGracePeriodMinutes", factor=60_000, ge=0,
     )  # fmt: skip
-    shedding_excluded_namespaces: Annotated[tuple[str, ...], BeforeValidator(_split_text)] = key(
+    shedding_excluded_namespaces: Annotated[tuple[str, ...], BeforeValidator(split_text)] = key(
         (), "namespaces that are never shed from: a list, or text with commas between", pulsar="loadBalancerSheddingExcludedNamespaces"
     )
     shedding_strategy: str = key(

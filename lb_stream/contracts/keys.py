@@ -48,3 +48,8 @@ def pulsar_names(*models: type[BaseModel]) -> dict[str, tuple[str, int]]:
             if extra["pulsar"]:
                 found[extra["pulsar"]] = (name, extra["factor"])
     return found
+
+
+def split_text(value: Any) -> Any:
+    """A list of names may be written as one text with commas, as in broker.conf."""
+    return tuple(name.strip() for name in value.split(",") if name.strip()) if isinstance(value, str) else value

@@ -16,6 +16,10 @@ from lb_stream.contracts.keys import KeyModel
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
+def nothing(_data: Mapping[str, Any]) -> None:
+    """What most strategies remember."""
+
+
 @dataclass(frozen=True, slots=True)
 class Strategy(Generic[Function]):
     """One registered strategy. `memory` reads what it remembers between rounds from the JSON object of the last round ({} at first).
@@ -46,7 +50,7 @@ class Registry(Generic[Function]):
         self._strategies: dict[str, Strategy[Function]] = {}
 
     def __call__(
-        self, name: str, *, config: type[KeyModel], memory: Callable[[Mapping[str, Any]], Any], traits: Any = None
+        self, name: str, *, config: type[KeyModel], memory: Callable[[Mapping[str, Any]], Any] = nothing, traits: Any = None
     ) -> Callable[[Function], Function]:
         """Register the decorated function under `name`."""
 

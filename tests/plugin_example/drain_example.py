@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
 
 from lb_stream.contracts.keys import KeyModel, key
@@ -19,11 +16,7 @@ class DrainShedderConfig(KeyModel):
     drain_most_bundles: int = key(5, "most bundles of one broker in one pass", unit="bundles", ge=1)
 
 
-def nothing(_data: Mapping[str, Any]) -> None:
-    """This strategy remembers nothing."""
-
-
-@shedder("DrainShedder", config=DrainShedderConfig, memory=nothing)
+@shedder("DrainShedder", config=DrainShedderConfig)
 def drain(view: ClusterView, config: DrainShedderConfig, memory: None, eligible: Bools) -> tuple[Unloads, None]:
     """Unload from each broker to be drained, in the order of the bundles' names."""
     drained = np.array(

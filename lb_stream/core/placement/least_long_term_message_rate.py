@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -23,11 +22,7 @@ class LeastLongTermMessageRateConfig(KeyModel):
     )
 
 
-def _nothing(_data: Mapping[str, Any]) -> None:
-    """This strategy remembers nothing."""
-
-
-@placement("LeastLongTermMessageRate", config=LeastLongTermMessageRateConfig, memory=_nothing)
+@placement("LeastLongTermMessageRate", config=LeastLongTermMessageRateConfig)
 def least_long_term_message_rate(
     targets: Targets, candidates: Rows, bundle: int, config: LeastLongTermMessageRateConfig, memory: None
 ) -> tuple[Best, None]:

@@ -94,11 +94,7 @@ def least_resource_usage(
     return _well_below_average(candidates, usage, np.ones(len(candidates), np.bool_), config), memory
 
 
-def _nothing(_data: Mapping[str, Any]) -> None:
-    """This strategy remembers nothing."""
-
-
-@extensible_placement(NAME, config=ExtensibleLeastResourceConfig, memory=_nothing)
+@extensible_placement(NAME, config=ExtensibleLeastResourceConfig)
 def least_reported_usage(
     targets: Targets, candidates: Rows, bundle: int, config: ExtensibleLeastResourceConfig, memory: None
 ) -> tuple[Best, None]:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
 
 from lb_stream.contracts.keys import KeyModel, key
@@ -22,11 +19,7 @@ class OverloadShedderConfig(KeyModel):
     )  # fmt: skip
 
 
-def _nothing(_data: Mapping[str, Any]) -> None:
-    """This strategy remembers nothing."""
-
-
-@shedder("OverloadShedder", config=OverloadShedderConfig, memory=_nothing)
+@shedder("OverloadShedder", config=OverloadShedderConfig)
 def shed_overloaded(view: ClusterView, config: OverloadShedderConfig, memory: None, eligible: Bools) -> tuple[Unloads, None]:
     """Unload (usage - threshold + 5 points) of its throughput from each broker at or above the threshold.
 

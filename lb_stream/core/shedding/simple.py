@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
 
 from lb_stream.contracts.keys import KeyModel, key
@@ -33,11 +30,7 @@ class SimpleLoadManagerConfig(KeyModel):
     )  # fmt: skip
 
 
-def _nothing(_data: Mapping[str, Any]) -> None:
-    """This strategy remembers nothing."""
-
-
-@shedder("SimpleLoadManager", config=SimpleLoadManagerConfig, memory=_nothing, traits=Traits(manager="simple", sees_surroundings=True))
+@shedder("SimpleLoadManager", config=SimpleLoadManagerConfig, traits=Traits(manager="simple", sees_surroundings=True))
 def shed_heaviest(
     view: ClusterView, config: SimpleLoadManagerConfig, memory: None, eligible: Bools, around: Surroundings = ALONE
 ) -> tuple[Unloads, None]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,10 +40,6 @@ class UniformLoadShedderConfig(KeyModel):
     uniform_need_overflow: bool = key(True, "compute what is left to move in 32 bits, overflow included, as the reference does")
 
 
-def _nothing(_data: Mapping[str, Any]) -> None:
-    """This strategy remembers nothing."""
-
-
 @dataclass(frozen=True, slots=True)
 class _Spread:
     """The extremes of one measure over all brokers."""
@@ -61,7 +56,7 @@ class _Spread:
         return _Spread(greatest, float(values[greatest]), 1.0 if abs(least) <= NEARLY_ZERO else least)
 
 
-@shedder("UniformLoadShedder", config=UniformLoadShedderConfig, memory=_nothing)
+@shedder("UniformLoadShedder", config=UniformLoadShedderConfig)
 def shed_uneven(view: ClusterView, config: UniformLoadShedderConfig, memory: None, eligible: Bools) -> tuple[Unloads, None]:
     """Unload from the one broker with the greatest message rate, or else the greatest throughput.
 

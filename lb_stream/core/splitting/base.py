@@ -79,10 +79,6 @@ SplitAlgorithm = Callable[[Range, Any], Boundaries]
 split_algorithm: Registry[SplitAlgorithm] = Registry("split algorithm", "lb_stream.split_algorithms")
 
 
-def nothing(_data: Mapping[str, Any]) -> None:
-    """Split algorithms remember nothing."""
-
-
 @dataclass(frozen=True, slots=True)
 class Algorithms:
     """Every split algorithm with its settings, and the name of the default one, known or not."""

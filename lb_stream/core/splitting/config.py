@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import BeforeValidator
 
-from lb_stream.contracts.keys import KeyModel, key
+from lb_stream.contracts.keys import KeyModel, key, split_text
 
 MIB = 1024 * 1024
 INT_MAX = 2**31 - 1
 ALGORITHMS = ("range_equally_divide", "topic_count_equally_divide", "specified_positions_divide", "flow_or_qps_equally_divide")
-
-
-def _listed(value: Any) -> Any:
-    """A list of names may be written as one text with commas, as in broker.conf."""
-    return tuple(name.strip() for name in value.split(",") if name.strip()) if isinstance(value, str) else value
 
 
 class SplittingConfig(KeyModel):
@@ -49,7 +44,7 @@ class SplittingConfig(KeyModel):
         "range_equally_divide", "where a bundle is cut; a name that nobody knows stands for range_equally_divide",
         pulsar="defaultNamespaceBundleSplitAlgorithm",
     )  # fmt: skip
-    supported_split_algorithms: Annotated[tuple[str, ...], BeforeValidator(_listed)] = key(
+    supported_split_algorithms: Annotated[tuple[str, ...], BeforeValidator(split_text)] = key(
         ALGORITHMS, "what an operator's split may ask for", pulsar="supportedNamespaceBundleSplitAlgorithms"
     )
     flow_difference_percent: int = key(

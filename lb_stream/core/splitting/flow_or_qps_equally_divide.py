@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from lb_stream.core.splitting.base import Boundaries, Range, Topics, middle, nothing, split_algorithm
+from lb_stream.core.splitting.base import Boundaries, Range, Topics, middle, split_algorithm
 from lb_stream.core.splitting.config import MIB, SplittingConfig
 
 
@@ -19,7 +19,7 @@ class _Load:
     throughput: float
 
 
-@split_algorithm("flow_or_qps_equally_divide", config=SplittingConfig, memory=nothing)
+@split_algorithm("flow_or_qps_equally_divide", config=SplittingConfig)
 def flow_or_qps_equally_divide(bundle: Range, config: SplittingConfig) -> Boundaries:
     """Walk along the hashes and cut before each topic with which the piece so far would exceed a limit. O(n log n) for n topics.
 

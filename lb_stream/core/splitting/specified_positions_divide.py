@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from lb_stream.core.splitting.base import Boundaries, Range, nothing, split_algorithm
+from lb_stream.core.splitting.base import Boundaries, Range, split_algorithm
 from lb_stream.core.splitting.config import SplittingConfig
 
 
-@split_algorithm("specified_positions_divide", config=SplittingConfig, memory=nothing)
+@split_algorithm("specified_positions_divide", config=SplittingConfig)
 def specified_positions_divide(bundle: Range, config: SplittingConfig) -> Boundaries:
     """Those of the given positions that lie strictly inside the range, sorted; equal ones are kept and refused afterwards."""
     if not bundle.positions:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from lb_stream.core.splitting.base import Boundaries, Range, middle, nothing, split_algorithm
+from lb_stream.core.splitting.base import Boundaries, Range, middle, split_algorithm
 from lb_stream.core.splitting.config import SplittingConfig
 
 
-@split_algorithm("topic_count_equally_divide", config=SplittingConfig, memory=nothing)
+@split_algorithm("topic_count_equally_divide", config=SplittingConfig)
 def topic_count_equally_divide(bundle: Range, config: SplittingConfig) -> Boundaries:
     """Between the two middle topics by hash; topics with one hash count each. O(n log n) for n topics.
 
