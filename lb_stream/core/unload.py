@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 
 import numpy as np
@@ -53,8 +53,10 @@ def unload_from_hot(draft: Draft) -> None:
     if draft.config.balancer.count_pending_moves and _preselects(draft):
         draft.relieved = frozenset(proposal.source for proposal in unloads.proposals)
     in_flight = Counter(pending.source for pending in draft.memory.pending if pending.kind in ("unload", "transfer"))
-    for proposal in unloads.proposals:
-        _decide(draft, proposal, in_flight)
+    for proposals in _exchanges(unloads.proposals):
+        if _has_room(draft, proposals, in_flight):
+            for proposal in proposals:
+                _decide(draft, proposal, in_flight)
 
 
 def _movable(draft: Draft) -> Bools:
@@ -96,17 +98,37 @@ def _may_take(draft: Draft) -> Callable[[int, int], bool]:
     return lambda bundle, broker: bool((takers(bundle) == broker).any())
 
 
-def _decide(draft: Draft, proposal: Unload, in_flight: Counter[str | None]) -> None:
+def _exchanges(proposals: Iterable[Unload]) -> Iterator[list[Unload]]:
+    """The proposals in their order, those of one exchange together; nearly all stand alone."""
+    group: list[Unload] = []
+    for proposal in proposals:
+        group.append(proposal)
+        if not proposal.with_next:
+            yield group
+            group = []
+    if group:
+        yield group
+
+
+def _has_room(draft: Draft, proposals: list[Unload], in_flight: Counter[str | None]) -> bool:
+    """Whether the limits on moves under way leave room for all of these."""
     config, view = draft.config.balancer, draft.view
-    name, source = view.bundles.name(proposal.bundle), view.brokers.names[proposal.source]
+    names = [view.bundles.name(one.bundle) for one in proposals]
     total = sum(in_flight.values())
-    if total >= config.max_moves_in_flight:
-        draft.refusals.append(refusal("moves_in_flight", None, [name], saw=[total], limit=config.max_moves_in_flight, unit="moves"))
-        return
-    if in_flight[source] >= config.max_moves_in_flight_per_broker:
-        limit = config.max_moves_in_flight_per_broker
-        draft.refusals.append(refusal("moves_in_flight_of_broker", source, [name], saw=[in_flight[source]], limit=limit, unit="moves"))
-        return
+    if total + len(proposals) > config.max_moves_in_flight:
+        draft.refusals.append(refusal("moves_in_flight", None, names, saw=[total], limit=config.max_moves_in_flight, unit="moves"))
+        return False
+    for source, moves in Counter(view.brokers.names[one.source] for one in proposals).items():
+        if in_flight[source] + moves > config.max_moves_in_flight_per_broker:
+            limit = config.max_moves_in_flight_per_broker
+            draft.refusals.append(refusal("moves_in_flight_of_broker", source, names, saw=[in_flight[source]], limit=limit, unit="moves"))
+            return False
+    return True
+
+
+def _decide(draft: Draft, proposal: Unload, in_flight: Counter[str | None]) -> None:
+    view = draft.view
+    name, source = view.bundles.name(proposal.bundle), view.brokers.names[proposal.source]
     rule = _kept_by_policies(draft, proposal)
     if rule is not None:
         draft.refusals.append(refusal(rule, source, [name]))

@@ -219,6 +219,24 @@ def test_limits_on_moves_hold_for_transfers_too() -> None:
     assert len(done.decisions) == 1 and rules(done)["moves_in_flight_of_broker"] == (name(1),)
 
 
+@pytest.mark.parametrize(
+    ("settings", "rule"),
+    [
+        ({"max_moves_in_flight": 2}, "moves_in_flight"),
+        ({"max_moves_in_flight_per_broker": 1}, "moves_in_flight_of_broker"),
+        ({"max_moves_in_flight": 3, "max_moves_in_flight_per_broker": 2}, None),
+    ],
+)
+def test_an_exchange_is_decided_as_a_whole_or_not_at_all(settings: dict[str, int], rule: str | None) -> None:
+    loads = {"a:1": (1.0, {name(0): 450 * MB, name(1): 550 * MB}), "b:1": (0.2, {name(2): 20 * MB, name(3): 150 * MB})}
+    done = Life(settings).round(loads)
+    if rule is None:
+        back = [("transfer", name(2), "b:1", "a:1"), ("transfer", name(3), "b:1", "a:1")]
+        assert moves(done) == [*back, ("transfer", name(0), "a:1", "b:1")] and not done.refusals
+    else:
+        assert not done.decisions and rules(done)[rule] == (name(0), name(2), name(3))
+
+
 def test_a_source_that_reports_no_throughput_of_its_own_gives_a_decision_that_can_be_written() -> None:
     life = Life({"shedding_enabled": False})
     loads = {"a:1": (0.0, {name(0): MB}), "b:1": (0.0, {name(1): 10 * MB, name(2): 20 * MB, name(3): 30 * MB})}

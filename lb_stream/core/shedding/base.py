@@ -32,6 +32,7 @@ class Unload:
     expected_after: float | None
     unit: str = "ratio"
     destination: int | None = None
+    with_next: bool = False  # both are part of one exchange: either all of it is decided or nothing
 
 
 @dataclass(frozen=True, slots=True)

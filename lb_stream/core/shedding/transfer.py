@@ -181,6 +181,7 @@ def transfer_from_fullest(
             move.expected_after if np.isfinite(move.expected_after) else None,  # a source that reports no throughput
             move.why.unit,
             None if move.destination is None else int(alive[move.destination]),
+            move.in_return,
         )
         for move in cycle.moves
     )

@@ -72,13 +72,17 @@ class Why:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """One bundle leaves `source`, for `destination` (None: to be found later). `expected_after` is the source's load then."""
+    """One bundle leaves `source`, for `destination` (None: to be found later). `expected_after` is the source's load then.
+
+    `in_return`: it makes room for the move that follows it, and makes sense only together with that.
+    """
 
     bundle: int
     source: int
     destination: int | None
     why: Why
     expected_after: float
+    in_return: bool = False
 
 
 @dataclass(slots=True)
@@ -297,7 +301,7 @@ class _Pair:
         offload = (self.marked - self.returned) * high / self.store.throughput[self.source]
         goes_to = self.destination if self.limits.transfer else None
         return [
-            Move(bundle, self.destination, self.source, why, float(low + offload))
+            Move(bundle, self.destination, self.source, why, float(low + offload), in_return=True)
             if comes_back
             else Move(bundle, self.source, goes_to, why, float(high - offload))
             for bundle, comes_back in self.chosen
