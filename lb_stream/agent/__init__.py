@@ -5,11 +5,26 @@
     ...
     agent.stop()
 
-A broker is anything with the five members of `BrokerAdapter`. One agent serves one or many brokers of one cluster.
+A broker is anything with the five members of `BrokerAdapter`; what else it can do is in the protocols beside it. One agent serves one or many brokers of one cluster.
 """
 
-from lb_stream.agent.adapter import BrokerAdapter, SplittingAdapter
+from lb_stream.agent.adapter import BrokerAdapter, BrokerError, ProbingAdapter, Refused, Report, SplittingAdapter, TransferringAdapter
 from lb_stream.agent.agent import Agent, AgentConfig, AgentError
 from lb_stream.agent.obey import Seen, Verdict, addressee, judge
 
-__all__ = ["Agent", "AgentConfig", "AgentError", "BrokerAdapter", "Seen", "SplittingAdapter", "Verdict", "addressee", "judge"]
+__all__ = [
+    "Agent",
+    "AgentConfig",
+    "AgentError",
+    "BrokerAdapter",
+    "BrokerError",
+    "ProbingAdapter",
+    "Refused",
+    "Report",
+    "Seen",
+    "SplittingAdapter",
+    "TransferringAdapter",
+    "Verdict",
+    "addressee",
+    "judge",
+]

@@ -6,11 +6,23 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 
+class BrokerError(Exception):
+    """A trouble with a broker that its text explains in full: it is logged as one line, and told to the balancer as a failed decision."""
+
+
+class Refused(BrokerError):
+    """What a broker will not do; the text says why. Told to the balancer as a refusal: nothing has changed."""
+
+
+Report = Mapping[str, Any] | bytes
+"""A load report: a JSON object, or the bytes of one, which are sent as they are."""
+
+
 class BrokerAdapter(Protocol):
     """One broker, as its agent sees it. All methods are called from the agent's own thread, one at a time.
 
     `release` and `acquire` return when it is done: the next `report` must show it. What they raise is told to the balancer as a
-    failed decision, and the agent goes on.
+    failed decision (`Refused`: as a refused one), and the agent goes on.
     """
 
     @property
@@ -18,8 +30,11 @@ class BrokerAdapter(Protocol):
         """The broker's id, `host:port` of its web service: what decisions call it."""
         ...
 
-    def report(self) -> Mapping[str, Any]:
-        """The load report now: a JSON object in one of the documented forms, naming every bundle that is served."""
+    def report(self) -> Report | Sequence[Report]:
+        """The load report now, in one of the documented forms, naming every bundle that is served.
+
+        Several records where the form needs several; none when there is nothing new.
+        """
         ...
 
     def owns(self, bundle: str) -> bool:
@@ -39,9 +54,27 @@ class BrokerAdapter(Protocol):
 class SplittingAdapter(BrokerAdapter, Protocol):
     """A broker that can split its bundles. For one that can't the agent refuses, and they stay as they are."""
 
-    def split(self, bundle: str, boundaries: Sequence[int], algorithm: str) -> None:
+    def split(self, bundle: str, boundaries: Sequence[int], algorithm: str, unload_children: bool = False) -> None:
         """Serve a bundle's children instead of it: cut at the boundaries, or where there are none at those that the algorithm finds.
 
-        The next report names the children and not the bundle.
+        The next report names the children and not the bundle; with `unload_children` it may name none, where the broker can do that.
         """
+        ...
+
+
+@runtime_checkable
+class TransferringAdapter(BrokerAdapter, Protocol):
+    """A broker that hands a bundle over by itself: an unload that names a destination needs no help on the other side."""
+
+    def transfer(self, bundle: str, destination: str) -> None:
+        """Stop serving a bundle that is owned, and see to it that the destination serves it."""
+        ...
+
+
+@runtime_checkable
+class ProbingAdapter(BrokerAdapter, Protocol):
+    """A broker that is another process than its agent: heartbeats are sent only while it lives."""
+
+    def alive(self) -> bool:
+        """Whether the broker answers now. Comes back within a few seconds."""
         ...

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import threading
 import time
@@ -13,7 +14,7 @@ from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.errors import KafkaError
 from pydantic import ValidationError
 
-from lb_stream.agent.adapter import BrokerAdapter, SplittingAdapter
+from lb_stream.agent.adapter import BrokerAdapter, BrokerError, ProbingAdapter, Refused, Report, SplittingAdapter, TransferringAdapter
 from lb_stream.agent.obey import Seen, Verdict, addressee, judge
 from lb_stream.contracts.base import canonical_json
 from lb_stream.contracts.decisions import Decision, read_decision
@@ -83,6 +84,7 @@ class Agent:
         self._on_report, self._on_decision = on_report, on_decision
         self._stop = threading.Event()
         self._goodbye = False
+        self._troubles: dict[str, str] = {}  # broker → why it can't be spoken for
         self._thread: threading.Thread | None = None
         self._producer: KafkaProducer | None = None
         self._consumer: KafkaConsumer | None = None
@@ -180,7 +182,7 @@ class Agent:
                 report_at = _next(report_at, self.config.report_interval_s, now)
             if now >= heartbeat_at:
                 for broker in self.adapters:
-                    self._send(broker, Heartbeat(sent_ms=_now_ms()).to_json(), "heartbeat")
+                    self._beat(broker)
                 heartbeat_at = _next(heartbeat_at, self.config.heartbeat_interval_s, now)
             records = self._consumer.poll(timeout_ms=POLL_MS)
             changed = [self._take(record.value) for partition in records.values() for record in partition]
@@ -212,14 +214,22 @@ class Agent:
             if verdict.action == "ignore":
                 return verdict
             self.seen.note_done(adapter.name, decision, now_ms)
-            if verdict.action == "release":
+            if verdict.action == "release" and decision.destination is not None and isinstance(adapter, TransferringAdapter):
+                adapter.transfer(decision.bundle, decision.destination)
+            elif verdict.action == "release":
                 adapter.release(decision.bundle)
             elif verdict.action == "acquire":
                 adapter.acquire(decision.bundle)
             elif isinstance(adapter, SplittingAdapter) and verdict.action == "split":
-                adapter.split(decision.bundle, decision.boundaries, decision.algorithm or "")
+                adapter.split(decision.bundle, decision.boundaries, decision.algorithm or "", decision.unload_children)
             elif verdict.action == "split":
                 verdict = Verdict("refuse", "this broker can't split")
+        except Refused as refusal:
+            log.warning("%s refuses to %s %s: %s", adapter.name, verdict.action, decision.bundle, refusal)
+            verdict = Verdict("refuse", str(refusal))
+        except BrokerError as error:
+            log.warning("%s could not %s %s: %s", adapter.name, verdict.action, decision.bundle, error)
+            failure = str(error)
         except Exception as error:  # one broker's trouble is told to the balancer and stays its own
             log.exception("%s could not %s %s", adapter.name, verdict.action, decision.bundle)
             failure = f"{type(error).__name__}: {error}"
@@ -230,24 +240,52 @@ class Agent:
 
     def _report(self, broker: str) -> None:
         try:
-            report = self.adapters[broker].report()
-            text = canonical_json(report)
+            given = self.adapters[broker].report()
+            reports = [(one, _bytes_of(one)) for one in ([given] if isinstance(given, Mapping | bytes) else given)]
+        except BrokerError as error:
+            self._silent(broker, f"gives no report: {error}")
+            return
         except Exception:  # the next one may succeed; the other brokers' must not wait for it
             log.exception("%s gave no report", broker)
             return
-        self._send(broker, text, "report")
-        if self._on_report is not None:
-            self._on_report(broker, report)
+        if self._troubles.pop(broker, None) is not None:
+            log.warning("%s reports again", broker)
+        for report, value in reports:
+            self._send(broker, value, "report")
+            if self._on_report is not None:
+                self._on_report(broker, report if isinstance(report, Mapping) else json.loads(report))
 
-    def _send(self, broker: str, value: str, kind: str) -> None:
+    def _beat(self, broker: str) -> None:
+        adapter = self.adapters[broker]
+        try:
+            alive = not isinstance(adapter, ProbingAdapter) or adapter.alive()
+        except Exception:  # whoever can't be asked is not known to live
+            log.exception("%s could not be asked whether it lives", broker)
+            return
+        if alive:
+            self._send(broker, Heartbeat(sent_ms=_now_ms()).to_json(), "heartbeat")
+        else:
+            self._silent(broker, "does not answer: no heartbeat is sent for it")
+
+    def _silent(self, broker: str, trouble: str) -> None:
+        """Say once, not every few seconds, that a broker can't be spoken for."""
+        if self._troubles.get(broker) is None:
+            log.warning("%s %s", broker, trouble)
+        self._troubles[broker] = trouble
+
+    def _send(self, broker: str, value: str | bytes, kind: str) -> None:
         """Everything of one broker has one key, so it stays in order."""
         key, headers = f"{self.config.cluster}/{broker}".encode(), [("kind", kind.encode())]
         try:
-            future = self._producer.send(self.config.reports_topic, key=key, value=value.encode(), headers=headers)
+            future = self._producer.send(self.config.reports_topic, key=key, value=value.encode() if isinstance(value, str) else value, headers=headers)
         except KafkaError as error:
             log.warning("a %s of %s could not be sent: %s", kind, broker, error)
             return
         future.add_errback(lambda error: log.warning("a %s of %s did not reach Kafka: %s", kind, broker, error))
+
+
+def _bytes_of(report: Report) -> bytes:
+    return report if isinstance(report, bytes) else canonical_json(report).encode()
 
 
 def _next(due: float, interval_s: float, now: float) -> float:
