@@ -69,17 +69,17 @@ def main() -> int:
         )
         return 1
 
-    from lb_stream.io.log import LogError
     from lb_stream.io.pipeline import start
     from lb_stream.io.session import spark_session
+    from lb_stream.stream.ports import Stopped
 
     signal.signal(signal.SIGTERM, stop_on_signal)
     spark = spark_session(settings)
     running = None
     try:
         running = start(spark, settings, options.once)
-        running.query.awaitTermination()
-    except LogError as error:
+        running.wait()
+    except Stopped as error:
         print(f"balance.py: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:

@@ -88,6 +88,9 @@ class StreamSettings(KeyModel):
         ge=0,
     )
     starting_offsets: Literal["earliest", "latest"] = key("earliest", "where a new checkpoint begins to read", dynamic=False)
+    lost_records: Literal["stop", "skip"] = key(
+        "stop", "what to do when Kafka has deleted records before they were read: stop and say which, or go on behind them", dynamic=False
+    )
     shuffle_partitions: int = key(2, "partitions of the stream's state; fixed by the first checkpoint", dynamic=False, ge=1)
     crash_at: Annotated[str, AfterValidator(_checked_crash)] = key(
         "", "for tests: POINT:NUMBER, as after_log:3, kills the job when it reaches that point for the third time", dynamic=False

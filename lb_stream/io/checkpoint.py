@@ -1,4 +1,4 @@
-"""What the job reads from Spark's checkpoint: its uuid, and how far each batch reads."""
+"""What the job reads from Spark's checkpoint: its uuid, how far each batch reads, and whether Kafka still has what comes next."""
 
 from __future__ import annotations
 
@@ -11,16 +11,30 @@ from pyarrow import fs
 
 from lb_stream.contracts.settings import Settings
 from lb_stream.io.kafka_options import client_options
+from lb_stream.stream.ports import Stopped
 
 Offsets = dict[tuple[str, int], int]
 """(topic, partition) → first offset that is not read any more."""
 
 
-def _read(checkpoint: str, name: str) -> str | None:
+class LostRecords(Stopped):
+    """Kafka no longer has records that come next; the text names them and says how to go on."""
+
+
+def _place(checkpoint: str, name: str) -> tuple[fs.FileSystem, str]:
     filesystem, root = fs.FileSystem.from_uri(checkpoint) if "://" in checkpoint else (fs.LocalFileSystem(), checkpoint)
-    path = f"{root.rstrip('/')}/{name}"
-    if filesystem.get_file_info(path).type != fs.FileType.File:
+    return filesystem, f"{root.rstrip('/')}/{name}"
+
+
+def _is_there(checkpoint: str, name: str) -> bool:
+    filesystem, path = _place(checkpoint, name)
+    return bool(filesystem.get_file_info(path).type == fs.FileType.File)
+
+
+def _read(checkpoint: str, name: str) -> str | None:
+    if not _is_there(checkpoint, name):
         return None
+    filesystem, path = _place(checkpoint, name)
     with filesystem.open_input_stream(path) as source:
         return str(source.read().decode())
 
@@ -33,16 +47,33 @@ def checkpoint_uuid(checkpoint: str) -> str | None:
 
 def last_batch(checkpoint: str) -> int | None:
     """The newest batch that was planned, finished or not."""
-    filesystem, root = fs.FileSystem.from_uri(checkpoint) if "://" in checkpoint else (fs.LocalFileSystem(), checkpoint)
-    found = filesystem.get_file_info(fs.FileSelector(f"{root.rstrip('/')}/offsets", allow_not_found=True))
+    filesystem, folder = _place(checkpoint, "offsets")
+    found = filesystem.get_file_info(fs.FileSelector(folder, allow_not_found=True))
     return max((int(info.base_name) for info in found if info.base_name.isdigit()), default=None)
 
 
 def planned_offsets(checkpoint: str, batch_id: int | None) -> Offsets:
     """How far a batch reads. Spark writes it down before the batch begins: a version line, metadata, then one line for each source."""
     text = _read(checkpoint, f"offsets/{batch_id}") if batch_id is not None else None
-    sources: list[Mapping[str, Mapping[str, int]]] = [json.loads(line) for line in (text or "").splitlines()[2:] if line.startswith("{")]
+    return _offsets((text or "").splitlines()[2:])
+
+
+def _offsets(lines: list[str]) -> Offsets:
+    sources: list[Mapping[str, Mapping[str, int]]] = [json.loads(line) for line in lines if line.startswith("{")]
     return {(topic, int(number)): end for source in sources for topic, ends in source.items() for number, end in ends.items()}
+
+
+def next_offsets(checkpoint: str) -> Offsets:
+    """Where the next batch begins to read: behind the last one, or at its beginning when it was not finished. Empty without a checkpoint.
+
+    Where the first batch begins is in a file of its own: a zero byte, a version, one line of JSON.
+    """
+    last = last_batch(checkpoint)
+    if last is None:
+        return {}
+    if _is_there(checkpoint, f"commits/{last}"):
+        return planned_offsets(checkpoint, last)
+    return planned_offsets(checkpoint, last - 1) if last else _offsets((_read(checkpoint, "sources/0/0") or "").splitlines())
 
 
 def _bounds(settings: Settings) -> tuple[Offsets, Offsets]:
@@ -57,12 +88,43 @@ def _bounds(settings: Settings) -> tuple[Offsets, Offsets]:
     return tuple({(place.topic, place.partition): bounds[place] for place in partitions} for bounds in (begin, end))
 
 
+def check_none_lost(settings: Settings, wanted: Offsets, new_checkpoint: bool) -> str:
+    """Make sure that Kafka has what is read next, from `wanted` on.
+
+    Returns a warning when records are lost that `stream.lost_records` allows to skip, else "". Raises LostRecords for all others.
+    """
+    begin, end = _bounds(settings)
+    deleted, anew = [], []
+    for place, first in sorted(wanted.items()):
+        name = f"topic {place[0]}, partition {place[1]}"
+        if place not in begin:
+            anew.append(f"{name}: next is offset {first}, and it is not there any more")
+        elif first > end[place]:
+            anew.append(f"{name}: next is offset {first}, and it ends at {end[place]}")
+        elif first < begin[place]:
+            deleted.append(f"{name}: offsets {first} to {begin[place] - 1}, {begin[place] - first} records")
+    skips = settings.stream.lost_records == "skip"
+    if anew and not (new_checkpoint and skips):
+        raise LostRecords(
+            f"topics were made anew since they have been read ({'; '.join(anew)}): the checkpoint {settings.stream.checkpoint} does not "
+            f"fit them. Decisions and their numbers go on with a new one: --set stream.checkpoint=FOLDER --set stream.lost_records=skip"
+        )
+    told = f"Kafka has deleted records that were not read yet ({'; '.join(deleted)})"
+    if deleted and not skips:
+        raise LostRecords(
+            f"{told}. To go on behind them, with averages and decisions as they are: --set stream.lost_records=skip. "
+            f"To prevent it: a longer retention.ms and retention.bytes of the topic, or a job that is away for less long"
+        )
+    return "; ".join([told] * bool(deleted) + anew)
+
+
 def offsets_to_start(settings: Settings, wanted: Offsets) -> dict[str, dict[str, int]]:
-    """Topic → partition → where to begin: the wanted offset as far as Kafka still has it, else the first that it has."""
+    """Topic → partition → where a new checkpoint begins: the wanted offset if Kafka has it, else the first that it has."""
     begin, end = _bounds(settings)
     starts: dict[str, dict[str, int]] = {}
     for (topic, number), first in begin.items():
-        starts.setdefault(topic, {})[str(number)] = min(max(wanted.get((topic, number), first), first), end[topic, number])
+        offset = wanted.get((topic, number), first)
+        starts.setdefault(topic, {})[str(number)] = offset if first <= offset <= end[topic, number] else first
     return starts
 
 

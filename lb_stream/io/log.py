@@ -3,25 +3,33 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import write_deltalake
+from deltalake.exceptions import CommitFailedError
 
 from lb_stream.contracts.tables import ROUNDS
 from lb_stream.io.checkpoint import checkpoint_uuid
 from lb_stream.io.delta import committed, dataset, open_table, transaction
-from lb_stream.stream.ports import Logged
+from lb_stream.stream.ports import Logged, Stopped
 
 
-class LogError(RuntimeError):
+class LogError(Stopped):
     """The log is not as this job left it; the text says what to do."""
 
 
 class RoundLog:
-    """Writer of the log of one pipeline."""
+    """Writer of the log of one pipeline.
+
+    A job that was shut out may log one more batch before it notices. `meanwhile` is given such a batch, to publish and project it:
+    of two jobs, the one that was shut out fails at that.
+    """
+
+    meanwhile: Callable[[Logged], None]
 
     def __init__(self, root: str, pipeline: str, checkpoint: str) -> None:
         self._table = open_table(root, ROUNDS)
@@ -55,7 +63,7 @@ class RoundLog:
         return {row["cluster"]: row["memory"] for row in found.to_pylist() if (row["cluster"], row["log_seq"]) in wanted}
 
     def find(self, batch_id: int) -> Logged | None:
-        """What has been decided in this batch, when it has been decided before. Raises LogError when another job writes to the log too."""
+        """What has been decided in this batch, when it has been decided before, by this job or by the one before it."""
         version = committed(self._table, self.app)
         newest = self._table.transaction_version(self._pipeline)
         if version is not None and version >= batch_id:
@@ -63,13 +71,17 @@ class RoundLog:
             logged = _logged(rounds.sort_by("cluster"), self.last_seq)
             self.last_seq = max(self.last_seq, logged.log_seq)
             return logged
-        if newest is not None and newest > self.last_seq:
-            seen = f"{newest} in it, {self.last_seq} written here"
-            raise LogError(f"another job of the pipeline {self._pipeline!r} has written to the log ({seen}): this one stops")
+        for logged in self.since(self.last_seq + 1) if newest is not None and newest > self.last_seq else ():
+            self.meanwhile(logged)
+            self.remember(logged.rounds)
+            self.last_seq = logged.log_seq
         return None
 
     def append_once(self, batch_id: int, rounds: pa.Table) -> Logged:
-        """Log a batch's rounds (stream.decide.ROUND_SCHEMA). Fails when somebody else has written under this pipeline's id meanwhile."""
+        """Log a batch's rounds (stream.decide.ROUND_SCHEMA); when the job before this one has logged the batch meanwhile, its rounds count.
+
+        Raises LogError when another job has logged something else meanwhile.
+        """
         count = len(rounds)
         if not count:
             return Logged(self.last_seq, ROUNDS.schema.empty_table())
@@ -81,10 +93,20 @@ class RoundLog:
         }
         table = pa.table({name: columns[name] for name in ROUNDS.schema.names}, schema=ROUNDS.schema).sort_by("cluster")
         properties = transaction((self.app, batch_id), (self._pipeline, log_seq))
-        write_deltalake(self._table, table, mode="append", commit_properties=properties)
+        try:
+            write_deltalake(self._table, table, mode="append", commit_properties=properties)
+        except CommitFailedError as error:
+            return self._logged_meanwhile(batch_id, error)
         self.last_seq = log_seq
         self.remember(table)
         return Logged(log_seq, table)
+
+    def _logged_meanwhile(self, batch_id: int, error: CommitFailedError) -> Logged:
+        version = committed(self._table, self.app)
+        if version is None or version < batch_id or (logged := self.find(batch_id)) is None:
+            raise LogError(f"another job of the pipeline {self._pipeline!r} writes to the log, too: this one stops ({error})") from error
+        self.remember(logged.rounds)
+        return logged
 
     def remember(self, rounds: pa.Table) -> None:
         """Take the memories of logged rounds as those that the next batch starts from; a cluster without a round is none yet."""

@@ -8,6 +8,7 @@ from contextlib import suppress
 from typing import Any
 
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+from kafka.errors import InvalidProducerEpochError, ProducerFencedError
 from kafka.structs import OffsetAndMetadata
 
 from lb_stream.contracts.base import canonical_json
@@ -15,18 +16,22 @@ from lb_stream.contracts.decisions import SCHEMA_VERSION
 from lb_stream.contracts.settings import Settings
 from lb_stream.io.kafka_options import client_options
 from lb_stream.stream.crash import crash_point
-from lb_stream.stream.ports import Logged
+from lb_stream.stream.ports import Logged, Stopped
+
+
+class Fenced(Stopped):
+    """Another job publishes under this pipeline's transactional id now."""
 
 
 class Outbox:
     """The only writer of `lb-decisions` and `lb-ownership`.
 
-    First `fence`, then `resume`. The watermark (number in the log of the last
+    First `fence`, then `resume`, then the rest. The watermark (number in the log of the last
     published batch, plus one) is a committed offset of the group `<pipeline>-watermark`, moved by the same transaction.
     """
 
     def __init__(self, settings: Settings) -> None:
-        self._topics = settings.topics
+        self._pipeline, self._topics = settings.stream.pipeline_id, settings.topics
         self._group = f"{settings.stream.pipeline_id}-watermark"
         self._mark = TopicPartition(settings.topics.decisions, 0)
         self._client = client_options(settings)
@@ -44,13 +49,15 @@ class Outbox:
         """Shut out whoever published before under this pipeline's transactional id; what it had begun is aborted."""
         self._producer.init_transactions()
 
-    def resume(self, otherwise: int) -> None:
+    def resume(self, otherwise: int, fenced: bool = True) -> None:
         """Read how far the log has been published.
 
-        `otherwise` counts when Kafka has no watermark: before the first batch, or forgotten after a long stop.
+        `otherwise` counts when Kafka has no watermark: before the first batch, or forgotten after a long stop. Before `fence`
+        (`fenced` false) it may be one batch behind.
         """
-        # read_committed makes the client wait for a watermark whose transaction is about to be committed
-        consumer = KafkaConsumer(**self._client, group_id=self._group, enable_auto_commit=False, isolation_level="read_committed")
+        # read_committed makes the client wait for a watermark whose transaction is open: nobody but `fence` ends a dead job's
+        isolation = "read_committed" if fenced else "read_uncommitted"
+        consumer = KafkaConsumer(**self._client, group_id=self._group, enable_auto_commit=False, isolation_level=isolation)
         try:
             found = consumer.committed(self._mark)
         finally:
@@ -58,9 +65,22 @@ class Outbox:
         self.watermark = otherwise if found is None or found < 0 else found
 
     def publish(self, logged: Logged) -> None:
-        """Publish a batch, once. One with nothing to say, or published before, has its transaction too: it fences a second job."""
+        """Publish a batch, once. One with nothing to say, or published before, has its transaction too: it tells whether we are fenced.
+
+        Raises Fenced when another job has started; KafkaError when Kafka can't be had, and the batch isn't published then.
+        """
         records = _records(logged, self._topics.decisions, self._topics.ownership) if logged.log_seq >= self.watermark else ()
         watermark = max(self.watermark, logged.log_seq + 1)
+        try:
+            self._transact(records, watermark)
+        except (ProducerFencedError, InvalidProducerEpochError) as error:
+            raise Fenced(
+                f"another job of the pipeline {self._pipeline!r} has started and publishes now: this one stops "
+                f"(a job beside it needs a stream.pipeline_id, tables and a checkpoint of its own)"
+            ) from error
+        self.watermark = watermark
+
+    def _transact(self, records: Iterable[tuple[str, str, str, list[tuple[str, bytes]]]], watermark: int) -> None:
         self._producer.begin_transaction()
         try:
             sent = [self._send(*record) for record in records]
@@ -73,7 +93,6 @@ class Outbox:
             with suppress(Exception):  # a fenced producer can't even abort; what happened first is what matters
                 self._producer.abort_transaction()
             raise
-        self.watermark = watermark
 
     def catch_up(self, since: Callable[[int], Iterable[Logged]]) -> int:
         """Publish what an earlier run has logged and not published any more. Returns how many batches that were."""

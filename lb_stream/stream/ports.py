@@ -9,6 +9,10 @@ from typing import Protocol
 import pyarrow as pa
 
 
+class Stopped(RuntimeError):
+    """The job can't go on, and starting it again as it is would not help; the text says why and what to do."""
+
+
 @dataclass(frozen=True, slots=True)
 class Logged:
     """One batch as it is in the log: a row for each cluster, sorted by cluster."""

@@ -32,6 +32,7 @@ def read_records(spark: SparkSession, settings: Settings, client: Mapping[str, s
         .option("subscribe", f"{settings.topics.reports},{settings.topics.commands}")
         .option("startingOffsets", starting)
         .option("includeHeaders", "true")
+        .option("failOnDataLoss", str(settings.stream.lost_records == "stop").lower())
         .option("kafka.fetch.max.wait.ms", "10")  # the default 500 makes every small batch wait that long
         .option("kafka.max.partition.fetch.bytes", str(10 * 1024 * 1024))
     )
