@@ -67,3 +67,29 @@ class Reading(Protocol):
 
     def read(self, batch_id: int | None) -> None:
         """Note that a batch has been read."""
+
+
+class Observer(Protocol):
+    """Who is told how each batch goes. Takes no time to speak of, and never fails."""
+
+    def begin(self, batch_id: int) -> None:
+        """A batch begins."""
+
+    def done(self, phase: str) -> None:
+        """What went on since `begin`, or since the last phase was done, was this one."""
+
+    def finish(self, logged: Logged) -> None:
+        """All that this batch has to do is done; what came of it."""
+
+
+class Unobserved:
+    """Nobody is told."""
+
+    def begin(self, batch_id: int) -> None:
+        """Nothing."""
+
+    def done(self, phase: str) -> None:
+        """Nothing."""
+
+    def finish(self, logged: Logged) -> None:
+        """Nothing."""

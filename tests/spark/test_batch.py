@@ -46,6 +46,15 @@ class World:
     def read(self, batch_id: int | None) -> None:
         self.calls.append(f"read {batch_id}")
 
+    def begin(self, batch_id: int) -> None:
+        self.phases = [f"begin {batch_id}"]
+
+    def done(self, phase: str) -> None:
+        self.phases.append(phase)
+
+    def finish(self, logged: Logged) -> None:
+        self.phases.append(f"finish {logged.log_seq}")
+
     # What the batch does with its frame: one action, or a write to nowhere.
     def transform(self, step: Any) -> "World":
         return self
@@ -72,7 +81,7 @@ class World:
 def run(world: World, folder: Path) -> dict[str, int]:
     """One batch, number 5. Returns what batch 6 will know of clusters and shards."""
     settings = Settings(stream=StreamSettings(tables=str(folder / "tables"), checkpoint=str(folder)))
-    Balancer(settings, world, world, world, world, epoch=2)(world, 5)  # type: ignore[arg-type]
+    Balancer(settings, world, world, world, world, epoch=2, observer=world)(world, 5)  # type: ignore[arg-type]
     return read_directory(str(folder), 6)
 
 
@@ -80,12 +89,14 @@ def test_a_new_batch_is_decided_logged_published_and_projected_in_this_order(tmp
     world = World(None)
     assert run(world, tmp_path) == {"eu": 1}
     assert world.calls == ["read 5", "decide", "log 5", "publish 7", "project 7"]
+    assert world.phases == ["begin 5", "decide", "log", "publish", "project", "finish 7"]
 
 
 def test_a_batch_that_is_in_the_log_is_never_decided_again_but_its_state_is_still_computed(tmp_path: Path) -> None:
     world = World(Logged(3, ROUNDS))
     assert run(world, tmp_path) == {"eu": 1}
     assert world.calls == ["read 5", "write to noop", "publish 3", "project 3"]
+    assert world.phases == ["begin 5", "decide", "publish", "project", "finish 3"]
 
 
 def test_what_a_batch_was_told_of_clusters_stays_when_it_is_run_again(tmp_path: Path) -> None:
