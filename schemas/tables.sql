@@ -14,6 +14,7 @@ CREATE TABLE rounds (
   `memory` STRING,
   `inputs` STRING,
   `files` STRING,
+  `blocks` STRING,
   `error` STRING
 ) USING DELTA;
 
@@ -92,10 +93,10 @@ CREATE TABLE bundle_averages (
   `long_throughput_out_bytes_per_s` DOUBLE,
   `long_rate_in_msgs_per_s` DOUBLE,
   `long_rate_out_msgs_per_s` DOUBLE,
-  `seq` BIGINT,
-  `now_ms` BIGINT
+  `now_ms` BIGINT,
+  `part` STRING
 ) USING DELTA
-PARTITIONED BY (`cluster`);
+PARTITIONED BY (`part`);
 
 -- one broker as a round saw it; a row for each round with a new report
 CREATE TABLE broker_loads (
@@ -157,4 +158,34 @@ CREATE TABLE rejected_reports (
   `value` STRING,
   `expected` STRING,
   `log_seq` BIGINT
+) USING DELTA;
+
+-- one micro-batch: how much it read and where its time went; written now and then, for watching only
+CREATE TABLE batches (
+  `app` STRING,
+  `epoch` BIGINT,
+  `batch_id` BIGINT,
+  `log_seq` BIGINT,
+  `started_ms` BIGINT,
+  `input_records` BIGINT,
+  `lag_records` BIGINT,
+  `rounds` BIGINT,
+  `decisions` BIGINT,
+  `refusals` BIGINT,
+  `errors` BIGINT,
+  `whole_ms` BIGINT,
+  `offsets_ms` BIGINT,
+  `planning_ms` BIGINT,
+  `wal_ms` BIGINT,
+  `decide_ms` DOUBLE,
+  `log_ms` DOUBLE,
+  `publish_ms` DOUBLE,
+  `project_ms` DOUBLE,
+  `averages_ms` DOUBLE,
+  `next_ms` DOUBLE,
+  `commit_ms` BIGINT,
+  `state_updates_ms` BIGINT,
+  `state_commit_ms` BIGINT,
+  `state_rows` BIGINT,
+  `state_bytes` BIGINT
 ) USING DELTA;

@@ -91,7 +91,19 @@ class StreamSettings(KeyModel):
     lost_records: Literal["stop", "skip"] = key(
         "stop", "what to do when Kafka has deleted records before they were read: stop and say which, or go on behind them", dynamic=False
     )
+    shard_bundles: int = key(
+        50_000, "bundles in each shard of a large cluster: a power of two of shards, changed as the cluster grows", dynamic=False, ge=1
+    )
+    keep_views: int = key(
+        10, "how many batches' views stay on disk, for replay; about 220 bytes per bundle and batch", unit="batches", dynamic=False, ge=2
+    )
     shuffle_partitions: int = key(2, "partitions of the stream's state; fixed by the first checkpoint", dynamic=False, ge=1)
+    metrics_address: str = key(
+        "127.0.0.1:9474",
+        'host:port where metrics are served for Prometheus; port 0: any free one, see the job\'s log; "" or 0: nowhere',
+        dynamic=False,
+        pattern=r"^(0?|[^\s/]+:\d{1,5})$",
+    )
     crash_at: Annotated[str, AfterValidator(_checked_crash)] = key(
         "", "for tests: POINT:NUMBER, as after_log:3, kills the job when it reaches that point for the third time", dynamic=False
     )

@@ -46,7 +46,8 @@ ROUNDS = TableSpec(
             ("refusals", pa.string()),  # JSON array
             ("memory", pa.string()),  # JSON object: what the next round starts from
             ("inputs", pa.string()),  # JSON object: offsets read, whether caught up, the settings
-            ("files", pa.string()),  # JSON object: table → the Parquet file that this round wrote for it
+            ("files", pa.string()),  # JSON object: table → the Parquet file that this batch's task wrote for it; named in one of its rounds
+            ("blocks", pa.string()),  # JSON array: of each shard, where its brokers, bundle names and values are (kept for some batches)
             ("error", pa.string()),  # what went wrong in this cluster, if anything
         ]
     ),
@@ -132,11 +133,11 @@ BUNDLE_AVERAGES = TableSpec(
             *_four("short"),
             pa.field("long_samples", pa.int32()),
             *_four("long"),
-            pa.field("seq", pa.int64()),
             pa.field("now_ms", pa.int64()),
+            pa.field("part", pa.string()),  # what is written anew at once: a shard of a large cluster, or several small clusters
         ]
     ),
-    partition_by="cluster",
+    partition_by="part",
 )
 BROKER_LOADS = TableSpec(
     "broker_loads",
@@ -197,7 +198,41 @@ REJECTED_REPORTS = TableSpec(
         ]
     ),
 )
-TABLES = (ROUNDS, DECISIONS, OUTCOMES, OWNERSHIP, BUNDLE_AVERAGES, BROKER_LOADS, REFUSALS, REJECTED_REPORTS)
+BATCHES = TableSpec(
+    "batches",
+    "one micro-batch: how much it read and where its time went; written now and then, for watching only",
+    pa.schema(
+        [
+            ("app", pa.string()),
+            ("epoch", pa.int64()),
+            ("batch_id", pa.int64()),
+            ("log_seq", pa.int64()),  # none: nothing was logged
+            ("started_ms", pa.int64()),  # the driver's clock
+            ("input_records", pa.int64()),
+            ("lag_records", pa.int64()),  # there when the batch was planned, and not read by it
+            ("rounds", pa.int64()),
+            ("decisions", pa.int64()),
+            ("refusals", pa.int64()),
+            ("errors", pa.int64()),  # rounds that failed
+            ("whole_ms", pa.int64()),
+            ("offsets_ms", pa.int64()),  # ... of which: asking Kafka what there is
+            ("planning_ms", pa.int64()),
+            ("wal_ms", pa.int64()),  # Spark writes down what the batch will read
+            ("decide_ms", pa.float64()),  # read, decode, fold, decide: one Spark job
+            ("log_ms", pa.float64()),
+            ("publish_ms", pa.float64()),
+            ("project_ms", pa.float64()),
+            ("averages_ms", pa.float64()),  # bundle_averages, by a Spark job of its own
+            ("next_ms", pa.float64()),  # writing down what the next batch must know
+            ("commit_ms", pa.int64()),  # Spark writes down that the batch is done
+            ("state_updates_ms", pa.int64()),  # part of decide_ms, summed over tasks
+            ("state_commit_ms", pa.int64()),
+            ("state_rows", pa.int64()),
+            ("state_bytes", pa.int64()),
+        ]
+    ),
+)
+TABLES = (ROUNDS, DECISIONS, OUTCOMES, OWNERSHIP, BUNDLE_AVERAGES, BROKER_LOADS, REFUSALS, REJECTED_REPORTS, BATCHES)
 
 _SQL_TYPES = {"string": "STRING", "int64": "BIGINT", "int32": "INT", "double": "DOUBLE", "bool": "BOOLEAN"}
 

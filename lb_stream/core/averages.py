@@ -55,8 +55,15 @@ def fold(shard: Shard, batch: Batch, now_ms: int, config: FoldConfig) -> tuple[S
     """Fold one micro-batch into a shard.
 
     Reports count in the order of their append time, partition and offset, one by one; the order of the rows given is irrelevant.
-    Returns the shard after the batch and the events of reports that were refused as old (EVENT_SCHEMA).
+    Returns the shard after the batch and the events of reports that were refused as old (EVENT_SCHEMA). A table of the shard that the batch
+    doesn't change is returned itself: without reports only signs of life and the passing of time can change anything.
     """
+    if not len(batch.reports):
+        lives = pc.any(pc.is_in(batch.events["kind"], value_set=pa.array(SIGNS_OF_LIFE))).as_py()
+        brokers = _fold_brokers(shard.brokers, batch)[0] if lives or pc.any(shard.brokers["sampled"]).as_py() else shard.brokers
+        gained = pc.any(shard.bundles["gained"]).as_py()
+        bundles = _replaced(shard.bundles, {"gained": np.zeros(len(shard.bundles), np.bool_)}) if gained else shard.bundles
+        return _forget(Shard(brokers, bundles), now_ms, config), EVENT_SCHEMA.empty_table()
     brokers, accepted, fresh, refused = _fold_brokers(shard.brokers, batch)
     moved = _renumber(shard.brokers["name"], brokers["name"])
     bundles = _fold_bundles(shard.bundles, moved, brokers, batch, accepted, fresh, config)

@@ -7,8 +7,9 @@ in place: a changed view is a new view.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -174,26 +175,64 @@ class ClusterView:
         return counts
 
 
-def view_of(cluster: str, shards: Iterable[Shard], now_ms: int, weights: Mapping[str, float]) -> ClusterView:
+@dataclass(frozen=True, slots=True)
+class NameOrder:
+    """Where the bundles of several shards stand in the view: all names in order, and the row there of each of a shard's bundles."""
+
+    names: pa.StringArray
+    rows: tuple[Ints, ...]
+
+
+def name_order(shards: Sequence[pa.ChunkedArray]) -> NameOrder:
+    """Merge the sorted names of several shards."""
+    joined = pa.concat_arrays([chunk for names in shards for chunk in names.chunks] or [pa.array([], pa.string())])
+    order = pc.sort_indices(joined)
+    rows = np.empty(len(joined), np.int64)
+    rows[order.to_numpy()] = np.arange(len(joined))
+    return NameOrder(joined.take(order), tuple(np.split(rows, np.cumsum([len(names) for names in shards])[:-1])))
+
+
+def view_of(
+    cluster: str, shards: Iterable[Shard], now_ms: int, weights: Mapping[str, float], order: NameOrder | None = None
+) -> ClusterView:
     """Put a cluster's shards together: rows sorted by name, broker sums taken over them in that order.
 
-    The result doesn't depend on the number or order of the shards.
+    The result doesn't depend on the number or order of the shards. `order`: that of their names, if it is known.
     """
     shards = list(shards)
-    brokers = pa.concat_tables([shard.brokers for shard in shards])
-    brokers = brokers.sort_by([("name", "ascending"), ("seen_ms", "descending")])
-    names = brokers["name"].to_numpy(zero_copy_only=False)
-    brokers = brokers.filter(pa.array(np.append(True, names[1:] != names[:-1]) if len(names) else np.empty(0, np.bool_)))
+    brokers = _all_brokers(shards)
     broker_names = brokers["name"].combine_chunks()
-    parts = []
+    owners = []
     for shard in shards:
         rows = pc.index_in(shard.brokers["name"], value_set=broker_names).to_numpy().astype(np.int32)
-        owner = np.append(rows, np.int32(-1))[shard.bundles["owner"].to_numpy()]
-        parts.append(shard.bundles.drop_columns("owner").append_column("owner", pa.array(owner, pa.int32())))
-    bundles = pa.concat_tables(parts)
-    if len(parts) > 1:
-        bundles = bundles.sort_by("name")
-    return ClusterView(cluster, now_ms, *_columns(brokers, bundles, weights))
+        owners.append(np.append(rows, np.int32(-1))[shard.bundles["owner"].to_numpy()])
+    if len(shards) == 1:
+        names = shards[0].bundles["name"].combine_chunks()
+        return ClusterView(cluster, now_ms, *_columns(brokers, names, lambda name: shards[0].bundles[name], owners[0], weights))
+    known = order or name_order([shard.bundles["name"] for shard in shards])
+
+    def merged(name: str) -> pa.ChunkedArray:
+        return pa.chunked_array([_merged([shard.bundles[name].to_numpy() for shard in shards], known.rows)])
+
+    return ClusterView(cluster, now_ms, *_columns(brokers, known.names, merged, _merged(owners, known.rows), weights))
+
+
+def _all_brokers(shards: Sequence[Shard]) -> pa.Table:
+    """Every shard has seen all that its cluster's brokers have sent; should one have failed, the latest counts."""
+    first, *others = (shard.brokers for shard in shards)
+    if all(brokers.equals(first) for brokers in others):
+        return first
+    brokers = pa.concat_tables([first, *others]).sort_by([("name", "ascending"), ("seen_ms", "descending")])
+    names = brokers["name"].to_numpy(zero_copy_only=False)
+    return brokers.filter(pa.array(np.append(True, names[1:] != names[:-1]) if len(names) else np.empty(0, np.bool_)))
+
+
+def _merged(parts: Sequence[NDArray[Any]], rows: Sequence[Ints]) -> NDArray[Any]:
+    """One column of all shards' bundles, from that of each and the rows where its values belong."""
+    column = np.empty(sum(map(len, rows)), parts[0].dtype)
+    for part, at in zip(parts, rows, strict=True):
+        column[at] = part
+    return column
 
 
 def _bools(column: pa.ChunkedArray) -> Bools:
@@ -205,11 +244,16 @@ def _texts(column: pa.ChunkedArray) -> tuple[str, ...]:
     return tuple(text or "" for text in column.to_pylist())
 
 
-def _columns(brokers: pa.Table, bundles: pa.Table, weights: Mapping[str, float]) -> tuple[Brokers, Bundles]:
-    owner = bundles["owner"].to_numpy()
-    short, long = Rates.of(bundles, "short"), Rates.of(bundles, "long")
+def _columns(
+    brokers: pa.Table,
+    names: pa.StringArray,
+    bundles: Callable[[str], pa.ChunkedArray],
+    owner: NDArray[np.int32],
+    weights: Mapping[str, float],
+) -> tuple[Brokers, Bundles]:
+    """`bundles`: name of a column → the column."""
+    latest, short, long = (Rates(*(bundles(f"{span}_{value}").to_numpy() for value in FOUR)) for span in ("latest", "short", "long"))
     resources = {name: (brokers[f"{name}_usage"].to_numpy(), brokers[f"{name}_limit"].to_numpy()) for name in RESOURCES}
-    bundle_names = bundles["name"].combine_chunks()
     return Brokers(
         names=tuple(brokers["name"].to_pylist()),
         usage=max_weighted_usage(resources, weights),
@@ -232,19 +276,19 @@ def _columns(brokers: pa.Table, bundles: pa.Table, weights: Mapping[str, float])
         load_managers=_texts(brokers["load_manager"]),
         weights=weights,
     ), Bundles(
-        names=bundle_names,
+        names=names,
         owner=owner,
-        owner_since_ms=bundles["owner_since_ms"].to_numpy(),
-        reported_ms=bundles["reported_ms"].to_numpy(),
-        gained=_bools(bundles["gained"]),
-        in_flight=np.zeros(len(bundles), np.bool_),
-        system=_bools(bundles["system"]),
-        topics=bundles["topics"].to_numpy(),
-        sessions=bundles["producers"].to_numpy() + bundles["consumers"].to_numpy(),
-        cache_bytes=bundles["cache_size_bytes"].to_numpy(),
-        short_samples=bundles["short_samples"].to_numpy(),
-        long_samples=bundles["long_samples"].to_numpy(),
-        latest=Rates.of(bundles, "latest"),
+        owner_since_ms=bundles("owner_since_ms").to_numpy(),
+        reported_ms=bundles("reported_ms").to_numpy(),
+        gained=_bools(bundles("gained")),
+        in_flight=np.zeros(len(names), np.bool_),
+        system=_bools(bundles("system")),
+        topics=bundles("topics").to_numpy(),
+        sessions=bundles("producers").to_numpy() + bundles("consumers").to_numpy(),
+        cache_bytes=bundles("cache_size_bytes").to_numpy(),
+        short_samples=bundles("short_samples").to_numpy(),
+        long_samples=bundles("long_samples").to_numpy(),
+        latest=latest,
         short=short,
         long=long,
     )

@@ -16,11 +16,12 @@ from lb_stream.io.checkpoint import CaughtUp, LostRecords, check_none_lost, last
 from lb_stream.io.clock import Clock
 from lb_stream.io.kafka_options import spark_options
 from lb_stream.io.log import LogError, RoundLog
+from lb_stream.io.monitor import Monitor
 from lb_stream.io.outbox import Outbox
 from lb_stream.io.projections import Projections
 from lb_stream.stream.batch import Balancer
 from lb_stream.stream.crash import crash_point
-from lb_stream.stream.directory import write_directory
+from lb_stream.stream.directory import NEW, write_directory
 from lb_stream.stream.ports import Logged, Stopped
 from lb_stream.stream.source import read_records
 from lb_stream.stream.transforms import to_blocks, to_shards
@@ -35,6 +36,7 @@ class Running:
     query: StreamingQuery
     clock: Clock
     outbox: Outbox
+    monitor: Monitor
     settings: Settings
     failures: list[Exception]
 
@@ -66,6 +68,7 @@ class Running:
         try:
             self.query.stop()
         finally:
+            self.monitor.stop()
             self.outbox.close()
 
 
@@ -114,7 +117,7 @@ def prepare(settings: Settings) -> tuple[Balancer, str]:
     if published or projected:
         logger.info("finished an earlier run: %d batches published, %d projected", published, projected)
     if last_batch(stream.checkpoint) is None:
-        write_directory(stream.checkpoint, 0, dict.fromkeys(log.memories, 1))
+        write_directory(stream.checkpoint, 0, dict.fromkeys(log.memories, NEW))
 
     def finish(logged: Logged) -> None:
         outbox.publish(logged)
@@ -127,6 +130,8 @@ def prepare(settings: Settings) -> tuple[Balancer, str]:
 def start(spark: SparkSession, settings: Settings, once: bool = False) -> Running:
     """Start the stream. `once`: read what is there now, then end; the clock stands still. Raises Stopped as `prepare` does."""
     balancer, starting = prepare(settings)
+    monitor = Monitor(settings.stream, balancer.epoch, app=lambda: balancer.log.app, memories=lambda: balancer.log.memories)
+    balancer.observer = monitor
     failures: list[Exception] = []
 
     def batch(shards: DataFrame, batch_id: int) -> None:
@@ -144,7 +149,8 @@ def start(spark: SparkSession, settings: Settings, once: bool = False) -> Runnin
         writer = writer.trigger(availableNow=True)
     elif settings.stream.trigger_interval_ms:
         writer = writer.trigger(processingTime=f"{settings.stream.trigger_interval_ms} milliseconds")
-    running = Running(writer.start(), Clock(settings, balancer.epoch), balancer.outbox, settings, failures)
+    running = Running(writer.start(), Clock(settings, balancer.epoch), balancer.outbox, monitor, settings, failures)
+    monitor.start(running.query)
     if not once:
         running.clock.start()
     logger.info("epoch %d, continuing after batch %d of the log", balancer.epoch, balancer.log.last_seq)

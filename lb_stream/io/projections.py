@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -46,7 +46,7 @@ _ROW_TABLES: tuple[tuple[TableSpec, Callable[[Logged], Rows]], ...] = (
     (OUTCOMES, lambda logged: _entries(logged, "outcomes")),
     (REFUSALS, lambda logged: _entries(logged, "refusals")),
 )
-_FILE_TABLES: tuple[tuple[TableSpec, str], ...] = ((BUNDLE_AVERAGES, "overwrite"), (BROKER_LOADS, "append"), (REJECTED_REPORTS, "append"))
+_FILE_TABLES: tuple[TableSpec, ...] = (BROKER_LOADS, REJECTED_REPORTS)
 
 
 class Projections:
@@ -54,22 +54,27 @@ class Projections:
 
     def __init__(self, root: str, pipeline: str) -> None:
         self._app = pipeline
-        specs = [spec for spec, _ in _ROW_TABLES] + [spec for spec, _ in _FILE_TABLES] + [OWNERSHIP]
+        specs = [spec for spec, _ in _ROW_TABLES] + [*_FILE_TABLES, OWNERSHIP, BUNDLE_AVERAGES]
         self._tables = {spec.name: open_table(root, spec) for spec in specs}
 
     def project(self, logged: Logged) -> None:
         """Bring every table up to this batch; a table that has it already stays as it is."""
         for spec, rows_of in _ROW_TABLES:
             rows = rows_of(logged)
-            if rows and (table := self._due(spec, logged)):
+            if rows and (table := self._due(spec, logged.log_seq)):
                 data = pa.Table.from_pylist(rows, spec.schema)
                 write_deltalake(table, data, mode="append", commit_properties=transaction((self._app, logged.log_seq)))
         crash_point("between_projections")
-        for spec, mode in _FILE_TABLES:
+        for spec in _FILE_TABLES:
             files = [files[spec.name] for files in map(json.loads, logged.rounds["files"].to_pylist()) if spec.name in files]
-            if files and (table := self._due(spec, logged)):
-                self._commit(table, spec, files, mode, logged.log_seq)
+            if files and (table := self._due(spec, logged.log_seq)):
+                self._commit(table, spec, files, logged.log_seq)
         self._project_ownership(logged)
+
+    def put_averages(self, log_seq: int, files: Mapping[str, Mapping[str, Any] | None]) -> None:
+        """Put these files in the place of those parts of `bundle_averages`; None: the part is empty now."""
+        if table := self._due(BUNDLE_AVERAGES, log_seq):
+            self._commit(table, BUNDLE_AVERAGES, [file for file in files.values() if file is not None], log_seq, replaced=sorted(files))
 
     @property
     def newest(self) -> int | None:
@@ -87,31 +92,32 @@ class Projections:
             self.project(logged)
         return sum(newest is None or logged.log_seq > newest for logged in missed)
 
-    def _due(self, spec: TableSpec, logged: Logged) -> DeltaTable | None:
+    def _due(self, spec: TableSpec, log_seq: int) -> DeltaTable | None:
         table = self._tables[spec.name]
         version = committed(table, self._app)
-        return table if version is None or version < logged.log_seq else None
+        return table if version is None or version < log_seq else None
 
-    def _commit(self, table: DeltaTable, spec: TableSpec, files: list[dict[str, Any]], mode: str, log_seq: int) -> None:
-        """Make files that are there already part of their table; `overwrite` puts them in the place of their clusters' earlier ones."""
+    def _commit(
+        self, table: DeltaTable, spec: TableSpec, files: Iterable[Mapping[str, Any]], log_seq: int, replaced: list[str] | None = None
+    ) -> None:
+        """Make files that are there already part of their table. `replaced`: the partitions whose earlier files they replace."""
         actions = [
             AddAction(
                 path=file["path"],
                 size=file["bytes"],
-                partition_values={spec.partition_by: file["cluster"]} if spec.partition_by else {},
+                partition_values={spec.partition_by: file["partition"]} if spec.partition_by else {},
                 modification_time=0,
                 data_change=True,
                 stats=json.dumps({"numRecords": file["rows"]}),
             )
             for file in files
         ]
-        clusters = sorted(file["cluster"] for file in files)
         table.create_write_transaction(
             actions,
-            mode=mode,
+            mode="append" if replaced is None else "overwrite",
             schema=spec.schema,
             partition_by=[spec.partition_by] if spec.partition_by else None,
-            partition_filters=[(spec.partition_by, "in", clusters)] if spec.partition_by and mode == "overwrite" else None,
+            partition_filters=None if replaced is None or spec.partition_by is None else [(spec.partition_by, "in", replaced)],
             commit_properties=transaction((self._app, log_seq)),
         )
         table.update_incremental()
@@ -119,7 +125,7 @@ class Projections:
     def _project_ownership(self, logged: Logged) -> None:
         """Put the last record of each bundle in the place of its earlier one."""
         last = {(row["cluster"], row["bundle"]): row for row in _entries(logged, "ownership")}
-        if not last or (table := self._due(OWNERSHIP, logged)) is None:
+        if not last or (table := self._due(OWNERSHIP, logged.log_seq)) is None:
             return
         data = pa.Table.from_pylist([last[key] for key in sorted(last)], OWNERSHIP.schema)
         if not table.file_uris():

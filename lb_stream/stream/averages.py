@@ -1,80 +1,147 @@
-"""The stateful stage: one key for each (cluster, shard), its bundles and brokers as two Arrow blocks in the state store."""
+"""The stateful stage: one key for each (cluster, shard). Its brokers and bundles are Arrow blocks in files; the state names them."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark import TaskContext
 from pyspark.sql import Row
 from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 
+from lb_stream.contracts.base import canonical_json
 from lb_stream.core.averages import FoldConfig, fold
-from lb_stream.core.blocks import EVENT_SCHEMA, Batch, Shard, from_bytes, to_bytes
+from lb_stream.core.blocks import BUNDLE_SCHEMA, EVENT_SCHEMA, REPORT_SCHEMA, SAMPLE_SCHEMA, Batch, Shard, from_bytes, to_bytes
+from lb_stream.stream.block_files import BlockWriter, read_block
 from lb_stream.stream.crash import crash_point
+from lb_stream.stream.decode import hashes
 
-STATE_DDL = "brokers binary, bundles binary"
-SHARD_DDL = "cluster string, shard int, now_ms bigint, brokers binary, bundles binary, events binary"
+STATE_DDL = "shards int, brokers string, names string, values string"
+SHARD_DDL = "cluster string, shard int, clock string, brokers string, names string, values string, events binary"
+
+Blocks = tuple[str, str, str]
+"""References to a shard's brokers, its bundles' names, and all else about its bundles: names seldom change."""
 
 
 class ShardProcessor(StatefulProcessor):
-    """Folds a micro-batch into each shard and emits the shard's whole view."""
+    """Folds a micro-batch into each shard and emits where the shard's whole view is.
 
-    def __init__(self, configs: Mapping[str, FoldConfig], default: FoldConfig) -> None:
+    What a batch doesn't change isn't written again: an idle shard costs a look at its state. `settings_tag` names the settings
+    that the averages depend on, so that two runs of one batch with different ones don't write different files under one name.
+    """
+
+    def __init__(self, configs: Mapping[str, FoldConfig], default: FoldConfig, checkpoint: str, settings_tag: str) -> None:
         self._configs, self._default = configs, default
+        self._checkpoint, self._tag = checkpoint, settings_tag
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         """Called by Spark once for each partition and batch."""
         self._state = handle.getValueState("shard", STATE_DDL)
+        task = TaskContext.get()
+        batch_id = int((task.getLocalProperty("streaming.sql.batchId") if task else None) or 0)
+        partition, attempt = (task.partitionId(), task.taskAttemptId()) if task else (0, 0)
+        name = f"{batch_id:012d}-{partition}-{self._tag}"
+        self._values = BlockWriter(self._checkpoint, f"{name}.arrow", attempt)
+        self._names = BlockWriter(self._checkpoint, f"{name}-names.arrow", attempt)
 
     def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
-        """All rows of one (cluster, shard) in this batch: one from each partition that had something for it."""
-        cluster, shard_number = key
-        batch = _gather(list(rows))
-        clock = batch.events.filter(pa.array([kind == "clock" for kind in batch.events["kind"].to_pylist()]))
-        now_ms = max(clock["append_ms"].to_pylist())
-        shard = _read(self._state.get())
+        """All rows of one (cluster, shard) in this batch: one from each partition that was read."""
+        crash_point("in_state")
+        cluster, number = key
+        given = list(rows)
+        shards, before = given[0].shards, given[0].before
+        clock = sorted((seen for row in given for seen in json.loads(row.clock)), key=lambda seen: (seen["topic"], seen["partition"]))
+        now_ms = max(seen["append_ms"] for seen in clock)
+        remembered = self._state.get()
+        batch = _gather(given)
+        blocks: Blocks | None = None
         events = batch.events
         try:
+            if before is not None:
+                shard = hand_over(self._checkpoint, json.loads(before), number, shards)
+            elif remembered is None:
+                shard = Shard.empty()
+            elif remembered[0] != shards:
+                raise RuntimeError(f"the state was written for {remembered[0]} shards, now there are {shards}, and nothing was handed over")
+            else:
+                blocks = remembered[1:]
+                shard = read_shard(self._checkpoint, blocks)
             folded, refused = fold(shard, batch, now_ms, self._configs.get(cluster, self._default))
+            if number == 0:
+                events = pa.concat_tables([events, refused])
+            blocks = self._written(shard, folded, blocks)
         except Exception as error:  # one cluster's trouble stays its own: its round will be an error round
-            folded, refused = shard, _trouble(error, now_ms)
-        crash_point("in_state")
-        self._state.update((to_bytes(folded.brokers), to_bytes(folded.bundles)))
+            events = pa.concat_tables([events, _trouble(error, now_ms)])
+        if blocks is not None and (remembered is None or tuple(remembered) != (shards, *blocks)):
+            self._state.update((shards, *blocks))
+        brokers, names, values = blocks or ("", "", "")
         yield Row(
             cluster=cluster,
-            shard=shard_number,
-            now_ms=now_ms,
-            brokers=to_bytes(folded.brokers),
-            bundles=to_bytes(folded.bundles),
-            events=to_bytes(pa.concat_tables([events, refused])),
+            shard=number,
+            clock=canonical_json(clock) if number == 0 else None,
+            brokers=brokers,
+            names=names,
+            values=values,
+            events=to_bytes(events) if number == 0 or "error" in events["kind"].to_pylist() else None,
         )
 
+    def _written(self, before: Shard, after: Shard, blocks: Blocks | None) -> Blocks:
+        """References to a shard's blocks: the old ones where nothing has changed."""
+        brokers, names, values = blocks or (None, None, None)
+        if brokers is None or after.brokers is not before.brokers:
+            brokers = self._values.put(after.brokers)
+        if values is None or after.bundles is not before.bundles:
+            values = self._values.put(after.bundles.drop_columns("name"))
+            if names is None or not after.bundles["name"].equals(before.bundles["name"]):
+                names = self._names.put(after.bundles.select(["name"]))
+        return brokers, names or "", values
+
     def close(self) -> None:
-        """Nothing to release."""
+        """After the last key, before Spark commits the state: from now on the references are good."""
+        self._names.close()
+        self._values.close()
+
+
+def read_shard(checkpoint: str, blocks: Iterable[str]) -> Shard:
+    """A shard's blocks, from their references. Raises FileNotFoundError."""
+    brokers, names, values = blocks
+    rest = read_block(checkpoint, values)
+    return Shard(read_block(checkpoint, brokers), rest.add_column(0, BUNDLE_SCHEMA.field(0), read_block(checkpoint, names)["name"]))
+
+
+def hand_over(checkpoint: str, before: list[Blocks], number: int, shards: int) -> Shard:
+    """What one of `shards` new shards takes over from the old ones: the bundles whose name's hash makes them its own."""
+    least = min(len(before), shards)  # both are powers of two: a bundle's new and old number agree modulo the lesser
+    old = [read_shard(checkpoint, blocks) for at, blocks in enumerate(before) if at % least == number % least]
+    bundles = [shard.bundles.filter(pa.array((hashes(shard.bundles["name"]) & (shards - 1)) == number)) for shard in old]
+    joined = pa.concat_tables(bundles)
+    if len(bundles) > 1:
+        joined = joined.take(pc.sort_indices(joined["name"]))
+    return Shard(old[0].brokers, joined.combine_chunks())
 
 
 def _gather(rows: list[Row]) -> Batch:
     """One batch from several partitions' blocks, in the order of their first record: arrival order must not show."""
-    parts = sorted(
-        (Batch(from_bytes(bytes(row.reports)), from_bytes(bytes(row.samples)), from_bytes(bytes(row.events))) for row in rows),
-        key=lambda part: min((event["topic"], event["partition"]) for event in part.events.to_pylist()),
-    )
-    samples, before = [], 0
-    for part in parts:
-        shifted = pa.array(part.samples["report"].to_numpy() + before, pa.int32())
-        samples.append(part.samples.set_column(1, part.samples.schema.field("report"), shifted))
-        before += len(part.reports)
-    return Batch(
-        pa.concat_tables([part.reports for part in parts]), pa.concat_tables(samples), pa.concat_tables([part.events for part in parts])
-    )
+    rows = sorted(rows, key=lambda row: min((seen["topic"], seen["partition"]) for seen in json.loads(row.clock)))
+    reports, samples, events, before = [], [], [], 0
+    for row in rows:
+        if row.events is not None:
+            events.append(from_bytes(row.events))
+        if row.reports is not None:
+            some = from_bytes(row.samples)
+            shifted = pa.array(some["report"].to_numpy() + np.int32(before), pa.int32())
+            samples.append(some.set_column(1, some.schema.field("report"), shifted) if before else some)
+            reports.append(from_bytes(row.reports))
+            before += len(reports[-1])
+    return Batch(_joined(reports, REPORT_SCHEMA), _joined(samples, SAMPLE_SCHEMA), _joined(events, EVENT_SCHEMA))
 
 
-def _read(state: Any) -> Shard:
-    if state is None:
-        return Shard.empty()
-    return Shard(from_bytes(bytes(state[0])), from_bytes(bytes(state[1])))
+def _joined(tables: list[pa.Table], schema: pa.Schema) -> pa.Table:
+    return pa.concat_tables(tables).combine_chunks() if tables else schema.empty_table()
 
 
 def _trouble(error: Exception, now_ms: int) -> pa.Table:

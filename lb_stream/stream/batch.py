@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame, SparkSession
 
 from lb_stream.contracts.settings import Settings
+from lb_stream.stream.averages import Blocks
+from lb_stream.stream.block_files import remove_unused
 from lb_stream.stream.crash import crash_point
 from lb_stream.stream.decide import BatchContext
-from lb_stream.stream.directory import write_directory
+from lb_stream.stream.directory import NEW, Slices, forget_directories, read_directory, write_directory
+from lb_stream.stream.figures import File, averages_file
 from lb_stream.stream.ports import Log, Observer, Publisher, Reading, Tables, Unobserved
+from lb_stream.stream.slicing import Parts, View, due_parts, next_slices
 from lb_stream.stream.transforms import to_rounds
+
+TIDY_EVERY = 10
+"""Batches between two looks for files that nobody needs any more."""
 
 
 @dataclass(slots=True)
@@ -34,33 +44,76 @@ class Balancer:
         self.caught_up.read(batch_id)  # at once: a batch that is run again after a restart is told the same
         logged = self.log.find(batch_id)
         if logged is None:
-            rounds = self._decide(shards, batch_id)
+            rounds = shards.transform(to_rounds(self._context(batch_id))).toArrow()  # the one action of a batch
+            views = views_of_rounds(rounds)
             self.observer.done("decide")
             crash_point("before_log")
-            logged = self.log.append_once(batch_id, rounds)
+            logged = self.log.append_once(batch_id, rounds.filter(pc.invert(rounds["idle"])))
             self.observer.done("log")
             crash_point("after_log")
         else:
             self.log.remember(logged.rounds)
-            shards.write.format("noop").mode("overwrite").save()  # Spark commits the state only of a frame that has been run
+            views = views_of_shards(shards.drop("events").toArrow())  # Spark commits the state only of a frame that has been run
             self.observer.done("decide")
         self.outbox.publish(logged)
         self.observer.done("publish")
         crash_point("after_publish")
         self.tables.project(logged)
         self.observer.done("project")
-        write_directory(self.settings.stream.checkpoint, batch_id + 1, dict.fromkeys(self.log.memories, 1))
+        directory = read_directory(self.settings.stream.checkpoint, batch_id)
+        if parts := due_parts(directory, views):
+            self.tables.put_averages(logged.log_seq, self._averages(shards.sparkSession, parts, batch_id))
+        self.observer.done("averages")
+        self._hand_on(directory, views, batch_id)
         self.observer.finish(logged)
         crash_point("before_commit")
 
-    def _decide(self, shards: DataFrame, batch_id: int) -> pa.Table:
-        """The one action of a batch."""
-        context = BatchContext(
+    def _context(self, batch_id: int) -> BatchContext:
+        return BatchContext(
             settings=self.settings,
-            file_tag=f"{self.log.app.rpartition('/')[2]}-{batch_id:09d}",
+            file_tag=self._file_tag(batch_id),
             log_seq=self.log.last_seq + 1,
             epoch=self.epoch,
             caught_up=self.caught_up.now,
             memories=dict(self.log.memories),
         )
-        return shards.transform(to_rounds(context)).toArrow()
+
+    def _file_tag(self, batch_id: int) -> str:
+        """Names a batch's figures; with the epoch, so that a job that was shut out can't write over what its heir has committed."""
+        return f"{self.log.app.rpartition('/')[2]}-{batch_id:09d}-{self.epoch}"
+
+    def _averages(self, spark: SparkSession, parts: Parts, batch_id: int) -> dict[str, File | None]:
+        """Have the executors write the parts of `bundle_averages` that are due. Returns each part's file, None for an empty one."""
+        root, checkpoint, name = self.settings.stream.tables, self.settings.stream.checkpoint, self._file_tag(batch_id)
+        tasks = spark.sparkContext.parallelize(list(parts.items()), min(len(parts), spark.sparkContext.defaultParallelism))
+        return dict(tasks.map(lambda part: (part[0], averages_file(*part, root, checkpoint, name))).collect())
+
+    def _hand_on(self, directory: Mapping[str, Slices], views: Mapping[str, View], batch_id: int) -> None:
+        """Tell the next batch which clusters there are and how they are sliced; now and then delete what nobody needs any more."""
+        stream = self.settings.stream
+        slices = {cluster: next_slices(directory.get(cluster, NEW), view, stream.shard_bundles) for cluster, view in views.items()}
+        write_directory(stream.checkpoint, batch_id + 1, dict(directory) | slices)
+        if batch_id % TIDY_EVERY == 0:
+            oldest = batch_id + 1 - stream.keep_views
+            remove_unused(stream.checkpoint, forget_directories(stream.checkpoint, oldest), oldest)
+
+
+def views_of_rounds(rounds: pa.Table) -> dict[str, View]:
+    """Each cluster's view after a batch that has just been decided."""
+    given = rounds.select(["cluster", "now_ms", "blocks", "sampled", "bundles"]).to_pylist()
+    return {row["cluster"]: View(row["now_ms"], _blocks(json.loads(row["blocks"])), row["sampled"], row["bundles"]) for row in given}
+
+
+def views_of_shards(shards: pa.Table) -> dict[str, View]:
+    """The same, of a batch that was decided before: all of it may be new to the tables."""
+    found: dict[str, list[Blocks]] = {}
+    now_ms: dict[str, int] = {}
+    for row in shards.sort_by("shard").to_pylist():
+        found.setdefault(row["cluster"], []).append((row["brokers"], row["names"], row["values"]))
+        if row["clock"] is not None:
+            now_ms[row["cluster"]] = max(seen["append_ms"] for seen in json.loads(row["clock"]))
+    return {cluster: View(now_ms[cluster], tuple(blocks), sampled=True) for cluster, blocks in found.items()}
+
+
+def _blocks(given: list[list[str]]) -> tuple[Blocks, ...]:
+    return tuple((brokers, names, values) for brokers, names, values in given)

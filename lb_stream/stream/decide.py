@@ -1,24 +1,27 @@
-"""The deciding stage: all shards of one cluster → its round, as one row of the log, and its figures as Parquet files beside it."""
+"""The deciding stage: all shards of a cluster → its round, as one row of the log, and figures as Parquet files beside it."""
 
 from __future__ import annotations
 
 import json
 import traceback
-from collections.abc import Mapping
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from lb_stream.contracts.base import canonical_json
 from lb_stream.contracts.reports import Ack
 from lb_stream.contracts.settings import Settings
-from lb_stream.core.blocks import Shard, from_bytes
-from lb_stream.core.config import cluster_config
+from lb_stream.core.blocks import from_bytes
+from lb_stream.core.config import ClusterConfig, cluster_config
 from lb_stream.core.memory import Memory
 from lb_stream.core.round import Inbox, Round, decide, seed_of
-from lb_stream.core.view import ClusterView, view_of
+from lb_stream.core.view import ClusterView, NameOrder, name_order, view_of
 from lb_stream.stream import figures
+from lb_stream.stream.averages import Blocks, read_shard
 from lb_stream.stream.crash import crash_point
 
 ROUND_SCHEMA = pa.schema(
@@ -34,12 +37,18 @@ ROUND_SCHEMA = pa.schema(
         ("memory", pa.string()),
         ("inputs", pa.string()),
         ("files", pa.string()),
+        ("blocks", pa.string()),
         ("error", pa.string()),
+        # Not logged: how many bundles there are, whether there is anything new to see, and whether nothing at all has happened.
+        ("bundles", pa.int64()),
+        ("sampled", pa.bool_()),
+        ("idle", pa.bool_()),
     ]
 )
 ROUND_DDL = (
     "cluster string, seq bigint, epoch bigint, now_ms bigint, decisions string, outcomes string, ownership string, "
-    "refusals string, memory string, inputs string, files string, error string"
+    "refusals string, memory string, inputs string, files string, blocks string, error string, "
+    "bundles bigint, sampled boolean, idle boolean"
 )
 
 
@@ -55,49 +64,96 @@ class BatchContext:
     memories: Mapping[str, str]
 
 
-def decide_cluster(rows: pa.Table, context: BatchContext) -> pa.Table:
-    """One cluster's round in one batch. `rows`: its shards. Returns one row of ROUND_SCHEMA.
+def decide_clusters(batches: Iterable[pa.RecordBatch], context: BatchContext, task: int) -> Iterator[pa.RecordBatch]:
+    """The rounds of all clusters of one task, and the files of their figures.
+
+    `batches`: shards as the stateful stage emits them, all of a cluster in one task. Yields rows of ROUND_SCHEMA.
+    """
+    given = list(batches)
+    if not given:
+        return
+    shards = pa.Table.from_batches(given).sort_by([("cluster", "ascending"), ("shard", "ascending")])
+    clusters = shards["cluster"].to_numpy(zero_copy_only=False)
+    begins = [0, *(np.flatnonzero(clusters[1:] != clusters[:-1]) + 1).tolist()]
+    taken = figures.Taken(context, task)
+    rows = [
+        decide_cluster(shards.slice(begin, end - begin), context, taken)
+        for begin, end in zip(begins, [*begins[1:], len(shards)], strict=True)
+    ]
+    taken.write(rows)
+    yield from pa.Table.from_pylist(rows, ROUND_SCHEMA).to_batches()
+
+
+def decide_cluster(rows: pa.Table, context: BatchContext, taken: figures.Taken) -> dict[str, Any]:
+    """One cluster's round in one batch. `rows`: its shards in order. Returns one row of ROUND_SCHEMA.
 
     Whatever goes wrong becomes the row's `error`, with nothing decided and the memory as it was: the other clusters don't notice.
     """
-    rows = rows.sort_by("shard")
     cluster = rows["cluster"][0].as_py()
-    now_ms = max(rows["now_ms"].to_pylist())
-    events = _events(rows)
+    clock = json.loads(rows["clock"][0].as_py())
+    now_ms = max(seen["append_ms"] for seen in clock)
+    events = [event for block in rows["events"].to_pylist() if block is not None for event in from_bytes(block).to_pylist()]
+    acks = _acks(events)
     remembered = context.memories.get(cluster, Memory().to_json())
     row: dict[str, Any] = {"cluster": cluster, "seq": 0, "epoch": context.epoch, "now_ms": now_ms, "memory": remembered, "error": None}
-    row |= dict.fromkeys(("decisions", "outcomes", "ownership", "refusals"), "[]")
+    row |= dict.fromkeys(("decisions", "outcomes", "ownership", "refusals"), "[]") | {"files": "{}"}
     given = context.settings.of_cluster(cluster)
-    row["inputs"] = canonical_json({"offsets": _offsets(events), "caught_up": context.caught_up, "settings": given})
-    files: dict[str, Any] = {}
+    inputs = {"offsets": _offsets(clock), "caught_up": context.caught_up, "settings": given}
+    row["inputs"] = canonical_json(inputs | {"acks": [ack.model_dump(mode="json") for ack in acks]})
+    blocks = list(zip(*(rows[name].to_pylist() for name in ("brokers", "names", "values")), strict=True))
+    row |= {"blocks": canonical_json(blocks), "bundles": 0, "sampled": False}
     try:
-        files["rejected_reports"] = figures.rejected(cluster, events, context)
+        taken.rejected(cluster, events)
         memory = replace(Memory.from_json(remembered), epoch=context.epoch)
         row["seq"] = memory.seq
         _raise_trouble(events)
         config = cluster_config(given)
-        shards = [Shard(from_bytes(brokers), from_bytes(bundles)) for brokers, bundles in zip(*_binaries(rows), strict=True)]
-        view = view_of(cluster, shards, now_ms, config.balancer.weights)
+        view = cluster_view(context.settings.stream.checkpoint, cluster, blocks, now_ms, config)
+        row["bundles"] = len(view.bundles)
         if len(view.brokers):
-            inbox = Inbox(_acks(events), context.caught_up)
-            made = decide(view, memory, inbox, config, now_ms, seed_of(cluster, memory.seq + 1))
-            files |= _figures(view, shards, made, context)
-            row |= _logged(made)
+            made = decide(view, memory, Inbox(acks, context.caught_up), config, now_ms, seed_of(cluster, memory.seq + 1))
+            row["sampled"] = bool(view.brokers.sampled.any() or view.bundles.gained.any())
+            if row["sampled"]:  # loads are written when there is something new to see
+                taken.loads(view, made)
+            row |= logged(made)
     except Exception as error:
         row["error"] = "".join(traceback.format_exception(error)[-3:]).strip()
     crash_point("in_decide")
-    row["files"] = canonical_json({name: file for name, file in files.items() if file is not None})
-    return pa.Table.from_pylist([row], ROUND_SCHEMA)
+    row["idle"] = not (row["sampled"] or row["error"]) and _nothing_happened(row, remembered)
+    return row
 
 
-def _binaries(rows: pa.Table) -> tuple[list[bytes], list[bytes]]:
-    return rows["brokers"].to_pylist(), rows["bundles"].to_pylist()
+def cluster_view(checkpoint: str, cluster: str, blocks: list[Blocks], now_ms: int, config: ClusterConfig) -> ClusterView:
+    """What a cluster's rounds see of its shards' blocks. Raises FileNotFoundError."""
+    shards = [read_shard(checkpoint, references) for references in blocks]
+    order = None
+    if len(shards) > 1:
+        order = remembered_order(tuple(names for _, names, _ in blocks), [shard.bundles["name"] for shard in shards])
+    return view_of(cluster, shards, now_ms, config.balancer.weights, order)
 
 
-def _events(rows: pa.Table) -> list[dict[str, Any]]:
-    """The first shard's events, which hold all but the others' troubles."""
-    first, *others = (from_bytes(events).to_pylist() for events in rows["events"].to_pylist())
-    return first + [event for events in others for event in events if event["kind"] == "error"]
+_ORDERS: OrderedDict[tuple[str, ...], NameOrder] = OrderedDict()
+_ORDERS_KEPT = 4
+
+
+def remembered_order(blocks: tuple[str, ...], names: list[pa.ChunkedArray]) -> NameOrder:
+    """The order of the names in some shards' blocks.
+
+    A worker remembers the last ones: blocks never change, and sorting a million names takes a second.
+    """
+    order = _ORDERS.pop(blocks, None) or name_order(names)
+    _ORDERS[blocks] = order
+    while len(_ORDERS) > _ORDERS_KEPT:
+        _ORDERS.popitem(last=False)
+    return order
+
+
+def _nothing_happened(row: Mapping[str, Any], remembered: str) -> bool:
+    """Nothing was said, and nothing is new to remember but the round's number: no line in the log, the next round takes its number."""
+    if any(row[name] != "[]" for name in ("decisions", "outcomes", "ownership", "refusals")):
+        return False
+    before, after = json.loads(remembered), json.loads(row["memory"])
+    return bool(before | {"seq": 0, "epoch": 0} == after | {"seq": 0, "epoch": 0})
 
 
 def _raise_trouble(events: list[dict[str, Any]]) -> None:
@@ -113,17 +169,16 @@ def _acks(events: list[dict[str, Any]]) -> tuple[Ack, ...]:
     return tuple(Ack.model_validate_json(event["payload"]) for event in acks)
 
 
-def _offsets(events: list[dict[str, Any]]) -> dict[str, dict[str, list[int]]]:
+def _offsets(clock: list[dict[str, Any]]) -> dict[str, dict[str, list[int]]]:
     """Topic → partition → first and last offset that this batch read."""
     read: dict[str, dict[str, list[int]]] = {}
-    for event in events:
-        if event["kind"] == "clock":
-            bounds = json.loads(event["payload"])
-            read.setdefault(event["topic"], {})[str(event["partition"])] = [bounds["first"], bounds["last"]]
+    for seen in clock:
+        read.setdefault(seen["topic"], {})[str(seen["partition"])] = [seen["first"], seen["last"]]
     return read
 
 
-def _logged(made: Round) -> dict[str, Any]:
+def logged(made: Round) -> dict[str, Any]:
+    """A round as it stands in the log: the columns that it fills."""
     return {
         "seq": made.seq,
         "decisions": canonical_json([decision.model_dump(mode="json") for decision in made.decisions]),
@@ -131,14 +186,4 @@ def _logged(made: Round) -> dict[str, Any]:
         "ownership": canonical_json([record.model_dump(mode="json") for record in made.ownership]),
         "refusals": canonical_json([refusal.to_dict() for refusal in made.refusals]),
         "memory": made.memory.to_json(),
-    }
-
-
-def _figures(view: ClusterView, shards: list[Shard], made: Round, context: BatchContext) -> dict[str, Any]:
-    """Averages and loads are written when there is something new to see."""
-    if not (view.brokers.sampled.any() or view.bundles.gained.any()):
-        return {}
-    return {
-        "bundle_averages": figures.bundle_averages(view, shards, made, context),
-        "broker_loads": figures.broker_loads(view, made, context),
     }

@@ -9,50 +9,69 @@ from __future__ import annotations
 import gc
 import re
 import zlib
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from hashlib import blake2b
+from itertools import chain
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec.structs import astuple
+from numpy.typing import NDArray
 
 from lb_stream.contracts.base import CLUSTER_PATTERN, canonical_json
 from lb_stream.core.blocks import EVENT_SCHEMA, REPORT_SCHEMA, SAMPLE_SCHEMA, to_bytes
 from lb_stream.core.names import BUNDLE_PATTERN
-from lb_stream.stream.records import Rejection, agent_record, check_command, report_record
+from lb_stream.stream.directory import NEW, Slices
+from lb_stream.stream.records import NO_STATS, STATS_FIELDS, Rejection, agent_record, check_command, report_record
 
 BLOCK_SCHEMA = pa.schema(
-    [("cluster", pa.string()), ("shard", pa.int32()), ("reports", pa.binary()), ("samples", pa.binary()), ("events", pa.binary())]
+    [
+        ("cluster", pa.string()),
+        ("shard", pa.int32()),
+        ("shards", pa.int32()),  # how many the cluster has
+        ("before", pa.string()),  # JSON: the blocks of all its shards, where that number has just changed
+        ("clock", pa.string()),  # JSON: what this task has read of each partition
+        ("reports", pa.binary()),  # Arrow IPC of REPORT_SCHEMA; null: none
+        ("samples", pa.binary()),
+        ("events", pa.binary()),
+    ]
 )
-BLOCK_DDL = "cluster string, shard int, reports binary, samples binary, events binary"
+BLOCK_DDL = "cluster string, shard int, shards int, before string, clock string, reports binary, samples binary, events binary"
 
 LONGEST_SHOWN = 200
 """Characters of a rejected value that are kept."""
 
+BATCH_BYTES = 32 << 20
+"""Blocks of about this size go out together."""
+
 
 @dataclass(frozen=True, slots=True)
 class DecodeConfig:
-    """Names that the decoder needs. `shards` maps every known cluster to its number of shards."""
+    """Names that the decoder needs. `known` maps every known cluster to its slices."""
 
     default_cluster: str
     commands_topic: str
-    shards: Mapping[str, int]
+    known: Mapping[str, Slices]
 
 
 @dataclass(slots=True)
-class _Cluster:
-    """What one partition brought for one cluster, as growing columns."""
+class _Taken:
+    """What one partition brought, as growing columns."""
 
+    clusters: dict[str, int] = field(default_factory=dict)  # name → number
     reports: list[dict[str, Any]] = field(default_factory=list)
+    of_report: list[int] = field(default_factory=list)  # the cluster's number
     names: list[str] = field(default_factory=list)
     stats: list[Any] = field(default_factory=list)
-    has_stats: list[bool] = field(default_factory=list)
-    sizes: list[int] = field(default_factory=list)
-    events: list[dict[str, Any]] = field(default_factory=list)
-    heartbeats: dict[str, dict[str, Any]] = field(default_factory=dict)
+    sizes: list[int] = field(default_factory=list)  # samples of each report
+    events: list[tuple[int, dict[str, Any]]] = field(default_factory=list)
+    heartbeats: dict[tuple[int, str], dict[str, Any]] = field(default_factory=dict)
+
+    def number(self, cluster: str) -> int:
+        return self.clusters.setdefault(cluster, len(self.clusters))
 
 
 def decode(batches: Iterable[pa.RecordBatch], config: DecodeConfig) -> Iterator[pa.RecordBatch]:
@@ -61,7 +80,7 @@ def decode(batches: Iterable[pa.RecordBatch], config: DecodeConfig) -> Iterator[
     Input columns: key, value (binary), kind (string, from the header), topic, partition, offset, append_ms. Yields batches of
     BLOCK_SCHEMA: for each cluster of the records and each known cluster, one row for each of its shards.
     """
-    clusters: defaultdict[str, _Cluster] = defaultdict(_Cluster)
+    taken = _Taken()
     clock: dict[tuple[str, int], dict[str, Any]] = {}
     collects = gc.isenabled()
     gc.disable()  # a million short-lived structs, none of them in a cycle
@@ -71,38 +90,26 @@ def decode(batches: Iterable[pa.RecordBatch], config: DecodeConfig) -> Iterator[
             for key, value, kind, topic, partition, offset, append_ms in zip(*(column.to_pylist() for column in columns), strict=True):
                 position = {"topic": topic, "partition": partition, "offset": offset, "append_ms": append_ms}
                 _tell_time(clock, position)
-                _take(clusters, config, key, value, kind, position)
+                _take(taken, config, key, value, kind, position)
+        if clock:
+            yield from _blocks(taken, config.known, canonical_json(list(clock.values())))
     finally:
         if collects:
             gc.enable()
-    if not clock:
-        return
-    ticks = [_clock_event(seen) for seen in clock.values()]
-    for name in sorted({*clusters, *config.shards}):
-        yield _blocks(name, clusters[name], config.shards.get(name, 1), ticks)
 
 
 def _tell_time(clock: dict[tuple[str, int], dict[str, Any]], position: Mapping[str, Any]) -> None:
-    seen = clock.setdefault((position["topic"], position["partition"]), {**position, "first": position["offset"]})
+    seen = clock.setdefault(
+        (position["topic"], position["partition"]),
+        {"topic": position["topic"], "partition": position["partition"], "first": position["offset"], "last": -1, "append_ms": 0},
+    )
     seen["first"] = min(seen["first"], position["offset"])
-    seen["offset"] = max(seen["offset"], position["offset"])
+    seen["last"] = max(seen["last"], position["offset"])
     seen["append_ms"] = max(seen["append_ms"], position["append_ms"])
 
 
-def _clock_event(seen: dict[str, Any]) -> dict[str, Any]:
-    payload = canonical_json({"first": seen["first"], "last": seen["offset"]})
-    return {"kind": "clock", "broker": "", "payload": payload} | {
-        name: seen[name] for name in ("topic", "partition", "offset", "append_ms")
-    }
-
-
 def _take(
-    clusters: defaultdict[str, _Cluster],
-    config: DecodeConfig,
-    key: bytes | None,
-    value: bytes | None,
-    kind: str | None,
-    position: dict[str, Any],
+    taken: _Taken, config: DecodeConfig, key: bytes | None, value: bytes | None, kind: str | None, position: dict[str, Any]
 ) -> None:
     cluster, broker = config.default_cluster, ""
     try:
@@ -110,18 +117,18 @@ def _take(
         if position["topic"] == config.commands_topic:
             check_command(value)
             return
-        _take_record(clusters[cluster], cluster, broker, value or b"", kind or "report", position)
+        _take_record(taken, cluster, broker, value or b"", kind or "report", position)
     except Rejection as rejection:
-        _reject(clusters[cluster], broker, rejection, position)
+        _reject(taken, cluster, broker, rejection, position)
     except Exception as error:  # a record that is met again at every restart must not end the stream, whatever it does to us
         rejection = Rejection("value", repr((value or b"")[:LONGEST_SHOWN]), f"a readable record ({type(error).__name__}: {error})")
-        _reject(clusters[cluster], broker, rejection, position)
+        _reject(taken, cluster, broker, rejection, position)
 
 
-def _reject(taken: _Cluster, broker: str, rejection: Rejection, position: dict[str, Any]) -> None:
+def _reject(taken: _Taken, cluster: str, broker: str, rejection: Rejection, position: dict[str, Any]) -> None:
     shown = {"field": rejection.field, "value": rejection.value[:LONGEST_SHOWN], "expected": rejection.expected}
     payload = canonical_json(shown).encode(errors="replace").decode()  # JSON may hold half a surrogate pair, Arrow can't
-    taken.events.append({"kind": "rejected", "broker": broker, "payload": payload} | position)
+    taken.events.append((taken.number(cluster), {"kind": "rejected", "broker": broker, "payload": payload} | position))
 
 
 def _key(key: bytes | None, config: DecodeConfig) -> tuple[str, str]:
@@ -138,72 +145,70 @@ def _key(key: bytes | None, config: DecodeConfig) -> tuple[str, str]:
     return cluster, broker
 
 
-def _take_record(taken: _Cluster, cluster: str, broker: str, value: bytes, kind: str, position: dict[str, Any]) -> None:
+def _take_record(taken: _Taken, cluster: str, broker: str, value: bytes, kind: str, position: dict[str, Any]) -> None:
     if kind != "report":
         if not broker:
             raise Rejection("key", cluster, "<cluster>/<broker>: a broker's record names its broker")
         event = {"kind": kind, "broker": broker, "payload": agent_record(kind, value)} | position
         if kind == "heartbeat":
-            taken.heartbeats[broker] = event  # a partition's order is a broker's order: the last one tells all
+            taken.heartbeats[taken.number(cluster), broker] = event  # a partition's order is a broker's order: the last one tells all
         else:
-            taken.events.append(event)
+            taken.events.append((taken.number(cluster), event))
         return
     if not value:  # withdrawn: as when the broker's registration vanishes
         if not broker:
             raise Rejection("key", cluster, "<cluster>/<broker>: an empty report withdraws the broker that its key names")
-        taken.events.append({"kind": "goodbye", "broker": broker, "payload": "{}"} | position)
+        taken.events.append((taken.number(cluster), {"kind": "goodbye", "broker": broker, "payload": "{}"} | position))
         return
     report = report_record(value, broker)
     digest = blake2b(value, digest_size=8).digest()
     taken.reports.append({"name": report.broker, "digest": digest} | report.fields | position)
-    named, unmeasured = report.stats, report.unmeasured
-    taken.names += named
-    taken.names += unmeasured
-    taken.stats += named.values()
-    taken.stats += [_NO_STATS] * len(unmeasured)
-    taken.has_stats += [True] * len(named) + [False] * len(unmeasured)
-    taken.sizes.append(len(named) + len(unmeasured))
+    taken.of_report.append(taken.number(cluster))
+    taken.names += report.stats
+    taken.names += report.unmeasured
+    taken.stats += report.stats.values()
+    taken.stats += [NO_STATS] * len(report.unmeasured)
+    taken.sizes.append(len(report.stats) + len(report.unmeasured))
 
 
-class _NoStats:
-    msg_throughput_in = msg_throughput_out = msg_rate_in = msg_rate_out = 0.0
-    topics = producer_count = consumer_count = cache_size = 0
+_COLUMN_OF = {
+    "latest_throughput_in_bytes_per_s": "msg_throughput_in",
+    "latest_throughput_out_bytes_per_s": "msg_throughput_out",
+    "latest_rate_in_msgs_per_s": "msg_rate_in",
+    "latest_rate_out_msgs_per_s": "msg_rate_out",
+    "topics": "topics",
+    "producers": "producer_count",
+    "consumers": "consumer_count",
+    "cache_size_bytes": "cache_size",
+}
+_EXACT = 2.0**53
+"""Up to here a float is as good as an integer."""
 
 
-_NO_STATS = _NoStats()
-_STATS_ATTRIBUTES = (
-    ("latest_throughput_in_bytes_per_s", "msg_throughput_in"),
-    ("latest_throughput_out_bytes_per_s", "msg_throughput_out"),
-    ("latest_rate_in_msgs_per_s", "msg_rate_in"),
-    ("latest_rate_out_msgs_per_s", "msg_rate_out"),
-    ("topics", "topics"),
-    ("producers", "producer_count"),
-    ("consumers", "consumer_count"),
-    ("cache_size_bytes", "cache_size"),
-)
-
-
-def _samples(taken: _Cluster) -> pa.Table:
-    count = len(taken.names)
+def _samples(taken: _Taken) -> pa.Table:
+    count, width = len(taken.names), len(STATS_FIELDS)
+    numbers = np.fromiter(chain.from_iterable(map(astuple, taken.stats)), np.float64, count * width).reshape(count, width)
     columns: dict[str, Any] = {
         "name": pa.array(taken.names, pa.string()),
         "report": np.repeat(np.arange(len(taken.sizes), dtype=np.int32), taken.sizes),
-        "has_stats": np.fromiter(taken.has_stats, np.bool_, count),
+        "has_stats": np.fromiter((stats is not NO_STATS for stats in taken.stats), np.bool_, count),
     }
-    for column, attribute in _STATS_ATTRIBUTES:
-        kind = SAMPLE_SCHEMA.field(column).type.to_pandas_dtype()
-        columns[column] = np.fromiter((getattr(stats, attribute) for stats in taken.stats), kind, count)
+    for column, attribute in _COLUMN_OF.items():
+        values = np.ascontiguousarray(numbers[:, STATS_FIELDS.index(attribute)])
+        if pa.types.is_integer(SAMPLE_SCHEMA.field(column).type):
+            exact = values.max(initial=0.0) < _EXACT
+            values = values.astype(np.int64) if exact else np.array([getattr(stats, attribute) for stats in taken.stats], np.int64)
+        columns[column] = values
     return pa.table(columns, schema=SAMPLE_SCHEMA)
 
 
-def _without_malformed(taken: _Cluster, samples: pa.Table) -> tuple[pa.Table, pa.Table]:
-    """Reports and samples without the reports that name a malformed bundle; each such report becomes a rejected event."""
-    reports = pa.Table.from_pylist(taken.reports, REPORT_SCHEMA)
+def _without_malformed(taken: _Taken, samples: pa.Table) -> tuple[pa.Table, NDArray[np.int64]]:
+    """Samples without those of reports that name a malformed bundle, and the rows of the reports that stay. The others are rejected."""
     names = samples["name"]
     lower, upper = pc.utf8_slice_codeunits(names, -21, -11), pc.utf8_slice_codeunits(names, -10)
     good = pc.and_(pc.match_substring_regex(names, BUNDLE_PATTERN), pc.less(lower, upper)).to_numpy(zero_copy_only=False).astype(np.bool_)
     if good.all():
-        return reports, samples
+        return samples, np.arange(len(taken.reports))
     of_report = samples["report"].to_numpy()
     bad_rows = np.flatnonzero(~good)
     bad_reports, first = np.unique(of_report[bad_rows], return_index=True)
@@ -215,32 +220,94 @@ def _without_malformed(taken: _Cluster, samples: pa.Table) -> tuple[pa.Table, pa
             "expected": "<tenant>/<namespace>/0xLLLLLLLL_0xHHHHHHHH, L < H",
         }
         event = {"kind": "rejected", "broker": given["name"], "payload": canonical_json(shown)}
-        taken.events.append(event | {name: given[name] for name in ("topic", "partition", "offset", "append_ms")})
-    kept = np.ones(len(reports), np.bool_)
+        position = {name: given[name] for name in ("topic", "partition", "offset", "append_ms")}
+        taken.events.append((taken.of_report[report], event | position))
+    kept = np.ones(len(taken.reports), np.bool_)
     kept[bad_reports] = False
-    renumbered = np.cumsum(kept) - 1
-    samples = samples.filter(pa.array(kept[of_report]))
-    column = pa.array(renumbered[samples["report"].to_numpy()].astype(np.int32))
-    return reports.filter(pa.array(kept)), samples.set_column(1, SAMPLE_SCHEMA.field("report"), column)
+    return samples.filter(pa.array(kept[of_report])), np.flatnonzero(kept)
 
 
-def _blocks(cluster: str, taken: _Cluster, shards: int, ticks: list[dict[str, Any]]) -> pa.RecordBatch:
-    """One row for each shard: all reports and agents' events, that shard's samples; rejected records and acks in shard 0 only."""
-    reports, samples = (
-        _without_malformed(taken, _samples(taken)) if taken.reports else (REPORT_SCHEMA.empty_table(), SAMPLE_SCHEMA.empty_table())
-    )
-    everywhere = [*ticks, *taken.heartbeats.values(), *(event for event in taken.events if event["kind"] == "goodbye")]
-    once = [event for event in taken.events if event["kind"] != "goodbye"]
-    report_bytes = to_bytes(reports)
-    rows = []
-    for shard in range(shards):
-        mine = samples if shards == 1 else samples.filter(pa.array(shard_of(samples["name"], shards) == shard))
-        events = pa.Table.from_pylist(everywhere + (once if shard == 0 else []), EVENT_SCHEMA)
-        rows.append({"cluster": cluster, "shard": shard, "reports": report_bytes, "samples": to_bytes(mine), "events": to_bytes(events)})
-    return pa.RecordBatch.from_pylist(rows, BLOCK_SCHEMA)
+def _blocks(taken: _Taken, known: Mapping[str, Slices], clock: str) -> Iterator[pa.RecordBatch]:
+    """One row for each shard: all reports, heartbeats and goodbyes of its cluster, its own samples; all other events in shard 0 only."""
+    samples, kept = _without_malformed(taken, _samples(taken)) if taken.reports else (SAMPLE_SCHEMA.empty_table(), np.empty(0, np.int64))
+    of_report = np.array(taken.of_report, np.int64)
+    by_cluster = kept[np.argsort(of_report[kept], kind="stable")]  # rows of the reports that stay, a cluster's together
+    reports = pa.Table.from_pylist([taken.reports[row] for row in by_cluster.tolist()], REPORT_SCHEMA)
+    reports_of = _ranges(of_report[by_cluster], len(taken.clusters))
+
+    names = sorted(known.keys() | taken.clusters.keys())
+    slices = {name: known.get(name, NEW) for name in names}
+    shards = np.ones(len(taken.clusters), np.int64)
+    for name, number in taken.clusters.items():
+        shards[number] = slices[name].shards
+    first_key = np.cumsum(shards) - shards
+    samples, samples_of = _by_shard(samples, of_report, first_key, shards)
+    place = np.zeros(len(of_report), np.int64)  # of a report among its cluster's
+    begins = np.array([begin for begin, _ in reports_of], np.int64)
+    place[by_cluster] = np.arange(len(by_cluster)) - begins[of_report[by_cluster]]
+    renumbered = pa.array(place[samples["report"].to_numpy()], pa.int32())
+    samples = samples.set_column(1, SAMPLE_SCHEMA.field("report"), renumbered)
+
+    everywhere, once = _events(taken)
+    rows: list[dict[str, Any]] = []
+    size = 0
+    for name in names:
+        number = taken.clusters.get(name)
+        common = {"cluster": name, "shards": slices[name].shards, "before": slices[name].before, "clock": clock, "reports": None}
+        if number is not None and reports_of[number][0] < reports_of[number][1]:
+            common["reports"] = _sliced(reports, *reports_of[number])
+        for shard in range(slices[name].shards):
+            row = common | {"shard": shard, "samples": None, "events": None}
+            if number is not None:
+                row["samples"] = _sliced(samples, *samples_of[int(first_key[number]) + shard]) if common["reports"] else None
+                events = everywhere.get(number, []) + (once.get(number, []) if shard == 0 else [])
+                row["events"] = to_bytes(pa.Table.from_pylist(events, EVENT_SCHEMA)) if events else None
+            rows.append(row)
+            size += sum(len(row[column] or b"") for column in ("reports", "samples", "events"))
+            if size >= BATCH_BYTES:
+                yield pa.RecordBatch.from_pylist(rows, BLOCK_SCHEMA)
+                rows, size = [], 0
+    if rows:
+        yield pa.RecordBatch.from_pylist(rows, BLOCK_SCHEMA)
 
 
-def shard_of(names: pa.ChunkedArray, shards: int) -> np.ndarray[Any, np.dtype[np.int32]]:
-    """The shard of each bundle name: its CRC-32 modulo the number of shards (a power of two)."""
-    hashes = np.fromiter((zlib.crc32(name.encode()) for name in names.to_pylist()), np.uint32, len(names))
-    return (hashes & np.uint32(shards - 1)).astype(np.int32)
+def _by_shard(
+    samples: pa.Table, of_report: NDArray[np.int64], first_key: NDArray[np.int64], shards: NDArray[np.int64]
+) -> tuple[pa.Table, list[tuple[int, int]]]:
+    """Samples ordered by cluster and shard, as they came within one; and the rows of each."""
+    cluster = of_report[samples["report"].to_numpy()]
+    key = first_key[cluster]
+    sliced = np.flatnonzero(shards[cluster] > 1)
+    if len(sliced):
+        several = samples["name"] if len(sliced) == len(samples) else samples["name"].take(pa.array(sliced))
+        key[sliced] += hashes(several) & (shards[cluster[sliced]] - 1)
+    if (np.diff(key) < 0).any():
+        order = np.sort((key << 32) | np.arange(len(key))) & 0xFFFFFFFF
+        samples, key = samples.take(pa.array(order)), key[order]
+    return samples, _ranges(key, int(shards.sum()))
+
+
+def _ranges(sorted_groups: NDArray[np.int64], groups: int) -> list[tuple[int, int]]:
+    """First row and the row after the last of each group 0..groups-1."""
+    ends = np.cumsum(np.bincount(sorted_groups, minlength=groups)) if groups else np.empty(0, np.int64)
+    return list(zip([0, *ends.tolist()], ends.tolist(), strict=False))
+
+
+def _sliced(table: pa.Table, begin: int, end: int) -> bytes:
+    return to_bytes(table.slice(begin, end - begin))
+
+
+def _events(taken: _Taken) -> tuple[dict[int, list[dict[str, Any]]], dict[int, list[dict[str, Any]]]]:
+    """Events by the cluster's number: those that every shard must see, and those that are seen once."""
+    everywhere: dict[int, list[dict[str, Any]]] = {}
+    once: dict[int, list[dict[str, Any]]] = {}
+    for (number, _), event in taken.heartbeats.items():
+        everywhere.setdefault(number, []).append(event)
+    for number, event in taken.events:
+        (everywhere if event["kind"] == "goodbye" else once).setdefault(number, []).append(event)
+    return everywhere, once
+
+
+def hashes(names: pa.ChunkedArray) -> NDArray[np.int64]:
+    """The CRC-32 of each name: modulo the number of shards, a power of two, it is the bundle's shard."""
+    return np.fromiter(map(zlib.crc32, map(str.encode, names.to_pylist())), np.int64, len(names))

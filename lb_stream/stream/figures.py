@@ -1,4 +1,4 @@
-"""Figures that are too big for the log: Parquet files, written where the round is made and only named in the log.
+"""Figures that are too big for the log: Parquet files, written by executors and only named in the log or by the driver.
 
 A file becomes part of its table when the projection commits it; a batch that is run again writes the same files again.
 """
@@ -6,6 +6,7 @@ A file becomes part of its table when the projection commits it; a batch that is
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,11 +14,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs
 
+from lb_stream.contracts.base import canonical_json
 from lb_stream.contracts.tables import BROKER_LOADS, BUNDLE_AVERAGES, REJECTED_REPORTS, TableSpec
-from lb_stream.core.blocks import FOUR, RESOURCES, Shard
+from lb_stream.core.blocks import FOUR, RESOURCES
 from lb_stream.core.resources import percent
 from lb_stream.core.round import Round
 from lb_stream.core.view import ClusterView, Rates
+from lb_stream.stream.averages import Blocks, read_shard
 
 if TYPE_CHECKING:
     from lb_stream.stream.decide import BatchContext
@@ -26,70 +29,99 @@ File = dict[str, Any]
 """path (relative to its table), bytes, rows, and the partition's value if the table has partitions."""
 
 
-def _write(spec: TableSpec, cluster: str, columns: dict[str, Any], context: BatchContext) -> File:
-    table = pa.table({field.name: columns[field.name] for field in spec.schema if field.name != spec.partition_by})
-    table = table.cast(pa.schema([field for field in spec.schema if field.name != spec.partition_by]))
-    folder = f"{spec.partition_by}={cluster}/" if spec.partition_by else ""
-    path = f"{folder}{context.file_tag}-{cluster}.parquet"
-    root = context.settings.stream.tables
+def write_file(root: str, spec: TableSpec, data: pa.Table, name: str, partition: str | None = None, compression: str = "zstd") -> File:
+    """One Parquet file in a table's folder, without the partition's column. `root`: folder or URI of all tables."""
+    folder = f"{spec.partition_by}={partition}/" if partition is not None else ""
+    path = f"{folder}{name}.parquet"
     filesystem, base = fs.FileSystem.from_uri(root) if "://" in root else (fs.LocalFileSystem(), root)
     target = f"{base.rstrip('/')}/{spec.name}/{path}"
     filesystem.create_dir(target.rpartition("/")[0], recursive=True)
+    texts = [field.name for field in data.schema if pa.types.is_string(field.type)]
+    repeated = [name for name in texts if name != "bundle"]
     with filesystem.open_output_stream(target) as out:
-        pq.write_table(table, out, compression="zstd")
+        pq.write_table(data, out, compression=compression, use_dictionary=repeated, write_statistics=texts)
     size = filesystem.get_file_info(target).size
-    return {"path": path, "bytes": size, "rows": len(table), "cluster": cluster}
+    return {"path": path, "bytes": size, "rows": len(data), "partition": partition}
+
+
+def _columns_of(spec: TableSpec) -> pa.Schema:
+    return pa.schema([field for field in spec.schema if field.name != spec.partition_by])
 
 
 def _four(rates: Rates, span: str) -> dict[str, Any]:
     return {f"{span}_{name}": column for name, column in zip(FOUR, rates.columns, strict=True)}
 
 
-def bundle_averages(view: ClusterView, shards: list[Shard], made: Round, context: BatchContext) -> File:
-    """Every bundle of the cluster with its averages, sorted by name."""
-    blocks = pa.concat_tables([shard.bundles for shard in shards]).sort_by("name")
-    owners = pa.array([*view.brokers.names, None], pa.string()).take(
-        pa.array(np.where(view.bundles.owner < 0, len(view.brokers), view.bundles.owner))
-    )
-    columns = {name: blocks[name] for name in blocks.column_names if name in BUNDLE_AVERAGES.schema.names}
-    columns |= {
-        "bundle": blocks["name"],
-        "owner": owners,
-        "seq": np.full(len(blocks), made.seq),
-        "now_ms": np.full(len(blocks), made.now_ms),
-    }
-    return _write(BUNDLE_AVERAGES, view.cluster, columns, context)
+class Taken:
+    """What the rounds of one task have to show: one file for each table, whatever the number of clusters."""
+
+    def __init__(self, context: BatchContext, task: int) -> None:
+        self._context, self._name = context, f"{context.file_tag}-{task}"
+        self._parts: dict[str, list[pa.Table]] = {}
+        self._first: dict[str, str] = {}  # table → the cluster whose round names the file
+
+    def _add(self, spec: TableSpec, cluster: str, columns: Mapping[str, Any]) -> None:
+        self._first.setdefault(spec.name, cluster)
+        data = pa.table({name: columns[name] for name in spec.schema.names}).cast(spec.schema)
+        self._parts.setdefault(spec.name, []).append(data)
+
+    def rejected(self, cluster: str, events: list[dict[str, Any]]) -> None:
+        """The records that were not taken, with the reason."""
+        rows = [event | json.loads(event["payload"]) for event in events if event["kind"] == "rejected"]
+        if not rows:
+            return
+        rows.sort(key=lambda row: (row["topic"], row["partition"], row["offset"]))
+        given = ("topic", "partition", "offset", "append_ms", "broker", "field", "value", "expected")
+        columns: dict[str, Any] = {name: [row[name] for row in rows] for name in given}
+        columns |= {"cluster": [cluster] * len(rows), "log_seq": [self._context.log_seq] * len(rows)}
+        self._add(REJECTED_REPORTS, cluster, columns)
+
+    def loads(self, view: ClusterView, made: Round) -> None:
+        """Every broker of the cluster as its reports say, pending moves not counted."""
+        brokers, count = view.brokers, len(view.brokers)
+        columns: dict[str, Any] = {
+            "cluster": [view.cluster] * count,
+            "seq": np.full(count, made.seq),
+            "now_ms": np.full(count, made.now_ms),
+            "broker": list(brokers.names),
+            "alive": made.view.brokers.alive,
+            "seen_ms": brokers.seen_ms,
+            "reported_ms": brokers.reported_ms,
+            "usage_ratio": brokers.usage,
+            "bundles": view.bundle_counts(),
+            "topics": brokers.topics,
+            "log_seq": np.full(count, self._context.log_seq),
+        }
+        columns |= {f"{name}_ratio": percent(*brokers.resources[name]).astype(np.float64) / 100.0 for name in RESOURCES}
+        columns |= _four(brokers.latest, "latest") | _four(brokers.short, "short") | _four(brokers.long, "long")
+        self._add(BROKER_LOADS, view.cluster, columns)
+
+    def write(self, rows: list[dict[str, Any]]) -> None:
+        """Write the files, and name each in the round of the first cluster that it speaks of."""
+        files: dict[str, dict[str, File]] = {}
+        for spec in (BROKER_LOADS, REJECTED_REPORTS):
+            if spec.name in self._parts:
+                file = write_file(self._context.settings.stream.tables, spec, pa.concat_tables(self._parts[spec.name]), self._name)
+                files.setdefault(self._first[spec.name], {})[spec.name] = file
+        for row in rows:
+            if row["cluster"] in files:
+                row |= {"files": canonical_json(files[row["cluster"]]), "idle": False}
 
 
-def broker_loads(view: ClusterView, made: Round, context: BatchContext) -> File:
-    """Every broker of the cluster as its reports say, pending moves not counted."""
-    brokers, count = view.brokers, len(view.brokers)
-    columns: dict[str, Any] = {
-        "cluster": [view.cluster] * count,
-        "seq": np.full(count, made.seq),
-        "now_ms": np.full(count, made.now_ms),
-        "broker": list(brokers.names),
-        "alive": made.view.brokers.alive,
-        "seen_ms": brokers.seen_ms,
-        "reported_ms": brokers.reported_ms,
-        "usage_ratio": brokers.usage,
-        "bundles": view.bundle_counts(),
-        "topics": brokers.topics,
-        "log_seq": np.full(count, context.log_seq),
-    }
-    columns |= {f"{name}_ratio": percent(*brokers.resources[name]).astype(np.float64) / 100.0 for name in RESOURCES}
-    columns |= _four(brokers.latest, "latest") | _four(brokers.short, "short") | _four(brokers.long, "long")
-    return _write(BROKER_LOADS, view.cluster, columns, context)
+def averages_file(part: str, entries: list[tuple[str, int, Blocks]], root: str, checkpoint: str, name: str) -> File | None:
+    """Write one part of `bundle_averages`: every bundle of some shards, each given as cluster, time and blocks. None without a bundle."""
+    data = pa.concat_tables([_averages(checkpoint, *entry) for entry in entries]) if entries else None
+    return write_file(root, BUNDLE_AVERAGES, data, name, part, compression="lz4") if data is not None and len(data) else None
 
 
-def rejected(cluster: str, events: list[dict[str, Any]], context: BatchContext) -> File | None:
-    """The records that were not taken, with the reason."""
-    rows = [event | json.loads(event["payload"]) for event in events if event["kind"] == "rejected"]
-    if not rows:
-        return None
-    rows.sort(key=lambda row: (row["topic"], row["partition"], row["offset"]))
-    columns = {
-        name: [row[name] for row in rows] for name in ("topic", "partition", "offset", "append_ms", "broker", "field", "value", "expected")
-    }
-    columns |= {"cluster": [cluster] * len(rows), "log_seq": [context.log_seq] * len(rows)}
-    return _write(REJECTED_REPORTS, cluster, columns, context)
+def _averages(checkpoint: str, cluster: str, now_ms: int, blocks: Blocks) -> pa.Table:
+    """Every bundle of one shard with its averages, sorted by name."""
+    shard = read_shard(checkpoint, blocks)
+    bundles, schema = shard.bundles, _columns_of(BUNDLE_AVERAGES)
+    owner = bundles["owner"].to_numpy()
+    owners = pa.DictionaryArray.from_arrays(pa.array(owner, mask=owner < 0), shard.brokers["name"].combine_chunks())
+    columns = {name: bundles[name] for name in bundles.column_names if name in schema.names}
+    columns |= {"bundle": bundles["name"], "owner": owners.cast(pa.string())}
+    constant = {"cluster": pa.scalar(cluster), "now_ms": pa.scalar(now_ms, pa.int64())}
+    columns |= {name: pa.repeat(value, len(bundles)) for name, value in constant.items()}
+    return pa.table({name: columns[name] for name in schema.names}, schema=schema)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import pyarrow as pa
 
@@ -55,7 +55,10 @@ class Tables(Protocol):
     """What people read."""
 
     def project(self, logged: Logged) -> None:
-        """Bring every table up to this batch."""
+        """Bring every table but that of averages up to this batch."""
+
+    def put_averages(self, log_seq: int, files: Mapping[str, Mapping[str, Any] | None]) -> None:
+        """Put these files (stream.figures.File) in the place of those parts of `bundle_averages`; None: the part is empty now."""
 
 
 class Reading(Protocol):

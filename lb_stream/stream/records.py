@@ -13,7 +13,7 @@ from pydantic import BaseModel, ValidationError
 from lb_stream.contracts.base import canonical_json
 from lb_stream.contracts.commands import COMMAND_KINDS
 from lb_stream.contracts.fast import struct_of
-from lb_stream.contracts.reports import AGENT_KINDS, REPORT_KINDS, RESOURCES, ModularLoadReport, SimpleLoadReport, report_kind
+from lb_stream.contracts.reports import AGENT_KINDS, REPORT_KINDS, RESOURCES, BundleStats, ModularLoadReport, SimpleLoadReport, report_kind
 
 
 class Rejection(Exception):
@@ -26,13 +26,18 @@ class Rejection(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ReportRecord:
-    """A load report of either form in the stream's words. `stats` holds structs or models with the same attribute names."""
+    """A load report of either form in the stream's words. `stats` holds structs with the fields STATS_FIELDS."""
 
     broker: str
     fields: dict[str, Any]
     stats: dict[str, Any]
     unmeasured: list[str]
 
+
+_STATS = struct_of(BundleStats)
+STATS_FIELDS: tuple[str, ...] = _STATS.__struct_fields__
+NO_STATS = _STATS()
+"""Stands for a bundle that the broker owns and has not measured."""
 
 # Fields that make a record another kind than the struct's, by the rules that tell reports apart.
 _OTHERS = ("topBundlesLoadData", "weightedMaxEMA", "state", "versionId")
@@ -72,6 +77,13 @@ def _by_model(value: bytes, broker: str) -> ReportRecord:
         )
     model = _validated(REPORT_KINDS[kind], value)
     return _modular(model, broker) if kind == "modular" else _simple(model, broker)
+
+
+def _structs(stats: dict[str, Any]) -> dict[str, Any]:
+    """Statistics as structs, whichever way they were decoded."""
+    if not stats or isinstance(next(iter(stats.values())), _STATS):
+        return stats
+    return {name: _STATS(**{field: getattr(one, field) for field in STATS_FIELDS}) for name, one in stats.items()}
 
 
 def _json_object(value: bytes) -> dict[str, Any]:
@@ -145,7 +157,7 @@ def _modular(report: Any, broker: str) -> ReportRecord:
         bundle_losses=len(report.last_bundle_losses),
     )
     unmeasured = [] if len(report.bundles) <= len(report.last_stats) else sorted(set(report.bundles) - report.last_stats.keys())
-    return ReportRecord(_identity(broker, None, report.web_service_url), fields, report.last_stats, unmeasured)
+    return ReportRecord(_identity(broker, None, report.web_service_url), fields, _structs(report.last_stats), unmeasured)
 
 
 GREATEST_COUNT = 2**63 - 1
@@ -171,7 +183,7 @@ def _simple(report: Any, broker: str) -> ReportRecord:
         bundle_gains=len(report.bundle_gains),
         bundle_losses=len(report.bundle_losses),
     )
-    return ReportRecord(_identity(broker, report.name, report.web_service_url), fields, report.bundle_stats, [])
+    return ReportRecord(_identity(broker, report.name, report.web_service_url), fields, _structs(report.bundle_stats), [])
 
 
 def agent_record(kind: str, value: bytes) -> str:

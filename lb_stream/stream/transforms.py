@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict
+from hashlib import blake2b
 
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql import DataFrame
 
+from lb_stream.contracts.base import canonical_json
 from lb_stream.contracts.settings import Settings
 from lb_stream.core.config import cluster_config
 from lb_stream.stream.averages import SHARD_DDL, ShardProcessor
-from lb_stream.stream.decide import ROUND_DDL, BatchContext, decide_cluster
+from lb_stream.stream.decide import ROUND_DDL, BatchContext, decide_clusters
 from lb_stream.stream.decode import BLOCK_DDL, DecodeConfig, decode
 from lb_stream.stream.directory import read_directory
 
@@ -31,9 +34,12 @@ def to_blocks(settings: Settings) -> Transform:
 
 
 def to_shards(settings: Settings) -> Transform:
-    """Blocks → the whole view of each shard, averages folded into its state."""
+    """Blocks → where the whole view of each shard is, averages folded into its state."""
     configs = {name: cluster_config(settings.of_cluster(name)).fold for name in settings.cluster}
-    processor = ShardProcessor(configs, cluster_config(settings.of_cluster("")).fold)
+    default = cluster_config(settings.of_cluster("")).fold
+    every = {name: asdict(config) for name, config in [*configs.items(), ("", default)]}
+    tag = blake2b(canonical_json(every).encode(), digest_size=4).hexdigest()
+    processor = ShardProcessor(configs, default, settings.stream.checkpoint, tag)
     return lambda blocks: blocks.groupBy("cluster", "shard").transformWithState(
         statefulProcessor=processor, outputStructType=SHARD_DDL, outputMode="Update", timeMode="None"
     )
@@ -41,4 +47,10 @@ def to_shards(settings: Settings) -> Transform:
 
 def to_rounds(context: BatchContext) -> Transform:
     """All shards of each cluster → its round."""
-    return lambda shards: shards.groupBy("cluster").applyInArrow(lambda rows: decide_cluster(rows, context), ROUND_DDL)
+
+    def decide_partition(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        task = TaskContext.get()
+        return decide_clusters(batches, context, task.partitionId() if task else 0)
+
+    # A partition holds all shards of its clusters: they are decided together, and their figures share a file.
+    return lambda shards: shards.repartition(context.settings.stream.shuffle_partitions, "cluster").mapInArrow(decide_partition, ROUND_DDL)

@@ -1,5 +1,6 @@
 """The shell of a batch, with its ports replaced: what it does, in which order, first time and again. No JVM needed."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -8,10 +9,17 @@ import pyarrow as pa
 from lb_stream.contracts.settings import Settings, StreamSettings
 from lb_stream.stream.batch import Balancer
 from lb_stream.stream.decide import ROUND_SCHEMA
-from lb_stream.stream.directory import read_directory
+from lb_stream.stream.directory import NEW, Slices, read_directory, write_directory
 from lb_stream.stream.ports import Logged
+from lb_stream.stream.slicing import table_part
 
-ROUNDS = pa.Table.from_pylist([{"cluster": "eu", "seq": 4, "memory": "{}"}], ROUND_SCHEMA)
+BLOCKS = (("b:0:8", "n:0:8", "v:0:8"),)
+ROUND = {"cluster": "eu", "seq": 4, "memory": "{}", "now_ms": 1_000, "blocks": json.dumps(BLOCKS)}
+ROUND |= {"bundles": 9, "sampled": True, "idle": False}
+ROUNDS = pa.Table.from_pylist([ROUND], ROUND_SCHEMA)
+IDLE = pa.Table.from_pylist([ROUND | {"sampled": False, "idle": True}], ROUND_SCHEMA)
+CLOCK = json.dumps([{"topic": "reports", "partition": 0, "first": 3, "last": 4, "append_ms": 1_000}])
+SHARD = {"cluster": "eu", "shard": 0, "clock": CLOCK, "brokers": "b:0:8", "names": "n:0:8", "values": "v:0:8"}
 
 
 class World:
@@ -20,8 +28,9 @@ class World:
     app = "pipeline/0123"
     now = True
 
-    def __init__(self, logged: Logged | None) -> None:
+    def __init__(self, logged: Logged | None, rounds: pa.Table = ROUNDS) -> None:
         self.calls: list[str] = []
+        self._rounds = rounds
         self.last_seq = 6
         self.memories: dict[str, str] = {}
         self._logged = logged
@@ -30,7 +39,7 @@ class World:
         return self._logged
 
     def append_once(self, batch_id: int, rounds: pa.Table) -> Logged:
-        self.calls.append(f"log {batch_id}")
+        self.calls.append(f"log {batch_id}: {len(rounds)}")
         self.remember(rounds)
         return Logged(self.last_seq + 1, rounds)
 
@@ -55,51 +64,75 @@ class World:
     def finish(self, logged: Logged) -> None:
         self.phases.append(f"finish {logged.log_seq}")
 
-    # What the batch does with its frame: one action, or a write to nowhere.
+    def put_averages(self, log_seq: int, files: dict[str, Any]) -> None:
+        self.calls.append(f"averages {log_seq}: {', '.join(files)}")
+
+    # What the batch does with its frame: one action, whichever; and with its session: one job that writes averages.
     def transform(self, step: Any) -> "World":
+        self.calls.append("decide")
+        return self
+
+    def drop(self, column: str) -> "World":
+        self.calls.append("run")
+        self._rounds = pa.Table.from_pylist([SHARD])
         return self
 
     def toArrow(self) -> pa.Table:
-        self.calls.append("decide")
-        return ROUNDS
+        return self._rounds
 
     @property
-    def write(self) -> "World":
+    def sparkSession(self) -> "World":
         return self
 
-    def format(self, name: str) -> "World":
-        self.calls.append(f"write to {name}")
+    @property
+    def sparkContext(self) -> "World":
         return self
 
-    def mode(self, name: str) -> "World":
+    defaultParallelism = 2
+
+    def parallelize(self, parts: list[tuple[str, Any]], tasks: int) -> "World":
+        self._parts = parts
         return self
 
-    def save(self) -> None:
-        """Nothing to note: `format` has."""
+    def map(self, function: Any) -> "World":
+        return self
+
+    def collect(self) -> list[tuple[str, None]]:
+        return [(part, None) for part, _ in self._parts]
 
 
-def run(world: World, folder: Path) -> dict[str, int]:
+def run(world: World, folder: Path) -> dict[str, Slices]:
     """One batch, number 5. Returns what batch 6 will know of clusters and shards."""
     settings = Settings(stream=StreamSettings(tables=str(folder / "tables"), checkpoint=str(folder)))
+    write_directory(str(folder), 5, {"eu": NEW, "us": Slices(2)})
     Balancer(settings, world, world, world, world, epoch=2, observer=world)(world, 5)  # type: ignore[arg-type]
     return read_directory(str(folder), 6)
 
 
+AFTER = {"eu": Slices(1, BLOCKS), "us": Slices(2)}
+
+
 def test_a_new_batch_is_decided_logged_published_and_projected_in_this_order(tmp_path: Path) -> None:
     world = World(None)
-    assert run(world, tmp_path) == {"eu": 1}
-    assert world.calls == ["read 5", "decide", "log 5", "publish 7", "project 7"]
-    assert world.phases == ["begin 5", "decide", "log", "publish", "project", "finish 7"]
+    assert run(world, tmp_path) == AFTER
+    part = table_part("eu", 0, 1)
+    assert world.calls == ["read 5", "decide", "log 5: 1", "publish 7", "project 7", f"averages 7: {part}"]
+    assert world.phases == ["begin 5", "decide", "log", "publish", "project", "averages", "finish 7"]
 
 
 def test_a_batch_that_is_in_the_log_is_never_decided_again_but_its_state_is_still_computed(tmp_path: Path) -> None:
     world = World(Logged(3, ROUNDS))
-    assert run(world, tmp_path) == {"eu": 1}
-    assert world.calls == ["read 5", "write to noop", "publish 3", "project 3"]
-    assert world.phases == ["begin 5", "decide", "publish", "project", "finish 3"]
+    assert run(world, tmp_path) == AFTER
+    assert world.calls == ["read 5", "run", "publish 3", "project 3", f"averages 3: {table_part('eu', 0, 1)}"]
+
+
+def test_a_round_in_which_nothing_happened_is_not_logged(tmp_path: Path) -> None:
+    world = World(None, IDLE)
+    assert run(world, tmp_path) == AFTER
+    assert world.calls == ["read 5", "decide", "log 5: 0", "publish 7", "project 7"]
 
 
 def test_what_a_batch_was_told_of_clusters_stays_when_it_is_run_again(tmp_path: Path) -> None:
     run(World(Logged(3, ROUNDS)), tmp_path)
-    other = ROUNDS.set_column(0, ROUNDS.schema.field("cluster"), pa.array(["us"]))
-    assert run(World(Logged(3, other)), tmp_path) == {"eu": 1}
+    other = pa.Table.from_pylist([ROUND | {"blocks": json.dumps([["other:0:1"] * 3])}], ROUND_SCHEMA)
+    assert run(World(None, other), tmp_path) == AFTER

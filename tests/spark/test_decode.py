@@ -7,10 +7,11 @@ import pyarrow as pa
 import pytest
 
 from lb_stream.core.blocks import from_bytes
-from lb_stream.stream.decode import DecodeConfig, decode, shard_of
+from lb_stream.stream.decode import DecodeConfig, decode, hashes
+from lb_stream.stream.directory import Slices
 from lb_stream.stream.records import Rejection, report_record
 
-CONFIG = DecodeConfig(default_cluster="home", commands_topic="commands", shards={})
+CONFIG = DecodeConfig(default_cluster="home", commands_topic="commands", known={})
 BUNDLE = "acme/orders/0x00000000_0x80000000"
 
 
@@ -42,7 +43,10 @@ def decoded(records: list[dict[str, Any]], config: DecodeConfig = CONFIG) -> dic
     )
     rows = [row for batch in decode([pa.RecordBatch.from_pylist(records, schema)], config) for row in batch.to_pylist()]
     return {
-        (row["cluster"], row["shard"]): {name: from_bytes(row[name]).to_pylist() for name in ("reports", "samples", "events")}
+        (row["cluster"], row["shard"]): {
+            name: from_bytes(row[name]).to_pylist() if row[name] else [] for name in ("reports", "samples", "events")
+        }
+        | {"clock": json.loads(row["clock"])}
         for row in rows
     }
 
@@ -147,21 +151,19 @@ def test_bad_keys_kinds_and_commands_are_rejected_in_the_default_cluster() -> No
 
 
 def test_every_known_cluster_hears_how_far_each_partition_was_read() -> None:
-    config = DecodeConfig("home", "commands", {"eu": 2, "us": 1})
+    config = DecodeConfig("home", "commands", {"eu": Slices(2), "us": Slices(1)})
     blocks = decoded([record(b"eu/b1", report(), 5), record(b"", b'{"kind": "tick", "id": "t1"}', 9, topic="commands")], config)
     assert set(blocks) == {("eu", 0), ("eu", 1), ("us", 0)}
     for block in blocks.values():
-        clocks = [
-            (event["topic"], event["append_ms"], json.loads(event["payload"])) for event in block["events"] if event["kind"] == "clock"
-        ]
-        assert clocks == [("reports", 1_005, {"first": 5, "last": 5}), ("commands", 1_009, {"first": 9, "last": 9})]
+        clocks = [(seen["topic"], seen["append_ms"], seen["first"], seen["last"]) for seen in block["clock"]]
+        assert clocks == [("reports", 1_005, 5, 5), ("commands", 1_009, 9, 9)]
 
 
 def test_each_shard_gets_all_reports_and_its_own_samples() -> None:
     names = [f"acme/orders/0x{number:08x}_0x{number + 1:08x}" for number in range(40)]
     value = json.dumps({"lastStats": {name: {} for name in names}}).encode()
-    blocks = decoded([record(b"eu/b1", value, 0)], DecodeConfig("home", "commands", {"eu": 4}))
-    shards = shard_of(pa.chunked_array([names]), 4)
+    blocks = decoded([record(b"eu/b1", value, 0)], DecodeConfig("home", "commands", {"eu": Slices(4)}))
+    shards = hashes(pa.chunked_array([names])) & 3
     for shard in range(4):
         assert len(blocks["eu", shard]["reports"]) == 1
         assert [sample["name"] for sample in blocks["eu", shard]["samples"]] == [
@@ -171,13 +173,13 @@ def test_each_shard_gets_all_reports_and_its_own_samples() -> None:
 
 def test_an_empty_report_withdraws_the_broker() -> None:
     block = decoded([record(b"eu/b1", None, 0)])["eu", 0]
-    assert [(event["kind"], event["broker"]) for event in block["events"] if event["kind"] != "clock"] == [("goodbye", "b1")]
+    assert [(event["kind"], event["broker"]) for event in block["events"]] == [("goodbye", "b1")]
 
 
 def test_only_a_partitions_last_heartbeat_of_a_broker_is_kept() -> None:
     beats = [record(b"eu/b1", b'{"sent_ms": 1}', offset, kind="heartbeat") for offset in range(3)]
     block = decoded(beats)["eu", 0]
-    assert [(event["kind"], event["offset"]) for event in block["events"] if event["kind"] != "clock"] == [("heartbeat", 2)]
+    assert [(event["kind"], event["offset"]) for event in block["events"]] == [("heartbeat", 2)]
 
 
 def test_an_acknowledgement_must_name_its_decision() -> None:

@@ -11,6 +11,7 @@ from lb_stream.contracts.settings import Settings, StreamSettings
 from lb_stream.core.averages import FoldConfig, fold
 from lb_stream.core.blocks import Batch, Shard, from_bytes, to_bytes
 from lb_stream.stream.averages import SHARD_DDL
+from lb_stream.stream.block_files import BlockWriter
 from lb_stream.stream.decide import BatchContext
 from lb_stream.stream.directory import write_directory
 from lb_stream.stream.transforms import to_blocks, to_rounds
@@ -37,13 +38,17 @@ def records(spark: SparkSession, rows: list[tuple[bytes, bytes]]) -> DataFrame:
     return spark.createDataFrame(data, RECORD_DDL)
 
 
-def shards(spark: SparkSession, blocks: DataFrame) -> DataFrame:
+def shards(spark: SparkSession, settings: Settings, blocks: DataFrame) -> DataFrame:
     """What the stateful stage would emit for these blocks when it has no state yet."""
     rows = []
     for block in blocks.collect():
-        batch = Batch(from_bytes(bytes(block.reports)), from_bytes(bytes(block.samples)), from_bytes(bytes(block.events)))
+        batch = Batch(from_bytes(bytes(block.reports)), from_bytes(bytes(block.samples)), Batch.empty().events)
         folded, _ = fold(Shard.empty(), batch, 2_000, FoldConfig())
-        rows.append((block.cluster, block.shard, 2_000, to_bytes(folded.brokers), to_bytes(folded.bundles), bytes(block.events)))
+        writer = BlockWriter(settings.stream.checkpoint, f"{block.cluster}.arrow")
+        parts = (folded.brokers, folded.bundles.select(["name"]), folded.bundles.drop_columns("name"))
+        references = [writer.put(part) for part in parts]
+        writer.close()
+        rows.append((block.cluster, block.shard, block.clock, *references, to_bytes(batch.events)))
     return spark.createDataFrame(rows, SHARD_DDL)
 
 
@@ -56,7 +61,7 @@ def test_blocks_are_keyed_by_cluster_and_shard(spark: SparkSession, settings: Se
 def test_each_cluster_gets_its_own_round_and_one_clusters_trouble_stays_its_own(spark: SparkSession, settings: Settings) -> None:
     raw = records(spark, [(b"eu/b1", report(50)), (b"us/b1", report(60)), (b"zz/b1", report(70))])
     context = BatchContext(settings, "test-0", log_seq=0, epoch=1, caught_up=True, memories={"zz": "not json"})
-    rounds = shards(spark, raw.transform(to_blocks(settings))).transform(to_rounds(context)).collect()
+    rounds = shards(spark, settings, raw.transform(to_blocks(settings))).transform(to_rounds(context)).collect()
     made = {row.cluster: (row.seq, "JSONDecodeError" in (row.error or ""), row.memory) for row in rounds}
     assert made["zz"] == (0, True, "not json")
     assert [made[cluster][:2] for cluster in ("eu", "us")] == [(1, False), (1, False)]

@@ -1,0 +1,112 @@
+"""Files of Arrow blocks beside the checkpoint: what the shards hold. The state store only names places in them.
+
+A file is written once, by one task, and never changed; it counts from the moment when it has its name. Names come from the batch,
+the task and the settings, so that a batch that is run again writes the same bytes under the same name.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+from pyarrow import fs
+
+FOLDER = "lb-blocks"
+ALIGNMENT = 64
+"""Blocks begin at multiples of this, so that their columns can be used where they lie in a mapped file."""
+
+
+def _filesystem(checkpoint: str) -> tuple[fs.FileSystem, str]:
+    filesystem, path = fs.FileSystem.from_uri(checkpoint) if "://" in checkpoint else (fs.LocalFileSystem(), checkpoint)
+    return filesystem, f"{path.rstrip('/')}/{FOLDER}"
+
+
+def _is_local(filesystem: fs.FileSystem) -> bool:
+    return isinstance(filesystem, fs.LocalFileSystem)
+
+
+@dataclass(slots=True)
+class BlockWriter:
+    """Writes the blocks of one task, one after another, into one file. Nothing is made before the first block."""
+
+    checkpoint: str
+    name: str
+    attempt: int = 0  # of the task: two attempts don't write into one file
+    _out: Any = None
+    _at: int = field(default=0, init=False)
+
+    def put(self, table: pa.Table) -> str:
+        """Write a block. Returns its reference, good once the file is closed."""
+        if self._out is None:
+            filesystem, folder = _filesystem(self.checkpoint)
+            filesystem.create_dir(folder, recursive=True)
+            self._out = filesystem.open_output_stream(self._path(folder), compression=None, buffer_size=1 << 20)
+        self._out.write(b"\0" * (-self._at % ALIGNMENT))
+        begin = self._at + -self._at % ALIGNMENT
+        with pa.ipc.new_stream(self._out, table.schema) as writer:
+            writer.write_table(table.combine_chunks())
+        self._at = self._out.tell()
+        return f"{self.name}:{begin}:{self._at - begin}"
+
+    def close(self) -> None:
+        """Make the file safe on disk and give it its name. Nothing happens if there is none."""
+        if self._out is None:
+            return
+        self._out.close()
+        self._out = None
+        filesystem, folder = _filesystem(self.checkpoint)
+        if _is_local(filesystem):
+            _sync(self._path(folder))
+        filesystem.move(self._path(folder), f"{folder}/{self.name}")
+        if _is_local(filesystem):
+            _sync(folder)
+
+    def _path(self, folder: str) -> str:
+        return f"{folder}/{self.name}.{self.attempt}.new"
+
+
+def _sync(path: str) -> None:
+    """On disk, not only in the system's memory: power may fail."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def read_block(checkpoint: str, reference: str) -> pa.Table:
+    """The block that a reference names; of a local file only those pages that are used are read. Raises FileNotFoundError."""
+    name, begin, length = reference.rsplit(":", 2)
+    filesystem, folder = _filesystem(checkpoint)
+    path = f"{folder}/{name}"
+    if _is_local(filesystem):
+        with pa.memory_map(path) as source:
+            source.seek(int(begin))
+            block = source.read_buffer(int(length))
+    else:
+        with filesystem.open_input_file(path) as remote:
+            block = pa.py_buffer(remote.read_at(int(length), int(begin)))
+    with pa.ipc.open_stream(block) as reader:
+        return reader.read_all()
+
+
+def file_of(reference: str) -> str:
+    """The file that a reference names."""
+    return reference.rsplit(":", 2)[0]
+
+
+def remove_unused(checkpoint: str, used: set[str], oldest_batch: int) -> int:
+    """Delete the files of batches before `oldest_batch` that are not among the used. Returns how many those were.
+
+    What is newer stays: a task of the batch under way may have just written it.
+    """
+    filesystem, folder = _filesystem(checkpoint)
+    removed = 0
+    for info in filesystem.get_file_info(fs.FileSelector(folder, allow_not_found=True)):
+        batch = info.base_name.partition("-")[0]
+        if info.base_name not in used and batch.isdigit() and int(batch) < oldest_batch:
+            filesystem.delete_file(info.path)
+            removed += 1
+    return removed
