@@ -24,6 +24,10 @@ STATES: dict[DecisionKind, OwnershipState] = {
 """The state of a bundle while a decision about it is under way."""
 
 
+MOST_PUBLISHED = 5_000
+"""Ownership records that one round adds on top of what has happened in it: a million at once would hold up every decision."""
+
+
 @dataclass(slots=True)
 class Ledger:
     """The ownership records of one round, in the order in which they come about."""
@@ -53,9 +57,23 @@ class Ledger:
         state: OwnershipState = "Deleted" if deleted else "Owned" if owner else "Free"
         self._write(pending.bundle, state, owner, pending.source, owner, at_ms, pending.decision_id)
 
-    def learned(self, view: ClusterView, everything: bool, decided: set[str]) -> None:
-        """Bundles whose owner this batch's reports have changed; `everything`: all owned bundles, at the start and after a dry run."""
-        rows = view.bundles.owner >= 0 if everything else view.bundles.gained
+    def learned(self, view: ClusterView, published_to: str | None, decided: set[str]) -> str | None:
+        """Bundles whose owner this batch's reports have changed; at the start, after a dry run and when very many have, all owned ones.
+
+        That many records take several rounds, MOST_PUBLISHED in each: `published_to` is the name of the last one so far, and so is what is
+        returned. None: all are on the topic.
+        """
+        owned, gained = view.bundles.owner >= 0, view.bundles.gained
+        if published_to is None and np.count_nonzero(owned & gained) <= MOST_PUBLISHED:
+            rows = gained
+        else:
+            begin = view.bundles.first_after(published_to) if published_to else 0
+            waiting = begin + np.flatnonzero(owned[begin:] & ~view.bundles.system[begin:])
+            now = waiting[:MOST_PUBLISHED]
+            published_to = view.bundles.name(int(now[-1])) if len(now) < len(waiting) else None
+            rows = gained & ~owned
+            rows[:begin] |= gained[:begin]
+            rows[now] = True
         for row in np.flatnonzero(rows & ~view.bundles.system).tolist():
             name, owner_row = view.bundles.name(row), int(view.bundles.owner[row])
             if name in decided:
@@ -64,6 +82,7 @@ class Ledger:
             known = owner is not None and name not in self.versions
             since_ms = int(view.bundles.owner_since_ms[row])
             self._write(name, "Owned" if owner else "Free", owner, None, owner, since_ms, None, step=0 if known else 1)
+        return published_to
 
     def _write(
         self,

@@ -62,7 +62,7 @@ def decide(view: ClusterView, memory: Memory, inbox: Inbox, config: ClusterConfi
     alive = judge(view, memory, config.balancer, inbox.caught_up)
     settled = settle(alive.view, memory, inbox.acks, now_ms)
     ledger = Ledger.of(view.cluster, memory.epoch, memory.versions)
-    _record_outcomes(ledger, alive.view, settled, everything=not (memory.published or config.balancer.dry_run))
+    published_to = _record_outcomes(ledger, alive.view, settled, None if config.balancer.dry_run else memory.published_to)
     grace_start = now_ms - config.balancer.shedding_grace_period_ms
     reported, not_finite = without_not_finite(alive.view)
     draft = Draft(
@@ -93,7 +93,7 @@ def decide(view: ClusterView, memory: Memory, inbox: Inbox, config: ClusterConfi
             unload_from_hot(draft)
     for decision in draft.decisions:
         ledger.decided(decision)
-    return _finish(draft, ledger, settled, alive.dead, shed)
+    return _finish(draft, ledger, settled, alive.dead, shed, published_to)
 
 
 def _carry_out(view: ClusterView, pending: tuple[Pending, ...], moves_count: bool) -> ClusterView:
@@ -114,14 +114,15 @@ def _carry_out(view: ClusterView, pending: tuple[Pending, ...], moves_count: boo
     return replace(view, bundles=replace(view.bundles, in_flight=in_flight))
 
 
-def _record_outcomes(ledger: Ledger, view: ClusterView, settled: Settled, everything: bool) -> None:
+def _record_outcomes(ledger: Ledger, view: ClusterView, settled: Settled, published_to: str | None) -> str | None:
     rows = view.bundles.rows_of(pending.bundle for pending, _ in settled.ended)
     named = {pending.bundle for pending, _ in settled.ended} | {pending.bundle for pending in settled.open}
-    ledger.learned(view, everything, named)
+    published_to = ledger.learned(view, published_to, named)
     for (pending, outcome), row in zip(settled.ended, rows.tolist(), strict=True):
         owner_row = int(view.bundles.owner[row]) if row >= 0 else -1
         owner = view.brokers.names[owner_row] if owner_row >= 0 else None
         ledger.ended(pending, owner, outcome.at_ms, deleted=pending.kind == "split" and outcome.outcome == "confirmed")
+    return published_to
 
 
 def _recently_unloaded(memory: Memory, settled: Settled, grace_start: int, now_ms: int) -> dict[str, int]:
@@ -168,7 +169,7 @@ def _reserved(settled: Settled) -> dict[str, str]:
     }
 
 
-def _finish(draft: Draft, ledger: Ledger, settled: Settled, dead: tuple[str, ...], shed: bool) -> Round:
+def _finish(draft: Draft, ledger: Ledger, settled: Settled, dead: tuple[str, ...], shed: bool, published_to: str | None) -> Round:
     """The round and its memory. A dry run remembers no decision and changes no ownership record."""
     memory, dry_run = draft.memory, draft.config.balancer.dry_run
     new = () if dry_run else tuple(_pending(decision, ledger) for decision in draft.decisions)
@@ -182,7 +183,7 @@ def _finish(draft: Draft, ledger: Ledger, settled: Settled, dead: tuple[str, ...
         unloaded_brokers=draft.unloaded_brokers,
         retries=draft.retries,
         versions=memory.versions if dry_run else ledger.versions,
-        published=not dry_run,  # after a dry run all records are published anew
+        published_to="" if dry_run else published_to,  # after a dry run all records are published anew
         dead=dead,
         strategies=draft.strategies_after(),
     )

@@ -6,7 +6,7 @@ in place: a changed view is a new view.
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -135,6 +135,10 @@ class Bundles:
     def name(self, row: int) -> str:
         """The name in one row."""
         return str(self.names[row].as_py())
+
+    def first_after(self, name: str) -> int:
+        """The first row whose name follows the given one."""
+        return bisect_right(range(len(self.names)), name.encode(), key=lambda row: self.name(row).encode())
 
     def rows_of_namespace(self, namespace: str) -> slice:
         """The rows of one namespace's bundles: they stand together, because rows are sorted by name."""

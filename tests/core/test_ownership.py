@@ -1,6 +1,9 @@
 """Ownership records: one for each change, their versions growing by one; nothing from a dry run, everything after it."""
 
+import pytest
+
 from lb_stream.contracts.decisions import Ownership
+from lb_stream.core import ownership
 from tests.core.scenario import Cluster, short_name
 
 
@@ -52,3 +55,25 @@ def test_a_new_cluster_in_dry_run_publishes_nothing_until_it_is_enabled() -> Non
     cluster = Cluster()
     assert told(cluster, *SETUP, "config dry_run=true", "round", "round") == []
     assert told(cluster, "config dry_run=false shedding_enabled=false", "round") == [("t/n/0", "Owned", "a", 1), ("t/n/1", "Owned", "a", 1)]
+
+
+def test_many_records_take_several_rounds_and_what_happens_meanwhile_is_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ownership, "MOST_PUBLISHED", 2)
+    cluster = Cluster()
+    setup = ("brokers a=0.20 b=0.20", "bundles a: t/n/0=1MB t/n/1=1MB t/n/2=1MB t/n/3=1MB", "config shedding_enabled=false")
+    assert told(cluster, *setup, "round") == [("t/n/0", "Owned", "a", 1), ("t/n/1", "Owned", "a", 1)]
+    moved = told(cluster, "bundles b: t/n/0", "bundles a: t/n/1 t/n/2 t/n/3", "round")
+    assert moved == [("t/n/0", "Owned", "b", 1), ("t/n/2", "Owned", "a", 1), ("t/n/3", "Owned", "a", 1)]
+    assert told(cluster, "round") == []
+
+
+def test_very_many_changes_at_once_are_told_as_at_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ownership, "MOST_PUBLISHED", 2)
+    cluster = Cluster()
+    setup = ("brokers a=0.20 b=0.20", "config shedding_enabled=false", "bundles a: t/n/0=1MB t/n/1=1MB")
+    told(cluster, *setup, "round")
+    grown = "bundles b: t/n/2=1MB t/n/3=1MB t/n/4=1MB"
+    assert [bundle for bundle, *_ in told(cluster, grown, "round")] == ["t/n/0", "t/n/1"]
+    assert [bundle for bundle, *_ in told(cluster, "round")] == ["t/n/2", "t/n/3"]
+    assert [bundle for bundle, *_ in told(cluster, "round")] == ["t/n/4"]
+    assert told(cluster, "round") == []

@@ -226,7 +226,7 @@ def test_a_dry_run_decides_the_same_but_remembers_and_publishes_nothing(steps: l
     for done in rounds:
         assert all(one.dry_run for one in done.decisions)
         assert (done.ownership, done.outcomes, done.memory.pending) == ((), (), ())
-        assert (done.memory.recently_unloaded, done.memory.versions, done.memory.published) == ({}, {}, False)
+        assert (done.memory.recently_unloaded, done.memory.versions, done.memory.published_to) == ({}, {}, "")
 
 
 @given(lives(), st.data())
