@@ -1,7 +1,8 @@
 """The same contract for the hot path: msgspec structs made from the pydantic models, field by field.
 
-A record that a struct takes, its model takes too; one that it refuses is shown to the model, whose error names the field,
-the value and what was expected. So there is one contract, and it is decoded at a million bundles a second.
+A record that a struct takes, its model takes too, as far as fields go that somebody reads (in others text that isn't UTF-8, or is nested
+deep, isn't noticed). One that it refuses is shown to the model, whose error names the field, the value and what was expected. So there
+is one contract, and it is decoded at a million bundles a second.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ def _type(annotation: Any) -> Any:
     if origin is Annotated:
         return _type(arguments[0])
     if origin is Literal:
-        return str | None  # which one it is, is checked by whoever tells reports apart
+        return str  # which one it is, is checked by whoever tells reports apart; None (a default only) when it isn't there
     if origin in (Union, types.UnionType):
         return Union[tuple(_type(argument) for argument in arguments)]  # noqa: UP007 - built at run time
     if origin in (dict, list):
