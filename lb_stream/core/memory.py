@@ -46,7 +46,7 @@ class Memory:
     unloaded_brokers: Mapping[str, int] = field(default_factory=dict)  # broker → when a move out of it was last confirmed
     retries: Mapping[str, Retry] = field(default_factory=dict)
     versions: Mapping[str, int] = field(default_factory=dict)  # of ownership records, where not 1
-    published_to: str | None = ""  # the last bundle whose ownership record is on the topic, as at the start all are put there; None: all are
+    published_to: str | None = ""  # the last bundle whose ownership record is on the topic; None: those of all bundles are
     dead: tuple[str, ...] = ()  # brokers declared dead
     strategies: Mapping[str, Any] = field(default_factory=dict)  # strategy → the JSON object that it remembers
 
