@@ -1,0 +1,114 @@
+"""Shards of a cluster: how many, what each takes over when that changes, which parts of the table that makes old. No JVM needed."""
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from lb_stream.contracts.reports import BundleStats
+from lb_stream.core.averages import FoldConfig, fold
+from lb_stream.core.blocks import Shard
+from lb_stream.core.view import name_order, view_of
+from lb_stream.stream.averages import Blocks, hand_over, read_shard
+from lb_stream.stream.block_files import BlockWriter, file_of, read_block, remove_unused
+from lb_stream.stream.decode import hashes
+from lb_stream.stream.directory import NEW, Slices, forget_directories, read_directory, write_directory
+from lb_stream.stream.slicing import View, due_parts, next_slices, table_part, wanted_shards
+from tests.core.build import Report, batch_of
+
+FOUR_BUNDLES = [f"acme/orders/0x{at:x}0000000_0x{at + 4:x}0000000" for at in (0, 4, 8)] + ["acme/orders/0xc0000000_0xffffffff"]
+
+
+def folded() -> Shard:
+    """Two brokers with two bundles each."""
+    reports = [
+        Report(f"b{at}", 1_000, {name: BundleStats(msgRateIn=10.0 + at) for name in FOUR_BUNDLES[at::2]}, offset=at) for at in (0, 1)
+    ]
+    return fold(Shard.empty(), batch_of(reports, []), 1_000, FoldConfig())[0]
+
+
+def written(folder: Path, name: str, shard: Shard) -> Blocks:
+    writer = BlockWriter(str(folder), name)
+    blocks = (
+        writer.put(shard.brokers),
+        writer.put(shard.bundles.select(["name"])),
+        writer.put(shard.bundles.drop_columns("name")),
+    )
+    writer.close()
+    return blocks
+
+
+@pytest.mark.parametrize(
+    ("bundles", "shards", "wanted"),
+    [(0, 1, 1), (150, 1, 1), (151, 1, 2), (1_000, 1, 16), (301, 2, 4), (300, 2, 2), (49, 2, 1), (50, 2, 2), (1_600, 16, 16)],
+)
+def test_the_number_of_shards_follows_the_clusters_size_with_some_play(bundles: int, shards: int, wanted: int) -> None:
+    assert wanted_shards(bundles, shards, shard_bundles=100) == wanted
+
+
+@pytest.mark.parametrize(("old", "new"), [(1, 4), (4, 1), (2, 4), (4, 2), (8, 2)])
+def test_no_bundle_is_lost_or_doubled_when_shards_hand_over(tmp_path: Path, old: int, new: int) -> None:
+    whole = folded()
+    start = [written(tmp_path, "0-0-a.arrow", whole)]
+    before = start if old == 1 else [written(tmp_path, f"1-{at}-a.arrow", hand_over(str(tmp_path), start, at, old)) for at in range(old)]
+    after = [hand_over(str(tmp_path), before, at, new) for at in range(new)]
+    for number, shard in enumerate(after):
+        assert set((hashes(shard.bundles["name"]) & (new - 1)).tolist()) <= {number}
+        assert shard.brokers.equals(whole.brokers)
+    view, expected = (view_of("eu", shards, 1_000, {"cpu": 1.0}) for shards in (after, [whole]))
+    assert view.bundles.names.equals(expected.bundles.names)
+    assert (view.bundles.owner == expected.bundles.owner).all()
+    assert view.brokers.short.rate_in.tolist() == expected.brokers.short.rate_in.tolist()
+
+
+def test_an_order_of_names_that_is_known_already_gives_the_same_view(tmp_path: Path) -> None:
+    shards = [hand_over(str(tmp_path), [written(tmp_path, "0-0-a.arrow", folded())], at, 2) for at in (0, 1)]
+    order = name_order([shard.bundles["name"] for shard in shards])
+    one, other = (view_of("eu", shards, 1_000, {"cpu": 1.0}, given) for given in (order, None))
+    assert one.bundles.names.equals(other.bundles.names)
+    assert one.bundles.latest.rate_in.tolist() == other.bundles.latest.rate_in.tolist()
+
+
+def test_a_block_is_read_as_it_was_written_and_only_from_a_closed_file(tmp_path: Path) -> None:
+    writer = BlockWriter(str(tmp_path), "7-0-a.arrow")
+    tables = [pa.table({"x": list(range(size))}) for size in (3, 0, 50)]
+    references = [writer.put(table) for table in tables]
+    with pytest.raises(FileNotFoundError):
+        read_block(str(tmp_path), references[0])
+    writer.close()
+    assert [read_block(str(tmp_path), reference) for reference in references] == tables
+
+
+def test_files_that_no_kept_batch_names_are_removed_but_not_those_of_the_batch_under_way(tmp_path: Path) -> None:
+    blocks = [written(tmp_path, f"{batch:03d}-0-a.arrow", folded()) for batch in range(4)]
+    for batch in (1, 2, 3):
+        write_directory(str(tmp_path), batch, {"eu": Slices(1, (blocks[0 if batch == 2 else batch - 1],))})
+    used = forget_directories(str(tmp_path), 2)
+    assert used == {file_of(blocks[0][0]), file_of(blocks[2][0])}
+    assert remove_unused(str(tmp_path), used, 2) == 1
+    assert read_shard(str(tmp_path), blocks[0]).bundles.num_rows == 4
+    with pytest.raises(FileNotFoundError):
+        read_shard(str(tmp_path), blocks[1])
+    assert read_shard(str(tmp_path), blocks[3]).bundles.num_rows == 4
+    with pytest.raises(FileNotFoundError):
+        read_directory(str(tmp_path), 1)
+
+
+def blocks_of(*names: str) -> tuple[Blocks, ...]:
+    return tuple((f"{name}:0:1", f"{name}:1:1", f"{name}:2:1") for name in names)
+
+
+def test_a_failed_hand_over_is_tried_again() -> None:
+    before = Slices(2, blocks_of("old"))
+    assert next_slices(before, View(1, (*blocks_of("new"), ("", "", "")), True), 100) == before
+    assert next_slices(before, View(1, blocks_of("new", "new2"), True, bundles=120), 100) == Slices(2, blocks_of("new", "new2"))
+
+
+def test_a_cluster_that_is_sliced_anew_leaves_its_old_part_of_the_table_to_the_others() -> None:
+    small, neighbour = "eu", next(f"c{at}" for at in range(1_000) if table_part(f"c{at}", 0, 1) == table_part("eu", 0, 1))
+    shared = table_part("eu", 0, 1)
+    views = {small: View(5, blocks_of("e0", "e1"), True), neighbour: View(5, blocks_of("n"), False)}
+    due = due_parts({small: Slices(2, blocks_of("e")), neighbour: NEW}, views)
+    assert list(due) == sorted(["eu.0", "eu.1", shared])
+    assert due[shared] == [(neighbour, 5, blocks_of("n")[0])]
+    assert due_parts({small: NEW}, {small: View(5, blocks_of("e"), False)}) == {}
