@@ -1,0 +1,68 @@
+"""What rounds have written beside the log, as far as metrics need it: each cluster's newest broker loads, and whose records were rejected.
+
+Read from the files that a batch's rows of the log name: small ones (a row for each broker, for each rejected record), and no table has to
+be asked.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyarrow import fs
+
+from lb_stream.contracts.tables import BROKER_LOADS, REJECTED_REPORTS, TableSpec
+from lb_stream.stream.ports import Logged
+
+Memories = Callable[[], Mapping[str, str]]
+"""Gives each cluster's memory, canonical JSON."""
+
+USAGES = {
+    "cpu": "cpu_ratio",
+    "memory": "memory_ratio",
+    "directMemory": "direct_memory_ratio",
+    "bandwidth_in": "bandwidth_in_ratio",
+    "bandwidth_out": "bandwidth_out_ratio",
+}
+"""Pulsar's word in a metric's name → column of `broker_loads`."""
+
+FLOWS = {("throughput_bytes", name): f"latest_throughput_{name}_bytes_per_s" for name in ("in", "out")} | {
+    ("messages", name): f"latest_rate_{name}_msgs_per_s" for name in ("in", "out")
+}
+"""What and which way → column of `broker_loads`."""
+
+_COLUMNS = ["cluster", "broker", "alive", "usage_ratio", "bundles", *USAGES.values(), *FLOWS.values()]
+
+
+class RoundFigures:
+    """`loads`: cluster → its brokers as its last round with a new report saw them, sorted by name."""
+
+    def __init__(self, tables: str) -> None:
+        self._filesystem, root = fs.FileSystem.from_uri(tables) if "://" in tables else (fs.LocalFileSystem(), tables)
+        self._root = root.rstrip("/")
+        self.loads: dict[str, pa.Table] = {}
+
+    def take(self, logged: Logged) -> list[str]:
+        """Take a batch's figures in. Returns the cluster of each record that the batch has rejected."""
+        rejected: list[str] = []
+        for files in map(json.loads, logged.rounds["files"].to_pylist()):
+            if REJECTED_REPORTS.name in files:
+                rejected += self._read(REJECTED_REPORTS, files, ["cluster"])["cluster"].to_pylist()
+            if BROKER_LOADS.name in files:
+                self.loads |= _by_cluster(self._read(BROKER_LOADS, files, _COLUMNS))
+        return rejected
+
+    def _read(self, spec: TableSpec, files: Mapping[str, Any], columns: list[str]) -> pa.Table:
+        path = f"{self._root}/{spec.name}/{files[spec.name]['path']}"
+        return pq.read_table(path, filesystem=self._filesystem, columns=columns, use_threads=False)
+
+
+def _by_cluster(rows: pa.Table) -> dict[str, pa.Table]:
+    rows = rows.sort_by([("cluster", "ascending"), ("broker", "ascending")])
+    clusters = rows["cluster"].to_numpy()
+    begins = [0, *(np.flatnonzero(clusters[1:] != clusters[:-1]) + 1).tolist()] if len(rows) else []
+    return {clusters[begin]: rows.slice(begin, end - begin) for begin, end in zip(begins, [*begins[1:], len(rows)], strict=True)}
