@@ -5,7 +5,8 @@
     ...
     agent.stop()
 
-A broker is anything with the five members of `BrokerAdapter`; what else it can do is in the protocols beside it. One agent serves one or many brokers of one cluster.
+A broker is anything with the five members of `BrokerAdapter`; what else it can do is in the protocols beside it. One agent serves
+one or many brokers of one cluster.
 """
 
 from lb_stream.agent.adapter import BrokerAdapter, BrokerError, ProbingAdapter, Refused, Report, SplittingAdapter, TransferringAdapter

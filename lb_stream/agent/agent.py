@@ -233,8 +233,10 @@ class Agent:
         except Exception as error:  # one broker's trouble is told to the balancer and stays its own
             log.exception("%s could not %s %s", adapter.name, verdict.action, decision.bundle)
             failure = f"{type(error).__name__}: {error}"
+        if failure:
+            verdict = Verdict(verdict.action, failure)
         outcome = "failed" if failure else _OUTCOMES[verdict.action]
-        ack = Ack(decision_id=decision.decision_id, outcome=outcome, reason=failure or verdict.reason, sent_ms=_now_ms())
+        ack = Ack(decision_id=decision.decision_id, outcome=outcome, reason=verdict.reason, sent_ms=_now_ms())
         self._send(adapter.name, ack.to_json(), "ack")
         return verdict
 
@@ -276,8 +278,9 @@ class Agent:
     def _send(self, broker: str, value: str | bytes, kind: str) -> None:
         """Everything of one broker has one key, so it stays in order."""
         key, headers = f"{self.config.cluster}/{broker}".encode(), [("kind", kind.encode())]
+        data = value if isinstance(value, bytes) else value.encode()
         try:
-            future = self._producer.send(self.config.reports_topic, key=key, value=value.encode() if isinstance(value, str) else value, headers=headers)
+            future = self._producer.send(self.config.reports_topic, key=key, value=data, headers=headers)
         except KafkaError as error:
             log.warning("a %s of %s could not be sent: %s", kind, broker, error)
             return

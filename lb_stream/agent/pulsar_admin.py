@@ -64,7 +64,8 @@ class AdminSettings:
     def __post_init__(self) -> None:
         parts = urlsplit(self.url)
         wanted = f"admin url = {self.url!r}: expected http://HOST:PORT or https://HOST:PORT, nothing after it"
-        if parts.scheme not in _PORTS or not parts.hostname or parts.path.strip("/") or parts.query or parts.fragment or "@" in parts.netloc:
+        beyond = parts.path.strip("/") or parts.query or parts.fragment or "@" in parts.netloc
+        if parts.scheme not in _PORTS or not parts.hostname or beyond:
             raise ValueError(wanted)
         try:
             _ = parts.port
@@ -137,7 +138,10 @@ class AdminClient:
 
     def get_json(self, path: str, query: Mapping[str, str] | None = None, timeout_s: float | None = None) -> Any:
         """Read a JSON value. Raises AdminError for any status but 200, and for what is no JSON."""
-        answer = self.get(path, query, timeout_s)
+        return self.parsed(path, self.get(path, query, timeout_s))
+
+    def parsed(self, path: str, answer: Answer) -> Any:
+        """The JSON value of an answer to a GET. Raises AdminError for any status but 200, and for what is no JSON."""
         if answer.status != 200:
             raise self.refusal("GET", path, answer)
         try:

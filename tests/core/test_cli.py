@@ -24,6 +24,8 @@ COMMANDS = {
     ("reports", "send"),
     ("topics", "create"),
     ("topics", "check"),
+    ("agent", "pulsar"),
+    ("agent", "namespaces"),
     ("kafka", "start"),
     ("kafka", "stop"),
     ("kafka", "status"),
@@ -53,7 +55,9 @@ def test_every_command_has_an_example_of_itself_and_json(tmp_path: Path, command
 
 @pytest.mark.parametrize("command", sorted(command for command in COMMANDS if command[0] not in ("kafka", "jars")), ids=" ".join)
 def test_every_command_that_has_settings_takes_them_alike_and_a_wrong_one_is_exit_code_2(tmp_path: Path, command: tuple[str, ...]) -> None:
-    argument = {("reports", "send"): ["file"], ("sql",): ["select 1"]}.get(command, [])
+    url = ["--admin-url", "http://broker-1:8080"]
+    needed = {("agent", "pulsar"): [*url, "--cluster", "eu-1"], ("agent", "namespaces"): url}
+    argument = {("reports", "send"): ["file"], ("sql",): ["select 1"], **needed}.get(command, [])
     result = lbctl(*command, *argument, "--json", "--set", "dry_run=perhaps", cwd=tmp_path)
     assert (result.code, result.out) == (2, "")
     assert result.err == "lbctl: balancer.dry_run = 'perhaps' (--set): expected true or false\n"

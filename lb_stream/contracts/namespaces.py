@@ -1,0 +1,60 @@
+"""Namespaces and the policies about them, as they are brought in from a cluster that has them already.
+
+Source: spec/placement.md §1 (bundles), §4.1 (isolation), §4.3 (anti-affinity and failure domains).
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Annotated
+
+from pydantic import Field, FiniteFloat, field_validator
+
+from lb_stream.contracts.base import OwnRecord
+
+RING_END = 0xFFFFFFFF
+
+
+class Namespace(OwnRecord):
+    """One namespace: how its hash ring is cut into bundles, and the anti-affinity group that it is in.
+
+    `boundaries` rise strictly from 0 to 0xffffffff: a namespace of n bundles has n + 1.
+    """
+
+    name: str = Field(pattern=r"^[^/]+/[^/]+$", description="<tenant>/<namespace>")
+    boundaries: list[int]
+    anti_affinity_group: str | None = None
+
+    @field_validator("boundaries")
+    @classmethod
+    def _whole_ring(cls, value: list[int]) -> list[int]:
+        if len(value) < 2 or value[0] != 0 or value[-1] != RING_END or any(low >= high for low, high in pairwise(value)):
+            raise ValueError(f"expected hashes that rise strictly from 0 to {RING_END}")
+        return value
+
+    @property
+    def bundles(self) -> list[str]:
+        """The names of its bundles, in the order of their ranges."""
+        return [f"{self.name}/0x{low:08x}_0x{high:08x}" for low, high in pairwise(self.boundaries)]
+
+
+class NamespaceIsolation(OwnRecord):
+    """Which brokers some namespaces may use: regular expressions of namespaces and of hosts.
+
+    Secondary hosts help out while fewer than `min_available` primary ones are there.
+    """
+
+    name: str
+    namespaces: list[str]
+    primary: list[str]
+    secondary: list[str] = []
+    min_available: Annotated[int, Field(ge=0)] = 1
+    usage_threshold_percent: FiniteFloat = 100.0
+
+
+class ClusterNamespaces(OwnRecord):
+    """All that a cluster says about its namespaces. `failure_domains`: broker → domain."""
+
+    namespaces: list[Namespace] = []
+    isolation: list[NamespaceIsolation] = []
+    failure_domains: dict[str, str] = {}

@@ -1,0 +1,299 @@
+"""A small cluster that answers on its admin API what Apache Pulsar 4.0.7 was seen to answer: status codes, redirects, delays."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import pairwise
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+from lb_stream.agent.pulsar import PulsarAdapter
+from lb_stream.agent.pulsar_admin import AdminClient, AdminSettings
+
+PULSAR_CLUSTER = "testbed"
+NAMESPACE = "shop/orders"
+ALGORITHMS = ("range_equally_divide", "topic_count_equally_divide", "specified_positions_divide", "flow_or_qps_equally_divide")
+MANAGERS = {
+    "modular": "org.apache.pulsar.broker.loadbalance.impl.ModularLoadManagerImpl",
+    "extensible": "org.apache.pulsar.broker.loadbalance.extensions.ExtensibleLoadManagerImpl",
+}
+Reply = tuple[int, Any, dict[str, str]]
+
+
+@dataclass(frozen=True)
+class Call:
+    """One request as a broker saw it. `broker` is its number, counted from 0."""
+
+    broker: int
+    method: str
+    path: str
+    query: dict[str, str]
+    body: Any
+    authorization: str | None
+
+
+@dataclass
+class FakeCluster:
+    """State that all brokers share. Bundles are named by their range; `reported` is what each broker's statistics still say.
+
+    `clients`: topics are looked up at once, so a bundle that is let go has an owner again. `before` may answer in a broker's place.
+    """
+
+    manager: str = "modular"
+    clients: bool = True
+    leader: int = 0
+    boundaries: list[int] = field(default_factory=lambda: [0, 0x40000000, 0x80000000, 0xC0000000, 0xFFFFFFFF])
+    owners: dict[str, int | None] = field(default_factory=dict)
+    topics: dict[str, int] = field(default_factory=dict)
+    runtimes: list[dict[str, str]] = field(default_factory=list)
+    reported: list[list[str]] = field(default_factory=list)
+    calls: list[Call] = field(default_factory=list)
+    servers: list[ThreadingHTTPServer] = field(default_factory=list)
+    affinity: dict[str, int] = field(default_factory=dict)
+    before: Callable[[Call], Reply | None] = lambda call: None
+    group: str | None = None
+
+    @property
+    def names(self) -> list[str]:
+        return [f"127.0.0.1:{server.server_port}" for server in self.servers]
+
+    @property
+    def ranges(self) -> list[str]:
+        return [f"0x{low:08x}_0x{high:08x}" for low, high in pairwise(self.boundaries)]
+
+    def adapter(self, number: int = 0, **options: Any) -> PulsarAdapter:
+        """A broker's adapter whose pauses last a tenth."""
+        made = AdminSettings(f"http://{self.names[number]}", **options.pop("admin", {}))
+        return PulsarAdapter(AdminClient(made, sleep=_briefly), sleep=_briefly, **options)
+
+    def bundle(self, number: int = 0) -> str:
+        return f"{NAMESPACE}/{self.ranges[number]}"
+
+    def owned(self, broker: int) -> list[str]:
+        return [name for name, owner in self.owners.items() if owner == broker]
+
+    def take_statistics(self) -> None:
+        """What happens every `statsUpdateFrequencyInSecs`: from now on reports say who owns what now."""
+        self.reported = [self.owned(broker) for broker in range(len(self.servers))]
+
+    def acts(self) -> list[Call]:
+        return [call for call in self.calls if call.method == "PUT"]
+
+    def stop(self, broker: int) -> None:
+        """As after kill -9: nobody listens any more."""
+        self.servers[broker].shutdown()
+        self.servers[broker].server_close()
+
+    # --- what a broker answers ---
+
+    def answer(self, call: Call) -> Reply:
+        if replaced := self.before(call):
+            return replaced
+        parts = call.path.strip("/").split("/")[2:]
+        found = self._broker_call(call, parts) or self._namespace_call(call, parts)
+        assert found is not None, f"the cluster was asked for {call}"
+        return found
+
+    def _broker_call(self, call: Call, parts: list[str]) -> Reply | None:
+        match (call.method, *parts):
+            case ("GET", "brokers", "ready"):
+                return 200, b"ok", {}
+            case ("GET", "brokers", "configuration", "runtime"):
+                return 200, self.runtimes[call.broker], {}
+            case ("GET", "brokers", "leaderBroker"):
+                return 200, {"serviceUrl": f"http://{self.names[self.leader]}", "brokerId": self.names[self.leader]}, {}
+            case ("GET", "brokers", _):
+                return 200, self.names, {}
+            case ("GET", "brokers", _, broker, "ownedNamespaces"):
+                return self._owned(call, self.names.index(broker))
+            case ("GET", "broker-stats", "load-report"):
+                return self._report(call.broker)
+            case ("GET", "clusters", _, "namespaceIsolationPolicies"):
+                return self._isolation()
+            case ("GET", "clusters", _, "failureDomains"):
+                return 200, {"east": {"brokers": self.names[:2]}} if self.group else {}, {}
+        return None
+
+    def _namespace_call(self, call: Call, parts: list[str]) -> Reply | None:
+        match (call.method, *parts):
+            case ("GET", "tenants"):
+                return 200, ["shop", "gone"], {}
+            case ("GET", "namespaces", tenant):
+                own = [NAMESPACE, "shop/elsewhere", "shop/deleted", f"shop/{PULSAR_CLUSTER}/{self.names[0]}"]
+                return 200, own if tenant == "shop" else [], {}
+            case ("GET", "namespaces", "shop", name):
+                clusters = {"orders": [PULSAR_CLUSTER], "elsewhere": ["other"]}.get(name)
+                found = {"bundles": self._bundles(), "replication_clusters": clusters}
+                return (200, found, {}) if clusters else (404, {"reason": "Namespace does not exist"}, {})
+            case ("GET", "namespaces", "shop", "orders", "antiAffinity"):
+                return (204, b"", {}) if self.group is None else (200, self.group, {})
+            case ("GET", "namespaces", "shop", "orders", "bundles"):
+                return 200, self._bundles(), {}
+            case ("PUT", "namespaces", tenant, name, bounds, act) if f"{tenant}/{name}" == NAMESPACE:
+                return self._unload(call, bounds) if act == "unload" else self._split(call, bounds)
+            case ("PUT", "namespaces", *_):
+                return 404, {"reason": "Namespace not found"}, {}
+        return None
+
+    def _owned(self, call: Call, broker: int) -> Reply:
+        if broker != call.broker:
+            return self._to(broker, call)
+        status = {"broker_assignment": "shared", "is_controlled": False, "is_active": True}
+        return 200, dict.fromkeys((f"{NAMESPACE}/{name}" for name in self.owned(broker)), status), {}
+
+    def _report(self, broker: int) -> Reply:
+        if self.manager == "extensible":
+            return 500, {"reason": "java.lang.UnsupportedOperationException"}, {}
+        stats = {f"{NAMESPACE}/{name}": {"msgRateIn": 10.0, "topics": self.topics.get(name, 2)} for name in self.reported[broker]}
+        # Numbers as Java writes them, which no Python would.
+        head = (
+            b'{"webServiceUrl":"http://x:8080","cpu":{"usage":1.5214729790815713E-7,"limit":100.0},"lastUpdate":1795270116153,"lastStats":'
+        )
+        return 200, head + json.dumps(stats).encode() + b',"bundles":' + json.dumps(list(stats)).encode() + b"}", {}
+
+    def _bundles(self) -> dict[str, Any]:
+        return {"boundaries": [f"0x{bound:08x}" for bound in self.boundaries], "numBundles": len(self.boundaries) - 1}
+
+    def _isolation(self) -> Reply:
+        if not self.group:
+            return 404, {"reason": f"NamespaceIsolationPolicies for cluster {PULSAR_CLUSTER} does not exist"}, {}
+        failover = {"parameters": {"min_limit": "2", "usage_threshold": "80"}, "policy_type": "min_available"}
+        policy = {"namespaces": ["shop/.*"], "primary": ["127.*"], "secondary": ["10.*"], "auto_failover_policy": failover}
+        return 200, {"p1": policy}, {}
+
+    def _to(self, broker: int, call: Call, **more: str) -> Reply:
+        query = "&".join(f"{name}={value}" for name, value in (call.query | more).items())
+        return 307, b"", {"Location": f"http://{self.names[broker]}{call.path}{'?' + query if query else ''}"}
+
+    def _checked(self, bounds: str) -> Reply | None:
+        if "_" not in bounds or not bounds.startswith("0x"):
+            return 500, b"<html>Internal Server Error</html>", {}
+        return None if bounds in self.ranges else (412, {"reason": f"Invalid upper boundary for bundle {NAMESPACE}/{bounds}"}, {})
+
+    def _unload(self, call: Call, bounds: str) -> Reply:
+        destination = call.query.get("destinationBroker")
+        if refused := self._checked(bounds):
+            return refused
+        if destination is not None and destination not in self.names:
+            return 409, {"reason": "Not allowed unload namespace bundle to inactive destination broker"}, {}
+        owner = self.owners.get(bounds)
+        if destination and self.manager == "modular" and not call.query.get("authoritative") and call.broker != self.leader:
+            return self._to(self.leader, call)
+        if destination and self.manager == "modular":
+            self.affinity[bounds] = self.names.index(destination)
+        if owner is None:
+            return 204, b"", {}
+        if owner != call.broker:
+            return self._to(owner, call, authoritative="true")
+        if self.manager == "extensible" and destination == self.names[owner]:
+            return 500, b"<html>Internal Server Error</html>", {}
+        self.owners[bounds] = None
+        if self.clients:
+            named = self.names.index(destination) if destination else owner
+            self.owners[bounds] = self.affinity.pop(bounds, named)
+        return 204, b"", {}
+
+    def _split(self, call: Call, bounds: str) -> Reply:
+        algorithm = call.query.get("splitAlgorithmName", ALGORITHMS[0])
+        if refused := self._checked(bounds):
+            return refused
+        if algorithm not in ALGORITHMS or (algorithm == "specified_positions_divide" and not call.body):
+            return 412, {"reason": f"Unsupported split algorithm or no positions: {algorithm}"}, {}
+        if algorithm == "flow_or_qps_equally_divide" != self.runtimes[call.broker]["defaultNamespaceBundleSplitAlgorithm"]:
+            return 500, b"", {}
+        low, high = (int(bound, 16) for bound in bounds.split("_"))
+        positions = [one for one in call.body or () if low < one < high]
+        cuts = positions if algorithm == "specified_positions_divide" else [low + (high - low) // 2]
+        if algorithm != ALGORITHMS[0] and self.topics.get(bounds, 2) < 2:
+            cuts = []
+        if not cuts:
+            return (500, b"", {}) if self.manager == "extensible" else (204, b"", {})
+        owner = self.owners.pop(bounds, None)
+        self.boundaries = sorted({*self.boundaries, *cuts})
+        self.owners |= {f"0x{a:08x}_0x{b:08x}": owner for a, b in pairwise(self.boundaries) if low <= a and b <= high}
+        return 204, b"", {}
+
+
+class _Quiet(ThreadingHTTPServer):
+    """Says nothing about connections that a test breaks on purpose."""
+
+    daemon_threads = True
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        if not isinstance(sys.exception(), OSError):
+            super().handle_error(request, client_address)
+
+
+def _briefly(seconds: float) -> None:
+    time.sleep(seconds / 10)
+
+
+@contextmanager
+def fake_cluster(brokers: int = 3, **state: Any) -> Iterator[FakeCluster]:
+    """A started cluster; its bundles are dealt to the brokers in turn, and reported."""
+    cluster = FakeCluster(**state)
+    for number in range(brokers):
+        server = _Quiet(("127.0.0.1", 0), _handler(cluster, number))
+        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
+        cluster.servers.append(server)
+    cluster.runtimes = [
+        {
+            "clusterName": PULSAR_CLUSTER,
+            "loadManagerClassName": MANAGERS[cluster.manager],
+            "loadBalancerEnabled": "true",
+            "loadBalancerSheddingEnabled": "false",
+            "loadBalancerAutoBundleSplitEnabled": "false",
+            "statsUpdateFrequencyInSecs": "5",
+            "defaultNamespaceBundleSplitAlgorithm": "range_equally_divide",
+            "brokerServicePort": f"Optional[{6650 + number}]",
+            "brokerServicePortTls": "Optional.empty",
+        }
+        for number in range(brokers)
+    ]
+    cluster.owners = {name: number % brokers for number, name in enumerate(cluster.ranges)}
+    cluster.take_statistics()
+    try:
+        yield cluster
+    finally:
+        for server in cluster.servers:
+            server.shutdown()
+            server.server_close()
+
+
+def _handler(cluster: FakeCluster, broker: int) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        def _serve(self) -> None:
+            parts = urlsplit(self.path)
+            content = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            query = {name: values[0] for name, values in parse_qs(parts.query).items()}
+            body = json.loads(content) if content else None
+            call = Call(broker, self.command, parts.path, query, body, self.headers.get("Authorization"))
+            cluster.calls.append(call)
+            status, value, headers = cluster.answer(call)
+            self.send_response(status)
+            chunks: Iterable[bytes] = (
+                value if isinstance(value, Iterator) else [value if isinstance(value, bytes) else json.dumps(value).encode()]
+            )
+            for name, text in headers.items():
+                self.send_header(name, text)
+            self.end_headers()
+            try:
+                for chunk in chunks:
+                    self.wfile.write(chunk)
+                    self.wfile.flush()
+            except OSError:  # the client has had enough
+                pass
+
+        do_GET = do_PUT = _serve
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    return Handler

@@ -1,0 +1,385 @@
+"""What the adapter makes of a Pulsar cluster's answers, traps included, and what it asks for."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from lb_stream.agent import BrokerError, ProbingAdapter, Refused, SplittingAdapter, TransferringAdapter
+from lb_stream.agent.pulsar_admin import AdminError
+from tests.pulsar.fake_cluster import NAMESPACE, Call, FakeCluster, Reply, fake_cluster
+
+HALVES = ["0x00000000_0x20000000", "0x20000000_0x40000000"]
+
+
+@pytest.fixture
+def cluster() -> Iterator[FakeCluster]:
+    with fake_cluster() as started:
+        yield started
+
+
+@pytest.fixture
+def extensible() -> Iterator[FakeCluster]:
+    with fake_cluster(manager="extensible") as started:
+        yield started
+
+
+class Clock:
+    """Time that passes only when it is told to."""
+
+    def __init__(self) -> None:
+        self.now_s = 100.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+# --- who it is, what it reports ---
+
+
+def test_an_adapter_reports_splits_hands_over_and_can_be_probed(cluster: FakeCluster) -> None:
+    adapter = cluster.adapter(0)
+    assert all(isinstance(adapter, kind) for kind in (SplittingAdapter, TransferringAdapter, ProbingAdapter))
+    assert (adapter.name, adapter.manager, adapter.pulsar_cluster) == (cluster.names[0], "modular", "testbed")
+
+
+def test_the_report_is_sent_byte_for_byte(cluster: FakeCluster) -> None:
+    report = cluster.adapter(0).report()
+    assert isinstance(report, bytes) and b"1.5214729790815713E-7" in report
+    assert list(json.loads(report)["lastStats"]) == [cluster.bundle(0), cluster.bundle(3)]
+
+
+def test_an_address_that_answers_for_another_broker_is_named_with_those_that_are_active(cluster: FakeCluster) -> None:
+    with pytest.raises(BrokerError, match=rf"no active broker broker-1:8080; active: .*{cluster.names[0]}.*--broker"):
+        cluster.adapter(0, broker="broker-1:8080").report()
+
+
+def test_what_is_no_report_is_an_error_that_shows_it(cluster: FakeCluster) -> None:
+    cluster.before = lambda call: (200, b"<html>proxy</html>", {}) if call.path.endswith("load-report") else None
+    with pytest.raises(BrokerError, match="expected a JSON object, got '<html>proxy</html>'"):
+        cluster.adapter(0).report()
+
+
+def test_a_broker_with_a_load_manager_of_somebody_elses_is_an_error_that_names_it(cluster: FakeCluster) -> None:
+    cluster.runtimes[0]["loadManagerClassName"] = "org.example.OwnManager"
+    with pytest.raises(BrokerError, match=r"'org\.example\.OwnManager': expected one of ModularLoadManagerImpl"):
+        cluster.adapter(0).report()
+
+
+def test_an_extensible_brokers_reports_come_from_its_load_data(extensible: FakeCluster) -> None:
+    class Waiting:
+        def take(self, broker: str) -> list[bytes]:
+            return [broker.encode()]
+
+    assert extensible.adapter(1, load_data=Waiting()).report() == [extensible.names[1].encode()]
+    assert not any(call.path.endswith("load-report") for call in extensible.calls)  # it would answer 500
+    with pytest.raises(BrokerError, match="its load data is read from topics"):
+        extensible.adapter(1).report()
+
+
+def test_a_broker_lives_while_it_answers(cluster: FakeCluster) -> None:
+    adapter = cluster.adapter(1)
+    assert adapter.alive()
+    cluster.before = lambda call: (401, b"", {}) if call.path.endswith("ready") else None
+    assert adapter.alive()
+    cluster.before = lambda call: (500, b"", {}) if call.path.endswith("ready") else None  # not started yet
+    assert not adapter.alive()
+    cluster.stop(1)
+    assert not adapter.alive()
+    with pytest.raises(BrokerError, match="Connection refused"):
+        adapter.report()
+
+
+def test_a_broker_that_comes_back_with_other_settings_is_asked_anew(cluster: FakeCluster) -> None:
+    clock = Clock()
+    adapter = cluster.adapter(0, clock=clock)
+    assert adapter.manager == "modular"
+    cluster.runtimes[0]["loadManagerClassName"] = cluster.runtimes[0]["loadManagerClassName"].replace("Modular", "Simple")
+    assert adapter.manager == "modular"
+    clock.now_s += 10
+    assert adapter.manager == "simple"
+
+
+# --- unloads ---
+
+
+@pytest.mark.parametrize("asked", [0, 1])
+def test_an_unload_with_a_destination_goes_by_the_leader_to_the_owner_and_arrives(cluster: FakeCluster, asked: int) -> None:
+    bundle, here = cluster.bundle(asked), cluster.adapter(asked)
+    cluster.leader = 2
+    here.transfer(bundle, cluster.names[2])
+    assert cluster.owners[cluster.ranges[asked]] == 2 and not here.owns(bundle)
+    assert [call.broker for call in cluster.acts()] == [asked, 2, asked]
+    assert all(call.query["destinationBroker"] == cluster.names[2] for call in cluster.acts())
+
+
+def test_the_destination_knows_that_it_has_the_bundle_and_nobody_else_takes_it(cluster: FakeCluster) -> None:
+    cluster.adapter(0).transfer(cluster.bundle(0), cluster.names[1])
+    cluster.adapter(1).acquire(cluster.bundle(0))
+    with pytest.raises(Refused, match="Pulsar places bundles when clients look their topics up"):
+        cluster.adapter(2).acquire(cluster.bundle(0))
+
+
+def test_a_transfer_to_where_the_bundle_is_is_refused_without_asking_pulsar(extensible: FakeCluster) -> None:
+    with pytest.raises(Refused, match="which has it"):
+        extensible.adapter(0).transfer(extensible.bundle(0), extensible.names[0])  # Pulsar would answer 500
+    assert not extensible.acts()
+
+
+@pytest.mark.parametrize(
+    ("bundle", "destination", "reason"),
+    [
+        (0, "127.0.0.1:1", r"409 \(Not allowed unload namespace bundle to inactive destination broker\)"),
+        (f"{NAMESPACE}/0x00000000_0x00000001", None, r"412 \(Invalid upper boundary"),
+        ("shop/nowhere/0x00000000_0x40000000", None, r"404 \(Namespace not found\)"),
+    ],
+)
+def test_what_pulsar_refuses_is_a_refusal_with_its_reason(
+    cluster: FakeCluster, bundle: int | str, destination: str | None, reason: str
+) -> None:
+    name = cluster.bundle(bundle) if isinstance(bundle, int) else bundle
+    with pytest.raises(Refused, match=reason):
+        cluster.adapter(0).transfer(name, destination or cluster.names[1])
+    assert cluster.owners[cluster.ranges[0]] == 0
+
+
+def test_a_brokers_own_bundle_is_never_touched(cluster: FakeCluster) -> None:
+    with pytest.raises(Refused, match="belongs to the broker in its name"):
+        cluster.adapter(0).transfer(f"pulsar/{cluster.names[0]}/0x00000000_0xffffffff", cluster.names[1])
+    assert not cluster.acts()
+
+
+def test_an_unload_without_a_destination_that_comes_back_has_failed(cluster: FakeCluster) -> None:
+    with pytest.raises(BrokerError, match=r"has given it back to .*: name a destination"):
+        cluster.adapter(0).release(cluster.bundle(0))
+    cluster.clients = False  # nobody looks its topics up
+    cluster.adapter(1).release(cluster.bundle(1))
+    assert cluster.owners[cluster.ranges[1]] is None
+
+
+def test_an_unload_whose_answer_is_lost_is_done_when_the_bundle_has_gone(cluster: FakeCluster) -> None:
+    def hang_up(call: Call) -> Reply | None:
+        if call.method == "PUT" and call.broker == 0:
+            cluster.owners[cluster.ranges[0]] = 1
+            raise ConnectionResetError
+        return None
+
+    cluster.before = hang_up
+    cluster.adapter(0).transfer(cluster.bundle(0), cluster.names[1])
+    assert len(cluster.acts()) == 1
+
+
+def test_an_unload_whose_answer_is_lost_has_failed_when_the_bundle_is_still_here_and_is_not_sent_twice(cluster: FakeCluster) -> None:
+    def hang_up(call: Call) -> Reply | None:
+        if call.method == "PUT":
+            raise ConnectionResetError
+        return None
+
+    cluster.before = hang_up
+    with pytest.raises(AdminError, match="PUT http://"):
+        cluster.adapter(0).transfer(cluster.bundle(0), cluster.names[1])
+    assert len(cluster.acts()) == 1
+
+
+def test_an_unload_that_is_answered_and_not_done_has_failed(cluster: FakeCluster) -> None:
+    clock = Clock()
+
+    def pass_time(call: Call) -> Reply | None:
+        clock.now_s += 1
+        return (204, b"", {}) if call.method == "PUT" else None
+
+    cluster.before = pass_time
+    with pytest.raises(BrokerError, match=r"is still at .* 5 s after it was unloaded"):
+        cluster.adapter(0, clock=clock).transfer(cluster.bundle(0), cluster.names[1])
+
+
+# --- reports after acts ---
+
+
+def test_a_report_that_still_names_what_was_given_up_is_kept_back_until_the_statistics_are_new(cluster: FakeCluster) -> None:
+    adapter = cluster.adapter(0)
+    adapter.transfer(cluster.bundle(0), cluster.names[1])
+    assert adapter.report() == []
+    cluster.take_statistics()
+    report = adapter.report()
+    assert isinstance(report, bytes) and list(json.loads(report)["lastStats"]) == [cluster.bundle(3)]
+
+
+def test_a_bundle_that_came_back_is_reported_again(cluster: FakeCluster) -> None:
+    adapter = cluster.adapter(0)
+    adapter.transfer(cluster.bundle(0), cluster.names[1])
+    cluster.adapter(1).transfer(cluster.bundle(0), cluster.names[0])
+    assert isinstance(adapter.report(), bytes)
+
+
+def test_reports_are_not_kept_back_for_longer_than_the_statistics_may_be_old(cluster: FakeCluster) -> None:
+    clock = Clock()
+    adapter = cluster.adapter(0, clock=clock)
+    adapter.transfer(cluster.bundle(0), cluster.names[1])
+    clock.now_s += 14.9
+    assert adapter.report() == []
+    clock.now_s += 0.2
+    assert isinstance(adapter.report(), bytes)
+
+
+def test_a_report_that_names_a_split_bundle_is_kept_back_too(cluster: FakeCluster) -> None:
+    adapter = cluster.adapter(0)
+    adapter.split(cluster.bundle(0), [], "range_equally_divide")
+    assert adapter.report() == []
+    cluster.take_statistics()
+    report = adapter.report()
+    assert isinstance(report, bytes)
+    assert sorted(json.loads(report)["lastStats"]) == [*(f"{NAMESPACE}/{half}" for half in HALVES), cluster.bundle(4)]
+
+
+# --- splits ---
+
+
+@pytest.mark.parametrize(
+    ("boundaries", "algorithm", "query", "body"),
+    [
+        ([0x20000000], "topic_count_equally_divide", "range_equally_divide", None),
+        ([0x10000000], "topic_count_equally_divide", "specified_positions_divide", [0x10000000]),
+        ([0x10000000, 0x30000000], "flow_or_qps_equally_divide", "specified_positions_divide", [0x10000000, 0x30000000]),
+        ([], "topic_count_equally_divide", "topic_count_equally_divide", None),
+        ([], "", "range_equally_divide", None),
+    ],
+)
+def test_a_split_is_asked_for_so_that_pulsar_cuts_where_it_was_decided(
+    cluster: FakeCluster, boundaries: list[int], algorithm: str, query: str, body: list[int] | None
+) -> None:
+    cluster.adapter(0).split(cluster.bundle(0), boundaries, algorithm, unload_children=True)
+    (act,) = cluster.acts()
+    assert (act.query, act.body) == ({"unload": "true", "splitAlgorithmName": query}, body)
+    assert set(boundaries or [0x20000000]) < set(cluster.boundaries)
+
+
+def test_a_split_that_is_answered_204_and_not_done_has_failed(cluster: FakeCluster) -> None:
+    cluster.topics[cluster.ranges[0]] = 1
+    clock = Clock()
+
+    def pass_time(call: Call) -> Reply | None:
+        clock.now_s += 1
+        return None
+
+    cluster.before = pass_time
+    with pytest.raises(BrokerError, match=r"answers 204 to a split of .* and has not split it; has it only one topic"):
+        cluster.adapter(0, clock=clock).split(cluster.bundle(0), [], "topic_count_equally_divide")
+
+
+def test_a_split_of_one_topic_on_an_extensible_cluster_has_failed(extensible: FakeCluster) -> None:
+    extensible.topics[extensible.ranges[0]] = 1
+    with pytest.raises(AdminError, match=r"/split answers 500"):
+        extensible.adapter(0).split(extensible.bundle(0), [], "topic_count_equally_divide")
+
+
+def test_a_bundle_that_was_split_meanwhile_is_refused(cluster: FakeCluster) -> None:
+    bundle = cluster.bundle(0)
+    cluster.adapter(1).split(bundle, [], "range_equally_divide")
+    with pytest.raises(Refused, match=r"412 \(Invalid upper boundary"):
+        cluster.adapter(0).split(bundle, [], "range_equally_divide")
+
+
+def test_a_split_whose_answer_is_lost_is_done_when_the_bundle_is_no_more(cluster: FakeCluster) -> None:
+    def hang_up(call: Call) -> Reply | None:
+        if call.method == "PUT":
+            cluster._split(call, cluster.ranges[0])
+            raise ConnectionResetError
+        return None
+
+    cluster.before = hang_up
+    cluster.adapter(0).split(cluster.bundle(0), [], "range_equally_divide")
+    assert cluster.ranges[:2] == HALVES
+
+
+def test_a_split_by_flow_is_refused_where_that_is_not_pulsars_default(cluster: FakeCluster) -> None:
+    with pytest.raises(Refused, match="set defaultNamespaceBundleSplitAlgorithm=flow_or_qps_equally_divide"):
+        cluster.adapter(0).split(cluster.bundle(0), [], "flow_or_qps_equally_divide")
+    assert not cluster.acts()
+    cluster.runtimes[0]["defaultNamespaceBundleSplitAlgorithm"] = "flow_or_qps_equally_divide"
+    cluster.adapter(0).split(cluster.bundle(0), [], "flow_or_qps_equally_divide")
+
+
+def test_an_extensible_cluster_is_not_asked_for_more_than_one_cut(extensible: FakeCluster) -> None:
+    with pytest.raises(Refused, match="one place at a time, 2 are asked for"):
+        extensible.adapter(0).split(extensible.bundle(0), [0x10000000, 0x30000000], "flow_or_qps_equally_divide")
+    assert not extensible.acts()
+
+
+# --- Pulsar's own balancing ---
+
+ACTS: dict[str, Callable[[Any, str, str], None]] = {
+    "transfer": lambda adapter, bundle, other: adapter.transfer(bundle, other),
+    "release": lambda adapter, bundle, _: adapter.release(bundle),
+    "split": lambda adapter, bundle, _: adapter.split(bundle, [], "range_equally_divide"),
+}
+
+
+@pytest.mark.parametrize("act", sorted(ACTS))
+@pytest.mark.parametrize("key", ["loadBalancerSheddingEnabled", "loadBalancerAutoBundleSplitEnabled"])
+@pytest.mark.parametrize("where", [0, 2], ids=["here", "at the leader"])
+def test_nothing_is_done_while_pulsar_balances_by_itself(cluster: FakeCluster, act: str, key: str, where: int) -> None:
+    cluster.leader, cluster.runtimes[where][key] = 2, "true"
+    with pytest.raises(Refused) as refused:
+        ACTS[act](cluster.adapter(0), cluster.bundle(0), cluster.names[1])
+    assert f"is on at {cluster.names[where]} ({key} = true)" in str(refused.value)
+    assert f"pulsar-admin brokers update-dynamic-config --config {key} --value false" in str(refused.value)
+    assert not cluster.acts()
+
+
+def test_what_nobody_has_set_is_on(cluster: FakeCluster) -> None:
+    del cluster.runtimes[0]["loadBalancerSheddingEnabled"]
+    assert len(cluster.adapter(0).guard.troubles()) == 1
+
+
+def test_a_cluster_without_load_balancing_balances_nothing_by_itself(cluster: FakeCluster) -> None:
+    for runtime in cluster.runtimes:
+        runtime |= {"loadBalancerEnabled": "false", "loadBalancerSheddingEnabled": "true"}
+    cluster.adapter(0).transfer(cluster.bundle(0), cluster.names[1])
+
+
+def test_settings_that_change_count_within_ten_seconds(cluster: FakeCluster) -> None:
+    clock = Clock()
+    adapter = cluster.adapter(0, clock=clock)
+    adapter.transfer(cluster.bundle(0), cluster.names[1])
+    cluster.runtimes[0]["loadBalancerSheddingEnabled"] = "true"
+    clock.now_s += 10
+    with pytest.raises(Refused):
+        adapter.transfer(cluster.bundle(3), cluster.names[1])
+
+
+def test_nothing_is_done_while_the_leader_cannot_be_asked(cluster: FakeCluster) -> None:
+    cluster.leader = 2
+    cluster.stop(2)
+    with pytest.raises(AdminError, match="Connection refused"):
+        cluster.adapter(0).transfer(cluster.bundle(0), cluster.names[1])
+    assert not cluster.acts()
+
+
+# --- namespaces and policies ---
+
+
+def test_namespaces_bundles_and_policies_are_read(cluster: FakeCluster) -> None:
+    cluster.group = "payments"
+    found = cluster.adapter(0).namespaces()
+    (namespace,) = found.namespaces  # not those of other clusters, of brokers, nor one that was deleted meanwhile
+    assert namespace.bundles == [cluster.bundle(number) for number in range(4)]
+    assert namespace.anti_affinity_group == "payments"
+    (policy,) = found.isolation
+    assert (policy.name, policy.namespaces, policy.primary, policy.secondary) == ("p1", ["shop/.*"], ["127.*"], ["10.*"])
+    assert (policy.min_available, policy.usage_threshold_percent) == (2, 80.0)
+    assert found.failure_domains == dict.fromkeys(cluster.names[:2], "east")
+
+
+def test_a_cluster_without_policies_has_none(cluster: FakeCluster) -> None:
+    found = cluster.adapter(0).namespaces()
+    assert (found.isolation, found.failure_domains, found.namespaces[0].anti_affinity_group) == ([], {}, None)
+
+
+def test_boundaries_that_are_no_whole_ring_are_an_error_that_names_the_namespace(cluster: FakeCluster) -> None:
+    cluster.boundaries = [0, 0x40000000]
+    with pytest.raises(BrokerError, match=f"namespace {NAMESPACE}: .*rise strictly from 0 to 4294967295"):
+        cluster.adapter(0).namespaces()

@@ -1,0 +1,85 @@
+"""`lbctl agent`: what it checks, what it shows, how it fails."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.lbctl_runner import lbctl
+from tests.pulsar.fake_cluster import NAMESPACE, FakeCluster, fake_cluster
+
+
+@pytest.fixture
+def cluster() -> Iterator[FakeCluster]:
+    with fake_cluster() as started:
+        yield started
+
+
+def check(cluster: FakeCluster) -> list[str]:
+    return [
+        "agent",
+        "pulsar",
+        "--check",
+        "--cluster",
+        "eu-1",
+        *(part for name in cluster.names for part in ("--admin-url", f"http://{name}")),
+    ]
+
+
+def test_a_check_says_that_all_is_fit(cluster: FakeCluster, tmp_path: Path) -> None:
+    result = lbctl(*check(cluster), cwd=tmp_path)
+    assert (result.code, result.err) == (0, "")
+    assert result.out == "".join(f"{name}: modular manager of cluster testbed: fit\n" for name in cluster.names)
+    assert not cluster.acts()
+
+
+def test_a_check_says_what_must_be_changed_first(cluster: FakeCluster, tmp_path: Path) -> None:
+    for runtime in cluster.runtimes:
+        runtime["loadBalancerSheddingEnabled"] = "true"
+    cluster.stop(2)
+    result = lbctl(*check(cluster), "--json", cwd=tmp_path)
+    assert result.code == 1
+    first, _, third = result.objects
+    assert first["alive"] and "--config loadBalancerSheddingEnabled --value false" in first["troubles"][0]
+    assert not third["alive"] and "Connection refused" in third["troubles"][0]
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (["--admin-url", "broker-1:8080"], "admin url = 'broker-1:8080': expected http://HOST:PORT"),
+        (["--broker", "a:1", "--broker", "b:1"], "--broker is given 2 times, --admin-url 1 times"),
+        (["--token", "t", "--token-file", "f"], "token and token file: expected one of them"),
+        (["--admin-url", "http://broker-1:8080"], "one broker is given twice"),
+        (["--ca-file", "missing.pem"], "certificates missing.pem: expected PEM files"),
+    ],
+)
+def test_wrong_usage_is_exit_code_2_with_a_line_that_says_why(tmp_path: Path, more: list[str], message: str) -> None:
+    result = lbctl("agent", "pulsar", "--cluster", "eu-1", "--admin-url", "http://broker-1:8080", *more, cwd=tmp_path)
+    assert (result.code, result.out) == (2, "")
+    assert message in result.err
+
+
+def test_without_kafka_an_agent_ends_at_once_and_says_what_to_do(cluster: FakeCluster, tmp_path: Path) -> None:
+    url = ["--admin-url", f"http://{cluster.names[0]}", "--cluster", "eu-1"]
+    result = lbctl("agent", "pulsar", *url, "--kafka", "127.0.0.1:1", cwd=tmp_path)
+    assert result.code == 1 and "no Kafka broker answers (127.0.0.1:1: Connection refused)" in result.err
+
+
+def test_namespaces_are_shown_for_people_and_for_programs(cluster: FakeCluster, tmp_path: Path) -> None:
+    cluster.group = "payments"
+    command = ["agent", "namespaces", "--admin-url", f"http://{cluster.names[0]}"]
+    lines = lbctl(*command, cwd=tmp_path).out.splitlines()
+    assert lines[:2] == [f"{NAMESPACE}: 4 bundles, anti-affinity group payments", "isolation p1: shop/.* on 127.*, else 10.*"]
+    (found,) = lbctl(*command, "--json", cwd=tmp_path).objects
+    assert found["namespaces"][0] == {"name": NAMESPACE, "boundaries": cluster.boundaries, "anti_affinity_group": "payments"}
+    assert json.dumps(found["failure_domains"]) == json.dumps(dict.fromkeys(sorted(cluster.names[:2]), "east"))
+
+
+def test_a_token_may_come_from_the_environment(cluster: FakeCluster, tmp_path: Path) -> None:
+    command = ["agent", "namespaces", "--admin-url", f"http://{cluster.names[0]}", "--json"]
+    assert lbctl(*command, cwd=tmp_path, env={"LB_PULSAR_TOKEN": "t0"}).code == 0
+    assert {call.authorization for call in cluster.calls} == {"Bearer t0"}

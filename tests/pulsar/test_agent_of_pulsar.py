@@ -1,0 +1,138 @@
+"""A Pulsar broker's agent without Kafka: decisions come in, what it would send is collected."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from lb_stream.agent import Agent, AgentConfig, Verdict
+from lb_stream.contracts.decisions import Decision, example_decision
+from lb_stream.contracts.reports import Ack
+from tests.pulsar.fake_cluster import FakeCluster, fake_cluster
+
+FAR_MS = 4_000_000_000_000
+
+
+@pytest.fixture
+def cluster() -> Iterator[FakeCluster]:
+    with fake_cluster() as started:
+        yield started
+
+
+class Told:
+    """An agent of one broker, and all that it has sent: (kind, bytes)."""
+
+    def __init__(self, cluster: FakeCluster, number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.cluster, self.adapter = cluster, cluster.adapter(number)
+        self.sent: list[tuple[str, bytes]] = []
+        self.done: list[Verdict | None] = []
+        self.reports: list[object] = []
+        self.agent = Agent(
+            AgentConfig("unused:9092", "eu-1"),
+            [self.adapter],
+            on_report=lambda _, report: self.reports.append(report),
+            on_decision=lambda _decision, _broker, verdict: self.done.append(verdict),
+        )
+        monkeypatch.setattr(self.agent, "_send", self._keep)
+
+    def _keep(self, broker: str, value: str | bytes, kind: str) -> None:
+        assert broker == self.adapter.name
+        self.sent.append((kind, value if isinstance(value, bytes) else value.encode()))
+
+    def take(self, decision: Decision) -> Ack:
+        """What it acknowledges."""
+        before = len(self.sent)
+        self.agent._take(decision.to_json().encode())
+        ((kind, value),) = self.sent[before:]
+        assert kind == "ack"
+        return Ack.model_validate_json(value)
+
+
+@pytest.fixture
+def agent(cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> Callable[[int], Told]:
+    return lambda number: Told(cluster, number, monkeypatch)
+
+
+def decision(cluster: FakeCluster, bundle: int = 0, **changes: object) -> Decision:
+    fields = {"source": cluster.names[0], "destination": cluster.names[1], "bundle": cluster.bundle(bundle), "expires_ms": FAR_MS}
+    return example_decision(**fields | changes)
+
+
+def test_an_unload_is_carried_out_by_pulsar_and_its_assignment_finds_it_done(cluster: FakeCluster, agent: Callable[[int], Told]) -> None:
+    assert agent(0).take(decision(cluster)).outcome == "released"
+    assert cluster.owners[cluster.ranges[0]] == 1
+    assignment = decision(cluster, kind="assign", source=None, decision_id="eu-1:43:0")
+    assert agent(1).take(assignment).outcome == "acquired"
+    assert len(cluster.acts()) == 1  # the assignment only looks
+
+
+def test_an_unload_that_names_no_destination_and_comes_back_is_told_as_failed(cluster: FakeCluster, agent: Callable[[int], Told]) -> None:
+    told = agent(0)
+    ack = told.take(decision(cluster, destination=None))
+    assert ack.outcome == "failed" and "given it back" in ack.reason
+    assert told.done == [Verdict("release", ack.reason)]
+
+
+def test_a_bundle_that_is_served_elsewhere_is_not_unloaded(cluster: FakeCluster, agent: Callable[[int], Told]) -> None:
+    ack = agent(0).take(decision(cluster, bundle=1))
+    assert (ack.outcome, ack.reason) == ("refused", f"{cluster.bundle(1)} is not served here")
+    assert not cluster.acts()  # Pulsar would unload it all the same
+
+
+def test_a_refusal_is_told_with_its_reason_and_nothing_has_changed(cluster: FakeCluster, agent: Callable[[int], Told]) -> None:
+    cluster.runtimes[0]["loadBalancerSheddingEnabled"] = "true"
+    told = agent(0)
+    ack = told.take(decision(cluster))
+    assert ack.outcome == "refused" and "--config loadBalancerSheddingEnabled --value false" in ack.reason
+    assert told.done == [Verdict("refuse", ack.reason)]
+
+
+def test_a_split_is_asked_for_with_the_decisions_word_on_its_children(cluster: FakeCluster, agent: Callable[[int], Told]) -> None:
+    split = decision(
+        cluster, kind="split", destination=None, boundaries=[0x20000000], algorithm="range_equally_divide", unload_children=True
+    )
+    assert agent(0).take(split).outcome == "split"
+    assert [call.query["unload"] for call in cluster.acts()] == ["true"]
+
+
+def test_a_broker_that_cannot_be_asked_is_told_as_failed_without_a_traceback(
+    cluster: FakeCluster, agent: Callable[[int], Told], caplog: pytest.LogCaptureFixture
+) -> None:
+    told = agent(0)
+    cluster.stop(0)
+    ack = told.take(decision(cluster))
+    assert ack.outcome == "failed" and "Connection refused" in ack.reason
+    assert [record.exc_info for record in caplog.records] == [None]
+
+
+def test_reports_are_sent_as_the_broker_wrote_them(cluster: FakeCluster, agent: Callable[[int], Told]) -> None:
+    told = agent(0)
+    told.agent._report(told.adapter.name)
+    ((kind, value),) = told.sent
+    assert kind == "report" and value == told.adapter.report()
+    assert told.reports == [json.loads(value)]
+
+
+def test_a_report_that_is_kept_back_sends_nothing(cluster: FakeCluster, agent: Callable[[int], Told]) -> None:
+    told = agent(0)
+    told.take(decision(cluster))
+    told.agent._report(told.adapter.name)
+    assert [kind for kind, _ in told.sent] == ["ack"]
+
+
+def test_a_broker_that_does_not_answer_gets_no_heartbeat_and_one_line_in_the_log(
+    cluster: FakeCluster, agent: Callable[[int], Told], caplog: pytest.LogCaptureFixture
+) -> None:
+    told = agent(2)
+    told.agent._beat(told.adapter.name)
+    assert [kind for kind, _ in told.sent] == ["heartbeat"]
+    cluster.stop(2)
+    with caplog.at_level(logging.WARNING):
+        for _ in range(3):
+            told.agent._beat(told.adapter.name)
+            told.agent._report(told.adapter.name)
+    assert len(told.sent) == 1
+    assert [record.getMessage() for record in caplog.records] == [f"{told.adapter.name} does not answer: no heartbeat is sent for it"]
