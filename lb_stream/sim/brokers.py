@@ -44,5 +44,5 @@ class SimBroker:
         self._cluster.acquire(self._name, bundle)
 
     def split(self, bundle: str, boundaries: Sequence[int], _algorithm: str, _unload_children: bool = False) -> None:
-        """Serve a bundle's children instead of it; without boundaries its halves. They stay here. Raises KeyError or ValueError when that can't be."""
+        """Serve a bundle's children instead of it; without boundaries its halves. Raises KeyError or ValueError when that can't be."""
         self._cluster.split(self._name, bundle, boundaries)
