@@ -14,7 +14,7 @@ import typer
 from lb_stream.cli.output import CommandError, note
 
 if TYPE_CHECKING:
-    from lb_stream.contracts.settings import Settings
+    from lb_stream.contracts.settings import Settings, StreamSettings
 
 DEMO_TABLES = Path(".lb/demo/tables")
 KAFKA_FOLDER = Path(".lb/kafka")
@@ -61,6 +61,13 @@ class Effective:
             return folder
         note(f"reading the demo's tables in {DEMO_TABLES} (others: --set stream.tables=FOLDER)")
         return DEMO_TABLES
+
+    @property
+    def stream(self) -> StreamSettings:
+        """The stream's settings with the tables' folder that is read, and the checkpoint that belongs to it."""
+        tables = self.tables
+        checkpoint = tables.parent / "checkpoint" if tables == DEMO_TABLES else Path(self.settings.stream.checkpoint)
+        return self.settings.stream.model_copy(update={"tables": str(tables), "checkpoint": str(checkpoint)})
 
     @property
     def bootstrap(self) -> str:
