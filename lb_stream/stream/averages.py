@@ -97,7 +97,7 @@ class ShardProcessor(StatefulProcessor):
         if values is None or after.bundles is not before.bundles:
             values = self._values.put(after.bundles.drop_columns("name"))
             if names is None or not after.bundles["name"].equals(before.bundles["name"]):
-                names = self._names.put(after.bundles.select(["name"]))
+                names = self._names.put(names_block(after.bundles["name"]))
         return brokers, names or "", values
 
     def close(self) -> None:
@@ -113,15 +113,23 @@ def read_shard(checkpoint: str, blocks: Iterable[str]) -> Shard:
     return Shard(read_block(checkpoint, brokers), rest.add_column(0, BUNDLE_SCHEMA.field(0), read_block(checkpoint, names)["name"]))
 
 
+def names_block(names: pa.ChunkedArray) -> pa.Table:
+    """Names with the hash of each: whoever takes bundles over reads it there."""
+    return pa.table({"name": names, "hash": pa.array(hashes(names), pa.uint32())})
+
+
 def hand_over(checkpoint: str, before: list[Blocks], number: int, shards: int) -> Shard:
     """What one of `shards` new shards takes over from the old ones: the bundles whose name's hash makes them its own."""
     least = min(len(before), shards)  # both are powers of two: a bundle's new and old number agree modulo the lesser
-    old = [read_shard(checkpoint, blocks) for at, blocks in enumerate(before) if at % least == number % least]
-    bundles = [shard.bundles.filter(pa.array((hashes(shard.bundles["name"]) & (shards - 1)) == number)) for shard in old]
+    old = [blocks for at, blocks in enumerate(before) if at % least == number % least]
+    bundles = []
+    for blocks in old:
+        own = (read_block(checkpoint, blocks[1])["hash"].to_numpy() & np.uint32(shards - 1)) == number
+        bundles.append(read_shard(checkpoint, blocks).bundles.filter(pa.array(own)))
     joined = pa.concat_tables(bundles)
     if len(bundles) > 1:
         joined = joined.take(pc.sort_indices(joined["name"]))
-    return Shard(old[0].brokers, joined.combine_chunks())
+    return Shard(read_shard(checkpoint, old[0]).brokers, joined.combine_chunks())
 
 
 def _gather(rows: list[Row]) -> Batch:

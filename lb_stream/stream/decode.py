@@ -67,6 +67,7 @@ class _Taken:
     names: list[str] = field(default_factory=list)
     stats: list[Any] = field(default_factory=list)
     sizes: list[int] = field(default_factory=list)  # samples of each report
+    unmeasured: int = 0  # samples without statistics
     events: list[tuple[int, dict[str, Any]]] = field(default_factory=list)
     heartbeats: dict[tuple[int, str], dict[str, Any]] = field(default_factory=dict)
 
@@ -168,6 +169,7 @@ def _take_record(taken: _Taken, cluster: str, broker: str, value: bytes, kind: s
     taken.names += report.unmeasured
     taken.stats += report.stats.values()
     taken.stats += [NO_STATS] * len(report.unmeasured)
+    taken.unmeasured += len(report.unmeasured)
     taken.sizes.append(len(report.stats) + len(report.unmeasured))
 
 
@@ -191,7 +193,9 @@ def _samples(taken: _Taken) -> pa.Table:
     columns: dict[str, Any] = {
         "name": pa.array(taken.names, pa.string()),
         "report": np.repeat(np.arange(len(taken.sizes), dtype=np.int32), taken.sizes),
-        "has_stats": np.fromiter((stats is not NO_STATS for stats in taken.stats), np.bool_, count),
+        "has_stats": np.fromiter((stats is not NO_STATS for stats in taken.stats), np.bool_, count)
+        if taken.unmeasured
+        else np.ones(count, np.bool_),
     }
     for column, attribute in _COLUMN_OF.items():
         values = np.ascontiguousarray(numbers[:, STATS_FIELDS.index(attribute)])

@@ -9,7 +9,7 @@ from lb_stream.contracts.reports import BundleStats
 from lb_stream.core.averages import FoldConfig, fold
 from lb_stream.core.blocks import Shard
 from lb_stream.core.view import name_order, view_of
-from lb_stream.stream.averages import Blocks, hand_over, read_shard
+from lb_stream.stream.averages import Blocks, hand_over, names_block, read_shard
 from lb_stream.stream.block_files import BlockWriter, file_of, read_block, remove_unused
 from lb_stream.stream.decode import hashes
 from lb_stream.stream.directory import NEW, Slices, forget_directories, read_directory, write_directory
@@ -31,7 +31,7 @@ def written(folder: Path, name: str, shard: Shard) -> Blocks:
     writer = BlockWriter(str(folder), name)
     blocks = (
         writer.put(shard.brokers),
-        writer.put(shard.bundles.select(["name"])),
+        writer.put(names_block(shard.bundles["name"])),
         writer.put(shard.bundles.drop_columns("name")),
     )
     writer.close()

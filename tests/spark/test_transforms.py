@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from lb_stream.contracts.settings import Settings, StreamSettings
 from lb_stream.core.averages import FoldConfig, fold
 from lb_stream.core.blocks import Batch, Shard, from_bytes, to_bytes
-from lb_stream.stream.averages import SHARD_DDL
+from lb_stream.stream.averages import SHARD_DDL, names_block
 from lb_stream.stream.block_files import BlockWriter
 from lb_stream.stream.decide import BatchContext
 from lb_stream.stream.directory import write_directory
@@ -45,7 +45,7 @@ def shards(spark: SparkSession, settings: Settings, blocks: DataFrame) -> DataFr
         batch = Batch(from_bytes(bytes(block.reports)), from_bytes(bytes(block.samples)), Batch.empty().events)
         folded, _ = fold(Shard.empty(), batch, 2_000, FoldConfig())
         writer = BlockWriter(settings.stream.checkpoint, f"{block.cluster}.arrow")
-        parts = (folded.brokers, folded.bundles.select(["name"]), folded.bundles.drop_columns("name"))
+        parts = (folded.brokers, names_block(folded.bundles["name"]), folded.bundles.drop_columns("name"))
         references = [writer.put(part) for part in parts]
         writer.close()
         rows.append((block.cluster, block.shard, block.clock, *references, to_bytes(batch.events)))
