@@ -7,11 +7,14 @@ ARGS ?=
 VENV := .venv
 BIN := $(VENV)/bin
 JARS := $(or $(LB_JARS_DIR),.jars)
+PULSAR_CLUSTER_DIR ?= ../shared/pulsar-cluster
+PULSAR_CLIENT := .make/pulsar-client
 
 hash = $(shell cat $(1) 2>/dev/null | cksum | cut -d' ' -f1)
 VENV_STAMP := $(VENV)/.created
 PIP_STAMP := $(VENV)/.requirements-$(call hash,requirements.lock)
 PACKAGE_STAMP := $(VENV)/.package-$(call hash,pyproject.toml)
+PULSAR_STAMP := $(PULSAR_CLIENT)/.requirements-$(call hash,requirements-pulsar.lock)
 JARS_STAMP := $(JARS)/.jars-$(call hash,conf/ivy.xml conf/jars.sha256)
 STEPS := $(VENV_STAMP) $(PIP_STAMP) $(PACKAGE_STAMP) $(JARS_STAMP)
 
@@ -23,7 +26,7 @@ export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
 unexport SPARK_HOME # another Spark on this machine must not be taken for the one in .venv
 
 .DEFAULT_GOAL := help
-.PHONY: help setup steps java check test test-long demo bench bench-core lock clean
+.PHONY: help setup steps java check test test-long test-pulsar demo bench bench-core lock clean
 .NOTPARALLEL:
 
 help: ## show this list
@@ -44,6 +47,12 @@ test: check ## check, then the tests without a JVM (seconds), then those with Sp
 test-long: setup ## the tests that take too long for every change
 	$(PYTEST) -m long $(ARGS)
 
+test-pulsar: setup ## the whole loop beside a real Pulsar cluster, started by the scripts in PULSAR_CLUSTER_DIR (minutes; needs Maven)
+	@if [ ! -f "$(PULSAR_CLUSTER_DIR)/cluster.sh" ]; then \
+	  echo "test-pulsar: skipped, there is no cluster.sh in $(PULSAR_CLUSTER_DIR): give its folder, make test-pulsar PULSAR_CLUSTER_DIR=FOLDER"; \
+	else $(MAKE) --no-print-directory $(PULSAR_STAMP) && \
+	  PULSAR_CLUSTER_DIR="$(abspath $(PULSAR_CLUSTER_DIR))" PYTHONPATH=$(PULSAR_CLIENT) $(PYTEST) -q -m long tests/pulsar $(ARGS); fi
+
 demo: ## from nothing to a balanced cluster (ARGS="--shedder AvgShedder" and the like)
 	@if $(MAKE) -q steps >/dev/null 2>&1; then LB_SETUP_SECONDS=0; $(MAKE) --no-print-directory java || exit; \
 	else begin=$$(date +%s); $(MAKE) --no-print-directory setup || exit; LB_SETUP_SECONDS=$$(($$(date +%s) - begin)); fi; \
@@ -56,10 +65,12 @@ bench-core: setup ## the core's strategies on three sizes of cluster (ARGS="--si
 	$(BIN)/python -m tests.bench.core $(ARGS)
 
 # uv only writes the lock file, so it stays out of the locked environment.
-lock: java $(PACKAGE_STAMP) ## rewrite requirements.lock from pyproject.toml, and conf/jars.sha256 from conf/ivy.xml
+lock: java $(PACKAGE_STAMP) ## rewrite requirements*.lock from pyproject.toml, and conf/jars.sha256 from conf/ivy.xml
 	@test -x .make/uv/bin/uv || { $(PYTHON) -m venv .make/uv && .make/uv/bin/python -m pip install -q uv; }
 	.make/uv/bin/uv pip compile -q pyproject.toml --extra dev --universal --python-version 3.11 --generate-hashes \
 	  --no-header --no-annotate --no-emit-index-url --no-emit-find-links -o requirements.lock
+	sed -n 's/^pulsar = \["\(.*\)"\]/\1/p' pyproject.toml | .make/uv/bin/uv pip compile -q - --universal --python-version 3.11 --generate-hashes \
+	  --no-header --no-annotate --no-emit-index-url --no-emit-find-links -o requirements-pulsar.lock
 	$(BIN)/python -m lb_stream.io.jars --relock
 
 clean: ## remove what set-up and runs have made: .venv, .jars, .lb (the demo's broker and tables), caches
@@ -94,6 +105,12 @@ $(PACKAGE_STAMP): | $(PIP_STAMP)
 	@echo "3/4 this package and lbctl"
 	@$(PIP) install -q --no-deps --no-build-isolation -e .
 	@rm -f $(VENV)/.package-*; touch $@
+
+# Beside the environment, not in it: only test-pulsar has it on its path.
+$(PULSAR_STAMP): | $(PIP_STAMP)
+	@rm -rf $(PULSAR_CLIENT)
+	@$(PIP) install -q --require-hashes --no-deps --target $(PULSAR_CLIENT) -r requirements-pulsar.lock
+	@touch $@
 
 $(JARS_STAMP): | $(PACKAGE_STAMP)
 	@echo "4/4 jars of Spark's connectors and of Kafka (about 70 MB)"

@@ -1,0 +1,194 @@
+"""The whole loop with a real Pulsar cluster: its reports, our job's decisions, its unloads and splits, its lookups. `make test-pulsar`."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lb_stream.io.embedded_kafka import EmbeddedKafka
+from lb_stream.io.jars import PROJECT
+from lb_stream.io.topics import TopicNames
+from tests.e2e.pipeline import Pipeline, wait_until
+from tests.pulsar.testbed import NAMESPACE, Bed, testbed
+
+pytestmark = [pytest.mark.long, pytest.mark.e2e]
+
+SCRIPTS = Path(os.environ.get("PULSAR_CLUSTER_DIR", ""))
+CLUSTER = "pulsar-1"
+BUNDLES = 8
+TOPICS = [f"t{number:02d}" for number in range(24)]
+HOT_RATE, RATE = 30.0, 8.0  # messages/s of each topic
+SPLIT_ABOVE = 60  # messages/s of a bundle
+SETTINGS = {
+    "dry_run": "false",
+    "assign_unowned": "on_lookup",
+    "shedding_strategy": "UniformLoadShedder",
+    "shedding_interval_ms": 10_000,
+    "shedding_grace_period_ms": 60_000,
+    "max_unload_bundles": 1,
+    "min_unload_msgs_per_s": 10,
+    "bundle_max_msgs_per_s": SPLIT_ABOVE,
+    "namespace_max_bundles": BUNDLES + 3,
+    "unload_split_bundles": "false",
+    "stream.max_offsets_per_trigger": 0,
+}
+
+
+@pytest.fixture(scope="module")
+def bed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bed]:
+    if not (SCRIPTS / "cluster.sh").is_file():
+        pytest.skip("PULSAR_CLUSTER_DIR names no folder with cluster.sh: run `make test-pulsar`")
+    if importlib.util.find_spec("pulsar") is None:
+        pytest.skip("the package pulsar-client, which sends the traffic, is not installed: run `make test-pulsar`")
+    with testbed(SCRIPTS, tmp_path_factory.mktemp("pulsar")) as started:
+        yield started
+
+
+@contextmanager
+def agents(bed: Bed, pipeline: Pipeline) -> Iterator[None]:
+    """One process that speaks for the three brokers, started as users start it."""
+    urls = [part for name in bed.names for part in ("--admin-url", f"http://{name}")]
+    topics = [part for name in ("reports", "decisions") for part in ("--set", f"topics.{name}={getattr(pipeline.topics, name)}")]
+    command = [sys.executable, "-c", "from lb_stream.cli.main import main; main()", "agent", "pulsar", *urls, "--cluster", CLUSTER]
+    command += ["--kafka", pipeline.bootstrap, "--report-interval", "2", "--heartbeat-interval", "2", *topics]
+    with (pipeline.folder / "agents.log").open("ab") as log:
+        process = subprocess.Popen(command, cwd=PROJECT, stdout=log, stderr=log)
+    try:
+        yield
+        assert process.poll() is None, agent_log(pipeline)
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+def agent_log(pipeline: Pipeline) -> str:
+    return (pipeline.folder / "agents.log").read_text()[-4000:]
+
+
+def max_over_mean(bed: Bed) -> float:
+    """How uneven the brokers' message rates are by their own reports; 3 is all on one of three."""
+    rates = [report["msgRateIn"] for report in bed.reports().values()]
+    return max(rates) * len(rates) / sum(rates) if sum(rates) else 0.0
+
+
+def rows(pipeline: Pipeline, table: str) -> list[dict[str, Any]]:
+    return pipeline.table(table).to_pylist()
+
+
+def confirmed(pipeline: Pipeline, kind: str) -> list[dict[str, Any]]:
+    """Decisions of a kind that a report has confirmed, with `detail`, oldest first."""
+    outcomes = {row["decision_id"]: row for row in rows(pipeline, "outcomes") if row["outcome"] == "confirmed"}
+    found = [
+        row | {"detail": outcomes[row["decision_id"]]["detail"]} for row in rows(pipeline, "decisions") if row["decision_id"] in outcomes
+    ]
+    return sorted((row for row in found if row["kind"] == kind), key=lambda row: row["issued_ms"])
+
+
+def owners(pipeline: Pipeline) -> dict[str, str | None]:
+    """Bundle of the traffic's namespace → owner, by our table."""
+    return {row["bundle"]: row["owner"] for row in rows(pipeline, "ownership") if row["bundle"].startswith(f"{NAMESPACE}/")}
+
+
+def looked_up(bed: Bed, asked: int) -> dict[str, str | None]:
+    """Bundle → owner by Pulsar's own lookups of all topics."""
+    return {bed.bundle_of(topic, asked): bed.owner_of(topic, asked) for topic in TOPICS}
+
+
+def crowd_onto_the_first_broker(bed: Bed) -> None:
+    """The skew to begin with: all that carries traffic is at one broker."""
+    admin, first = bed.admin(1), bed.names[0]
+    for bundle in {bed.bundle_of(topic) for topic in TOPICS}:
+        namespace, _, bounds = bundle.rpartition("/")
+        admin.put(f"/admin/v2/namespaces/{namespace}/{bounds}/unload", {"destinationBroker": first})
+    wait_until(lambda: {bed.owner_of(topic) for topic in TOPICS} == {first}, "all bundles to be at the first broker", 60)
+
+
+def test_our_decisions_balance_a_real_cluster_and_our_table_follows_it(
+    bed: Bed, kafka: EmbeddedKafka, topic_names: TopicNames, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pipeline = Pipeline(kafka.bootstrap, topic_names, tmp_path, SETTINGS)
+    pipeline.create_topics()
+    bed.create_namespace(BUNDLES)
+    hot = bed.bundle_of(TOPICS[0])
+    by_bundle = defaultdict(list)
+    for topic in TOPICS:
+        by_bundle[bed.bundle_of(topic)].append(topic)
+    hot = max(by_bundle, key=lambda bundle: len(by_bundle[bundle]))
+    rates = {topic: HOT_RATE if topic in by_bundle[hot] else RATE for topic in TOPICS}
+    begun = time.monotonic()
+
+    def tell(text: str) -> None:
+        with capsys.disabled():
+            print(f"{time.monotonic() - begun:6.1f} s  {text}", flush=True)
+
+    with bed.traffic(rates):
+        wait_until(lambda: sum(report["numTopics"] for report in bed.reports().values()) >= len(TOPICS), "traffic in the reports", 90)
+        crowd_onto_the_first_broker(bed)
+        wait_until(lambda: max_over_mean(bed) > 2.5, "the first broker to report all of the load", 60)
+        uneven = max_over_mean(bed)
+        tell(f"{sum(rates.values()):.0f} msg/s, all at {bed.names[0]}: max/mean {uneven:.2f}")
+        with pipeline.running(), agents(bed, pipeline):
+            check_moves(bed, pipeline, tell)
+            check_split(bed, pipeline, hot, tell)
+            wait_until(lambda: 0 < max_over_mean(bed) < 0.7 * uneven, "the imbalance to fall", 150)
+            tell(f"max/mean {max_over_mean(bed):.2f}, it was {uneven:.2f}")
+            check_crash(bed, pipeline, tell)
+
+
+def check_moves(bed: Bed, pipeline: Pipeline, tell: Any) -> None:
+    """A bundle that our decision moved is served by its new owner, and a real report has confirmed it."""
+    served: list[str] = []
+
+    def moved() -> bool:
+        for move in confirmed(pipeline, "unload"):
+            topics = [topic for topic in TOPICS if bed.bundle_of(topic) == move["bundle"]]
+            if topics and bed.owner_of(topics[0]) == move["destination"] and owners(pipeline).get(move["bundle"]) == move["destination"]:
+                served.append(f"{move['bundle']} {move['source']} -> {move['destination']} ({move['detail']})")
+                return True
+        return False
+
+    try:
+        wait_until(moved, "a bundle that our decision moved to be served and reported by its destination", 150)
+    except AssertionError as error:
+        raise AssertionError(f"{error}\nagents: {agent_log(pipeline)}\njob: {pipeline.log()[-4000:]}") from None
+    tell(f"moved: {served[0]}")
+
+
+def check_split(bed: Bed, pipeline: Pipeline, hot: str, tell: Any) -> None:
+    """The hot bundle was split because we decided so, and its children are in our table."""
+    wait_until(lambda: any(split["bundle"] == hot for split in confirmed(pipeline, "split")), f"a split of {hot} to be confirmed", 120)
+    split = next(split for split in confirmed(pipeline, "split") if split["bundle"] == hot)
+    cuts = [child[-10:] for child in split["children"][:-1]]
+    assert set(cuts) <= set(bed.boundaries()) and hot.rpartition("/")[2] not in looked_up(bed, 1)
+    tell(f"split: {hot} at {', '.join(cuts)} ({split['detail']})")
+
+
+def check_crash(bed: Bed, pipeline: Pipeline, tell: Any) -> None:
+    """After kill -9 of a broker our ownership table says what the cluster's own lookups say."""
+    held = [bundle for bundle, owner in owners(pipeline).items() if owner == bed.names[1]]
+    assert held, owners(pipeline)
+    bed.kill(2)
+    killed = time.monotonic()
+
+    def agree() -> bool:
+        truth = looked_up(bed, 3)
+        ours = owners(pipeline)
+        return bed.names[1] not in truth.values() and all(
+            owner is not None and ours.get(bundle) == owner for bundle, owner in truth.items()
+        )
+
+    try:
+        wait_until(agree, "our table to say what lookups say", 180)
+    except AssertionError as error:
+        raise AssertionError(f"{error}\nlookups {looked_up(bed, 3)}\nours {owners(pipeline)}\n{agent_log(pipeline)}") from None
+    tell(f"{len(held)} bundles of the killed broker have new owners, known to us after {time.monotonic() - killed:.0f} s")

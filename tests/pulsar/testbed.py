@@ -1,0 +1,138 @@
+"""A real three-broker Pulsar cluster, started by the scripts in the folder that PULSAR_CLUSTER_DIR names. It balances nothing by itself."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from lb_stream.agent.pulsar_admin import AdminClient, AdminError, AdminSettings
+from lb_stream.io.jars import PROJECT
+
+BROKERS = 3
+NAMESPACE = "lab/skew"
+PULSAR_CLUSTER = "testbed"
+START_S = 400  # the first start downloads its jars
+SETTINGS = {
+    "loadBalancerSheddingEnabled": "false",
+    "loadBalancerAutoBundleSplitEnabled": "false",
+    # Its shortest clocks: reports follow what happens within seconds.
+    "statsUpdateFrequencyInSecs": "3",
+    "statsUpdateInitialDelayInSecs": "3",
+}
+
+
+@dataclass
+class Bed:
+    """The started cluster. Brokers are counted from 1, as its scripts do."""
+
+    scripts: Path
+    folder: Path
+    base_port: int
+    manager: str
+
+    @property
+    def names(self) -> list[str]:
+        return [f"127.0.0.1:{self.base_port + 200 + number}" for number in range(1, BROKERS + 1)]
+
+    @property
+    def service_url(self) -> str:
+        return "pulsar://" + ",".join(f"127.0.0.1:{self.base_port + 100 + number}" for number in range(1, BROKERS + 1))
+
+    def admin(self, number: int = 1) -> AdminClient:
+        return AdminClient(AdminSettings(f"http://{self.names[number - 1]}"))
+
+    def run(self, *command: str) -> None:
+        """One command of the cluster's own script. Raises CalledProcessError with its output."""
+        environment = {
+            **os.environ,
+            "RUN_DIR": str(self.folder),
+            "CLASSPATH_FILE": str(PROJECT / ".make" / "pulsar.classpath"),  # kept: looking it up takes Maven a while
+            "BASE_PORT": str(self.base_port),
+            "EXTRA_CONF": str(self.folder / "extra.conf"),
+            "USE_CGROUPS": "no",
+        }
+        with (self.folder / "cluster.log").open("ab") as log:
+            done = subprocess.run(
+                ["bash", str(self.scripts / "cluster.sh"), *command], env=environment, stdout=log, stderr=log, timeout=START_S, check=False
+            )
+        assert done.returncode == 0, f"cluster.sh {' '.join(command)}: {(self.folder / 'cluster.log').read_text()[-3000:]}"
+
+    def kill(self, number: int) -> None:
+        """SIGKILL for one broker."""
+        self.run("kill-broker", str(number))
+
+    # --- what it says itself ---
+
+    def owner_of(self, topic: str, asked: int = 1) -> str | None:
+        """The broker that serves a topic, by Pulsar's own lookup; None when there is no answer now."""
+        try:
+            found = self.admin(asked).get_json(f"/lookup/v2/topic/persistent/{NAMESPACE}/{topic}")
+        except AdminError:
+            return None
+        return urlsplit(found["httpUrl"]).netloc
+
+    def bundle_of(self, topic: str, asked: int = 1) -> str:
+        """The bundle that a topic is in now."""
+        return f"{NAMESPACE}/" + self.admin(asked).get(f"/lookup/v2/topic/persistent/{NAMESPACE}/{topic}/bundle").body.decode().strip('"')
+
+    def boundaries(self, asked: int = 1) -> list[str]:
+        """Where the namespace is cut now."""
+        return list(self.admin(asked).get_json(f"/admin/v2/namespaces/{NAMESPACE}/bundles")["boundaries"])
+
+    def reports(self) -> dict[str, dict[str, Any]]:
+        """Broker → its load report now, of those that answer."""
+        found = {}
+        for number, name in enumerate(self.names, 1):
+            try:
+                found[name] = self.admin(number).get_json("/admin/v2/broker-stats/load-report")
+            except AdminError:
+                continue
+        return found
+
+    def create_namespace(self, bundles: int) -> None:
+        """A tenant and the namespace that the traffic uses."""
+        admin = self.admin()
+        for path, body in (
+            (f"tenants/{NAMESPACE.partition('/')[0]}", {"allowedClusters": [PULSAR_CLUSTER]}),
+            (f"namespaces/{NAMESPACE}", {"bundles": {"numBundles": bundles}}),
+        ):
+            answer = admin.put(f"/admin/v2/{path}", None, body)
+            assert answer.status == 204, (path, answer)
+
+    @contextmanager
+    def traffic(self, rates: dict[str, float]) -> Iterator[None]:
+        """Producers of so many messages/s for each topic, in a process of their own, while the block runs."""
+        command = [sys.executable, "-m", "tests.pulsar.traffic", self.service_url, NAMESPACE]
+        command += [f"{topic}={rate}" for topic, rate in rates.items()]
+        with (self.folder / "traffic.log").open("ab") as log:
+            process = subprocess.Popen(command, cwd=PROJECT, stdout=log, stderr=log)
+        try:
+            yield
+            assert process.poll() is None, f"the traffic ended: {(self.folder / 'traffic.log').read_text()[-2000:]}"
+        finally:
+            process.terminate()
+            try:
+                process.wait(15)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+@contextmanager
+def testbed(scripts: Path, folder: Path, manager: str = "modular", base_port: int = 27000) -> Iterator[Bed]:
+    """Start it, stop it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "extra.conf").write_text("".join(f"{key}={value}\n" for key, value in SETTINGS.items()))
+    bed = Bed(scripts, folder, base_port, manager)
+    try:
+        bed.run("start", manager)
+        yield bed
+    finally:
+        bed.run("stop")

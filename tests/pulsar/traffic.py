@@ -1,0 +1,53 @@
+"""Sends messages to topics of a Pulsar cluster until it is told to stop: `python -m tests.pulsar.traffic URL NAMESPACE TOPIC=RATE …`."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import sys
+import time
+
+PAYLOAD = bytes(512)
+STEP_S = 0.05
+
+
+def main(arguments: list[str]) -> None:
+    """Rates are messages/s. A message that can't be sent now is lost: brokers are killed on purpose here."""
+    import pulsar
+
+    url, namespace, *given = arguments
+    rates = {topic: float(rate) for topic, _, rate in (one.partition("=") for one in given)}
+    stop: list[int] = []
+    signal.signal(signal.SIGTERM, lambda number, _: stop.append(number))
+    quiet = logging.getLogger("traffic")
+    quiet.setLevel(logging.ERROR)
+    client = pulsar.Client(url, logger=quiet)
+    producers = {
+        topic: client.create_producer(
+            f"persistent://{namespace}/{topic}",
+            block_if_queue_full=False,
+            max_pending_messages=1000,
+            batching_enabled=True,
+            batching_max_publish_delay_ms=20,
+            send_timeout_millis=5000,
+        )
+        for topic in rates
+    }
+    debts, last = dict.fromkeys(rates, 0.0), time.monotonic()
+    while not stop:
+        now = time.monotonic()
+        for topic, rate in rates.items():
+            debts[topic] += rate * (now - last)
+            while debts[topic] >= 1:
+                debts[topic] -= 1
+                try:
+                    producers[topic].send_async(PAYLOAD, lambda *_: None)
+                except Exception:  # (its errors have no common class across versions)
+                    break
+        last = now
+        time.sleep(STEP_S)
+    client.close()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
