@@ -97,6 +97,10 @@ class StreamSettings(KeyModel):
     keep_views: int = key(
         10, "how many batches' views stay on disk, for replay; about 220 bytes per bundle and batch", unit="batches", dynamic=False, ge=2
     )
+    suspend_after_errors: int = key(
+        10, "a cluster whose rounds fail that often in a row is left alone for a while", unit="rounds", dynamic=False, ge=1
+    )
+    suspended_ms: int = key(300_000, "how long such a cluster is left alone", unit="ms", dynamic=False, ge=0)
     shuffle_partitions: int = key(2, "partitions of the stream's state; fixed by the first checkpoint", dynamic=False, ge=1)
     metrics_address: str = key(
         "127.0.0.1:9474",

@@ -48,6 +48,8 @@ class Memory:
     versions: Mapping[str, int] = field(default_factory=dict)  # of ownership records, where not 1
     published_to: str | None = ""  # the last bundle whose ownership record is on the topic; None: those of all bundles are
     dead: tuple[str, ...] = ()  # brokers declared dead
+    errors: int = 0  # rounds that failed, in a row
+    retry_ms: int = 0  # after too many of them: when the next one is tried
     strategies: Mapping[str, Any] = field(default_factory=dict)  # strategy → the JSON object that it remembers
 
     def to_json(self) -> str:

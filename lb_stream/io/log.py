@@ -110,8 +110,8 @@ class RoundLog:
 
     def remember(self, rounds: pa.Table) -> None:
         """Take the memories of logged rounds as those that the next batch starts from; a cluster without a round is none yet."""
-        for row in rounds.select(["cluster", "seq", "memory"]).to_pylist():
-            if row["seq"] > 0:
+        for row in rounds.select(["cluster", "seq", "memory", "error"]).to_pylist():
+            if row["seq"] > 0 or row["error"] is not None:
                 self.memories[row["cluster"]] = row["memory"]
 
     def next_offsets(self) -> dict[tuple[str, int], int]:

@@ -87,7 +87,8 @@ def decide_clusters(batches: Iterable[pa.RecordBatch], context: BatchContext, ta
 def decide_cluster(rows: pa.Table, context: BatchContext, taken: figures.Taken) -> dict[str, Any]:
     """One cluster's round in one batch. `rows`: its shards in order. Returns one row of ROUND_SCHEMA.
 
-    Whatever goes wrong becomes the row's `error`, with nothing decided and the memory as it was: the other clusters don't notice.
+    Whatever goes wrong becomes the row's `error`, with nothing decided and the memory as it was: the other clusters don't notice. A cluster
+    that fails again and again is suspended: no round is tried for a while.
     """
     cluster = rows["cluster"][0].as_py()
     clock = json.loads(rows["clock"][0].as_py())
@@ -106,6 +107,9 @@ def decide_cluster(rows: pa.Table, context: BatchContext, taken: figures.Taken) 
         taken.rejected(cluster, events)
         memory = replace(Memory.from_json(remembered), epoch=context.epoch)
         row["seq"] = memory.seq
+        if now_ms < memory.retry_ms:
+            return row | {"idle": True}
+        memory = replace(memory, errors=0, retry_ms=0)
         _raise_trouble(events)
         config = cluster_config(given)
         view = cluster_view(context.settings.stream.checkpoint, cluster, blocks, now_ms, config)
@@ -117,10 +121,25 @@ def decide_cluster(rows: pa.Table, context: BatchContext, taken: figures.Taken) 
                 taken.loads(view, made)
             row |= logged(made)
     except Exception as error:
-        row["error"] = "".join(traceback.format_exception(error)[-3:]).strip()
+        row |= _failed(error, remembered, now_ms, context)
     crash_point("in_decide")
     row["idle"] = not (row["sampled"] or row["error"]) and _nothing_happened(row, remembered)
     return row
+
+
+def _failed(error: Exception, remembered: str, now_ms: int, context: BatchContext) -> dict[str, Any]:
+    """What a round that failed leaves: the error, and a memory that has counted it."""
+    stream, text = context.settings.stream, "".join(traceback.format_exception(error)[-3:]).strip()
+    try:
+        before = Memory.from_json(remembered)
+    except Exception:  # whoever wrote that memory: nothing can be added to it
+        return {"error": text}
+    errors = before.errors + 1
+    if errors < stream.suspend_after_errors:
+        return {"error": text, "memory": replace(before, epoch=context.epoch, errors=errors).to_json()}
+    retry_ms = now_ms + stream.suspended_ms
+    text += f"\nThe cluster is suspended for {stream.suspended_ms // 1000} s, as {errors} of its rounds have failed in a row."
+    return {"error": text, "memory": replace(before, epoch=context.epoch, errors=errors, retry_ms=retry_ms).to_json()}
 
 
 def cluster_view(checkpoint: str, cluster: str, blocks: list[Blocks], now_ms: int, config: ClusterConfig) -> ClusterView:
