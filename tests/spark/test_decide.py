@@ -17,7 +17,8 @@ def test_a_cluster_that_fails_again_and_again_is_left_alone_for_a_while(tmp_path
     seen = []
     for now_ms in (1_000, 2_000, 3_000, 4_000, 12_999, 13_000, 14_000):
         clock = json.dumps([{"topic": "reports", "partition": 0, "first": 0, "last": 0, "append_ms": now_ms}])
-        rows = pa.table({"cluster": ["eu"], "shard": [0], "clock": [clock], "brokers": [""], "names": [""], "values": [""], "events": [None]})
+        row = {"cluster": "eu", "shard": 0, "clock": clock, "brokers": "", "names": "", "values": "", "events": None}
+        rows = pa.Table.from_pylist([row])
         context = BatchContext(settings, "test-0", log_seq=0, epoch=1, caught_up=True, memories=memories)
         row = decide_cluster(rows, context, Taken(context, 0))
         memories["eu"] = row["memory"]
