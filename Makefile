@@ -64,6 +64,9 @@ bench: setup ## side-by-side timings (ARGS=name for one of them); the last line 
 bench-core: setup ## the core's strategies on three sizes of cluster (ARGS="--sizes 1000x100000"); the last line is one JSON object
 	$(BIN)/python -m tests.bench.core $(ARGS)
 
+bench-stream: setup ## the whole stream beside what Spark alone does, an hour or so (ARGS="--bundles 20000 --runs 3" for a glance); last line JSON
+	$(BIN)/python -m tests.bench.stream $(ARGS)
+
 # uv only writes the lock file, so it stays out of the locked environment.
 lock: java $(PACKAGE_STAMP) ## rewrite requirements*.lock from pyproject.toml, and conf/jars.sha256 from conf/ivy.xml
 	@test -x .make/uv/bin/uv || { $(PYTHON) -m venv .make/uv && .make/uv/bin/python -m pip install -q uv; }

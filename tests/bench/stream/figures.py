@@ -1,0 +1,291 @@
+"""The figures: what is measured beside what, and what their ratio shall be."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass
+
+from pyspark.sql import SparkSession
+
+from tests.bench.stream.driver import Driver
+from tests.bench.stream.feed import Feed
+from tests.bench.stream.fleet import Fleet, Shape
+from tests.bench.stream.spark import explode_json, read_kafka, seconds_to_noop, session
+from tests.bench.stream.stepped import Place, Stepped, progress
+
+WARM_UP = 3
+"""Generations that every side sees before the first one that counts, the very first one included."""
+
+WARM_UP_TICKS = 50
+"""Batches of a small cluster are short: the JVM needs some dozens of them before it has compiled what they need."""
+
+SMALL = Shape(1, 10, 100)
+GIB = 2**30
+
+
+@dataclass(frozen=True)
+class Size:
+    """How much is measured."""
+
+    bundles: int = 1_000_000
+    runs: int = 7
+    latencies: int = 25
+    batches: int = 1_000
+
+    @property
+    def whole(self) -> Shape:
+        """One cluster; a thousand bundles on each broker, as long as that leaves four brokers."""
+        return _one_cluster(self.bundles)
+
+    @property
+    def tenth(self) -> Shape:
+        """One cluster with a tenth of the bundles."""
+        return _one_cluster(self.bundles // 10)
+
+    @property
+    def clusters(self) -> Shape:
+        """As many bundles in clusters of ten brokers with a hundred bundles each."""
+        return Shape(max(2, self.bundles // 1_000), 10, 100)
+
+
+def _one_cluster(bundles: int) -> Shape:
+    brokers = max(4, bundles // 1_000)
+    return Shape(1, brokers, max(1, bundles // brokers))
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One key of the result: two sides in seconds where there are two, and their ratio."""
+
+    key: str
+    what: str
+    reach: str
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A figure's value; `ours` and `other` are medians in seconds (the value is the median of the ratios of neighbouring runs)."""
+
+    value: float
+    ours_s: float | None = None
+    other_s: float | None = None
+
+
+FIGURES = {
+    figure.key: figure
+    for figure in (
+        Figure(
+            "view_vs_from_json",
+            "Kafka → decode → fold → averaged view, to a noop sink ÷ Spark's Kafka → from_json → explode → noop of the same reports",
+            "≤ 0.7, aim 0.4",
+        ),
+        Figure(
+            "round_vs_from_json",
+            "a whole batch of the job (decided, logged, published, projected; some brokers hot) ÷ the same from_json",
+            "≤ 1.0, aim 0.6",
+        ),
+        Figure("view_vs_raw_kafka", "the view ÷ a bare Kafka read of the same reports to noop: the physical floor", "aim ≤ 3"),
+        Figure("growth_100k_1m", "a whole batch at all bundles ÷ one at a tenth of them", "≤ 11"),
+        Figure(
+            "publish_latency_vs_empty_batch",
+            "10 brokers, 1 000 bundles: hot broker's report appended → decision readable ÷ a batch of one tick to a noop sink",
+            "≤ 1.7",
+        ),
+        Figure(
+            "batch_cost_growth_1000",
+            "10 brokers, 1 000 bundles, whole job, a report in each batch: median time of batches 900–1000 ÷ of batches 50–150",
+            "≤ 1.2",
+        ),
+        Figure(
+            "clusters_1000",
+            "a whole batch of many clusters of 10 brokers × 100 bundles ÷ one of a single cluster with as many bundles",
+            "≤ 2",
+        ),
+        Figure("peak_rss_gib_1m", "resident memory of the job's driver, JVM and workers together, GiB, at its highest", "≤ 8"),
+    )
+}
+
+
+@dataclass(slots=True)
+class Bench:
+    """What all measurements share. The session that Spark's own side runs in starts when it is needed."""
+
+    place: Place
+    size: Size
+    wanted: frozenset[str]
+    _spark: SparkSession | None = None
+
+    @property
+    def spark(self) -> SparkSession:
+        if self._spark is None:
+            self._spark = session()
+        return self._spark
+
+    def from_json_s(self, job: Stepped) -> float:
+        """Spark's own way through the job's last generation."""
+        return seconds_to_noop(explode_json(read_kafka(self.spark, job.feed, job.begin, job.end)))
+
+    def raw_s(self, job: Stepped) -> float:
+        """Nothing but reading it."""
+        return seconds_to_noop(read_kafka(self.spark, job.feed, job.begin, job.end))
+
+    def close(self) -> None:
+        """End the session."""
+        if self._spark is not None:
+            self._spark.stop()
+
+
+def in_turns(bench: Bench, sides: dict[str, Callable[[], float]]) -> dict[str, list[float]]:
+    """Seconds of every side, run after run, the sides in turns: what else the machine does falls on all of them."""
+    seconds: dict[str, list[float]] = {name: [] for name in sides}
+    for run in range(1 - WARM_UP, bench.size.runs):
+        for name, side in sides.items():
+            took_s = side()
+            if run >= 0:
+                seconds[name].append(took_s)
+        if run >= 0:
+            progress(f"run {run + 1} of {bench.size.runs}: " + ", ".join(f"{name} {took[-1]:.2f} s" for name, took in seconds.items()))
+    return seconds
+
+
+def ratio(ours: list[float], other: list[float]) -> Measured:
+    """The median of the ratios of neighbouring runs."""
+    value = statistics.median(one / two for one, two in zip(ours, other, strict=True))
+    return Measured(value, statistics.median(ours), statistics.median(other))
+
+
+def view(bench: Bench) -> dict[str, Measured]:
+    """The averaged view beside from_json and beside a bare read."""
+    job = Stepped(bench.place, "view", bench.size.whole, view_only=True)
+    with closing(job):
+        took = in_turns(bench, {"view": job.step, "from_json": lambda: bench.from_json_s(job), "raw Kafka": lambda: bench.raw_s(job)})
+    return {
+        "view_vs_from_json": ratio(took["view"], took["from_json"]),
+        "view_vs_raw_kafka": ratio(took["view"], took["raw Kafka"]),
+    }
+
+
+def rounds(bench: Bench) -> dict[str, Measured]:
+    """The whole job at three shapes, and beside from_json."""
+    with ExitStack() as stack:
+
+        def job(name: str, shape: Shape) -> Stepped:
+            return stack.enter_context(closing(Stepped(bench.place, name, shape, view_only=False)))
+
+        whole = job("whole", bench.size.whole)
+        sides: dict[str, Callable[[], float]] = {"round": lambda: _deciding(whole)}
+        if "round_vs_from_json" in bench.wanted:
+            sides["from_json"] = lambda: bench.from_json_s(whole)
+        if "growth_100k_1m" in bench.wanted:
+            tenth = job("tenth", bench.size.tenth)
+            sides["tenth"] = lambda: _deciding(tenth)
+        if "clusters_1000" in bench.wanted:
+            clusters = job("clusters", bench.size.clusters)
+            sides["clusters"] = lambda: _deciding(clusters)
+        took = in_turns(bench, sides)
+        measured = {"peak_rss_gib_1m": Measured(whole.driver.peak_bytes / GIB)}
+    if "from_json" in took:
+        measured["round_vs_from_json"] = ratio(took["round"], took["from_json"])
+    if "tenth" in took:
+        measured["growth_100k_1m"] = ratio(took["round"], took["tenth"])
+    if "clusters" in took:
+        measured["clusters_1000"] = ratio(took["clusters"], took["round"])
+    return measured
+
+
+def _deciding(job: Stepped) -> float:
+    took_s = job.step()
+    if not job.decided:
+        raise RuntimeError(f"{job.name}: this round decided nothing, though brokers were hot: look into the tables rounds and refusals")
+    return took_s
+
+
+@contextmanager
+def small_job(bench: Bench, name: str, view_only: bool = False) -> Iterator[tuple[Feed, Driver]]:
+    """A job on a small cluster that reads what there is as soon as it is there."""
+    feed = Feed(bench.place.bootstrap, name, bench.place.partitions)
+    clusters = [Fleet(SMALL).cluster_name(0)]
+    driver = Driver(bench.place.folder / name, bench.place.settings(feed), clusters if view_only else None)
+    try:
+        yield feed, driver
+    finally:
+        driver.stop()
+        feed.close()
+
+
+def latency(bench: Bench) -> dict[str, Measured]:
+    """From a hot broker's report to a decision that can be read, beside a batch in which nothing happens. Both jobs read the same reports."""
+    fleet = Fleet(SMALL)
+    with small_job(bench, "latency") as (feed, job), small_job(bench, "empty", view_only=True) as (quiet, empty):
+
+        def settle() -> None:
+            """Every broker reports an even load until the balancer has nothing more to say and everything has an owner."""
+            for _ in range(20):
+                records = fleet.reports(range(fleet.brokers))
+                for one, reader in ((feed, job), (quiet, empty)):
+                    one.send(records)
+                    reader.read(len(records))
+                if not fleet.obey(feed.decisions()) and (fleet.owner >= 0).all():
+                    return
+            raise RuntimeError("the small cluster does not come to rest: look into the tables decisions and outcomes")
+
+        settle()
+        for _ in range(WARM_UP_TICKS):
+            for one, reader in ((feed, job), (quiet, empty)):
+                one.tick()
+                reader.read(1)
+        latencies: list[float] = []
+        batches: list[float] = []
+        for run in range(1 - WARM_UP, bench.size.latencies):
+            settle()
+            hot = run % fleet.brokers
+            (record,) = fleet.reports([hot], {hot})
+            appended_ms = feed.append(record)
+            decisions, readable_ms = feed.first_decisions()
+            job.read(1)
+            fleet.obey(decisions + feed.decisions())
+            quiet.append(record)
+            empty.read(1)
+            quiet.tick()
+            (batch,) = empty.read(1)
+            if run >= 0:
+                latencies.append((readable_ms - appended_ms) / 1_000)
+                batches.append(batch.seconds)
+                progress(f"latency {run + 1} of {bench.size.latencies}: {latencies[-1]:.3f} s, a batch of one tick {batch}")
+    return {"publish_latency_vs_empty_batch": ratio(latencies, batches)}
+
+
+def age(bench: Bench) -> dict[str, Measured]:
+    """The same batch when the job is young and when it is old."""
+    fleet = Fleet(SMALL)
+    with small_job(bench, "age") as (feed, job):
+        first = fleet.reports(range(fleet.brokers))
+        feed.send(first)
+        job.read(len(first))
+        took: list[float] = []
+        decided = 0
+        for run in range(bench.size.batches):
+            broker = run % fleet.brokers
+            hot = {broker} if run % (2 * fleet.brokers) == broker else ()
+            feed.append(fleet.reports([broker], hot)[0])
+            (batch,) = job.read(1)
+            took.append(batch.seconds)
+            decided += fleet.obey(feed.decisions(patience_ms=20))
+            if (run + 1) % max(1, bench.size.batches // 20) == 0:
+                progress(f"batch {run + 1} of {bench.size.batches}: {batch}, {decided} decisions so far")
+    if not decided:
+        raise RuntimeError("no batch decided anything, though brokers were hot: look into the tables rounds and refusals")
+    old, young = took[-len(took) // 10 :], took[len(took) // 20 : len(took) // 20 + max(1, len(took) // 10)]
+    value = Measured(statistics.median(old) / statistics.median(young), statistics.median(old), statistics.median(young))
+    return {"batch_cost_growth_1000": value}
+
+
+GROUPS: tuple[tuple[frozenset[str], Callable[[Bench], dict[str, Measured]]], ...] = (
+    (frozenset({"view_vs_from_json", "view_vs_raw_kafka"}), view),
+    (frozenset({"round_vs_from_json", "growth_100k_1m", "clusters_1000", "peak_rss_gib_1m"}), rounds),
+    (frozenset({"publish_latency_vs_empty_batch"}), latency),
+    (frozenset({"batch_cost_growth_1000"}), age),
+)
+"""What is measured together."""

@@ -1,0 +1,97 @@
+"""The measured process: the whole job, or its averaged view written to nowhere. Tells each batch on stdout, ends when stdin does.
+
+Started by `tests.bench.stream.driver`; the first line of stdin says what to run.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+from typing import Any, Protocol
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.streaming.listener import (
+    QueryIdleEvent,
+    QueryProgressEvent,
+    QueryStartedEvent,
+    QueryTerminatedEvent,
+    StreamingQueryListener,
+)
+
+from lb_stream.contracts.settings import Settings
+from lb_stream.io.kafka_options import spark_options
+from lb_stream.io.pipeline import start
+from lb_stream.io.session import spark_session
+from lb_stream.stream.directory import write_directory
+from lb_stream.stream.source import read_records
+from lb_stream.stream.transforms import to_blocks, to_shards
+
+_lock = threading.Lock()
+
+
+def tell(**fields: Any) -> None:
+    """One line to whoever measures."""
+    with _lock:
+        print(json.dumps(fields), flush=True)
+
+
+class Teller(StreamingQueryListener):
+    """Tells of each batch that read something, and of the query's end."""
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:
+        """Nothing to tell."""
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:
+        """A batch is over."""
+        progress = event.progress
+        if progress.numInputRows:
+            tell(batch=progress.batchId, rows=progress.numInputRows, took_ms=dict(progress.durationMs))
+
+    def onQueryIdle(self, event: QueryIdleEvent) -> None:
+        """Nothing to tell."""
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
+        """It has ended, or failed."""
+        tell(ended=event.exception or "")
+
+
+class Stoppable(Protocol):
+    """A started query, or a started pipeline."""
+
+    def stop(self) -> None:
+        """End it."""
+
+
+def start_view(spark: SparkSession, settings: Settings, clusters: list[str]) -> StreamingQuery:
+    """Decode and averages as the job has them, with nothing behind them."""
+    checkpoint, known = settings.stream.checkpoint, dict.fromkeys(clusters, 1)
+    write_directory(checkpoint, 0, known)
+
+    def to_nowhere(shards: DataFrame, batch_id: int) -> None:
+        shards.write.format("noop").mode("overwrite").save()
+        write_directory(checkpoint, batch_id + 1, known)
+
+    records = read_records(spark, settings, spark_options(settings), "earliest")
+    shards = records.transform(to_blocks(settings)).transform(to_shards(settings))
+    writer = shards.writeStream.outputMode("update").option("checkpointLocation", checkpoint).foreachBatch(to_nowhere)
+    if settings.stream.trigger_interval_ms:
+        writer = writer.trigger(processingTime=f"{settings.stream.trigger_interval_ms} milliseconds")
+    return writer.start()
+
+
+def main() -> None:
+    """Run until stdin ends."""
+    given = json.loads(sys.stdin.readline())
+    settings = Settings.model_validate(given["settings"])
+    spark = spark_session(settings)
+    spark.streams.addListener(Teller())
+    running: Stoppable = start_view(spark, settings, given["view_of"]) if given["view_of"] else start(spark, settings)
+    sys.stdin.read()
+    running.stop()
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,68 @@
+"""Spark as the job has it, and what Spark alone does with the same topic."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import time
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from lb_stream.contracts.settings import Settings
+from lb_stream.io.session import spark_session
+from lb_stream.io.submit import submit_command
+from tests.bench.stream.feed import Feed, Offsets
+
+_USAGE = "struct<usage: double, `limit`: double>"
+_STATS = (
+    "struct<msgRateIn: double, msgThroughputIn: double, msgRateOut: double, msgThroughputOut: double, "
+    "consumerCount: bigint, producerCount: bigint, topics: bigint, cacheSize: bigint>"
+)
+REPORT_DDL = (
+    "webServiceUrl string, pulsarServiceUrl string, persistentTopicsEnabled boolean, nonPersistentTopicsEnabled boolean, "
+    "brokerVersionString string, protocols map<string, string>, advertisedListeners map<string, string>, loadManagerClassName string, "
+    f"startTimestamp bigint, cpu {_USAGE}, memory {_USAGE}, directMemory {_USAGE}, bandwidthIn {_USAGE}, bandwidthOut {_USAGE}, "
+    "msgThroughputIn double, msgThroughputOut double, msgRateIn double, msgRateOut double, lastUpdate bigint, "
+    f"lastStats map<string, {_STATS}>, numTopics bigint, numBundles bigint, numConsumers bigint, numProducers bigint, "
+    "bundles array<string>, lastBundleGains array<string>, lastBundleLosses array<string>, maxResourceUsage double, loadReportType string"
+)
+"""The modular load report as Spark's JSON reader is told it."""
+
+
+def spark_environment() -> dict[str, str]:
+    """Environment in which a Python process gets the very Spark that `lbctl balance` submits its job to: jars, properties, memory."""
+    command, environment = submit_command([])
+    options = [*command[1:-1], "--conf", "spark.ui.showConsoleProgress=false"]
+    return environment | {"PYSPARK_SUBMIT_ARGS": shlex.join([*options, "pyspark-shell"])}
+
+
+def session() -> SparkSession:
+    """A session in this process, with the job's settings."""
+    os.environ.update(spark_environment())
+    return spark_session(Settings())
+
+
+def read_kafka(spark: SparkSession, feed: Feed, begin: Offsets, end: Offsets) -> DataFrame:
+    """One generation of reports, by Spark's own reader with the options that the job gives it."""
+    topic = feed.topics.reports
+    offsets = {name: f'{{"{topic}": {{{", ".join(f"{chr(34)}{number}{chr(34)}: {at}" for number, at in sorted(places.items()))}}}}}'
+               for name, places in (("startingOffsets", begin), ("endingOffsets", end))}  # fmt: skip
+    reader = spark.read.format("kafka").option("kafka.bootstrap.servers", feed.bootstrap).option("subscribe", topic)
+    reader = reader.option("kafka.fetch.max.wait.ms", "10").option("kafka.max.partition.fetch.bytes", str(10 * 1024 * 1024))
+    return reader.options(**offsets).load()
+
+
+def explode_json(records: DataFrame) -> DataFrame:
+    """One row for each bundle of each report, as one writes it with Spark alone."""
+    report = f.from_json(f.col("value").cast("string"), REPORT_DDL).alias("report")
+    reports = records.select(f.col("key").cast("string").alias("broker"), report)
+    bundles = reports.select("broker", "report.lastUpdate", f.explode("report.lastStats").alias("bundle", "stats"))
+    return bundles.select("broker", "lastUpdate", "bundle", "stats.*")
+
+
+def seconds_to_noop(frame: DataFrame) -> float:
+    """How long Spark takes to make every row of a frame and throw it away."""
+    begin = time.perf_counter()
+    frame.write.format("noop").mode("overwrite").save()
+    return time.perf_counter() - begin

@@ -1,0 +1,107 @@
+"""A job that takes one whole generation of reports in each batch, when it is told to."""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lb_stream.contracts.settings import KafkaSettings, Settings, StreamSettings, TopicSettings
+from tests.bench.stream.driver import Batch, Driver, wait_for_boundary
+from tests.bench.stream.feed import Feed, Offsets
+from tests.bench.stream.fleet import Fleet, Shape
+
+MOST_TRIES = 5
+
+BALANCER: dict[str, Any] = {
+    "dry_run": False,
+    "shedding_interval_ms": 0,  # in every batch with a new report
+    "shedding_grace_period_ms": 0,
+    "history_ratio": 0.0,  # no smoothing: who is hot is unloaded from at once
+    "min_throughput_mb": 0.0,
+}
+"""A balancer that decides whenever there is something to decide."""
+
+
+def progress(text: str) -> None:
+    """One line for whoever waits."""
+    print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where benchmarks run: a Kafka, and a folder that is emptied at the end."""
+
+    bootstrap: str
+    folder: Path
+    partitions: int
+
+    def settings(self, feed: Feed, trigger_interval_ms: int = 0) -> Settings:
+        """A job on one feed. Its clock stands still: ticks are what the benchmark sends."""
+        return Settings(
+            kafka=KafkaSettings(bootstrap_servers=self.bootstrap),
+            topics=TopicSettings(**vars(feed.topics)),
+            stream=StreamSettings(
+                pipeline_id=feed.name,
+                tables=str(self.folder / feed.name / "tables"),
+                checkpoint=str(self.folder / feed.name / "checkpoint"),
+                tick_interval_ms=0,
+                trigger_interval_ms=trigger_interval_ms,
+                max_offsets_per_trigger=0,
+            ),
+            balancer=BALANCER,
+        )
+
+
+class Stepped:
+    """Fleet, feed and job. Batches begin at multiples of an interval that is long enough for a whole generation to be appended in it.
+
+    What reads the topic beside the job does so while the job has nothing to do.
+    """
+
+    def __init__(self, place: Place, name: str, shape: Shape, view_only: bool) -> None:
+        self.name, self._view_only = f"{name} {shape}", view_only
+        self.fleet = Fleet(shape)
+        self.feed = Feed(place.bootstrap, name, place.partitions)
+        self.begin: Offsets = self.feed.ends()
+        records = self.fleet.generation()
+        self.reports, self.bytes = len(records), sum(len(value) for _, value in records)
+        took_s = self.feed.send(records)
+        self.end: Offsets = self.feed.ends()
+        self._interval_ms = 1_000 * max(1, math.ceil(3 * took_s))
+        progress(f"{self.name}: {self.reports} reports, {self.bytes / 1e6:.0f} MB, appended in {took_s:.1f} s")
+        clusters = [self.fleet.cluster_name(at) for at in range(shape.clusters)]
+        settings = place.settings(self.feed, self._interval_ms)
+        self.driver = Driver(place.folder / name, settings, clusters if view_only else None)
+        self.decided = self._finish(self.driver.read(self.reports))
+
+    def step(self) -> float:
+        """Seconds of the batch that read one new generation. Raises RuntimeError when it is never read in one piece."""
+        for _ in range(MOST_TRIES):
+            records = self.fleet.generation()
+            wait_for_boundary(self._interval_ms)
+            self.begin = self.end
+            self.feed.send(records)
+            self.end = self.feed.ends()
+            batches = self.driver.read(self.reports)
+            self.decided = self._finish(batches)
+            if len(batches) == 1:
+                return batches[0].seconds
+            progress(f"{self.name}: read in {len(batches)} pieces, once more")
+        raise RuntimeError(
+            f"{self.name}: appending a generation takes longer than the trigger's {self._interval_ms} ms; is the machine busy?"
+        )
+
+    def _finish(self, batches: list[Batch]) -> int:
+        decided = 0 if self._view_only else self.fleet.obey(self.feed.decisions())
+        for batch in batches:
+            progress(f"{self.name}: batch {batch.number} {batch}" + ("" if self._view_only else f", {decided} decisions"))
+        return decided
+
+    def close(self) -> None:
+        """End the job."""
+        self.driver.stop()
+        self.feed.close()
