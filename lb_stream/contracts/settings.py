@@ -18,7 +18,7 @@ CRASH_POINTS = {
     "after_fence": "the job before it is shut out of publishing, the log is not read yet",
     "in_catch_up": "what an earlier run has logged is published, not projected",
     "on_entry": "Spark has planned the batch, nothing of it has been done",
-    "in_state": "a worker has folded a shard and written what its state will name, the state is not changed",
+    "in_state": "a worker has folded its shards and written the files that their state names, the state is not committed",
     "in_decide": "a worker has written a round's files, the driver doesn't know the round",
     "before_log": "all rounds are decided, none is logged",
     "after_log": "the rounds are logged, nothing is published",

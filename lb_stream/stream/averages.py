@@ -50,7 +50,6 @@ class ShardProcessor(StatefulProcessor):
 
     def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
         """All rows of one (cluster, shard) in this batch: one from each partition that was read."""
-        crash_point("in_state")
         cluster, number = key
         given = list(rows)
         shards, before = given[0].shards, given[0].before
@@ -104,6 +103,7 @@ class ShardProcessor(StatefulProcessor):
         """After the last key, before Spark commits the state: from now on the references are good."""
         self._names.close()
         self._values.close()
+        crash_point("in_state")
 
 
 def read_shard(checkpoint: str, blocks: Iterable[str]) -> Shard:

@@ -11,10 +11,11 @@ from pydantic import ValidationError
 from lb_stream.contracts.reports import REPORT_KINDS, report_kind
 from lb_stream.core.names import parse_bundle
 from lb_stream.stream.decode import DecodeConfig
+from lb_stream.stream.directory import Slices
 from tests.e2e.hostile import CLUSTERS, Wild, good, hostile
 from tests.spark.test_decode import decoded, record
 
-CONFIG = DecodeConfig(default_cluster="home", commands_topic="commands", shards={"steady": 2, CLUSTERS[0]: 4})
+CONFIG = DecodeConfig(default_cluster="home", commands_topic="commands", known={"steady": Slices(2), CLUSTERS[0]: Slices(4)})
 STEADY = [record(f"steady/{name}".encode(), good(at, "steady").value, 1_000 + at) for at, name in enumerate(("b1:8080", "b2:8080"))]
 
 wild_ones = st.lists(st.randoms(use_true_random=False), min_size=1, max_size=6).map(
