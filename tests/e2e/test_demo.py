@@ -13,12 +13,18 @@ import sys
 import termios
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from http.client import HTTPException
 from pathlib import Path
 
 import pytest
+from deltalake import DeltaTable
+
+from tests.scrape import scrape
 
 pytestmark = [pytest.mark.e2e, pytest.mark.jvm]
 
+Samples = dict[tuple[str, ...], float]
 LBCTL = str(Path(sys.executable).with_name("lbctl"))
 
 
@@ -65,6 +71,18 @@ class Demo:
     def ends(self, within_s: float = 45.0) -> int:
         return self.process.wait(within_s)
 
+    def scraped(self, within_s: float) -> tuple[Samples, Samples]:
+        """What the job serves while the demo runs, seen again and again till its end: the stream's and the brokers' last answers."""
+        log = self.folder / ".lb/demo/job.log"
+        until(lambda: log.exists() and "metrics: http://" in log.read_text(), within_s)
+        (url,) = re.findall(r"metrics: (http://\S+/metrics)$", log.read_text(), re.MULTILINE)
+        seen: tuple[Samples, Samples] = ({}, {})
+        while self.process.poll() is None:
+            with suppress(OSError, HTTPException):  # the job ends before the demo does
+                seen = scrape(url), scrape(f"{url}/brokers")
+            time.sleep(0.5)
+        return seen
+
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Iterator[Path]:
@@ -73,7 +91,8 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_from_nothing_to_a_balanced_cluster_with_queries_that_work(folder: Path) -> None:
-    demo = Demo(folder, LB_SETUP_SECONDS="7")
+    demo = Demo(folder, "--set", "stream.metrics_address=127.0.0.1:0", LB_SETUP_SECONDS="7")
+    stream, brokers = demo.scraped(within_s=120)
     assert demo.ends(within_s=300) == 0, demo.text
     assert running_in(folder) == []
     *lines, last = demo.text.splitlines()
@@ -90,6 +109,43 @@ def test_from_nothing_to_a_balanced_cluster_with_queries_that_work(folder: Path)
     for query in queries:
         answer = subprocess.run([LBCTL, *shlex.split(query)[1:], "--json"], cwd=folder, capture_output=True, text=True, check=True)
         assert [json.loads(line) for line in answer.stdout.splitlines()], query
+
+    check_metrics(stream, brokers, figures["decisions"])
+    check_batches(folder / ".lb/demo/tables/batches", stream)
+
+
+def check_metrics(stream: Samples, brokers: Samples, decisions: int) -> None:
+    """What was scraped last, shortly before the end, agrees with what the demo says."""
+    published = {key: value for key, value in stream.items() if key[0] == "lb_stream_decisions_total"}
+    assert {(kind, dry) for _, _, dry, kind, _, _ in published} == {("unload", "false"), ("assign", "false")}
+    assert sum(published.values()) == decisions
+    confirmed = {key[2:]: value for key, value in stream.items() if key[0] == "lb_stream_outcomes_total"}
+    assert set(confirmed) == {("unload", "confirmed"), ("assign", "confirmed")}
+    assert stream["lb_stream_batches_total",] > 5 and stream["lb_stream_input_records_total",] > 50
+    for phase in ("offsets", "planning", "wal", "decide", "log", "publish", "project", "next", "commit"):
+        assert stream["lb_stream_phase_seconds_sum", phase] > 0, phase
+    phases = sum(value for key, value in stream.items() if key[0] == "lb_stream_phase_seconds_sum")
+    assert phases == pytest.approx(stream["lb_stream_batch_seconds_sum",], rel=0.35), "the phases are the batch"
+    assert stream["lb_stream_state_rows",] >= 1 and stream["lb_stream_clusters",] == 1
+    assert stream["lb_stream_rejected_records_total", "demo"] == stream["lb_stream_round_errors_total", "demo"] == 0
+    assert {key[1] for key in stream if key[0] == "lb_stream_lag_records"} == {"lb-load-reports", "lb-commands"}
+    alive = {key[1:]: value for key, value in brokers.items() if key[0] == "lb_stream_broker_alive"}
+    assert len(alive) == stream["lb_stream_brokers", "demo"] == 6 and set(alive.values()) == {1}
+    bundles = [value for key, value in brokers.items() if key[0] == "lb_stream_broker_bundles"]
+    assert sum(bundles) == stream["lb_stream_bundles", "demo"] > 0
+    usages = [value for key, value in brokers.items() if key[0] == "pulsar_lb_bandwidth_in_usage"]
+    assert len(usages) == 6 and 0 < min(usages) <= max(usages) <= 100
+    assert not [key for key in stream if key[0] == "lb_stream_monitoring_errors_total"]
+
+
+def check_batches(table: Path, stream: Samples) -> None:
+    """The table has every batch, with its time; few commits for many batches."""
+    batches = DeltaTable(str(table))
+    rows = batches.to_pyarrow_table().sort_by("batch_id").to_pylist()
+    assert [row["batch_id"] for row in rows] == list(range(len(rows))) and len(rows) >= stream["lb_stream_batches_total",]
+    assert batches.version() < len(rows) / 3
+    assert all(row["whole_ms"] >= row["decide_ms"] > 0 for row in rows[:-1])
+    assert sum(row["input_records"] or 0 for row in rows) >= stream["lb_stream_input_records_total",]
 
 
 def test_ctrl_c_leaves_nothing_running_while_kafka_and_spark_start(folder: Path) -> None:

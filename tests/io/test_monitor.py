@@ -4,7 +4,6 @@ import logging
 import socket
 import threading
 import time
-import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
-from prometheus_client.parser import text_string_to_metric_families
 
 from lb_stream.contracts.base import canonical_json
 from lb_stream.contracts.decisions import example_decision
@@ -27,6 +25,7 @@ from lb_stream.io import monitor as monitor_module
 from lb_stream.io.metrics import SKIPS, SUSPENDING, lag
 from lb_stream.io.monitor import Monitor
 from lb_stream.stream.ports import Logged
+from tests.scrape import scrape as scrape_url
 
 PROJECT = Path(__file__).parents[2]
 
@@ -114,13 +113,9 @@ def run(monitor: Monitor, query: Query, batch_id: int, logged: Logged | None = N
 
 
 def scrape(monitor: Monitor, path: str = "") -> dict[tuple[str, ...], float]:
-    """Sample name and label values, in the order of the labels' names → value."""
+    """Sample name and its label values, in the order of the labels' names → value."""
     assert monitor.url is not None
-    with urllib.request.urlopen(monitor.url + path, timeout=10) as answer:
-        assert answer.headers["Content-Type"].startswith("text/plain; version=")
-        families = text_string_to_metric_families(answer.read().decode())
-        samples = [sample for family in families for sample in family.samples]
-    return {(sample.name, *(sample.labels[name] for name in sorted(sample.labels))): sample.value for sample in samples}
+    return scrape_url(monitor.url + path)
 
 
 def until(condition: Callable[[], object]) -> None:
