@@ -19,7 +19,7 @@ from lb_stream.io.embedded_kafka import EmbeddedKafka
 from lb_stream.io.jars import PROJECT
 from lb_stream.io.topics import TopicNames
 from tests.e2e.pipeline import Pipeline, wait_until
-from tests.pulsar.testbed import NAMESPACE, Bed, testbed
+from tests.pulsar.testbed import NAMESPACE, Bed, started_bed
 
 pytestmark = [pytest.mark.long, pytest.mark.e2e]
 
@@ -44,13 +44,20 @@ SETTINGS = {
 }
 
 
+def missing() -> str:
+    """Why nothing can be tested here; empty when it can."""
+    if not (SCRIPTS / "cluster.sh").is_file():
+        return "PULSAR_CLUSTER_DIR names no folder with cluster.sh: run `make test-pulsar`"
+    if importlib.util.find_spec("pulsar") is None:
+        return "the package pulsar-client, which sends the traffic, is not installed: run `make test-pulsar`"
+    return ""
+
+
 @pytest.fixture(scope="module")
 def bed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bed]:
-    if not (SCRIPTS / "cluster.sh").is_file():
-        pytest.skip("PULSAR_CLUSTER_DIR names no folder with cluster.sh: run `make test-pulsar`")
-    if importlib.util.find_spec("pulsar") is None:
-        pytest.skip("the package pulsar-client, which sends the traffic, is not installed: run `make test-pulsar`")
-    with testbed(SCRIPTS, tmp_path_factory.mktemp("pulsar")) as started:
+    if reason := missing():
+        pytest.skip(reason)
+    with started_bed(SCRIPTS, tmp_path_factory.mktemp("pulsar")) as started:
         yield started
 
 
@@ -119,7 +126,6 @@ def test_our_decisions_balance_a_real_cluster_and_our_table_follows_it(
     pipeline = Pipeline(kafka.bootstrap, topic_names, tmp_path, SETTINGS)
     pipeline.create_topics()
     bed.create_namespace(BUNDLES)
-    hot = bed.bundle_of(TOPICS[0])
     by_bundle = defaultdict(list)
     for topic in TOPICS:
         by_bundle[bed.bundle_of(topic)].append(topic)

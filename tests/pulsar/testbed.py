@@ -126,7 +126,7 @@ class Bed:
 
 
 @contextmanager
-def testbed(scripts: Path, folder: Path, manager: str = "modular", base_port: int = 27000) -> Iterator[Bed]:
+def started_bed(scripts: Path, folder: Path, manager: str = "modular", base_port: int = 27000) -> Iterator[Bed]:
     """Start it, stop it."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "extra.conf").write_text("".join(f"{key}={value}\n" for key, value in SETTINGS.items()))
