@@ -34,7 +34,7 @@ SPARK_PHASES = {
 """Our word for a part of Spark's own work in a batch → Spark's words (milliseconds in `durationMs`)."""
 
 SUSPENDING = frozenset({"mass_disappearance", "everything_silent"})
-"""Rules that leave a cluster alone altogether (core.liveness)."""
+"""Rules by which brokers that vanish suspend their cluster (core.liveness)."""
 
 UNLOAD_RESULTS = (
     *(("Success", reason) for reason in ("Overloaded", "Underloaded", "Admin")),
@@ -92,6 +92,7 @@ class _Pending(msgspec.Struct):
 class _Remembered(msgspec.Struct):
     pending: list[_Pending] = []
     dead: list[str] = []
+    retry_ms: int = 0
 
 
 _read_decisions = msgspec.json.Decoder(list[_Decision]).decode
@@ -115,7 +116,8 @@ class Metrics:
         self._define_stream()
         self._define_clusters()
         self._define_pulsar()
-        self.registry.register(_Clusters(memories, figures))
+        self._vanished: dict[str, bool] = {}
+        self.registry.register(_Clusters(memories, figures, self._vanished))
         self.info.labels(pipeline, version).set(1)
         self.epoch.set(epoch)
 
@@ -150,7 +152,6 @@ class Metrics:
         self.refusals = counter("refusals", "what a rule refused", "rule")
         self.rejected = counter("rejected_records", "records that could not be taken")
         self.round_errors = counter("round_errors", "rounds that failed, with nothing decided")
-        self.suspended = gauge("suspended", "1: brokers vanished in such numbers that nothing is decided")
 
     def _define_pulsar(self) -> None:
         def counter(name: str, text: str, *labels: str) -> Counter:
@@ -259,14 +260,14 @@ class Metrics:
             self.refusals.labels(cluster, one.rule).inc(one.count)
             if one.rule in SKIPS:
                 self.unload_results.labels(cluster, "bundleUnloading", "Skip", SKIPS[one.rule]).inc()
-        self.suspended.labels(cluster).set(any(one.rule in SUSPENDING for one in refusals))
+        self._vanished[cluster] = any(one.rule in SUSPENDING for one in refusals)
 
 
 class _Clusters(Collector):
     """What there is and what is remembered, read when somebody asks: a large cluster's memory is too much JSON for every batch."""
 
-    def __init__(self, memories: Memories, figures: RoundFigures) -> None:
-        self._memories, self._figures = memories, figures
+    def __init__(self, memories: Memories, figures: RoundFigures, vanished: Mapping[str, bool]) -> None:
+        self._memories, self._figures, self._vanished = memories, figures, vanished
         self._read: dict[str, tuple[str, _Remembered]] = {}
 
     def collect(self) -> Iterator[Metric]:
@@ -274,6 +275,7 @@ class _Clusters(Collector):
         clusters = GaugeMetricFamily("lb_stream_clusters", "clusters known")
         pending = GaugeMetricFamily("lb_stream_pending_decisions", "decisions that no report has confirmed yet", labels=["cluster", "kind"])
         dead = GaugeMetricFamily("lb_stream_dead_brokers", "brokers taken for dead, or gone", labels=["cluster"])
+        suspended = GaugeMetricFamily("lb_stream_suspended", "1: nothing is decided, for this reason", labels=["cluster", "reason"])
         brokers = GaugeMetricFamily("lb_stream_brokers", "brokers known, dead ones included", labels=["cluster"])
         bundles = GaugeMetricFamily("lb_stream_bundles", "bundles that have an owner", labels=["cluster"])
         memories = dict(self._memories())  # the stream goes on meanwhile
@@ -284,10 +286,12 @@ class _Clusters(Collector):
             for kind in get_args(DecisionKind):
                 pending.add_metric([cluster, kind], kinds[kind])
             dead.add_metric([cluster], len(remembered.dead))
+            suspended.add_metric([cluster, "errors"], remembered.retry_ms > 0)
+            suspended.add_metric([cluster, "brokers_vanished"], self._vanished.get(cluster, False))
         for cluster, rows in dict(self._figures.loads).items():
             brokers.add_metric([cluster], len(rows))
             bundles.add_metric([cluster], pc.sum(rows["bundles"]).as_py())
-        yield from (clusters, pending, dead, brokers, bundles)
+        yield from (clusters, pending, dead, suspended, brokers, bundles)
 
     def _known(self, cluster: str, text: str) -> tuple[str, _Remembered]:
         before = self._read.get(cluster)

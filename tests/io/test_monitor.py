@@ -226,17 +226,18 @@ def test_what_is_pending_who_is_dead_and_what_is_suspended_can_be_seen(started: 
     pending = tuple(
         Pending(f"eu:0:{at}", kind, f"t/n/{at}", None, "b2", 0, 60_000, 2) for at, kind in enumerate(("assign", "assign", "split"))
     )
-    memories = {"eu": Memory(seq=1, pending=pending, dead=("b9",)).to_json(), "us": Memory(seq=3).to_json()}
+    memories = {"eu": Memory(seq=1, pending=pending, dead=("b9",)).to_json(), "us": Memory(seq=3, errors=10, retry_ms=900_000).to_json()}
     monitor, query = started(memories)
     run(monitor, query, 0, rounds(written(refusals=[refusal("mass_disappearance", None, ["b1", "b2"])]), {"cluster": "us"}))
-    until(lambda: ("lb_stream_suspended", "us") in scrape(monitor))
+    until(lambda: ("lb_stream_rounds_total", "us") in scrape(monitor))
     found = scrape(monitor)
     assert found[("lb_stream_clusters",)] == 2
     assert [found[("lb_stream_pending_decisions", "eu", kind)] for kind in ("assign", "unload", "split")] == [2, 0, 1]
     assert (found[("lb_stream_dead_brokers", "eu")], found[("lb_stream_dead_brokers", "us")]) == (1, 0)
-    assert (found[("lb_stream_suspended", "eu")], found[("lb_stream_suspended", "us")]) == (1, 0)
+    suspended = {key[1:]: value for key, value in found.items() if key[0] == "lb_stream_suspended"}
+    assert {key for key, value in suspended.items() if value} == {("eu", "brokers_vanished"), ("us", "errors")} and len(suspended) == 4
     run(monitor, query, 1, rounds({}))
-    until(lambda: scrape(monitor)[("lb_stream_suspended", "eu")] == 0)
+    until(lambda: scrape(monitor)[("lb_stream_suspended", "eu", "brokers_vanished")] == 0)
 
 
 def write_figures(folder: Path) -> dict[str, str]:
