@@ -26,7 +26,7 @@ export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
 unexport SPARK_HOME # another Spark on this machine must not be taken for the one in .venv
 
 .DEFAULT_GOAL := help
-.PHONY: help setup steps java check test test-long test-pulsar demo bench bench-core lock clean
+.PHONY: help setup steps java check test test-long test-pulsar demo bench bench-core bench-stream lock clean
 .NOTPARALLEL:
 
 help: ## show this list

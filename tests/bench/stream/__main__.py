@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from lb_stream.io.embedded_kafka import EmbeddedKafka
+from tests.bench.stream.driver import can_watch
 from tests.bench.stream.figures import FIGURES, GROUPS, Bench, Measured, Size
 from tests.bench.stream.stepped import Place, progress
 
@@ -48,6 +49,8 @@ def options() -> argparse.Namespace:
     for name, least in (("runs", 1), ("bundles", 2_000), ("latencies", 1), ("batches", 20), ("partitions", 1)):
         if getattr(given, name) < least:
             parser.error(f"--{name} {getattr(given, name)}: at least {least}")
+    if "peak_rss_gib_1m" in given.only and not can_watch():
+        parser.error("peak_rss_gib_1m needs Linux's /proc: name the other figures with --only")
     return given
 
 

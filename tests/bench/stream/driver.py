@@ -60,7 +60,7 @@ class Driver:
         self._told: queue.Queue[dict[str, Any] | None] = queue.Queue()
         self.peak_bytes = 0
         self._over = threading.Event()
-        for work in (self._listen, self._watch):
+        for work in (self._listen, self._watch) if can_watch() else (self._listen,):
             threading.Thread(target=work, daemon=True).start()
 
     def next_batch(self) -> Batch:
@@ -88,7 +88,7 @@ class Driver:
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(timeout=grace_s)
         self._over.set()
-        for pid in session_members(self._process.pid):
+        for pid in session_members(self._process.pid) if can_watch() else [self._process.pid]:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         self._process.wait()
@@ -106,6 +106,11 @@ class Driver:
     def _watch(self) -> None:
         while not self._over.wait(SAMPLE_S):
             self.peak_bytes = max(self.peak_bytes, sum(resident_bytes(pid) for pid in session_members(self._process.pid)))
+
+
+def can_watch() -> bool:
+    """Whether this system tells of a process's memory and session in /proc."""
+    return Path("/proc/self/statm").exists()
 
 
 def session_members(session: int) -> list[int]:

@@ -216,7 +216,7 @@ def small_job(bench: Bench, name: str, view_only: bool = False) -> Iterator[tupl
 
 
 def latency(bench: Bench) -> dict[str, Measured]:
-    """From a hot broker's report to a decision that can be read, beside a batch in which nothing happens. Both jobs read the same reports."""
+    """From a hot broker's report to a decision that can be read, beside a batch in which nothing happens. Both read the same reports."""
     fleet = Fleet(SMALL)
     with small_job(bench, "latency") as (feed, job), small_job(bench, "empty", view_only=True) as (quiet, empty):
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import sys
 import threading
+from dataclasses import replace
 from typing import Any, Protocol
 
 from pyspark.sql import DataFrame, SparkSession
@@ -24,7 +25,10 @@ from lb_stream.contracts.settings import Settings
 from lb_stream.io.kafka_options import spark_options
 from lb_stream.io.pipeline import start
 from lb_stream.io.session import spark_session
-from lb_stream.stream.directory import write_directory
+from lb_stream.stream.batch import views_of_shards
+from lb_stream.stream.block_files import read_block
+from lb_stream.stream.directory import NEW, read_directory, write_directory
+from lb_stream.stream.slicing import next_slices
 from lb_stream.stream.source import read_records
 from lb_stream.stream.transforms import to_blocks, to_shards
 
@@ -66,12 +70,16 @@ class Stoppable(Protocol):
 
 def start_view(spark: SparkSession, settings: Settings, clusters: list[str]) -> StreamingQuery:
     """Decode and averages as the job has them, with nothing behind them."""
-    checkpoint, known = settings.stream.checkpoint, dict.fromkeys(clusters, 1)
-    write_directory(checkpoint, 0, known)
+    checkpoint = settings.stream.checkpoint
+    write_directory(checkpoint, 0, dict.fromkeys(clusters, NEW))
 
     def to_nowhere(shards: DataFrame, batch_id: int) -> None:
-        shards.write.format("noop").mode("overwrite").save()
-        write_directory(checkpoint, batch_id + 1, known)
+        """The view is in files now; the next batch slices it as the job would."""
+        directory = read_directory(checkpoint, batch_id)
+        for cluster, view in views_of_shards(shards.drop("events").toArrow()).items():
+            bundles = sum(len(read_block(checkpoint, names)) for _, names, _ in view.blocks)
+            directory[cluster] = next_slices(directory[cluster], replace(view, bundles=bundles), settings.stream.shard_bundles)
+        write_directory(checkpoint, batch_id + 1, directory)
 
     records = read_records(spark, settings, spark_options(settings), "earliest")
     shards = records.transform(to_blocks(settings)).transform(to_shards(settings))
