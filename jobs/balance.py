@@ -69,24 +69,21 @@ def main() -> int:
         )
         return 1
 
-    from lb_stream.io.pipeline import start
+    from lb_stream.io.outbox import KafkaAway
     from lb_stream.io.session import spark_session
+    from lb_stream.io.supervise import run
     from lb_stream.stream.ports import Stopped
 
     signal.signal(signal.SIGTERM, stop_on_signal)
     spark = spark_session(settings)
-    running = None
     try:
-        running = start(spark, settings, options.once)
-        running.wait()
-    except Stopped as error:
+        run(spark, settings, options.once)
+    except (Stopped, KafkaAway) as error:
         print(f"balance.py: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         logging.getLogger(__name__).info("stopping")
     finally:
-        if running is not None:
-            running.stop()
         spark.stop()
     return 0
 

@@ -29,3 +29,18 @@ def unique_topic(request: pytest.FixtureRequest) -> Callable[..., str]:
 def topic_names(unique_topic: Callable[..., str]) -> TopicNames:
     """Names for the pipeline's five topics that only this test uses; the topics are not made yet."""
     return TopicNames(*(unique_topic(purpose) for purpose in ("reports", "commands", "results", "decisions", "ownership")))
+
+
+_COUNTED = pytest.StashKey[list[str]]()
+
+
+@pytest.fixture(scope="session")
+def count(request: pytest.FixtureRequest) -> Callable[[str], None]:
+    """Notes a line on how much was tried and found; all of them are the last that the run prints."""
+    return request.config.stash.setdefault(_COUNTED, []).append
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Print what the tests have counted."""
+    for line in config.stash.get(_COUNTED, []):
+        terminalreporter.write_line(line)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable
+from concurrent.futures import Future
 from contextlib import suppress
+from threading import Thread
 from typing import Any
 
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
-from kafka.errors import InvalidProducerEpochError, ProducerFencedError
+from kafka.errors import InvalidProducerEpochError, KafkaError, ProducerFencedError
 from kafka.structs import OffsetAndMetadata
 
 from lb_stream.contracts.base import canonical_json
@@ -21,6 +23,14 @@ from lb_stream.stream.ports import Logged, Stopped
 
 class Fenced(Stopped):
     """Another job publishes under this pipeline's transactional id now."""
+
+
+class KafkaAway(RuntimeError):
+    """Kafka doesn't answer. Once it does, the job begins anew as after a restart: what has been logged is published then."""
+
+
+LONGEST_S = 30
+"""For one transaction. The client's own waits have no end, and after a broker's crash it may wait for an answer that never comes."""
 
 
 class Outbox:
@@ -67,17 +77,22 @@ class Outbox:
     def publish(self, logged: Logged) -> None:
         """Publish a batch, once. One with nothing to say, or published before, has its transaction too: it tells whether we are fenced.
 
-        Raises Fenced when another job has started; KafkaError when Kafka can't be had, and the batch isn't published then.
+        Raises Fenced when another job has started, and KafkaAway when it isn't known whether the batch is published: then this outbox is
+        of no more use.
         """
         records = _records(logged, self._topics.decisions, self._topics.ownership) if logged.log_seq >= self.watermark else ()
         watermark = max(self.watermark, logged.log_seq + 1)
         try:
-            self._transact(records, watermark)
+            _within(LONGEST_S, lambda: self._transact(records, watermark))
         except (ProducerFencedError, InvalidProducerEpochError) as error:
             raise Fenced(
                 f"another job of the pipeline {self._pipeline!r} has started and publishes now: this one stops "
                 f"(a job beside it needs a stream.pipeline_id, tables and a checkpoint of its own)"
             ) from error
+        except TimeoutError as error:
+            raise KafkaAway(f"Kafka has not answered for {LONGEST_S} s") from error
+        except KafkaError as error:
+            raise KafkaAway(f"Kafka did not take the batch ({error})") from error
         self.watermark = watermark
 
     def _transact(self, records: Iterable[tuple[str, str, str, list[tuple[str, bytes]]]], watermark: int) -> None:
@@ -86,7 +101,7 @@ class Outbox:
             sent = [self._send(*record) for record in records]
             self._producer.send_offsets_to_transaction({self._mark: OffsetAndMetadata(watermark, "", -1)}, self._group)
             for future in sent:
-                future.get(timeout=60)
+                future.get()
             crash_point("in_transaction")
             self._producer.commit_transaction()
         except Exception:
@@ -107,6 +122,20 @@ class Outbox:
 
     def _send(self, topic: str, key: str, value: str, headers: list[tuple[str, bytes]]) -> Any:
         return self._producer.send(topic, key=key.encode(), value=value.encode(), headers=headers)
+
+
+def _within(seconds: float, call: Callable[[], None]) -> None:
+    """Wait so long for a call that may never come back; its thread is left behind then. Raises TimeoutError, or what the call raises."""
+    done: Future[None] = Future()
+
+    def run() -> None:
+        try:
+            done.set_result(call())
+        except Exception as error:
+            done.set_exception(error)
+
+    Thread(target=run, name="publish", daemon=True).start()
+    done.result(timeout=seconds)
 
 
 def _records(logged: Logged, decisions: str, ownership: str) -> Iterable[tuple[str, str, str, list[tuple[str, bytes]]]]:

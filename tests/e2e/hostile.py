@@ -46,10 +46,10 @@ def good(number: int, cluster: str) -> Wild:
     return Wild("nothing", cluster, broker, f"{cluster}/{broker}".encode(), json.dumps(report | identity).encode())
 
 
-def hostile(random: Random, number: int, largest: int) -> Wild:
-    """A record of broker no. `number`. `largest`: most bytes of a text that is made large."""
+def hostile(random: Random, number: int, largest: int, way: str = "") -> Wild:
+    """A record of broker no. `number`, spoilt in one of WAYS, or in the given one. `largest`: bytes of the largest text."""
     cluster = random.choice(CLUSTERS)
-    name = random.choice(tuple(WAYS))
+    name = way or random.choice(tuple(WAYS))
     return replace(WAYS[name](random, good(number, cluster), largest), done=name)
 
 
@@ -93,7 +93,7 @@ def _nested(random: Random, wild: Wild, largest: int) -> Wild:
 
 
 def _large_text(random: Random, wild: Wild, largest: int) -> Wild:
-    size = random.choice((1_000, 100_000, largest))
+    size = random.choice((1_000, 20_000, largest)) if largest < LARGEST_TEXT // 2 else largest
     letter = random.choice(("x", "ä", "\\u0000", "\\n"))
     return _raw(wild, random, ['"' + letter * (size // len(letter.encode())) + '"'])
 

@@ -53,7 +53,8 @@ class Pipeline:
             **{f"topics.{name}": getattr(self.topics, name) for name in ("reports", "commands", "results", "decisions", "ownership")},
             **self.settings,
         }
-        return submit_command([*extra, *(part for name, value in settings.items() for part in ("--set", f"{name}={value}"))])
+        arguments = [*extra, *(part for name, value in settings.items() for part in ("--set", f"{name}={value}"))]
+        return submit_command(arguments, driver_memory="1g")
 
     def run_once(self) -> None:
         """Read what is there, then end. Fails with the end of the job's log when the job does."""
@@ -83,6 +84,11 @@ class Pipeline:
     def log(self) -> str:
         """All that the job has printed."""
         return (self.folder / "job.log").read_text()
+
+    def message(self) -> str:
+        """The last thing that the job itself said about why it ended; "" when it said nothing."""
+        said = [line for line in self.log().splitlines() if line.startswith("balance.py: ")]
+        return said[-1].removeprefix("balance.py: ") if said else ""
 
     def table(self, name: str) -> pa.Table:
         """A table as it is now; no rows when it isn't there yet."""

@@ -1,0 +1,82 @@
+"""A stream that has been started: waiting for it, what its end means, stopping it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from kafka.errors import KafkaError
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame
+from pyspark.sql.streaming import StreamingQuery
+
+from lb_stream.contracts.settings import Settings
+from lb_stream.io.checkpoint import LostRecords, check_none_lost, next_offsets
+from lb_stream.io.clock import Clock
+from lb_stream.io.monitor import Monitor
+from lb_stream.io.outbox import KafkaAway, Outbox
+from lb_stream.stream.batch import Balancer
+from lb_stream.stream.ports import Stopped
+
+_AWAY = re.compile(r"common\.errors\.(Timeout|Disconnect|Network|Coordinator|BrokerNotAvailable|LeaderNotAvailable)|Cannot fetch record")
+"""What Spark's own Kafka client says, among other things, when nobody answers."""
+
+
+@dataclass(slots=True)
+class Watched:
+    """The `foreachBatch`, and how it went: Spark's own exception tells a failure as text only."""
+
+    balancer: Balancer
+    done: int = 0
+    failure: Exception | None = None
+
+    def __call__(self, shards: DataFrame, batch_id: int) -> None:
+        try:
+            self.balancer(shards, batch_id)
+        except Exception as error:
+            self.failure = error
+            raise
+        self.done += 1
+
+
+@dataclass(slots=True)
+class Running:
+    """A started stream."""
+
+    query: StreamingQuery
+    clock: Clock
+    outbox: Outbox
+    monitor: Monitor
+    settings: Settings
+    batches: Watched
+
+    def wait(self) -> None:
+        """Wait until the stream ends. Raises Stopped or KafkaAway when it failed for one of their reasons, else StreamingQueryException."""
+        try:
+            self.query.awaitTermination()
+        except StreamingQueryException as error:
+            raise self._reason(error) from error
+
+    def _reason(self, error: StreamingQueryException) -> Exception:
+        """What stands behind Spark's error: a batch's own exception, records that Kafka has lost while we ran, Kafka's absence."""
+        checkpoint = self.settings.stream.checkpoint
+        if self.batches.failure is not None:
+            return self.batches.failure if isinstance(self.batches.failure, Stopped | KafkaAway) else error
+        if "CONCURRENT_STREAM_LOG_UPDATE" in str(error):
+            return Stopped(f"another job reads with the checkpoint {checkpoint}: this one stops (each needs one of its own)")
+        try:
+            check_none_lost(self.settings, next_offsets(checkpoint), new_checkpoint=False)
+        except LostRecords as lost:
+            return lost
+        except KafkaError as away:
+            return KafkaAway(f"Kafka does not answer ({away})")
+        return KafkaAway("Kafka did not answer Spark") if _AWAY.search(str(error)) else error
+
+    def stop(self) -> None:
+        """Stop ticking, let the query end, release the connections."""
+        self.clock.stop()
+        try:
+            self.query.stop()
+        finally:
+            self.monitor.stop()
+            self.outbox.close()

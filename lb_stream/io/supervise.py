@@ -1,0 +1,53 @@
+"""The stream, begun anew when Kafka was away: what a supervisor would do, without the half minute that a new Spark takes."""
+
+from __future__ import annotations
+
+import logging
+import time
+
+from kafka import KafkaAdminClient
+from kafka.errors import KafkaError
+from pyspark.sql import SparkSession
+
+from lb_stream.contracts.settings import Settings
+from lb_stream.io.kafka_options import client_options
+from lb_stream.io.outbox import KafkaAway
+from lb_stream.io.pipeline import start
+
+logger = logging.getLogger(__name__)
+
+MOST_RESTARTS = 5
+"""So often the stream begins anew without having finished a batch in between."""
+
+
+def run(spark: SparkSession, settings: Settings, once: bool = False) -> None:
+    """Run the stream until it ends. When Kafka was away it begins anew, as after a restart, as soon as Kafka answers.
+
+    Raises Stopped when it can't go on, KafkaAway when beginning anew doesn't help either.
+    """
+    restarts = 0
+    while True:
+        running = None
+        try:
+            running = start(spark, settings, once)
+            running.wait()
+            return
+        except (KafkaAway, KafkaError) as error:
+            restarts = 0 if running is not None and running.batches.done else restarts + 1
+            if restarts > MOST_RESTARTS:
+                raise
+            logger.warning("%s: the stream begins anew once Kafka answers", error)
+        finally:
+            if running is not None:
+                running.stop()
+        wait_for_kafka(settings)
+
+
+def wait_for_kafka(settings: Settings) -> None:
+    """Come back when Kafka answers, which may be never."""
+    while True:
+        try:
+            KafkaAdminClient(**client_options(settings)).close()
+            return
+        except KafkaError:
+            time.sleep(2)

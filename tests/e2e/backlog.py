@@ -1,0 +1,61 @@
+"""A prefilled reports topic that keeps a balancer deciding: in each round bundles change hands, and another broker is the hot one."""
+
+import json
+import re
+from typing import Any
+
+CLUSTERS, BROKERS, BUNDLES = ("east", "west"), 3, 12
+PARTITIONS = 2
+RECORDS_A_ROUND = len(CLUSTERS) * BROKERS
+HOT_ROUNDS = 5
+"""For so many rounds one broker is the hot one."""
+LOST_ROUNDS = 4
+"""Once in so many rounds no broker names a bundle, which so needs an owner."""
+
+SETTINGS = {
+    "dry_run": "false",
+    "shedding_interval_ms": 0,
+    "shedding_grace_period_ms": 0,
+    "history_ratio": 0.25,
+    "min_throughput_mb": 0,
+    "stream.tick_interval_ms": 0,
+    "stream.max_offsets_per_trigger": RECORDS_A_ROUND,
+}
+"""The clock stands still and a batch is a round, so that runs can be compared byte for byte."""
+
+
+def bundle(number: int) -> str:
+    """One of BUNDLES ranges of a namespace."""
+    width = 0x1_0000_0000 // BUNDLES
+    return f"acme/orders/0x{number * width:08x}_0x{min((number + 1) * width, 0xFFFFFFFF):08x}"
+
+
+def report(broker: int, number: int) -> dict[str, Any]:
+    """A broker's report of one round."""
+    hot = number // HOT_ROUNDS % BROKERS == broker
+    rate = (400.0 if hot else 40.0) + number % 7
+    lost = number // LOST_ROUNDS % BUNDLES if number % LOST_ROUNDS == 0 else None
+    mine = [at for at in range(BUNDLES) if (at + number // 2) % BROKERS == broker and at != lost]
+    stats = {bundle(at): {"msgRateIn": rate + at, "msgThroughputIn": 1000 * (rate + at), "topics": 5} for at in mine}
+    return {
+        "cpu": {"usage": 90.0 if hot else 15.0 + number % 3, "limit": 100.0},
+        "msgThroughputIn": sum(one["msgThroughputIn"] for one in stats.values()),
+        "lastUpdate": 1_000 * number,
+        "lastStats": stats,
+        "loadReportType": "LocalBrokerData",
+    }
+
+
+def records(rounds: int) -> list[tuple[bytes, bytes, None]]:
+    """All reports, for Pipeline.send."""
+    return [
+        (f"{cluster}/b{broker}".encode(), json.dumps(report(broker, number)).encode(), None)
+        for number in range(rounds)
+        for cluster in CLUSTERS
+        for broker in range(BROKERS)
+    ]
+
+
+def without_epoch(text: str) -> str:
+    """JSON without its epochs, otherwise byte for byte: they tell how often the job was started, all that a kill may change."""
+    return re.sub(r'"epoch":\d+,?', "", text)

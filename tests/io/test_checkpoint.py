@@ -1,0 +1,83 @@
+"""Where the next batch begins, and whether Kafka still has that. No JVM, no Kafka needed."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from lb_stream.contracts.settings import Settings, StreamSettings
+from lb_stream.io import checkpoint as module
+from lb_stream.io.checkpoint import LostRecords, Offsets, check_none_lost, next_offsets, offsets_to_start
+
+REPORTS, COMMANDS = "lb-load-reports", "lb-commands"
+
+
+def write(folder: Path, name: str, *lines: str) -> None:
+    """One file of a checkpoint."""
+    path = folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("\n".join(lines))
+
+
+def ends(**offsets: int) -> str:
+    """One source's line: partition 0 of the reports and of the commands."""
+    return json.dumps({REPORTS: {"0": offsets["reports"]}, COMMANDS: {"0": offsets["commands"]}})
+
+
+def test_the_next_batch_begins_where_the_last_finished_one_has_ended(tmp_path: Path) -> None:
+    assert next_offsets(str(tmp_path)) == {}
+    write(tmp_path, "sources/0/0", "\0v1", ends(reports=2, commands=0))
+    write(tmp_path, "offsets/0", "v1", "{}", ends(reports=5, commands=1))
+    assert next_offsets(str(tmp_path)) == {(REPORTS, 0): 2, (COMMANDS, 0): 0}
+    write(tmp_path, "commits/0", "v1", "{}")
+    assert next_offsets(str(tmp_path)) == {(REPORTS, 0): 5, (COMMANDS, 0): 1}
+    write(tmp_path, "offsets/1", "v1", "{}", ends(reports=9, commands=1))
+    assert next_offsets(str(tmp_path)) == {(REPORTS, 0): 5, (COMMANDS, 0): 1}, "batch 1 was planned, not finished"
+    write(tmp_path, "commits/1", "v1", "{}")
+    assert next_offsets(str(tmp_path)) == {(REPORTS, 0): 9, (COMMANDS, 0): 1}
+
+
+def settings(**stream: str) -> Settings:
+    """Those of a job with a checkpoint somewhere."""
+    return Settings(stream=StreamSettings(checkpoint="/checkpoints/eu", **stream))
+
+
+@pytest.fixture
+def kafka_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reports 100 to 199, commands 0 to 9."""
+    begin: Offsets = {(REPORTS, 0): 100, (COMMANDS, 0): 0}
+    end: Offsets = {(REPORTS, 0): 200, (COMMANDS, 0): 10}
+    monkeypatch.setattr(module, "_bounds", lambda _: (begin, end))
+
+
+@pytest.mark.usefixtures("kafka_has")
+class TestWithKafka:
+    """What Kafka has against what comes next."""
+
+    def test_nothing_is_lost_as_long_as_kafka_has_what_comes_next(self) -> None:
+        for reports in (100, 150, 200):
+            assert check_none_lost(settings(), {(REPORTS, 0): reports, (COMMANDS, 0): 10}, new_checkpoint=False) == ""
+        assert check_none_lost(settings(), {}, new_checkpoint=True) == ""
+
+    @pytest.mark.parametrize("new", [False, True])
+    def test_deleted_records_are_told_by_topic_partition_and_offsets(self, new: bool) -> None:
+        wanted = {(REPORTS, 0): 60, (COMMANDS, 0): 0}
+        with pytest.raises(LostRecords) as error:
+            check_none_lost(settings(), wanted, new)
+        assert "topic lb-load-reports, partition 0: offsets 60 to 99, 40 records" in str(error.value)
+        assert "--set stream.lost_records=skip" in str(error.value)
+        assert "offsets 60 to 99, 40 records" in check_none_lost(settings(lost_records="skip"), wanted, new)
+
+    @pytest.mark.parametrize(
+        ("wanted", "told"), [({(REPORTS, 0): 201}, "next is offset 201, and it ends at 200"), ({(REPORTS, 1): 5}, "5")]
+    )
+    def test_topics_made_anew_need_a_new_checkpoint(self, wanted: Offsets, told: str) -> None:
+        for one in (settings(), settings(lost_records="skip")):
+            with pytest.raises(LostRecords, match=r"checkpoint /checkpoints/eu does not fit.*stream\.checkpoint=FOLDER") as error:
+                check_none_lost(one, wanted, new_checkpoint=False)
+            assert told in str(error.value)
+        assert told in check_none_lost(settings(lost_records="skip"), wanted, new_checkpoint=True)
+
+    def test_a_new_checkpoint_begins_at_the_wanted_offset_if_there_is_one_else_at_the_first(self) -> None:
+        for wanted, start in ((150, 150), (200, 200), (60, 100), (201, 100)):
+            assert offsets_to_start(settings(), {(REPORTS, 0): wanted}) == {REPORTS: {"0": start}, COMMANDS: {"0": 0}}

@@ -1,0 +1,93 @@
+"""A stream begins anew when Kafka was away, and only then. No JVM, no Kafka needed."""
+
+import threading
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from lb_stream.contracts.settings import Settings
+from lb_stream.io import supervise
+from lb_stream.io.outbox import KafkaAway, _within
+from lb_stream.stream.ports import Stopped
+
+
+@dataclass
+class Run:
+    """One start of the stream: so many batches, then this end."""
+
+    done: int
+    end: Exception | None
+
+    @property
+    def batches(self) -> "Run":
+        return self
+
+    def wait(self) -> None:
+        if self.end is not None:
+            raise self.end
+
+
+@dataclass
+class World:
+    """Starts one run after another; notes what happens."""
+
+    runs: list[Run]
+    calls: list[str] = field(default_factory=list)
+
+    def start(self, *_: Any) -> Any:
+        self.calls.append("start")
+        run = self.runs.pop(0)
+        run.stop = lambda: self.calls.append("stop")  # type: ignore[attr-defined]
+        return run
+
+
+def run(monkeypatch: pytest.MonkeyPatch, *runs: Run) -> World:
+    """Let them run; what ends it all is raised."""
+    world = World(list(runs))
+    monkeypatch.setattr(supervise, "start", world.start)
+    monkeypatch.setattr(supervise, "wait_for_kafka", lambda _: world.calls.append("wait"))
+    try:
+        supervise.run(None, Settings())  # type: ignore[arg-type]
+    except Exception as error:
+        world.calls.append(type(error).__name__)
+    return world
+
+
+AWAY = KafkaAway("it is gone")
+
+
+def test_it_begins_anew_once_kafka_is_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = run(monkeypatch, Run(7, AWAY), Run(0, AWAY), Run(2, None))
+    assert world.calls == ["start", "stop", "wait"] * 2 + ["start", "stop"]
+
+
+@pytest.mark.parametrize("end", [Stopped("another job"), ValueError("a fault")])
+def test_whatever_else_ends_it_ends_it(monkeypatch: pytest.MonkeyPatch, end: Exception) -> None:
+    assert run(monkeypatch, Run(1, AWAY), Run(0, end)).calls == ["start", "stop", "wait", "start", "stop", type(end).__name__]
+
+
+def test_it_gives_up_when_beginning_anew_leads_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = run(monkeypatch, *[Run(0, AWAY)] * 20)
+    assert world.calls.count("start") == 1 + supervise.MOST_RESTARTS
+    assert world.calls[-1] == "KafkaAway"
+
+
+def test_a_run_that_got_somewhere_gives_it_another_chance(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = run(monkeypatch, *[Run(1, AWAY) for _ in range(10)], Run(0, None))
+    assert world.calls.count("start") == 11
+
+
+def test_a_call_that_never_comes_back_is_left_after_a_while() -> None:
+    never = threading.Event()
+    with pytest.raises(TimeoutError):
+        _within(0.05, lambda: never.wait() and None)
+    never.set()
+
+
+def test_a_call_that_comes_back_is_waited_for_and_its_error_is_its_own() -> None:
+    seen = []
+    _within(5, lambda: seen.append(1))
+    assert seen == [1]
+    with pytest.raises(KeyError):
+        _within(5, lambda: {}["x"])
