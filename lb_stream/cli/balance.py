@@ -22,6 +22,9 @@ def register(app: typer.Typer) -> None:
 def balance(
     once: Annotated[bool, typer.Option("--once", help="Read what is there now, then end.")] = False,
     show: Annotated[bool, typer.Option("--print", help="Print the spark-submit command instead of running it.")] = False,
+    driver_memory: Annotated[
+        str, typer.Option("--driver-memory", metavar="SIZE", help="Heap of Spark's JVM: enough for a million bundles; 1g does for 100 000.")
+    ] = "3g",
     config: ConfigFile = None,
     broker_conf: BrokerConf = None,
     set_: Set = None,
@@ -34,7 +37,7 @@ def balance(
     bootstrap = given.bootstrap
     if bootstrap != given.settings.kafka.bootstrap_servers:
         set_ = [*(set_ or []), f"kafka.bootstrap_servers={bootstrap}"]
-    command, environment = submit_command(_arguments(config, broker_conf, set_, once))
+    command, environment = submit_command(_arguments(config, broker_conf, set_, once), driver_memory=driver_memory)
     if not show:
         sys.stdout.flush()
         os.execve(command[0], command, environment)  # the job takes this process's place: signals and exit code are its own

@@ -24,7 +24,7 @@ class Job:
     """One run of `jobs/balance.py`. Its output goes to `log`; `state` notes its pid, so that a later demo can end a leftover one."""
 
     def __init__(self, arguments: list[str], log: Path, state: Path) -> None:
-        self._command, self._environment = submit_command(arguments)
+        self._command, self._environment = submit_command(arguments, driver_memory="1g")
         self._log, self._state = log, state
         self._process: subprocess.Popen[bytes] | None = None
 

@@ -12,7 +12,7 @@ from lb_stream.io.jars import PROJECT, jar_paths
 from lb_stream.io.java import find_java
 
 
-def submit_command(arguments: list[str], job: str = "balance.py", driver_memory: str = "1g") -> tuple[list[str], dict[str, str]]:
+def submit_command(arguments: list[str], job: str = "balance.py", driver_memory: str = "3g") -> tuple[list[str], dict[str, str]]:
     """The whole command and its environment for `jobs/<job>` with `arguments`, on this machine.
 
     Raises JarsError when the jars aren't there and JavaUnfit when there is no fitting Java.
