@@ -19,7 +19,7 @@ from lb_stream.contracts.settings import Settings
 from lb_stream.io.jars import PROJECT
 from tests.bench.stream.spark import spark_environment
 
-LONGEST_BATCH_S = 1_800
+LONGEST_BATCH_S = 900
 SAMPLE_S = 0.2
 PAGE = os.sysconf("SC_PAGE_SIZE")
 
