@@ -25,7 +25,7 @@ from lb_stream.contracts.base import CLUSTER_PATTERN, canonical_json
 from lb_stream.core.blocks import EVENT_SCHEMA, REPORT_SCHEMA, SAMPLE_SCHEMA, to_bytes
 from lb_stream.core.names import BUNDLE_PATTERN
 from lb_stream.stream.directory import NEW, Slices
-from lb_stream.stream.records import NO_STATS, STATS_FIELDS, Rejection, agent_record, check_command, report_record
+from lb_stream.stream.records import LONGEST_BROKER, NO_STATS, STATS_FIELDS, Rejection, agent_record, check_command, report_record
 
 BLOCK_SCHEMA = pa.schema(
     [
@@ -42,7 +42,7 @@ BLOCK_SCHEMA = pa.schema(
 BLOCK_DDL = "cluster string, shard int, shards int, before string, clock string, reports binary, samples binary, events binary"
 
 LONGEST_SHOWN = 200
-"""Characters of a rejected value that are kept."""
+"""Characters of a rejected value, and of each text about it, that are kept."""
 
 BATCH_BYTES = 32 << 20
 """Blocks of about this size go out together."""
@@ -127,9 +127,10 @@ def _take(
 
 
 def _reject(taken: _Taken, cluster: str, broker: str, rejection: Rejection, position: dict[str, Any]) -> None:
-    shown = {"field": rejection.field, "value": rejection.value[:LONGEST_SHOWN], "expected": rejection.expected}
+    given = {"field": rejection.field, "value": rejection.value, "expected": rejection.expected}
+    shown = {name: text[:LONGEST_SHOWN] for name, text in given.items()}
     payload = canonical_json(shown).encode(errors="replace").decode()  # JSON may hold half a surrogate pair, Arrow can't
-    taken.events.append((taken.number(cluster), {"kind": "rejected", "broker": broker, "payload": payload} | position))
+    taken.events.append((taken.number(cluster), {"kind": "rejected", "broker": broker[:LONGEST_SHOWN], "payload": payload} | position))
 
 
 def _key(key: bytes | None, config: DecodeConfig) -> tuple[str, str]:
@@ -143,6 +144,8 @@ def _key(key: bytes | None, config: DecodeConfig) -> tuple[str, str]:
         cluster = config.default_cluster
     if not re.fullmatch(CLUSTER_PATTERN, cluster):
         raise Rejection("key", text, "<cluster>/<broker> with a cluster of letters, digits, '.', '_' and '-'")
+    if len(broker) > LONGEST_BROKER:
+        raise Rejection("key", text, f"<cluster>/<broker> with at most {LONGEST_BROKER} characters of a broker")
     return cluster, broker
 
 

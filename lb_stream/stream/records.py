@@ -15,6 +15,9 @@ from lb_stream.contracts.commands import COMMAND_KINDS
 from lb_stream.contracts.fast import struct_of
 from lb_stream.contracts.reports import AGENT_KINDS, REPORT_KINDS, RESOURCES, BundleStats, ModularLoadReport, SimpleLoadReport, report_kind
 
+LONGEST_BROKER = 1_000
+"""Characters of a broker's name: a host's has 253 at most."""
+
 
 class Rejection(Exception):
     """A record that is not taken: which field, what it held, what was expected."""
@@ -115,6 +118,8 @@ def _identity(broker: str, name: str | None, url: str | None) -> str:
     found = broker or name or _host_and_port(url)
     if not found:
         raise Rejection("key", "", "<cluster>/<broker>, or a report with name or webServiceUrl: the broker can't be known")
+    if len(found) > LONGEST_BROKER:
+        raise Rejection("name" if name else "webServiceUrl", found, f"at most {LONGEST_BROKER} characters of a broker")
     return found
 
 

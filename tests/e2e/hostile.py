@@ -170,7 +170,19 @@ def _agent(random: Random, wild: Wild, largest: int) -> Wild:
 
 def _key(random: Random, wild: Wild, largest: int) -> Wild:
     cluster, broker = wild.cluster.encode(), wild.broker.encode()
-    keys = (None, b"", b"/", b"//", b"no cluster here/", broker, cluster + b"/", b"\xff\xff", cluster + b"/b/" + broker, b"x/" * 50_000)
+    keys = (
+        None,
+        b"",
+        b"/",
+        b"//",
+        b"no cluster here/",
+        broker,
+        cluster + b"/",
+        b"\xff\xff",
+        cluster + b"/b/" + broker,
+        b"x/" * 50_000,
+        cluster + b"/" + b"y" * 50_000,
+    )
     return replace(wild, key=random.choice(keys))
 
 
@@ -186,7 +198,7 @@ def _bundles(random: Random, wild: Wild, largest: int) -> Wild:
     )
     fields = _fields(wild)
     stats = fields.get("lastStats", fields.get("bundleStats"))
-    stats[random.choice(names)] = {"msgRateIn": 1.0}
+    stats[random.choice((*names, "n" * largest))] = {"msgRateIn": 1.0}
     return replace(wild, value=json.dumps(fields).encode())
 
 

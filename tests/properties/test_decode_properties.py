@@ -12,6 +12,7 @@ from lb_stream.contracts.reports import REPORT_KINDS, report_kind
 from lb_stream.core.names import parse_bundle
 from lb_stream.stream.decode import DecodeConfig
 from lb_stream.stream.directory import Slices
+from lb_stream.stream.records import LONGEST_BROKER
 from tests.e2e.hostile import CLUSTERS, Wild, good, hostile
 from tests.spark.test_decode import decoded, record
 
@@ -54,7 +55,7 @@ def readable(one: Wild) -> bool:
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, ValidationError):
         return False
     named = broker or getattr(model, "name", None) or (model.web_service_url or "").partition("//")[2]
-    return bool(named) and (not cluster or cluster in CLUSTERS)
+    return 0 < len(named or "") <= LONGEST_BROKER and (not cluster or cluster in CLUSTERS)
 
 
 def only_unread_fields_are_bad(value: bytes) -> bool:
@@ -104,5 +105,4 @@ def test_a_rejection_tells_field_value_and_expectation_in_short_text(wild: list[
             if event["kind"] == "rejected":
                 shown = json.loads(event["payload"])
                 assert shown["field"] and shown["expected"]
-                assert len(shown["value"]) <= 200
-                assert len(shown["field"]) <= 1_000 and len(shown["expected"]) <= 1_000
+                assert max(map(len, [*shown.values(), event["broker"]])) <= 200
