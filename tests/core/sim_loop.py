@@ -20,7 +20,7 @@ from lb_stream.core.config import cluster_config
 from lb_stream.core.memory import Memory
 from lb_stream.core.round import Inbox, Round, decide, seed_of
 from lb_stream.core.settle import Outcome
-from lb_stream.core.view import view_of
+from lb_stream.core.view import ClusterView, view_of
 from lb_stream.sim import SimBroker, SimCluster
 from lb_stream.sim.cluster import max_over_mean
 
@@ -77,6 +77,7 @@ class ClosedLoop:
     at_once: list[tuple[str, Mapping[str, Any]]] = field(default_factory=list)
     acks: list[Ack] = field(default_factory=list)
     offset: int = 0
+    view: ClusterView | None = None  # what the last round was given
 
     def __post_init__(self) -> None:
         self.config = cluster_config({"dry_run": False, **self.settings})
@@ -90,7 +91,7 @@ class ClosedLoop:
         self.offset += len(reports)
         self.shard, refused = fold(self.shard, batch, self.now_ms, self.config.fold)
         assert not len(refused), "a report of the model was taken for an old one"
-        view = view_of("demo", [self.shard], self.now_ms, self.config.balancer.weights)
+        self.view = view = view_of("demo", [self.shard], self.now_ms, self.config.balancer.weights)
         seed = seed_of("demo", self.memory.seq + 1)
         made = decide(view, self.memory, Inbox(acks=tuple(self.acks)), self.config, self.now_ms, seed)
         self.memory = Memory.from_json(made.memory.to_json())

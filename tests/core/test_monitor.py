@@ -1,0 +1,182 @@
+"""`lbctl monitor` over tables: on terminals of two sizes, without colour, piped, for programs."""
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from rich.cells import cell_len
+
+from lb_stream.cli.dashboard import bar, render
+from lb_stream.cli.dashboard_figures import Snapshot, snapshot, unevenness
+from lb_stream.contracts.decisions import example_decision
+from lb_stream.contracts.tables import BROKER_LOADS, DECISIONS, REFUSALS, ROUNDS
+from tests.core.test_cli_tables import decided, fill
+from tests.lbctl_runner import lbctl
+from tests.recorded_tables import START_MS, Recorder
+from tests.terminal import on_terminal
+
+LBCTL = [sys.executable, "-c", "from lb_stream.cli.main import main; main()"]
+SIZES = [(80, 24), (160, 50)]
+
+
+def command(recorded: Recorder, *arguments: str) -> list[str]:
+    return [*LBCTL, "monitor", *arguments, "--set", f"stream.tables={recorded.root}"]
+
+
+@pytest.fixture(scope="module")
+def seen(recorded: Recorder) -> Snapshot:
+    return snapshot(recorded.root)
+
+
+@pytest.fixture(scope="module")
+def troubled(tmp_path_factory: pytest.TempPathFactory) -> Snapshot:
+    """Two clusters: one of 40 brokers with long names, one of them dead, pending moves and refusals; one whose last round failed."""
+    root = tmp_path_factory.mktemp("troubled")
+    rates = {f"{span}_{four}": 5e6 for span in ("latest", "short", "long") for four in ("throughput_in_bytes_per_s", "rate_in_msgs_per_s")}
+    loads = [
+        {"cluster": "eu-1", "seq": 9, "log_seq": 9, "now_ms": START_MS, "broker": f"broker-{number:02}.a-long-name.eu.example:6650",
+         "alive": number != 7, "usage_ratio": number / 40, "cpu_ratio": 1.5 if number == 8 else number / 40, "bundles": number} | rates
+        for number in range(40)
+    ]  # fmt: skip
+    fill(root, BROKER_LOADS, loads)
+    rounds = [("eu-1", 9, None), ("us-1", 4, "Traceback:\nValueError: no such thing")]
+    fill(root, ROUNDS, [{"cluster": name, "seq": seq, "log_seq": seq, "now_ms": START_MS, "error": error} for name, seq, error in rounds])
+    made = [example_decision(decision_id=f"eu-1:9:{number}", seq=9, issued_ms=START_MS, dry_run=number == 11) for number in range(12)]
+    fill(root, DECISIONS, [decided(one) for one in made])
+    rows = [
+        {"cluster": "eu-1", "seq": 9, "log_seq": 9, "now_ms": START_MS - ago_ms, "rule": rule, "broker": "b-1:1", "count": 3,
+         "limit": 10485760.0, "least": 5.5e6, "greatest": 9e6, "unit": "bytes/s"}
+        for rule, ago_ms in (("min_throughput", 0), ("min_throughput", 1000), ("long_ago", 600_000))
+    ]  # fmt: skip
+    fill(root, REFUSALS, rows)
+    return snapshot(root)
+
+
+# --- on a terminal ---
+
+
+@pytest.mark.parametrize(("columns", "rows"), SIZES)
+def test_the_live_view_fills_a_terminal_and_never_more(recorded: Recorder, tmp_path: Path, columns: int, rows: int) -> None:
+    with on_terminal(command(recorded), columns, rows, tmp_path) as session:
+        lines = session.wait_for(lambda screen: any("decisions" in line for line in screen.lines))
+        session.read(0.5)
+        text = "\n".join(lines)
+        assert session.screen.alternate and session.screen.coloured
+        for words in ("demo round 60", "max/mean", "6 of 6 brokers", "48 bundles", "lag 3 records", "cpu %", "last decisions", "released"):
+            assert words in text
+        assert sum(line.startswith("broker-") for line in lines) == 6
+        assert ("a batch, median of 60" in text, "msg/s" in text) == ((columns >= 120,) * 2)
+        assert not session.screen.overflowed
+        assert session.interrupt() == 0
+        assert not session.screen.alternate  # the user's own screen is back
+
+
+def test_the_live_view_follows_the_terminals_size(recorded: Recorder, tmp_path: Path) -> None:
+    with on_terminal(command(recorded, "--interval", "60"), 80, 24, tmp_path) as session:
+        session.wait_for(lambda screen: any("decisions" in line for line in screen.lines))
+        session.resize(160, 50)
+        lines = session.wait_for(lambda screen: any("a batch, median" in line for line in screen.lines))
+        assert any("msg/s" in line for line in lines)
+        assert session.interrupt() == 0
+
+
+def test_no_colour_is_used_when_none_is_wanted(recorded: Recorder, tmp_path: Path) -> None:
+    with on_terminal(command(recorded), 80, 24, tmp_path, {"NO_COLOR": "1"}) as session:
+        session.wait_for(lambda screen: any("decisions" in line for line in screen.lines))
+        assert not session.screen.coloured
+
+
+def test_it_shows_what_the_tables_gain(tmp_path: Path) -> None:
+    root = tmp_path / "tables"
+    row = {"cluster": "eu-1", "alive": True, "bundles": 1, "broker": "b-1:80"}
+    first = {"seq": 1, "log_seq": 1, "latest_throughput_in_bytes_per_s": 1e6, "latest_throughput_out_bytes_per_s": 0.0}
+    fill(root, BROKER_LOADS, [row | first])
+    with on_terminal([*LBCTL, "monitor", "--interval", "0.2", "--set", f"stream.tables={root}"], 80, 24, tmp_path) as session:
+        session.wait_for(lambda screen: any(line.startswith("b-1 ") and " 1 " in line for line in screen.lines))
+        more = {"seq": 2, "log_seq": 2, "latest_throughput_in_bytes_per_s": 77e6, "latest_throughput_out_bytes_per_s": 0.0}
+        fill(root, BROKER_LOADS, [row | more])
+        session.wait_for(lambda screen: any(line.startswith("b-1 ") and " 77 " in line for line in screen.lines))
+
+
+# --- piped, and for programs ---
+
+
+def test_piped_it_prints_once_in_a_second_or_two_and_cuts_nothing(recorded: Recorder, tmp_path: Path) -> None:
+    began = time.monotonic()
+    done = subprocess.run(command(recorded), cwd=tmp_path, capture_output=True, text=True, timeout=30, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "\x1b" not in done.stdout
+    assert len([line for line in done.stdout.splitlines() if " unload " in line or " assign " in line]) == 32
+    assert "…" not in done.stdout
+    assert time.monotonic() - began < 10  # (1 s on a quiet machine: no JVM is started)
+
+
+def test_where_only_ascii_can_be_shown_nothing_else_is(recorded: Recorder, tmp_path: Path) -> None:
+    env = {"PYTHONIOENCODING": "ascii", "PATH": "/usr/bin:/bin"}
+    done = subprocess.run(command(recorded), cwd=tmp_path, capture_output=True, env=env, timeout=30, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert b"#" in done.stdout and done.stdout.isascii()
+
+
+def test_the_figures_for_programs_are_those_of_the_last_round(recorded: Recorder, tmp_path: Path) -> None:
+    (told,) = lbctl("monitor", "--json", "--set", f"stream.tables={recorded.root}", cwd=tmp_path).objects
+    last = recorded.rounds[-1]
+    assert told["clusters"] == [{"cluster": "demo", "seq": last.seq, "now_ms": last.now_ms, "error": None, "failed": 0}]
+    assert [row["broker"] for row in told["brokers"]] == list(last.view.brokers.names)
+    assert [row["short_msgs_per_s"] for row in told["brokers"]] == pytest.approx(last.view.brokers.short.rate.tolist())
+    assert unevenness(told["brokers"]) == pytest.approx(
+        float(last.view.brokers.latest.throughput.max() / last.view.brokers.latest.throughput.mean())
+    )
+    assert told["pending"] == []
+    assert (told["timings"]["lag_records"], told["timings"]["whole"], told["timings"]["decide"]) == (3, 42.0, 20.0)
+
+
+def test_of_another_cluster_nothing_is_shown(recorded: Recorder, tmp_path: Path) -> None:
+    out = lbctl("monitor", "--cluster", "nowhere", "--set", f"stream.tables={recorded.root}", cwd=tmp_path).out
+    assert "no round has been logged yet" in out
+    assert "broker-1" not in out
+
+
+def test_the_documented_tables_and_figures_for_programs_exclude_each_other(tmp_path: Path) -> None:
+    assert lbctl("monitor", "--classic", "--json", cwd=tmp_path).code == 2
+
+
+# --- what is shown ---
+
+
+@pytest.mark.parametrize(("columns", "rows"), [*SIZES, (40, 10), (100, 30), (250, 70)])
+def test_whatever_there_is_fits_every_screen(troubled: Snapshot, seen: Snapshot, columns: int, rows: int) -> None:
+    for shown in (troubled, seen, Snapshot([], [], [], [], [], {})):
+        for unicode in (True, False):
+            lines = render(shown, columns, rows, unicode)
+            assert len(lines) <= rows
+            assert max(cell_len(line.plain) for line in lines) <= columns
+
+
+def test_trouble_is_told_in_words(troubled: Snapshot) -> None:
+    whole = "\n".join(line.plain for line in render(troubled, 100, None))
+    for words in (
+        "39 of 40 brokers",
+        "its last round failed: ValueError: no such thing",
+        "pending: 11",
+        "6 × min_throughput  b-1:1, saw 5.5M–9.0M, limit 10.5M bytes/s",
+        " dead ",
+        "dry run",
+        "eu-1/broker-08.a-long-name.eu.example ",
+    ):
+        assert words in whole
+    assert "long_ago" not in whole
+    small = [line.plain for line in render(troubled, 80, 24)]
+    assert "and 32 more" in "\n".join(small)
+    names = [line for line in small if ".example" in line]
+    assert "broker-39" not in names[-1] and ("39" in names[0] or "…" in names[0])
+
+
+@pytest.mark.parametrize(
+    ("ratio", "text"), [(0.0, "    "), (0.001, "    "), (0.01, "▏   "), (0.5, "██  "), (0.28, "█▏  "), (1.0, "████"), (7.0, "████")]
+)
+def test_a_bar(ratio: float, text: str) -> None:
+    assert bar(ratio, 4) == text
+    assert len(bar(ratio, 4, unicode=False)) == 4
