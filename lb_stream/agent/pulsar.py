@@ -242,7 +242,7 @@ class PulsarAdapter:
     def _gave_up(self, bundle: str) -> None:
         try:
             stats_s = float(str(self._runtime().get("statsUpdateFrequencyInSecs", DEFAULT_STATS_S)))
-        except ValueError:
+        except (ValueError, BrokerError):  # what was done stays done
             stats_s = DEFAULT_STATS_S
         self._given_up[bundle] = self._clock() + stats_s + STALE_S
 

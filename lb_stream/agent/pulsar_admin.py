@@ -56,7 +56,7 @@ class AdminSettings:
     key_file: Path | None = None
     verify_hostname: bool = True
     connect_timeout_s: float = 3.0
-    read_timeout_s: float = 10.0
+    read_timeout_s: float = 5.0
     act_timeout_s: float = 20.0
     attempts: int = 3
     back_off_s: float = 0.2

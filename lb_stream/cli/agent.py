@@ -98,7 +98,7 @@ def pulsar(
         float, typer.Option("--heartbeat-interval", metavar="S", min=0.5, help="Seconds between heartbeats.", rich_help_panel=_TIMES)
     ] = 5.0,
     connect_timeout: ConnectTimeout = 3.0,
-    read_timeout: ReadTimeout = 10.0,
+    read_timeout: ReadTimeout = 5.0,
     act_timeout: ActTimeout = 20.0,
     config: ConfigFile = None,
     broker_conf: BrokerConf = None,
@@ -136,7 +136,7 @@ def namespaces(
     key_file: KeyFile = None,
     verify_hostname: VerifyHostname = True,
     connect_timeout: ConnectTimeout = 3.0,
-    read_timeout: ReadTimeout = 10.0,
+    read_timeout: ReadTimeout = 5.0,
     config: ConfigFile = None,
     broker_conf: BrokerConf = None,
     set_: Set = None,
