@@ -30,7 +30,7 @@ class KafkaAway(RuntimeError):
 
 
 LONGEST_S = 30
-"""For one transaction. The client's own waits have no end, and after a broker's crash it may wait for an answer that never comes."""
+"""Without a step forward in a transaction. The client's own waits have no end: after a broker's crash it may wait for what never comes."""
 
 
 class Outbox:
@@ -43,6 +43,7 @@ class Outbox:
     def __init__(self, settings: Settings) -> None:
         self._pipeline, self._topics = settings.stream.pipeline_id, settings.topics
         self._group = f"{settings.stream.pipeline_id}-watermark"
+        self._steps = 0
         self._mark = TopicPartition(settings.topics.decisions, 0)
         self._client = client_options(settings)
         self._producer = KafkaProducer(
@@ -83,7 +84,7 @@ class Outbox:
         records = _records(logged, self._topics.decisions, self._topics.ownership) if logged.log_seq >= self.watermark else ()
         watermark = max(self.watermark, logged.log_seq + 1)
         try:
-            _within(LONGEST_S, lambda: self._transact(records, watermark))
+            _attended(lambda: self._transact(records, watermark), lambda: self._steps, LONGEST_S)
         except (ProducerFencedError, InvalidProducerEpochError) as error:
             raise Fenced(
                 f"another job of the pipeline {self._pipeline!r} has started and publishes now: this one stops "
@@ -98,10 +99,11 @@ class Outbox:
     def _transact(self, records: Iterable[tuple[str, str, str, list[tuple[str, bytes]]]], watermark: int) -> None:
         self._producer.begin_transaction()
         try:
-            sent = [self._send(*record) for record in records]
+            sent = [self._send(*record) for record in records]  # a cluster's first ownership records may be a million
             self._producer.send_offsets_to_transaction({self._mark: OffsetAndMetadata(watermark, "", -1)}, self._group)
             for future in sent:
                 future.get()
+                self._steps += 1
             crash_point("in_transaction")
             self._producer.commit_transaction()
         except Exception:
@@ -121,11 +123,15 @@ class Outbox:
         self._producer.close(timeout=5)
 
     def _send(self, topic: str, key: str, value: str, headers: list[tuple[str, bytes]]) -> Any:
+        self._steps += 1
         return self._producer.send(topic, key=key.encode(), value=value.encode(), headers=headers)
 
 
-def _within(seconds: float, call: Callable[[], None]) -> None:
-    """Wait so long for a call that may never come back; its thread is left behind then. Raises TimeoutError, or what the call raises."""
+def _attended(call: Callable[[], None], steps: Callable[[], int], seconds: float) -> None:
+    """Wait for a call for as long as it moves on; its thread is left behind when it hasn't made a step for so many seconds.
+
+    Raises TimeoutError then, else what the call raises.
+    """
     done: Future[None] = Future()
 
     def run() -> None:
@@ -135,7 +141,13 @@ def _within(seconds: float, call: Callable[[], None]) -> None:
             done.set_exception(error)
 
     Thread(target=run, name="publish", daemon=True).start()
-    done.result(timeout=seconds)
+    while True:
+        before = steps()
+        try:
+            return done.result(timeout=seconds)
+        except TimeoutError:
+            if done.done() or steps() == before:
+                raise
 
 
 def _records(logged: Logged, decisions: str, ownership: str) -> Iterable[tuple[str, str, str, list[tuple[str, bytes]]]]:

@@ -1,6 +1,7 @@
 """A stream begins anew when Kafka was away, and only then. No JVM, no Kafka needed."""
 
 import threading
+import time
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -8,7 +9,7 @@ import pytest
 
 from lb_stream.contracts.settings import Settings
 from lb_stream.io import supervise
-from lb_stream.io.outbox import KafkaAway, _within
+from lb_stream.io.outbox import KafkaAway, _attended
 from lb_stream.stream.ports import Stopped
 
 
@@ -78,16 +79,28 @@ def test_a_run_that_got_somewhere_gives_it_another_chance(monkeypatch: pytest.Mo
     assert world.calls.count("start") == 11
 
 
-def test_a_call_that_never_comes_back_is_left_after_a_while() -> None:
+def test_a_call_that_stands_still_is_left_after_a_while() -> None:
     never = threading.Event()
     with pytest.raises(TimeoutError):
-        _within(0.05, lambda: never.wait() and None)
+        _attended(lambda: never.wait() and None, lambda: 7, 0.05)
     never.set()
 
 
-def test_a_call_that_comes_back_is_waited_for_and_its_error_is_its_own() -> None:
-    seen = []
-    _within(5, lambda: seen.append(1))
-    assert seen == [1]
+def test_a_call_is_waited_for_as_long_as_it_moves_on() -> None:
+    seen: list[int] = []
+
+    def slow() -> None:
+        for step in range(10):
+            seen.append(step)
+            time.sleep(0.05)
+
+    _attended(slow, lambda: len(seen), 0.2)
+    assert len(seen) == 10
+
+
+def test_the_error_of_a_call_is_its_own() -> None:
+    def fails() -> None:
+        raise KeyError("x")
+
     with pytest.raises(KeyError):
-        _within(5, lambda: {}["x"])
+        _attended(fails, lambda: 0, 5)
