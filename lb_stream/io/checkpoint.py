@@ -76,6 +76,14 @@ def next_offsets(checkpoint: str) -> Offsets:
     return planned_offsets(checkpoint, last - 1) if last else _offsets((_read(checkpoint, "sources/0/0") or "").splitlines())
 
 
+def state_partitions(checkpoint: str) -> int | None:
+    """Into how many partitions the checkpoint's state is divided, for ever; None when there is no checkpoint yet."""
+    last = last_batch(checkpoint)
+    text = _read(checkpoint, f"offsets/{last}") if last is not None else None
+    found = json.loads(text.splitlines()[1])["conf"].get("spark.sql.shuffle.partitions") if text else None
+    return int(found) if found is not None else None
+
+
 def _bounds(settings: Settings) -> tuple[Offsets, Offsets]:
     """The first offset that Kafka has, and the one that comes next, of each partition that is read."""
     consumer = KafkaConsumer(**client_options(settings), enable_auto_commit=False)

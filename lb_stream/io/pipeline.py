@@ -8,7 +8,7 @@ import logging
 from pyspark.sql import SparkSession
 
 from lb_stream.contracts.settings import Settings
-from lb_stream.io.checkpoint import CaughtUp, check_none_lost, last_batch, next_offsets, offsets_to_start
+from lb_stream.io.checkpoint import CaughtUp, check_none_lost, last_batch, next_offsets, offsets_to_start, state_partitions
 from lb_stream.io.clock import Clock
 from lb_stream.io.kafka_options import spark_options
 from lb_stream.io.log import LogError, RoundLog
@@ -89,8 +89,22 @@ def _prepare(settings: Settings, outbox: Outbox) -> tuple[Balancer, str]:
     return Balancer(settings, log, outbox, tables, CaughtUp.at_start(settings), epoch=log.last_epoch + 1), starting
 
 
+def _as_checkpoint_has_it(spark: SparkSession, settings: Settings) -> Settings:
+    """The state keeps the number of partitions that it was begun with: Spark would ignore another one, our keys must not."""
+    kept, wanted = state_partitions(settings.stream.checkpoint), settings.stream.shuffle_partitions
+    if kept is None or kept == wanted:
+        return settings
+    logger.warning(
+        "stream.shuffle_partitions = %d: the checkpoint %s was begun with %d, which stays; another number needs a new checkpoint",
+        wanted, settings.stream.checkpoint, kept,
+    )  # fmt: skip
+    spark.conf.set("spark.sql.shuffle.partitions", str(kept))
+    return settings.model_copy(update={"stream": settings.stream.model_copy(update={"shuffle_partitions": kept})})
+
+
 def start(spark: SparkSession, settings: Settings, once: bool = False) -> Running:
     """Start the stream. `once`: read what is there now, then end; the clock stands still. Raises Stopped as `prepare` does."""
+    settings = _as_checkpoint_has_it(spark, settings)
     balancer, starting = prepare(settings)
     monitor = Monitor(settings.stream, balancer.epoch, app=lambda: balancer.log.app, memories=lambda: balancer.log.memories)
     balancer.observer = monitor

@@ -1,4 +1,4 @@
-"""The stateful stage: one key for each (cluster, shard). Its brokers and bundles are Arrow blocks in files; the state names them."""
+"""The stateful stage: one key for each shard of each cluster. Its brokers and bundles are Arrow blocks in files; the state names them."""
 
 from __future__ import annotations
 
@@ -50,9 +50,9 @@ class ShardProcessor(StatefulProcessor):
 
     def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
         """All rows of one (cluster, shard) in this batch: one from each partition that was read."""
-        cluster, number = key
+        cluster = key[0]
         given = list(rows)
-        shards, before = given[0].shards, given[0].before
+        number, shards, before = given[0].shard, given[0].shards, given[0].before
         clock = sorted((seen for row in given for seen in json.loads(row.clock)), key=lambda seen: (seen["topic"], seen["partition"]))
         now_ms = max(seen["append_ms"] for seen in clock)
         remembered = self._state.get()

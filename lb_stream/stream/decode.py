@@ -26,10 +26,12 @@ from lb_stream.core.blocks import EVENT_SCHEMA, REPORT_SCHEMA, SAMPLE_SCHEMA, to
 from lb_stream.core.names import BUNDLE_PATTERN
 from lb_stream.stream.directory import NEW, Slices
 from lb_stream.stream.records import LONGEST_BROKER, NO_STATS, STATS_FIELDS, Rejection, agent_record, check_command, report_record
+from lb_stream.stream.slots import slots_of
 
 BLOCK_SCHEMA = pa.schema(
     [
         ("cluster", pa.string()),
+        ("slot", pa.int32()),  # the shard's key
         ("shard", pa.int32()),
         ("shards", pa.int32()),  # how many the cluster has
         ("before", pa.string()),  # JSON: the blocks of all its shards, where that number has just changed
@@ -39,7 +41,9 @@ BLOCK_SCHEMA = pa.schema(
         ("events", pa.binary()),
     ]
 )
-BLOCK_DDL = "cluster string, shard int, shards int, before string, clock string, reports binary, samples binary, events binary"
+BLOCK_DDL = (
+    "cluster string, slot int, shard int, shards int, before string, clock string, reports binary, samples binary, events binary"
+)
 
 LONGEST_SHOWN = 200
 """Characters of a rejected value, and of each text about it, that are kept."""
@@ -50,11 +54,12 @@ BATCH_BYTES = 32 << 20
 
 @dataclass(frozen=True, slots=True)
 class DecodeConfig:
-    """Names that the decoder needs. `known` maps every known cluster to its slices."""
+    """Names that the decoder needs. `known` maps every known cluster to its slices; `partitions` is how many the next stage has."""
 
     default_cluster: str
     commands_topic: str
     known: Mapping[str, Slices]
+    partitions: int = 1
 
 
 @dataclass(slots=True)
@@ -93,7 +98,7 @@ def decode(batches: Iterable[pa.RecordBatch], config: DecodeConfig) -> Iterator[
                 _tell_time(clock, position)
                 _take(taken, config, key, value, kind, position)
         if clock:
-            yield from _blocks(taken, config.known, canonical_json(list(clock.values())))
+            yield from _blocks(taken, config, canonical_json(list(clock.values())))
     finally:
         if collects:
             gc.enable()
@@ -234,7 +239,7 @@ def _without_malformed(taken: _Taken, samples: pa.Table) -> tuple[pa.Table, NDAr
     return samples.filter(pa.array(kept[of_report])), np.flatnonzero(kept)
 
 
-def _blocks(taken: _Taken, known: Mapping[str, Slices], clock: str) -> Iterator[pa.RecordBatch]:
+def _blocks(taken: _Taken, config: DecodeConfig, clock: str) -> Iterator[pa.RecordBatch]:
     """One row for each shard: all reports, heartbeats and goodbyes of its cluster, its own samples; all other events in shard 0 only."""
     samples, kept = _without_malformed(taken, _samples(taken)) if taken.reports else (SAMPLE_SCHEMA.empty_table(), np.empty(0, np.int64))
     of_report = np.array(taken.of_report, np.int64)
@@ -242,8 +247,8 @@ def _blocks(taken: _Taken, known: Mapping[str, Slices], clock: str) -> Iterator[
     reports = pa.Table.from_pylist([taken.reports[row] for row in by_cluster.tolist()], REPORT_SCHEMA)
     reports_of = _ranges(of_report[by_cluster], len(taken.clusters))
 
-    names = sorted(known.keys() | taken.clusters.keys())
-    slices = {name: known.get(name, NEW) for name in names}
+    names = sorted(config.known.keys() | taken.clusters.keys())
+    slices = {name: config.known.get(name, NEW) for name in names}
     shards = np.ones(len(taken.clusters), np.int64)
     for name, number in taken.clusters.items():
         shards[number] = slices[name].shards
@@ -263,8 +268,8 @@ def _blocks(taken: _Taken, known: Mapping[str, Slices], clock: str) -> Iterator[
         common = {"cluster": name, "shards": slices[name].shards, "before": slices[name].before, "clock": clock, "reports": None}
         if number is not None and reports_of[number][0] < reports_of[number][1]:
             common["reports"] = _sliced(reports, *reports_of[number])
-        for shard in range(slices[name].shards):
-            row = common | {"shard": shard, "samples": None, "events": None}
+        for shard, slot in enumerate(slots_of(name, slices[name].shards, config.partitions)):
+            row = common | {"slot": slot, "shard": shard, "samples": None, "events": None}
             if number is not None:
                 row["samples"] = _sliced(samples, *samples_of[int(first_key[number]) + shard]) if common["reports"] else None
                 events = everywhere.get(number, []) + (once.get(number, []) if shard == 0 else [])

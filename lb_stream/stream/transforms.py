@@ -23,12 +23,13 @@ Transform = Callable[[DataFrame], DataFrame]
 
 def to_blocks(settings: Settings) -> Transform:
     """Raw records → validated columnar blocks for each (cluster, shard)."""
-    default, commands, checkpoint = settings.stream.default_cluster, settings.topics.commands, settings.stream.checkpoint
+    stream, commands = settings.stream, settings.topics.commands
 
     def decode_partition(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()
         batch_id = int((context.getLocalProperty("streaming.sql.batchId") if context else None) or 0)
-        return decode(batches, DecodeConfig(default, commands, read_directory(checkpoint, batch_id)))
+        known = read_directory(stream.checkpoint, batch_id)
+        return decode(batches, DecodeConfig(stream.default_cluster, commands, known, stream.shuffle_partitions))
 
     return lambda records: records.mapInArrow(decode_partition, BLOCK_DDL)
 
@@ -40,7 +41,7 @@ def to_shards(settings: Settings) -> Transform:
     every = {name: asdict(config) for name, config in [*configs.items(), ("", default)]}
     tag = blake2b(canonical_json(every).encode(), digest_size=4).hexdigest()
     processor = ShardProcessor(configs, default, settings.stream.checkpoint, tag)
-    return lambda blocks: blocks.groupBy("cluster", "shard").transformWithState(
+    return lambda blocks: blocks.groupBy("cluster", "slot").transformWithState(
         statefulProcessor=processor, outputStructType=SHARD_DDL, outputMode="Update", timeMode="None"
     )
 
