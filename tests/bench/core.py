@@ -138,7 +138,7 @@ def _placing(view: ClusterView, settings: dict[str, Any]) -> Work:
     config = cluster_config(settings)
 
     def place() -> None:
-        draft = Draft(view, Memory(), config, now_ms=2_000, seed=1, recently_unloaded={}, retries={}, versions={}, strategies={})
+        draft = Draft(view, Memory(), config, now_ms=2_000, seed=1, recently_unloaded={}, retries={}, version=lambda *_: 1, strategies={})
         for bundle in range(0, len(view.bundles), len(view.bundles) // PLACED):
             choice = draft.place(bundle)
             if choice is not None:

@@ -76,7 +76,11 @@ class Stepped:
         clusters = [self.fleet.cluster_name(at) for at in range(shape.clusters)]
         settings = place.settings(self.feed, self._interval_ms)
         self.driver = Driver(place.folder / name, settings, clusters if view_only else None)
-        self.decided = self._finish(self.driver.read(self.reports))
+        try:
+            self.decided = self._finish(self.driver.read(self.reports))
+        except BaseException:
+            self.close()
+            raise
 
     def step(self) -> float:
         """Seconds of the batch that read one new generation. Raises RuntimeError when it is never read in one piece."""
