@@ -1,10 +1,25 @@
-"""What operators and the job's own clock send on `lb-commands`."""
+"""What operators and the job's own clock send on `lb-commands`, and what is answered on `lb-command-results`.
+
+A record's key says which cluster it is for; with an empty key it is for every known one.
+Source: spec/ownership.md §3, spec/splitting.md §5.
+"""
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Any, Literal
+
+from pydantic import ConfigDict, Field, RootModel, model_validator
+from pydantic_core import PydanticCustomError
 
 from lb_stream.contracts.base import Millis, OwnRecord
+from lb_stream.contracts.namespaces import ClusterNamespaces, NamespaceIsolation
+
+SCHEMA_VERSION = 1
+
+NamespaceName = Annotated[str, Field(pattern=r"^[^/\s]+(/[^/\s]+){1,2}$", description="<tenant>/<namespace>")]
+BrokerName = Annotated[str, Field(min_length=1, description="host:port as in its reports; http(s):// before it is left out")]
+Range = Annotated[str, Field(min_length=1, description="0xLLLLLLLL_0xHHHHHHHH")]
+Scalar = bool | int | float | str
 
 
 class Tick(OwnRecord):
@@ -15,4 +30,161 @@ class Tick(OwnRecord):
     sent_ms: Millis = 0
 
 
-COMMAND_KINDS: dict[str, type[Tick]] = {"tick": Tick}
+class Command(OwnRecord):
+    """What every command has. A field that isn't known is refused: it may be what matters most."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    schema_version: int = SCHEMA_VERSION
+    id: str = Field(min_length=1, max_length=128, description="chosen by the sender; a command with an id seen lately is not done twice")
+    kind: str
+    by: str = Field("", max_length=256, description="who sends it: the Kafka principal where there is one")
+    sent_ms: Millis = 0
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """What is its kind's own, as JSON-able fields; what wasn't given is left out."""
+        return self.model_dump(mode="json", exclude=set(Command.model_fields), exclude_none=True)
+
+
+class Unload(Command):
+    """Have a bundle, or every bundle of a namespace, leave its broker."""
+
+    kind: Literal["unload"] = "unload"
+    namespace: NamespaceName
+    bundle: Range | None = Field(None, description="0xLLLLLLLL_0xHHHHHHHH; none: every bundle of the namespace")
+    destination: BrokerName | None = Field(None, description="who takes it; only with a bundle")
+
+    @model_validator(mode="after")
+    def _one_bundle(self) -> Unload:
+        if self.destination is not None and self.bundle is None:
+            raise PydanticCustomError("destination", "a destination only together with a bundle")
+        return self
+
+
+class Split(Command):
+    """Split a bundle: one of `bundle`, `bundle_type` and `topic` says which."""
+
+    kind: Literal["split"] = "split"
+    namespace: NamespaceName
+    bundle: Annotated[str, Field(min_length=1)] | None = Field(None, description="0xLLLLLLLL_0xHHHHHHHH, LARGEST or HOT")
+    bundle_type: Literal["LARGEST", "HOT"] | None = None
+    topic: str | None = Field(None, description="the bundle that this topic is in")
+    algorithm: str | None = None
+    boundaries: list[int] = []
+    unload: bool = False
+
+
+class SetConfig(Command):
+    """Change dynamic settings, under our names or Pulsar's: all of them, or none when one of them can't be."""
+
+    kind: Literal["set-config"] = "set-config"
+    values: dict[str, Scalar] = Field(min_length=1)
+
+
+class DeleteConfig(Command):
+    """Take back what `set-config` has set: the job's own setting counts again."""
+
+    kind: Literal["delete-config"] = "delete-config"
+    key: str = Field(min_length=1)
+
+
+class DryRun(Command):
+    """Whether decisions are only made and logged, or published too. A cluster is in dry run until an operator ends it."""
+
+    kind: Literal["dry-run"] = "dry-run"
+    on: bool
+
+
+class PauseCluster(Command):
+    """Shed and split nothing until `resume-cluster`. What operators order is done, and bundles that lose their owner get one."""
+
+    kind: Literal["pause-cluster"] = "pause-cluster"
+
+
+class ResumeCluster(Command):
+    """The end of a pause."""
+
+    kind: Literal["resume-cluster"] = "resume-cluster"
+
+
+class DrainBroker(Command):
+    """Unload all bundles of a broker and give it none, until `undrain-broker`."""
+
+    kind: Literal["drain-broker"] = "drain-broker"
+    broker: BrokerName
+
+
+class UndrainBroker(Command):
+    """Let a drained broker take bundles again."""
+
+    kind: Literal["undrain-broker"] = "undrain-broker"
+    broker: BrokerName
+
+
+class CreateNamespace(Command):
+    """A new namespace, cut into bundles of equal size."""
+
+    kind: Literal["create-namespace"] = "create-namespace"
+    namespace: NamespaceName
+    bundles: Annotated[int, Field(ge=1, le=1 << 20)] | None = Field(None, description="none: namespace_default_bundles")
+
+
+class DeleteNamespace(Command):
+    """Have a namespace without topics leave its brokers, and forget it."""
+
+    kind: Literal["delete-namespace"] = "delete-namespace"
+    namespace: NamespaceName
+
+
+class ImportNamespaces(Command):
+    """Namespaces and policies of a cluster that has them already. Policies and domains of earlier imports are replaced."""
+
+    kind: Literal["import-namespaces"] = "import-namespaces"
+    content: ClusterNamespaces
+
+
+class SetPolicies(Command):
+    """Change policies: what is named is set, null takes it away, all others stay."""
+
+    kind: Literal["set-policies"] = "set-policies"
+    isolation: list[NamespaceIsolation] = Field([], description="each takes the place of the policy of its name")
+    remove_isolation: list[str] = Field([], description="names of policies")
+    anti_affinity: dict[NamespaceName, str | None] = Field({}, description="namespace → group")
+    failure_domains: dict[BrokerName, str | None] = Field({}, description="broker → domain")
+
+    @model_validator(mode="after")
+    def _something(self) -> SetPolicies:
+        if not (self.isolation or self.remove_isolation or self.anti_affinity or self.failure_domains):
+            raise PydanticCustomError("nothing", "at least one policy, group or domain")
+        return self
+
+
+AnyCommand = (
+    Unload | Split | SetConfig | DeleteConfig | DryRun | PauseCluster | ResumeCluster | DrainBroker | UndrainBroker
+    | CreateNamespace | DeleteNamespace | ImportNamespaces | SetPolicies
+)  # fmt: skip
+
+
+class CommandRecord(RootModel[Annotated[AnyCommand, Field(discriminator="kind")]]):
+    """One operator's command."""
+
+
+COMMANDS: dict[str, type[Command]] = {model.model_fields["kind"].default: model for model in AnyCommand.__args__}
+COMMAND_KINDS: dict[str, type[Tick] | type[Command]] = {"tick": Tick, **COMMANDS}
+
+Outcome = Literal["done", "refused", "accepted", "failed"]
+
+
+class CommandResult(OwnRecord):
+    """What became of a command in one cluster. One that is `accepted` has a second answer once its decisions have ended: done or failed."""
+
+    schema_version: int = SCHEMA_VERSION
+    id: str
+    cluster: str
+    kind: str
+    outcome: Outcome
+    text: str = Field(description="what happened, or why not")
+    rule: str | None = Field(None, description="the rule that refused it")
+    decision_ids: list[str] = []
+    at_ms: Millis = Field(description="the time of the round that answers")

@@ -9,6 +9,7 @@ import numpy as np
 from lb_stream.contracts.decisions import Explain
 from lb_stream.core.candidates import superseded
 from lb_stream.core.draft import Draft
+from lb_stream.core.names import namespace_of
 from lb_stream.core.refusals import refusal
 
 FIRST_ASSIGNMENT_WAIT_MS = 10_000
@@ -25,16 +26,19 @@ def assign_unowned(draft: Draft, reserved: Mapping[str, str]) -> None:
     if not len(rows):
         return
     gone = superseded(view, rows.tolist())
+    ordered = {bundle for one in draft.memory.orders.waiting for bundle in one.bundles}
     waiting: dict[str, int] = {}
     for row in rows.tolist():
         name = view.bundles.name(row)
         if row in gone or (config.assign_unowned == "on_lookup" and name not in reserved):
             continue
+        if namespace_of(name) in draft.memory.orders.deleted:
+            continue
         retry = draft.retries.get(name)
         if retry is not None and retry.kind == "assign" and draft.now_ms < retry.not_before_ms:
             waiting[name] = retry.not_before_ms - draft.now_ms
             continue
-        _assign(draft, row, name, reserved.get(name))
+        _assign(draft, row, name, reserved.get(name), name in ordered)
     if waiting:
         draft.refusals.append(refusal("back_off", None, waiting, saw=waiting.values(), limit=0, unit="ms"))
 
@@ -49,15 +53,18 @@ def too_early(draft: Draft) -> bool:
     return waits
 
 
-def _assign(draft: Draft, row: int, name: str, reserved: str | None) -> None:
+def _assign(draft: Draft, row: int, name: str, reserved: str | None, ordered: bool) -> None:
+    """`reserved`: the destination that an unload has named; `ordered`: an operator wanted it."""
     brokers = draft.view.brokers
-    if reserved is not None and reserved in brokers.names and brokers.alive[brokers.names.index(reserved)]:
+    moved = "Admin" if ordered else "Overloaded"
+    drained = draft.view.policies.drained
+    if reserved is not None and reserved in brokers.names and brokers.alive[brokers.names.index(reserved)] and reserved not in drained:
         draft.decide(
             "assign",
             row,
             None,
             brokers.names.index(reserved),
-            reason="Overloaded",
+            reason=moved,
             rule="released",
             strategy=draft.config.shedder.name,
             explain=Explain(unit=""),
@@ -73,7 +80,7 @@ def _assign(draft: Draft, row: int, name: str, reserved: str | None) -> None:
         row,
         None,
         choice.destination,
-        reason="Overloaded" if reserved else "Unowned",
+        reason=moved if reserved or ordered else "Unowned",
         rule="unowned",
         strategy=draft.config.placement.name,
         explain=explain,

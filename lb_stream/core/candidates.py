@@ -14,6 +14,7 @@ from lb_stream.core.filters import (
     Asked,
     BeingRelieved,
     Census,
+    Drained,
     EvenDistribution,
     FailureDomain,
     Filter,
@@ -80,6 +81,12 @@ class Candidates:
         asked = self._asked(bundle, targets)  # makes the filters when it is the first
         return _filtered(self._policies, np.flatnonzero(self.view.brokers.alive), asked)[0]
 
+    def refused_by(self, bundle: int, broker: int, targets: Targets) -> str | None:
+        """The policy that doesn't allow a broker to have a bundle, if any."""
+        asked = self._asked(bundle, targets)
+        _, steps = _filtered(self._policies, np.flatnonzero(self.view.brokers.alive), asked)
+        return next((name for name, before, after in steps if (before == broker).any() and not (after == broker).any()), None)
+
     def unload_helps(self, bundle: int, current: int, allowed: Rows) -> bool:
         """Whether an unload can bring the bundle's anti-affinity group farther apart (spec/placement.md §6); yes outside of a group."""
         return unload_helps(self.census.of_group(namespace_of(self.view.bundles.name(bundle))), allowed, current)
@@ -97,7 +104,7 @@ class Candidates:
         """The filters for policies and the others, each in the manager's order."""
         view, config, census = self.view, self.config, self.census
         isolation = Isolation(view)
-        policies: tuple[Filter, ...] = (TopicKind(view, isolation), isolation)
+        policies: tuple[Filter, ...] = (Drained(view), TopicKind(view, isolation), isolation)
         if config.load_manager == "simple":
             return policies, (EvenDistribution(census, everywhere=True),)
         group: tuple[Filter, ...] = (AntiAffinity(census),)

@@ -10,8 +10,10 @@ import numpy as np
 
 from lb_stream.contracts.decisions import Candidate, Decision, DecisionKind, Explain
 from lb_stream.core.candidates import Candidates, Steps
+from lb_stream.core.commands import Desk
 from lb_stream.core.config import ClusterConfig
 from lb_stream.core.memory import Memory, Retry
+from lb_stream.core.orders import Orders
 from lb_stream.core.placement.base import Best, Targets
 from lb_stream.core.refusals import Refusal
 from lb_stream.core.registry import Strategy
@@ -71,6 +73,7 @@ class Draft:
     reported: ClusterView | None = None  # the view before pending moves were carried out; None: `view` itself
     relieved: frozenset[int] = frozenset()  # brokers that bundles shall leave in this round, and that should take none in it
     unloaded_brokers: Mapping[str, int] = field(default_factory=dict)  # broker → when a move out of it was last confirmed
+    desk: Desk = field(default_factory=lambda: Desk(Orders()))  # where commands are answered
     _live: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

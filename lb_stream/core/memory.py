@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from lb_stream.contracts.base import canonical_json
+from lb_stream.core.orders import Orders
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +52,7 @@ class Memory:
     errors: int = 0  # rounds that failed, in a row
     retry_ms: int = 0  # after too many of them: when the next one is tried
     strategies: Mapping[str, Any] = field(default_factory=dict)  # strategy → the JSON object that it remembers
+    orders: Orders = field(default_factory=Orders)  # what operators have laid down
 
     def to_json(self) -> str:
         """Canonical JSON."""
@@ -63,4 +65,5 @@ class Memory:
         data["pending"] = tuple(Pending(**row) for row in data["pending"])
         data["retries"] = {bundle: Retry(**row) for bundle, row in data["retries"].items()}
         data["dead"] = tuple(data["dead"])
+        data["orders"] = Orders.of(data["orders"])
         return Memory(**data)

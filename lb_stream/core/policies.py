@@ -65,6 +65,7 @@ class Policies:
     anti_affinity: Mapping[str, str] = field(default_factory=dict)  # namespace → group; groups are compared without regard to case
     failure_domains: Mapping[str, str] = field(default_factory=dict)  # broker → domain
     non_persistent: frozenset[str] = frozenset()  # namespaces whose bundles have had non-persistent topics
+    drained: frozenset[str] = frozenset()  # brokers that shall have no bundle
 
     def isolation_of(self, namespace: str) -> IsolationPolicy | None:
         """The policy that counts for a namespace, if any."""

@@ -11,6 +11,10 @@ from lb_stream.contracts.decisions import Decision, Ownership
 from lb_stream.contracts.reports import Ack
 from lb_stream.core.assign import assign_unowned, too_early
 from lb_stream.core.chance import seed_of
+from lb_stream.core.command_follow import follow
+from lb_stream.core.command_moves import drain, obey_moves
+from lb_stream.core.command_standing import forget_deleted, laid_down, obey_standing
+from lb_stream.core.commands import Answer, Desk, Received
 from lb_stream.core.config import ClusterConfig
 from lb_stream.core.draft import Draft
 from lb_stream.core.finite import without_not_finite
@@ -29,10 +33,15 @@ __all__ = ["Inbox", "Round", "decide", "seed_of"]
 
 @dataclass(frozen=True, slots=True)
 class Inbox:
-    """What came in beside the reports. `caught_up`: the job has read all that was there when it started."""
+    """What came in beside the reports. `caught_up`: the job has read all that was there when it started.
+
+    `answers` are those to commands about settings, which have been done already (`core.command_settings`).
+    """
 
     acks: tuple[Ack, ...] = ()
     caught_up: bool = True
+    commands: tuple[Received, ...] = ()
+    answers: tuple[Answer, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +60,7 @@ class Round:
     refusals: tuple[Refusal, ...]
     memory: Memory
     view: ClusterView
+    results: tuple[Answer, ...] = ()  # of commands
 
 
 def decide(view: ClusterView, memory: Memory, inbox: Inbox, config: ClusterConfig, now_ms: int, seed: int) -> Round:
@@ -59,6 +69,10 @@ def decide(view: ClusterView, memory: Memory, inbox: Inbox, config: ClusterConfi
     Pure: the same arguments give the same round, bit for bit. `view` must be sorted by name (`view_of` sees to that), `seed`
     comes from `seed_of(cluster, memory.seq + 1)`.
     """
+    desk = Desk(memory.orders, list(inbox.answers))
+    ordered = obey_standing(desk, view, inbox.commands, config)
+    forget_deleted(desk, view)
+    view, memory = laid_down(view, desk.orders), replace(memory, orders=desk.orders)
     alive = judge(view, memory, config.balancer, inbox.caught_up)
     settled = settle(alive.view, memory, inbox.acks, now_ms)
     ledger = Ledger.of(view.cluster, memory.epoch, memory.versions)
@@ -77,16 +91,19 @@ def decide(view: ClusterView, memory: Memory, inbox: Inbox, config: ClusterConfi
         strategies=dict(memory.strategies),
         refusals=not_finite,
         reported=reported,
+        desk=desk,
         unloaded_brokers=_unloaded_brokers(memory, settled, reported, now_ms),
     )
     observe_loads(draft)
     if not config.balancer.count_pending_moves:
         count(waiting(reported, settled.open, config.balancer.preallocation_release), draft.targets, draft.candidates)
+    obey_moves(draft, desk, ordered, alive.suspended)
     shed = False
     if alive.suspended is not None:
         draft.refusals.append(alive.suspended)
     elif config.balancer.enabled and not too_early(draft):
         assign_unowned(draft, _reserved(settled))
+        drain(draft)
         split_too_large(draft)
         shed = shedding_is_due(draft, sampled=bool(view.brokers.sampled.any()))
         if shed:
@@ -171,6 +188,7 @@ def _reserved(settled: Settled) -> dict[str, str]:
 
 def _finish(draft: Draft, ledger: Ledger, settled: Settled, dead: tuple[str, ...], shed: bool, published_to: str | None) -> Round:
     """The round and its memory. A dry run remembers no decision and changes no ownership record."""
+    follow(draft.desk, draft.reported or draft.view, settled, draft.decisions)
     memory, dry_run = draft.memory, draft.config.balancer.dry_run
     new = () if dry_run else tuple(_pending(decision, ledger) for decision in draft.decisions)
     kept = replace(
@@ -185,6 +203,7 @@ def _finish(draft: Draft, ledger: Ledger, settled: Settled, dead: tuple[str, ...
         versions=memory.versions if dry_run else ledger.versions,
         published_to="" if dry_run else published_to,  # after a dry run all records are published anew
         dead=dead,
+        orders=draft.desk.orders,
         strategies=draft.strategies_after(),
     )
     return Round(
@@ -197,6 +216,7 @@ def _finish(draft: Draft, ledger: Ledger, settled: Settled, dead: tuple[str, ...
         refusals=merged(draft.refusals),
         memory=kept,
         view=draft.view,
+        results=tuple(draft.desk.answers),
     )
 
 

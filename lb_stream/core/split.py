@@ -28,7 +28,7 @@ def split_too_large(draft: Draft) -> None:
     Refusals are noted when there is something new to see: a bundle in a full namespace stays too large in every batch.
     """
     config, view, manager = draft.config.splitting, draft.view, draft.config.balancer.load_manager
-    if manager == "extensible":
+    if manager == "extensible" or draft.memory.orders.paused:
         return
     if manager == "modular" and (not config.split_enabled or np.count_nonzero(view.brokers.alive) <= 1):
         return

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
 
 from lb_stream.contracts.decisions import Candidate, DecisionKind, Explain
 from lb_stream.core.draft import Draft
+from lb_stream.core.limits import moves_in_flight, no_room
 from lb_stream.core.refusals import refusal
 from lb_stream.core.shedding.base import Surroundings, Unload, traits_of
-from lb_stream.core.view import Bools, Rows
+from lb_stream.core.view import Bools, ClusterView, Rows
 
 
 def shedding_is_due(draft: Draft, sampled: bool) -> bool:
@@ -39,7 +41,11 @@ def observe_loads(draft: Draft) -> None:
 
 def unload_from_hot(draft: Draft) -> None:
     """Run the shedder and turn its proposals into decisions."""
-    alive = int(np.count_nonzero(draft.view.brokers.alive))
+    if draft.memory.orders.paused:
+        draft.refusals.append(refusal("paused", None))
+        return
+    seen = _without_drained(draft.view)
+    alive = int(np.count_nonzero(seen.brokers.alive))
     if alive <= 1:
         draft.refusals.append(refusal("single_broker", None, saw=[alive], limit=2, unit="brokers"))
         return
@@ -47,16 +53,24 @@ def unload_from_hot(draft: Draft) -> None:
     movable = _movable(draft)
     around = (_surroundings(draft, movable),) if traits_of(strategy).sees_surroundings else ()
     eligible = _not_lately(draft, movable)
-    unloads, memory = strategy.function(draft.view, draft.config.shedder_config, draft.remembered(strategy), eligible, *around)
+    unloads, memory = strategy.function(seen, draft.config.shedder_config, draft.remembered(strategy), eligible, *around)
     draft.remember(strategy, memory)
     draft.refusals += unloads.refusals
-    if draft.config.balancer.count_pending_moves and _preselects(draft):
+    if draft.config.balancer.count_pending_moves and preselects(draft):
         draft.relieved = frozenset(proposal.source for proposal in unloads.proposals)
-    in_flight = Counter(pending.source for pending in draft.memory.pending if pending.kind in ("unload", "transfer"))
+    in_flight = moves_in_flight(draft)
     for proposals in _exchanges(unloads.proposals):
         if _has_room(draft, proposals, in_flight):
             for proposal in proposals:
                 _decide(draft, proposal, in_flight)
+
+
+def _without_drained(view: ClusterView) -> ClusterView:
+    """The brokers that are being drained are none of a shedder's: it is not to bring them to the others' load."""
+    if not view.policies.drained:
+        return view
+    drained = np.array([name in view.policies.drained for name in view.brokers.names], np.bool_)
+    return replace(view, brokers=replace(view.brokers, alive=view.brokers.alive & ~drained))
 
 
 def _movable(draft: Draft) -> Bools:
@@ -111,19 +125,10 @@ def _exchanges(proposals: Iterable[Unload]) -> Iterator[list[Unload]]:
 
 
 def _has_room(draft: Draft, proposals: list[Unload], in_flight: Counter[str | None]) -> bool:
-    """Whether the limits on moves under way leave room for all of these."""
-    config, view = draft.config.balancer, draft.view
-    names = [view.bundles.name(one.bundle) for one in proposals]
-    total = sum(in_flight.values())
-    if total + len(proposals) > config.max_moves_in_flight:
-        draft.refusals.append(refusal("moves_in_flight", None, names, saw=[total], limit=config.max_moves_in_flight, unit="moves"))
-        return False
-    for source, moves in Counter(view.brokers.names[one.source] for one in proposals).items():
-        if in_flight[source] + moves > config.max_moves_in_flight_per_broker:
-            limit = config.max_moves_in_flight_per_broker
-            draft.refusals.append(refusal("moves_in_flight_of_broker", source, names, saw=[in_flight[source]], limit=limit, unit="moves"))
-            return False
-    return True
+    """Whether the limits leave room for all of these."""
+    limit = no_room(draft, [(one.bundle, one.source) for one in proposals], in_flight)
+    draft.refusals += [] if limit is None else [limit]
+    return limit is None
 
 
 def _decide(draft: Draft, proposal: Unload, in_flight: Counter[str | None]) -> None:
@@ -145,7 +150,7 @@ def _decide(draft: Draft, proposal: Unload, in_flight: Counter[str | None]) -> N
             draft.refusals.append(refusal("placement_keeps_owner", source, [name]))
             return
         kind, candidates = "unload", choice.candidates
-        destination = choice.destination if _preselects(draft) else None
+        destination = choice.destination if preselects(draft) else None
     in_flight[source] += 1
     explain = Explain(
         saw=proposal.saw,
@@ -167,7 +172,7 @@ def _decide(draft: Draft, proposal: Unload, in_flight: Counter[str | None]) -> N
     )
 
 
-def _preselects(draft: Draft) -> bool:
+def preselects(draft: Draft) -> bool:
     """Whether an unload names the destination that placement found. The simple manager finds it at the next lookup."""
     config = draft.config.balancer
     return config.modular_preselect_destination and config.load_manager != "simple"

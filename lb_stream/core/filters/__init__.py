@@ -4,6 +4,7 @@ from lb_stream.core.filters.anti_affinity import AntiAffinity, FailureDomain, un
 from lb_stream.core.filters.base import Asked, Filter, FilterError
 from lb_stream.core.filters.being_relieved import BeingRelieved
 from lb_stream.core.filters.census import Census
+from lb_stream.core.filters.drained import Drained
 from lb_stream.core.filters.even_distribution import EvenDistribution
 from lb_stream.core.filters.isolation import Isolation
 from lb_stream.core.filters.later_version import LaterVersion
@@ -16,6 +17,7 @@ __all__ = [
     "Asked",
     "BeingRelieved",
     "Census",
+    "Drained",
     "EvenDistribution",
     "FailureDomain",
     "Filter",

@@ -1,0 +1,70 @@
+"""What has become of commands whose decisions take time: their second answer, and what was learned for the orders."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+
+import pyarrow as pa
+
+from lb_stream.contracts.decisions import Decision
+from lb_stream.core.command_standing import named
+from lb_stream.core.commands import Desk
+from lb_stream.core.known_bundles import cut_anew
+from lb_stream.core.orders import Waiting
+from lb_stream.core.settle import Settled
+from lb_stream.core.view import ClusterView
+
+SHOWN_FAILURES = 3
+
+
+def follow(desk: Desk, view: ClusterView, settled: Settled, decided: Sequence[Decision]) -> None:
+    """Answer the commands that have come to their end. `view`: with the dead marked, and with pending moves still where they were."""
+    under_way = {pending.decision_id for pending in settled.open} | {decision.decision_id for decision in decided if not decision.dry_run}
+    waiting = []
+    for one in desk.orders.waiting:
+        now = _drained(desk, view, one) if one.broker is not None else _settled(desk, settled, decided, under_way, one)
+        waiting += [] if now is None else [now]
+    if tuple(waiting) != desk.orders.waiting:
+        desk.change(waiting=tuple(waiting))
+    split = [pending.bundle for pending, outcome in settled.ended if pending.kind == "split" and outcome.outcome == "confirmed"]
+    if split and desk.orders.namespaces:
+        desk.change(namespaces=cut_anew(desk.orders.namespaces, view, split))
+
+
+def _settled(desk: Desk, settled: Settled, decided: Sequence[Decision], under_way: Collection[str], one: Waiting) -> Waiting | None:
+    """The same command, still waiting; None when it has been answered."""
+    failures = tuple(
+        f"{pending.bundle}: {outcome.outcome}, {outcome.detail}"
+        for pending, outcome in settled.ended
+        if pending.decision_id in one.decision_ids and outcome.outcome != "confirmed"
+    )
+    released = {
+        pending.bundle for pending, outcome in settled.ended if pending.decision_id in one.decision_ids and outcome.outcome == "confirmed"
+    }
+    follow_ups = tuple(each.decision_id for each in decided if each.kind == "assign" and each.bundle in released)
+    one = replace(one, decision_ids=one.decision_ids + follow_ups, failures=one.failures + failures)
+    if any(decision_id in under_way for decision_id in one.decision_ids):
+        return one
+    if one.failures:
+        more = len(one.failures) - SHOWN_FAILURES
+        text = "; ".join(one.failures[:SHOWN_FAILURES]) + (f"; and {more} more" if more > 0 else "")
+        desk.say(one.command, "failed", text, None, one.decision_ids)
+    else:
+        desk.say(one.command, "done", f"{one.text}: done", None, one.decision_ids)
+    return None
+
+
+def _drained(desk: Desk, view: ClusterView, one: Waiting) -> Waiting | None:
+    broker = str(one.broker)
+    row = view.brokers.names.index(broker) if broker in view.brokers.names else -1
+    left = [] if row < 0 else view.bundles.names.filter(pa.array((view.bundles.owner == row) & ~view.bundles.system)).to_pylist()
+    if left and broker in desk.orders.drained:
+        return one
+    if left:
+        desk.say(one.command, "failed", f"{broker} was undrained with {len(left)} bundles left: {named(left)}")
+    elif row >= 0 and not view.brokers.alive[row]:
+        desk.say(one.command, "done", f"{broker} is not alive any more: its bundles go to others")
+    else:
+        desk.say(one.command, "done", f"{broker} has no bundle any more")
+    return None

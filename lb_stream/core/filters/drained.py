@@ -1,0 +1,21 @@
+"""Drained brokers: an operator has said that they shall have no bundle."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from lb_stream.core.filters.base import Asked
+from lb_stream.core.view import ClusterView, Rows
+
+
+class Drained:
+    """The brokers that are not being drained."""
+
+    name = "drained"
+
+    def __init__(self, view: ClusterView) -> None:
+        self._drained = [row for row, name in enumerate(view.brokers.names) if name in view.policies.drained]
+
+    def keep(self, rows: Rows, asked: Asked) -> Rows:
+        """Those that are not."""
+        return rows[~np.isin(rows, self._drained)] if self._drained else rows
