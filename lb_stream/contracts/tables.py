@@ -20,12 +20,19 @@ def _four(*prefixes: str) -> list[pa.Field]:
 
 @dataclass(frozen=True, slots=True)
 class TableSpec:
-    """One table: its name (also its folder), columns, partition column if any, and what a row is."""
+    """One table: its name (also its folder), columns, partition column if any, and what a row is.
+
+    `kept_by`: the column with a row's time (ms since the epoch), by which old rows are deleted; None: the table holds the present.
+    `from_log`: whether `lbctl tables rebuild` can write it anew from the log. `history_minutes`: how long its versions can be read.
+    """
 
     name: str
     row: str
     schema: pa.Schema
     partition_by: str | None = None
+    kept_by: str | None = None
+    from_log: bool = False
+    history_minutes: int = 1
 
 
 ROUNDS = TableSpec(
@@ -44,13 +51,15 @@ ROUNDS = TableSpec(
             ("outcomes", pa.string()),  # JSON array
             ("ownership", pa.string()),  # JSON array of ownership records, as published
             ("refusals", pa.string()),  # JSON array
+            ("results", pa.string()),  # JSON array: the answers to commands
             ("memory", pa.string()),  # JSON object: what the next round starts from
-            ("inputs", pa.string()),  # JSON object: offsets read, whether caught up, the settings
+            ("inputs", pa.string()),  # JSON object: offsets read, whether caught up, the settings, acknowledgements, commands
             ("files", pa.string()),  # JSON object: table → the Parquet file that this batch's task wrote for it; named in one of its rounds
             ("blocks", pa.string()),  # JSON array: of each shard, where its brokers, bundle names and values are (kept for some batches)
             ("error", pa.string()),  # what went wrong in this cluster, if anything
         ]
     ),
+    kept_by="now_ms",
 )
 DECISIONS = TableSpec(
     "decisions",
@@ -81,6 +90,8 @@ DECISIONS = TableSpec(
             ("log_seq", pa.int64()),
         ]
     ),
+    kept_by="issued_ms",
+    from_log=True,
 )
 OUTCOMES = TableSpec(
     "outcomes",
@@ -98,6 +109,8 @@ OUTCOMES = TableSpec(
             ("log_seq", pa.int64()),
         ]
     ),
+    kept_by="at_ms",
+    from_log=True,
 )
 OWNERSHIP = TableSpec(
     "ownership",
@@ -117,6 +130,8 @@ OWNERSHIP = TableSpec(
             ("log_seq", pa.int64()),
         ]
     ),
+    from_log=True,
+    history_minutes=180,
 )
 BUNDLE_AVERAGES = TableSpec(
     "bundle_averages",
@@ -159,6 +174,8 @@ BROKER_LOADS = TableSpec(
             pa.field("log_seq", pa.int64()),
         ]
     ),
+    kept_by="now_ms",
+    from_log=True,
 )
 REFUSALS = TableSpec(
     "refusals",
@@ -179,6 +196,8 @@ REFUSALS = TableSpec(
             ("log_seq", pa.int64()),
         ]
     ),
+    kept_by="now_ms",
+    from_log=True,
 )
 REJECTED_REPORTS = TableSpec(
     "rejected_reports",
@@ -195,6 +214,42 @@ REJECTED_REPORTS = TableSpec(
             ("value", pa.string()),
             ("expected", pa.string()),
             ("log_seq", pa.int64()),
+        ]
+    ),
+    kept_by="append_ms",
+    from_log=True,
+)
+COMMANDS = TableSpec(
+    "commands",
+    "one cluster's answer to one command; one that takes time has two: accepted, then done or failed",
+    pa.schema(
+        [
+            ("id", pa.string()),
+            ("cluster", pa.string()),
+            ("kind", pa.string()),
+            ("arguments", pa.string()),  # JSON object
+            ("by", pa.string()),
+            ("at_ms", pa.int64()),  # when the command came
+            ("outcome", pa.string()),
+            ("text", pa.string()),
+            ("rule", pa.string()),  # that refused it
+            ("decision_ids", pa.list_(pa.string())),
+            ("seq", pa.int64()),
+            ("now_ms", pa.int64()),  # when it was answered
+            ("log_seq", pa.int64()),
+        ]
+    ),
+)
+LEADERS = TableSpec(
+    "leaders",
+    "one start of the job: who leads from then on; the last row leads",
+    pa.schema(
+        [
+            ("pipeline", pa.string()),
+            ("epoch", pa.int64()),
+            ("host", pa.string()),
+            ("pid", pa.int64()),
+            ("since_ms", pa.int64()),  # the host's clock
         ]
     ),
 )
@@ -231,8 +286,9 @@ BATCHES = TableSpec(
             ("state_bytes", pa.int64()),
         ]
     ),
+    kept_by="started_ms",
 )
-TABLES = (ROUNDS, DECISIONS, OUTCOMES, OWNERSHIP, BUNDLE_AVERAGES, BROKER_LOADS, REFUSALS, REJECTED_REPORTS, BATCHES)
+TABLES = (ROUNDS, DECISIONS, OUTCOMES, OWNERSHIP, BUNDLE_AVERAGES, BROKER_LOADS, REFUSALS, REJECTED_REPORTS, COMMANDS, LEADERS, BATCHES)
 
 _SQL_TYPES = {"string": "STRING", "int64": "BIGINT", "int32": "INT", "double": "DOUBLE", "bool": "BOOLEAN"}
 

@@ -1,28 +1,67 @@
-"""Delta tables through `deltalake`: opening, creating, and what a writer has committed."""
+"""Delta tables through `deltalake`: opening, creating, appending at a cost that doesn't grow, and what a writer has committed.
+
+What a commit costs grows with three things, so all three are kept small (docs/decisions/0006-upkeep-by-delta-rs.md has the figures):
+the table's live files (`tidy`), the commits since the last checkpoint, and the files in `_delta_log` (both by `configuration`).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+import os
+import time
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote
 
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, Transaction
+from deltalake.exceptions import CommitFailedError
+from deltalake.transaction import AddAction
+from pyarrow import fs
 from pyarrow.dataset import Dataset
-from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 
 from lb_stream.contracts.tables import TableSpec
+from lb_stream.stream.ports import Stopped
 
-CONFIGURATION: Mapping[str, str | None] = {
-    "delta.enableDeletionVectors": "false",  # readers without Spark don't understand them
-    "delta.checkpointInterval": "50",
-}
+Mark = tuple[str, int]
+"""An application's id and the number of its transaction."""
+
+TIDY_EVERY = 100
+"""A writer makes one file of its small ones after so many batches."""
+TIDY_BYTES = 8 * 2**20
+"""... and lets alone those that are larger: more would take noticeable time in the batch. Upkeep makes larger ones of them."""
+COMMIT_ATTEMPTS = 10
+
+
+class UnfitTable(Stopped):
+    """A table has other columns than this version of the program writes; the text names them and says what to do."""
+
+
+def configuration(spec: TableSpec) -> dict[str, str | None]:
+    """Properties of a new table.
+
+    Short histories, because each commit lists `_delta_log` twice: 12 µs for each file in it.
+    """
+    return {
+        "delta.enableDeletionVectors": "false",  # readers without Spark don't understand them
+        "delta.checkpointInterval": "10",
+        "delta.logRetentionDuration": f"interval {spec.history_minutes} minutes",
+        "delta.deletedFileRetentionDuration": f"interval {max(60, spec.history_minutes)} minutes",
+        # Else compaction would write each file's least and greatest memory (JSON) into the log.
+        "delta.dataSkippingStatsColumns": ",".join(field.name for field in spec.schema if pa.types.is_int64(field.type)),
+    }
 
 
 def open_table(root: str, spec: TableSpec) -> DeltaTable:
-    """The table, created with its columns when it isn't there yet."""
+    """The table, created with its columns when it isn't there yet. Raises UnfitTable when it has other columns."""
     uri = table_uri(root, spec)
-    if DeltaTable.is_deltatable(uri):
-        return DeltaTable(uri)
+    if (table := existing_table(root, spec)) is not None:
+        check_columns(table, spec)
+        return table
     return DeltaTable.create(
         uri,
         schema=spec.schema,
@@ -30,8 +69,49 @@ def open_table(root: str, spec: TableSpec) -> DeltaTable:
         name=spec.name,
         description=spec.row,
         partition_by=[spec.partition_by] if spec.partition_by else None,
-        configuration=CONFIGURATION,
+        configuration=configuration(spec),
     )
+
+
+def existing_table(root: str, spec: TableSpec) -> DeltaTable | None:
+    """The table as it is, if it is there."""
+    uri = table_uri(root, spec)
+    return DeltaTable(uri) if DeltaTable.is_deltatable(uri) else None
+
+
+def check_columns(table: DeltaTable, spec: TableSpec) -> None:
+    """Raise UnfitTable when the table's columns differ from the specification's in name, type or partitioning."""
+    found = {field.name: field.type for field in pa.schema(table.schema().to_arrow())}
+    troubles = [f"it has no column {field.name!r} ({field.type})" for field in spec.schema if field.name not in found]
+    troubles += [
+        f"its column {field.name!r} is {_plain(found[field.name])}, not {field.type}"
+        for field in spec.schema
+        if field.name in found and _plain(found[field.name]) != field.type
+    ]
+    troubles += [f"it has a column {name!r} that is not known here" for name in found if name not in spec.schema.names]
+    partitions = [spec.partition_by] if spec.partition_by else []
+    if (by := table.metadata().partition_columns) != partitions:
+        troubles.append(f"it is partitioned by {', '.join(by) or 'nothing'}, not by {', '.join(partitions) or 'nothing'}")
+    if troubles:
+        where = f"the table {spec.name} at {table.table_uri}"
+        raise UnfitTable(f"{where} was written by another version: {'; '.join(troubles)}. {_advice(spec)}")
+
+
+def _advice(spec: TableSpec) -> str:
+    if spec.from_log:
+        return f"Stop the job and write the table anew from the log: `lbctl tables rebuild {spec.name}`"
+    if spec.name == "rounds":
+        return "It is the log: go on with the version that wrote it, or begin with new folders (stream.tables, stream.checkpoint)"
+    return "Stop the job and move the table's folder away: the job fills a new one"
+
+
+def _plain(kind: pa.DataType) -> pa.DataType:
+    """A column's type as the specification writes it: delta-rs may give views and large strings for strings."""
+    if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
+        return pa.string()
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_list_view(kind):
+        return pa.list_(_plain(kind.value_type))
+    return kind
 
 
 def table_uri(root: str, spec: TableSpec) -> str:
@@ -39,15 +119,23 @@ def table_uri(root: str, spec: TableSpec) -> str:
     return f"{root.rstrip('/')}/{spec.name}"
 
 
+def place(table: DeltaTable) -> tuple[fs.FileSystem, str]:
+    """The file system that a table is on, and its folder there."""
+    uri = table.table_uri
+    if uri.startswith("file://") or "://" not in uri:
+        return fs.LocalFileSystem(), str(Path(unquote(uri.removeprefix("file://"))).resolve())
+    filesystem, folder = fs.FileSystem.from_uri(uri)
+    return filesystem, folder.rstrip("/")
+
+
 def dataset(table: DeltaTable) -> Dataset:
     """The table as an Arrow dataset that reads local files by Arrow itself.
 
     By default every read calls back into Python from Arrow's threads, which now and then hangs or crashes at the end of the process.
     """
-    uri = table.table_uri
-    if uri.startswith("file://") or "://" not in uri:
-        root = Path(unquote(uri.removeprefix("file://"))).resolve()
-        return table.to_pyarrow_dataset(filesystem=SubTreeFileSystem(str(root), LocalFileSystem()))
+    filesystem, folder = place(table)
+    if isinstance(filesystem, fs.LocalFileSystem):
+        return table.to_pyarrow_dataset(filesystem=fs.SubTreeFileSystem(folder, filesystem))
     return table.to_pyarrow_dataset()
 
 
@@ -57,6 +145,104 @@ def committed(table: DeltaTable, app: str) -> int | None:
     return table.transaction_version(app)
 
 
-def transaction(*marks: tuple[str, int]) -> CommitProperties:
+def transaction(*marks: Mark) -> CommitProperties:
     """Commit properties that mark a commit as transaction `version` of each `app`. Of two writers who try the same, one is refused."""
     return CommitProperties(app_transactions=[Transaction(app, version) for app, version in marks])
+
+
+def commit_once(table: DeltaTable, mark: Mark, commit: Callable[[CommitProperties], Any]) -> bool:
+    """Commit as the transaction `mark`, unless the table has that one or a later one. Returns whether that was needed.
+
+    Tries again when somebody else's commit got in between (upkeep deletes rows, a rebuild replaces all): what was to be committed
+    follows from the log, so it doesn't matter what the table holds now. Raises CommitFailedError when that happens again and again.
+    """
+    for attempt in range(COMMIT_ATTEMPTS):
+        version = committed(table, mark[0])
+        if version is not None and version >= mark[1]:
+            return False
+        try:
+            commit(transaction(mark))
+            break
+        except CommitFailedError:
+            if attempt == COMMIT_ATTEMPTS - 1:
+                raise
+    return True
+
+
+def write_rows(table: DeltaTable, rows: pa.Table, name: str, durable: bool = False) -> AddAction:
+    """Write rows as one Parquet file of a table without partitions; part of the table once the result is committed.
+
+    `name` tells people where the file comes from, what is added to it makes it unique: a writer who is refused leaves no mark on
+    another's file. `durable`: on the disk, not only in the memory of the operating system.
+    """
+    filesystem, folder = place(table)
+    path = f"{name}-{uuid.uuid4().hex[:12]}.parquet"
+    target = f"{folder}/{path}"
+    with filesystem.open_output_stream(target) as out:
+        pq.write_table(rows, out, compression="zstd")
+    if durable and isinstance(filesystem, fs.LocalFileSystem):
+        _to_disk(target)
+    size = filesystem.get_file_info(target).size
+    now_ms = time.time_ns() // 1_000_000
+    return AddAction(path=path, size=size, partition_values={}, modification_time=now_ms, data_change=True, stats=_stats(rows))
+
+
+def _to_disk(path: str) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _stats(rows: pa.Table) -> str:
+    """Delta's statistics of a file: what readers skip files by."""
+    stats: dict[str, Any] = {"numRecords": len(rows), "minValues": {}, "maxValues": {}, "nullCount": {}}
+    for field in rows.schema:
+        column = rows[field.name]
+        if pa.types.is_int64(field.type) and column.null_count < len(rows):
+            bounds = pc.min_max(column).as_py()
+            stats["minValues"][field.name], stats["maxValues"][field.name] = bounds["min"], bounds["max"]
+            stats["nullCount"][field.name] = column.null_count
+    return json.dumps(stats)
+
+
+def add_files(
+    table: DeltaTable,
+    spec: TableSpec,
+    files: Iterable[AddAction],
+    properties: CommitProperties | None = None,
+    replaced: Sequence[str] | None = None,
+) -> None:
+    """Make files that are there part of their table. `replaced`: the partitions whose earlier files they replace."""
+    by = spec.partition_by
+    table.create_write_transaction(
+        list(files),
+        mode="append" if replaced is None else "overwrite",
+        schema=spec.schema,
+        partition_by=[by] if by else None,
+        partition_filters=None if replaced is None or by is None else [(by, "in", list(replaced))],
+        commit_properties=properties,
+    )
+    table.update_incremental()  # a commit leaves the handle as it was, and the next one would conflict with it
+
+
+def append_rows(table: DeltaTable, spec: TableSpec, rows: pa.Table, name: str, properties: CommitProperties | None = None) -> None:
+    """Append rows to a table without partitions. Costs the same however many files it has, unlike `write_deltalake`."""
+    add_files(table, spec, [write_rows(table, rows, name)], properties)
+
+
+def tidy(table: DeltaTable) -> Mapping[str, Any] | None:
+    """Make larger files of the table's small ones; for its writer, now and then. None: there was nothing to do, or upkeep is at it.
+
+    The files that are replaced stay on the disk until upkeep removes them.
+    """
+    table.update_incremental()
+    if len(table.file_uris()) < TIDY_EVERY // 2:
+        return None
+    try:
+        return table.optimize.compact(target_size=TIDY_BYTES)
+    except CommitFailedError:
+        return None
+    finally:
+        table.update_incremental()

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import write_deltalake
 from deltalake.exceptions import CommitFailedError
 
 from lb_stream.contracts.tables import ROUNDS
 from lb_stream.io.checkpoint import checkpoint_uuid
-from lb_stream.io.delta import committed, dataset, open_table, transaction
+from lb_stream.io.delta import COMMIT_ATTEMPTS, TIDY_EVERY, Mark, add_files, committed, dataset, open_table, tidy, transaction, write_rows
 from lb_stream.stream.ports import Logged, Stopped
+
+READ_ROWS = 5_000
+"""Rows of the log that are held at a time while missed batches are read: a row may hold megabytes."""
 
 
 class LogError(Stopped):
@@ -33,12 +35,13 @@ class RoundLog:
 
     def __init__(self, root: str, pipeline: str, checkpoint: str) -> None:
         self._table = open_table(root, ROUNDS)
-        self._pipeline, self._checkpoint = pipeline, checkpoint
-        rows = self._read(["app", "cluster", "seq", "epoch", "log_seq"])
-        others = sorted({app.rpartition("/")[0] for app in pc.unique(rows["app"]).to_pylist()} - {pipeline})
-        if others:
-            raise LogError(f"{root} holds the log of the pipeline {others[0]!r}: give {pipeline!r} tables of its own (stream.tables)")
-        self.last_seq = int(pc.max(rows["log_seq"]).as_py()) if len(rows) else -1
+        self._pipeline, self._checkpoint, self._appended = pipeline, checkpoint, 0
+        newest = self._table.transaction_version(pipeline)
+        if newest is None and (found := self._some_app()) is not None:
+            other = found.rpartition("/")[0]
+            raise LogError(f"{root} holds the log of the pipeline {other!r}: give {pipeline!r} tables of its own (stream.tables)")
+        self.last_seq = -1 if newest is None else newest
+        rows = self._read(["cluster", "epoch", "log_seq"])  # some bytes a row
         self.last_epoch = int(pc.max(rows["epoch"]).as_py()) if len(rows) else 0
         self.memories = self._memories(rows)
 
@@ -49,6 +52,11 @@ class RoundLog:
         if uuid is None:
             raise LogError(f"no checkpoint can be read at {self._checkpoint}: give stream.checkpoint as an absolute path or a URI")
         return f"{self._pipeline}/{uuid}"
+
+    def _some_app(self) -> str | None:
+        """Who wrote some row of the log; None when there is none."""
+        rows = dataset(self._table).head(1, columns=["app"])
+        return rows["app"][0].as_py() if len(rows) else None
 
     def _read(self, columns: list[str], filters: pc.Expression | None = None) -> pa.Table:
         return dataset(self._table).to_table(columns=columns, filter=filters)
@@ -80,7 +88,8 @@ class RoundLog:
     def append_once(self, batch_id: int, rounds: pa.Table) -> Logged:
         """Log a batch's rounds (stream.decide.ROUND_SCHEMA); when the job before this one has logged the batch meanwhile, its rounds count.
 
-        Raises LogError when another job has logged something else meanwhile.
+        Upkeep may change the table at any time: then the same is committed again. Raises LogError when another job has logged
+        something else meanwhile.
         """
         count = len(rounds)
         if not count:
@@ -92,14 +101,28 @@ class RoundLog:
             "log_seq": np.full(count, log_seq, np.int64),
         }
         table = pa.table({name: columns[name] for name in ROUNDS.schema.names}, schema=ROUNDS.schema).sort_by("cluster")
-        properties = transaction((self.app, batch_id), (self._pipeline, log_seq))
-        try:
-            write_deltalake(self._table, table, mode="append", commit_properties=properties)
-        except CommitFailedError as error:
-            return self._logged_meanwhile(batch_id, error)
+        file = write_rows(self._table, table, f"{log_seq:012d}", durable=True)
+        marks = transaction((self.app, batch_id), (self._pipeline, log_seq), *self._read_to(table["inputs"]))
+        for attempt in range(COMMIT_ATTEMPTS):
+            try:
+                add_files(self._table, ROUNDS, [file], marks)
+                break
+            except CommitFailedError as error:
+                newest = committed(self._table, self._pipeline)
+                if (-1 if newest is None else newest) != self.last_seq:
+                    return self._logged_meanwhile(batch_id, error)
+                if attempt == COMMIT_ATTEMPTS - 1:
+                    raise
         self.last_seq = log_seq
+        self._appended += 1
         self.remember(table)
         return Logged(log_seq, table)
+
+    def tidy(self) -> None:
+        """Now and then, make larger files of those that single batches have left; between two batches."""
+        if self._appended >= TIDY_EVERY:
+            tidy(self._table)
+            self._appended = 0
 
     def _logged_meanwhile(self, batch_id: int, error: CommitFailedError) -> Logged:
         version = committed(self._table, self.app)
@@ -114,23 +137,43 @@ class RoundLog:
             if row["seq"] > 0 or row["error"] is not None:
                 self.memories[row["cluster"]] = row["memory"]
 
-    def next_offsets(self) -> dict[tuple[str, int], int]:
-        """Topic and partition → the first offset that no logged batch has read."""
-        found: dict[tuple[str, int], int] = {}
-        for inputs in self._read(["inputs"])["inputs"].to_pylist():
-            for topic, partitions in json.loads(inputs)["offsets"].items():
-                for number, (_, last) in partitions.items():
-                    place = (topic, int(number))
-                    found[place] = max(found.get(place, 0), last + 1)
-        return found
+    def _read_to(self, inputs: pa.ChunkedArray) -> Iterator[Mark]:
+        """How far these rounds' batch has read, as transactions: they are kept for ever, and found without reading the log."""
+        found: dict[str, dict[str, tuple[int, int]]] = {}
+        for text in pc.unique(inputs).to_pylist():
+            for topic, partitions in msgspec.json.decode(text, type=_Inputs).offsets.items():
+                found.setdefault(topic, {}).update(partitions)
+        for topic, partitions in found.items():
+            yield self._mark(topic), max(self._table.transaction_version(self._mark(topic)) or 0, 1 + max(map(int, partitions)))
+            for number, (_, last) in partitions.items():
+                yield self._mark(topic, int(number)), last + 1
 
-    def since(self, log_seq: int) -> list[Logged]:
-        """All batches from `log_seq` on, in order: what a publisher or projection has missed."""
-        rounds = self._read(ROUNDS.schema.names, pc.field("log_seq") >= log_seq).sort_by(
-            [("log_seq", "ascending"), ("cluster", "ascending")]
-        )
-        numbers = rounds["log_seq"].to_numpy()
-        return [_logged(rounds.filter(pa.array(numbers == number)), number) for number in np.unique(numbers).tolist()]
+    def _mark(self, topic: str, partition: int | None = None) -> str:
+        """Names the number of a topic's partitions that have been read, and the next offset of one."""
+        return f"{self._pipeline}:{topic}" if partition is None else f"{self._pipeline}:{topic}/{partition}"
+
+    def next_offsets(self, topics: Iterable[str]) -> dict[tuple[str, int], int]:
+        """Topic and partition → the first offset that no logged batch has read."""
+        places = [(topic, number) for topic in topics for number in range(self._table.transaction_version(self._mark(topic)) or 0)]
+        found = {place: self._table.transaction_version(self._mark(*place)) for place in places}
+        return {place: offset for place, offset in found.items() if offset is not None}
+
+    def since(self, log_seq: int) -> Iterator[Logged]:
+        """All batches from `log_seq` on, in order: what a publisher or projection has missed. Holds READ_ROWS rows or one batch."""
+        numbers, counts = np.unique(self._read(["log_seq"], pc.field("log_seq") >= log_seq)["log_seq"].to_numpy(), return_counts=True)
+        for some in np.split(numbers, np.flatnonzero(np.diff(np.cumsum(counts) // READ_ROWS)) + 1):
+            if len(some):
+                wanted = (pc.field("log_seq") >= int(some[0])) & (pc.field("log_seq") <= int(some[-1]))
+                rounds = self._read(ROUNDS.schema.names, wanted).sort_by([("log_seq", "ascending"), ("cluster", "ascending")])
+                ends = np.flatnonzero(np.diff(rounds["log_seq"].to_numpy(), append=-1)) + 1
+                for start, end in zip([0, *ends[:-1].tolist()], ends.tolist(), strict=True):
+                    yield _logged(rounds.slice(start, end - start), -1)
+
+
+class _Inputs(msgspec.Struct):
+    """Of a round's inputs: topic → partition → first and last offset."""
+
+    offsets: dict[str, dict[str, tuple[int, int]]]
 
 
 def _logged(rounds: pa.Table, otherwise: int) -> Logged:

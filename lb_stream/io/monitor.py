@@ -19,12 +19,12 @@ from importlib.metadata import version
 from typing import Any, Protocol
 
 import pyarrow as pa
-from deltalake import DeltaTable, write_deltalake
+from deltalake import DeltaTable
 
 from lb_stream.contracts.settings import StreamSettings
 from lb_stream.contracts.tables import BATCHES
 from lb_stream.io.broker_metrics import BrokerMetrics
-from lb_stream.io.delta import open_table
+from lb_stream.io.delta import TIDY_EVERY, append_rows, open_table, tidy
 from lb_stream.io.metrics import Memories, Metrics, is_batch, lag, spark_phases, state_of
 from lb_stream.io.metrics_server import PATHS, MetricsServer
 from lb_stream.io.round_figures import RoundFigures
@@ -84,6 +84,7 @@ class Monitor:
         self._waiting: deque[_Batch] = deque(maxlen=MOST_WAITING)
         self._progressed: Mapping[str, Any] | None = None
         self._table: DeltaTable | None = None
+        self._writes = 0
         self._written = time.monotonic()
         self._warned: set[str] = set()
         self._wake, self._stopping = threading.Event(), threading.Event()
@@ -213,7 +214,11 @@ class Monitor:
         if not rows:
             return
         self._table = self._table or open_table(self._settings.tables, BATCHES)
-        write_deltalake(self._table, pa.Table.from_pylist([row for _, row in rows], BATCHES.schema), mode="append")
+        self._table.update_incremental()  # upkeep writes to it, too
+        append_rows(self._table, BATCHES, pa.Table.from_pylist([row for _, row in rows], BATCHES.schema), f"{newest:09d}")
+        self._writes += 1
+        if self._writes % TIDY_EVERY == 0:
+            tidy(self._table)
         for batch, _ in rows:
             self._waiting.remove(batch)
 

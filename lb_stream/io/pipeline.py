@@ -11,6 +11,7 @@ from lb_stream.contracts.settings import Settings
 from lb_stream.io.checkpoint import CaughtUp, check_none_lost, last_batch, next_offsets, offsets_to_start, state_partitions
 from lb_stream.io.clock import Clock
 from lb_stream.io.kafka_options import spark_options
+from lb_stream.io.leader import announce
 from lb_stream.io.log import LogError, RoundLog
 from lb_stream.io.monitor import Monitor
 from lb_stream.io.outbox import Outbox
@@ -86,6 +87,7 @@ def _prepare(settings: Settings, outbox: Outbox) -> tuple[Balancer, str]:
         tables.project(logged)
 
     log.meanwhile = finish
+    announce(stream.tables, stream.pipeline_id, log.last_epoch + 1)
     return Balancer(settings, log, outbox, tables, CaughtUp.at_start(settings), epoch=log.last_epoch + 1), starting
 
 

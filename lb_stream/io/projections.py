@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import pyarrow as pa
-from deltalake import DeltaTable, write_deltalake
+from deltalake import CommitProperties, DeltaTable
 from deltalake.transaction import AddAction
+from pyarrow import fs
 
 from lb_stream.contracts.tables import (
     BROKER_LOADS,
     BUNDLE_AVERAGES,
+    COMMANDS,
     DECISIONS,
     OUTCOMES,
     OWNERSHIP,
@@ -20,16 +23,26 @@ from lb_stream.contracts.tables import (
     REJECTED_REPORTS,
     TableSpec,
 )
-from lb_stream.io.delta import committed, open_table, transaction
+from lb_stream.io.delta import TIDY_EVERY, add_files, append_rows, commit_once, committed, open_table, place, tidy
 from lb_stream.stream.crash import crash_point
 from lb_stream.stream.ports import Logged
 
+logger = logging.getLogger(__name__)
+
 Rows = list[dict[str, Any]]
+
+MARK_EVERY = 100
+"""All tables are marked as being up to date after so many batches: what a start must read of the log for one without rows is bounded."""
 
 
 def _decisions(logged: Logged) -> Rows:
     rows = _entries(logged, "decisions")
     return [row | {"explain": json.dumps(row["explain"], sort_keys=True)} for row in rows]
+
+
+def _commands(logged: Logged) -> Rows:
+    rows = [row for row in _entries(logged, "results") if not row["repeated"]]
+    return [row | {"arguments": json.dumps(row["arguments"], sort_keys=True)} for row in rows]
 
 
 def _entries(logged: Logged, column: str) -> Rows:
@@ -45,6 +58,7 @@ _ROW_TABLES: tuple[tuple[TableSpec, Callable[[Logged], Rows]], ...] = (
     (DECISIONS, _decisions),
     (OUTCOMES, lambda logged: _entries(logged, "outcomes")),
     (REFUSALS, lambda logged: _entries(logged, "refusals")),
+    (COMMANDS, _commands),
 )
 _FILE_TABLES: tuple[TableSpec, ...] = (BROKER_LOADS, REJECTED_REPORTS)
 
@@ -53,7 +67,7 @@ class Projections:
     """Writer of all tables but the log. Handles stay open from batch to batch."""
 
     def __init__(self, root: str, pipeline: str) -> None:
-        self._app = pipeline
+        self._app, self._batches = pipeline, 0
         specs = [spec for spec, _ in _ROW_TABLES] + [*_FILE_TABLES, OWNERSHIP, BUNDLE_AVERAGES]
         self._tables = {spec.name: open_table(root, spec) for spec in specs}
 
@@ -61,20 +75,20 @@ class Projections:
         """Bring every table up to this batch; a table that has it already stays as it is."""
         for spec, rows_of in _ROW_TABLES:
             rows = rows_of(logged)
-            if rows and (table := self._due(spec, logged.log_seq)):
-                data = pa.Table.from_pylist(rows, spec.schema)
-                write_deltalake(table, data, mode="append", commit_properties=transaction((self._app, logged.log_seq)))
+            if rows:
+                self._append(spec, pa.Table.from_pylist(rows, spec.schema), logged.log_seq)
         crash_point("between_projections")
         for spec in _FILE_TABLES:
             files = [files[spec.name] for files in map(json.loads, logged.rounds["files"].to_pylist()) if spec.name in files]
-            if files and (table := self._due(spec, logged.log_seq)):
-                self._commit(table, spec, files, logged.log_seq)
+            if files:
+                self._commit(spec, files, logged.log_seq)
         self._project_ownership(logged)
+        if len(logged.rounds):
+            self._keep_up(logged.log_seq)
 
     def put_averages(self, log_seq: int, files: Mapping[str, Mapping[str, Any] | None]) -> None:
         """Put these files in the place of those parts of `bundle_averages`; None: the part is empty now."""
-        if table := self._due(BUNDLE_AVERAGES, log_seq):
-            self._commit(table, BUNDLE_AVERAGES, [file for file in files.values() if file is not None], log_seq, replaced=sorted(files))
+        self._commit(BUNDLE_AVERAGES, [file for file in files.values() if file is not None], log_seq, replaced=sorted(files))
 
     @property
     def newest(self) -> int | None:
@@ -84,23 +98,28 @@ class Projections:
     def catch_up(self, since: Callable[[int], Iterable[Logged]]) -> int:
         """Project what an earlier run has logged and not projected any more. Returns how many batches that were.
 
-        Tables are written in the order of the log and a failure ends the job: none can lag behind the newest by more than one batch.
+        Each table goes on from the batch that it has itself: one that was rebuilt or lost may lag behind the others, or be ahead.
         """
+        versions = {spec.name: committed(table, self._app) for spec, table in self._following()}
         newest = self.newest
-        missed = list(since(0 if newest is None else newest))
-        for logged in missed:
+        if newest is not None and (missing := [name for name, version in versions.items() if version is None]):
+            logger.info("the whole log is read again for what is not there yet: %s", ", ".join(missing))
+        count, last = 0, -1
+        for logged in since(min(-1 if version is None else version for version in versions.values()) + 1):
+            last = logged.log_seq
+            count += newest is None or last > newest
             self.project(logged)
-        return sum(newest is None or logged.log_seq > newest for logged in missed)
+        for spec, table in self._following() if last >= 0 else ():
+            self._mark(spec, table, last)
+        return count
 
-    def _due(self, spec: TableSpec, log_seq: int) -> DeltaTable | None:
+    def _append(self, spec: TableSpec, rows: pa.Table, log_seq: int) -> None:
         table = self._tables[spec.name]
-        version = committed(table, self._app)
-        return table if version is None or version < log_seq else None
+        commit_once(table, (self._app, log_seq), lambda mark: append_rows(table, spec, rows, f"{log_seq:012d}", mark))
 
-    def _commit(
-        self, table: DeltaTable, spec: TableSpec, files: Iterable[Mapping[str, Any]], log_seq: int, replaced: list[str] | None = None
-    ) -> None:
+    def _commit(self, spec: TableSpec, files: Iterable[Mapping[str, Any]], log_seq: int, replaced: list[str] | None = None) -> None:
         """Make files that are there already part of their table. `replaced`: the partitions whose earlier files they replace."""
+        table = self._tables[spec.name]
         actions = [
             AddAction(
                 path=file["path"],
@@ -108,38 +127,64 @@ class Projections:
                 partition_values={spec.partition_by: file["partition"]} if spec.partition_by else {},
                 modification_time=0,
                 data_change=True,
+                # Bounds of all columns that have statistics, or of none: delta-rs's dataset takes a column without any for one that
+                # no filter matches.
                 stats=json.dumps({"numRecords": file["rows"]}),
             )
-            for file in files
+            for file in self._found(table, spec, files)
         ]
-        table.create_write_transaction(
-            actions,
-            mode="append" if replaced is None else "overwrite",
-            schema=spec.schema,
-            partition_by=[spec.partition_by] if spec.partition_by else None,
-            partition_filters=None if replaced is None or spec.partition_by is None else [(spec.partition_by, "in", replaced)],
-            commit_properties=transaction((self._app, log_seq)),
-        )
-        table.update_incremental()
+        commit_once(table, (self._app, log_seq), lambda mark: add_files(table, spec, actions, mark, replaced))
+
+    def _found(self, table: DeltaTable, spec: TableSpec, files: Iterable[Mapping[str, Any]]) -> Iterable[Mapping[str, Any]]:
+        """Those files that are there: a table that names a missing one can't be read any more. They are, unless a table was lost."""
+        filesystem, folder = place(table)
+        for file in files:
+            if filesystem.get_file_info(f"{folder}/{file['path']}").type == fs.FileType.File:
+                yield file
+            else:
+                logger.warning("%s lacks %d rows: the file %s is gone", spec.name, file["rows"], file["path"])
+
+    def _keep_up(self, log_seq: int) -> None:
+        """What keeps the cost of batches and starts from growing with their number; the tables take turns."""
+        self._batches += 1
+        for number, (spec, table) in enumerate(self._following()):
+            turn = self._batches + 11 * number
+            if turn % TIDY_EVERY == 0:
+                tidy(table)
+            if turn % MARK_EVERY == 0:
+                self._mark(spec, table, log_seq)
+
+    def _following(self) -> list[tuple[TableSpec, DeltaTable]]:
+        """The tables that follow from the log alone."""
+        return [(spec, self._tables[spec.name]) for spec in (*(spec for spec, _ in _ROW_TABLES), *_FILE_TABLES, OWNERSHIP)]
+
+    def _mark(self, spec: TableSpec, table: DeltaTable, log_seq: int) -> None:
+        """Note that a table has all of the log up to this batch, rows or not."""
+        commit_once(table, (self._app, log_seq), lambda mark: add_files(table, spec, (), mark))
 
     def _project_ownership(self, logged: Logged) -> None:
         """Put the last record of each bundle in the place of its earlier one."""
         last = {(row["cluster"], row["bundle"]): row for row in _entries(logged, "ownership")}
-        if not last or (table := self._due(OWNERSHIP, logged.log_seq)) is None:
+        if not last:
             return
         data = pa.Table.from_pylist([last[key] for key in sorted(last)], OWNERSHIP.schema)
-        if not table.file_uris():
-            write_deltalake(table, data, mode="append", commit_properties=transaction((self._app, logged.log_seq)))
-            return
-        (
-            table.merge(
-                data,
-                predicate="t.cluster = s.cluster AND t.bundle = s.bundle",
-                source_alias="s",
-                target_alias="t",
-                commit_properties=transaction((self._app, logged.log_seq)),
+        table = self._tables[OWNERSHIP.name]
+
+        def put(mark: CommitProperties) -> None:
+            if not table.file_uris():
+                append_rows(table, OWNERSHIP, data, f"{logged.log_seq:012d}", mark)
+                return
+            (
+                table.merge(
+                    data,
+                    predicate="t.cluster = s.cluster AND t.bundle = s.bundle",
+                    source_alias="s",
+                    target_alias="t",
+                    commit_properties=mark,
+                )
+                .when_matched_update_all()
+                .when_not_matched_insert_all()
+                .execute()
             )
-            .when_matched_update_all()
-            .when_not_matched_insert_all()
-            .execute()
-        )
+
+        commit_once(table, (self._app, logged.log_seq), put)

@@ -65,6 +65,7 @@ class Balancer:
             self.tables.put_averages(logged.log_seq, self._averages(shards.sparkSession, parts, batch_id))
         self.observer.done("averages")
         self._hand_on(directory, views, batch_id)
+        self.log.tidy()
         self.observer.finish(logged)
         crash_point("before_commit")
 

@@ -43,6 +43,9 @@ class Log(Protocol):
     def remember(self, rounds: pa.Table) -> None:
         """Take the memories of logged rounds as those that the next batch starts from."""
 
+    def tidy(self) -> None:
+        """Do what keeps the log quick, now and then; a batch has just done all that others wait for."""
+
 
 class Publisher(Protocol):
     """Who tells the brokers."""

@@ -46,6 +46,9 @@ class World:
     def remember(self, rounds: pa.Table) -> None:
         self.memories |= dict(zip(rounds["cluster"].to_pylist(), rounds["memory"].to_pylist(), strict=True))
 
+    def tidy(self) -> None:
+        self.calls.append("tidy")
+
     def publish(self, logged: Logged) -> None:
         self.calls.append(f"publish {logged.log_seq}")
 
@@ -116,20 +119,20 @@ def test_a_new_batch_is_decided_logged_published_and_projected_in_this_order(tmp
     world = World(None)
     assert run(world, tmp_path) == AFTER
     part = table_part("eu", 0, 1)
-    assert world.calls == ["read 5", "decide", "log 5: 1", "publish 7", "project 7", f"averages 7: {part}"]
+    assert world.calls == ["read 5", "decide", "log 5: 1", "publish 7", "project 7", f"averages 7: {part}", "tidy"]
     assert world.phases == ["begin 5", "decide", "log", "publish", "project", "averages", "finish 7"]
 
 
 def test_a_batch_that_is_in_the_log_is_never_decided_again_but_its_state_is_still_computed(tmp_path: Path) -> None:
     world = World(Logged(3, ROUNDS))
     assert run(world, tmp_path) == AFTER
-    assert world.calls == ["read 5", "run", "publish 3", "project 3", f"averages 3: {table_part('eu', 0, 1)}"]
+    assert world.calls == ["read 5", "run", "publish 3", "project 3", f"averages 3: {table_part('eu', 0, 1)}", "tidy"]
 
 
 def test_a_round_in_which_nothing_happened_is_not_logged(tmp_path: Path) -> None:
     world = World(None, IDLE)
     assert run(world, tmp_path) == AFTER
-    assert world.calls == ["read 5", "decide", "log 5: 0", "publish 7", "project 7"]
+    assert world.calls == ["read 5", "decide", "log 5: 0", "publish 7", "project 7", "tidy"]
 
 
 def test_what_a_batch_was_told_of_clusters_stays_when_it_is_run_again(tmp_path: Path) -> None:

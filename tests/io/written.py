@@ -1,0 +1,91 @@
+"""A log and its tables as a job writes them, without Spark and Kafka."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from deltalake import DeltaTable
+
+from lb_stream.contracts.decisions import example_decision
+from lb_stream.contracts.tables import BROKER_LOADS, TableSpec
+from lb_stream.io.delta import dataset
+from lb_stream.io.log import RoundLog
+from lb_stream.io.projections import Projections
+from lb_stream.stream.decide import ROUND_SCHEMA
+from lb_stream.stream.figures import write_file
+
+MINUTE_MS = 60_000
+
+
+def decision(cluster: str) -> dict[str, Any]:
+    """A decision as the log has it; its id and time are the round's to give."""
+    return example_decision().model_dump(mode="json") | {"cluster": cluster}
+
+
+def ownership(cluster: str, bundle: str, owner: str | None, version: int = 1) -> dict[str, Any]:
+    """An ownership record as the log has it."""
+    record = {"cluster": cluster, "bundle": bundle, "state": "Owned", "owner": owner, "source": None, "destination": None}
+    return record | {"version": version, "since_ms": 0, "epoch": 1, "decision_id": None}
+
+
+class Job:
+    """The log and the projections of one start of the pipeline `p`; batches are a minute apart."""
+
+    def __init__(self, folder: Path, checkpoint: str = "u-1") -> None:
+        self.folder, self.tables, self.checkpoint = folder, folder / "tables", folder / "checkpoint"
+        self.checkpoint.mkdir(exist_ok=True)
+        (self.checkpoint / "metadata").write_text(json.dumps({"id": checkpoint}))
+        self.log = RoundLog(str(self.tables), "p", str(self.checkpoint))
+        self.tables_of = Projections(str(self.tables), "p")
+
+    def rounds(
+        self,
+        batch: int,
+        clusters: Sequence[str] = ("a",),
+        decisions: Sequence[Mapping[str, Any]] = (),
+        ownership: Sequence[Mapping[str, Any]] = (),
+        offsets: Mapping[str, Any] | None = None,
+        loads: int = 0,
+        now_ms: int | None = None,
+    ) -> pa.Table:
+        """One round for each cluster; what is decided is the first cluster's. `loads`: rows of broker_loads in a file beside the log."""
+        empty: dict[str, Any] = {name: None for name in ROUND_SCHEMA.names}
+        empty |= {name: "[]" for name in ("decisions", "outcomes", "ownership", "refusals", "blocks")}
+        now_ms = batch * MINUTE_MS if now_ms is None else now_ms
+        rows = [
+            empty
+            | {
+                "cluster": cluster,
+                "seq": batch + 1,
+                "epoch": 1,
+                "now_ms": now_ms,
+                "memory": json.dumps({"seq": batch + 1, "padding": [batch] * 50}),
+                "inputs": json.dumps({"offsets": {"r": {"0": [batch, batch]}} if offsets is None else offsets, "settings": {}}),
+                "files": "{}",
+            }
+            for cluster in clusters
+        ]
+        made = [dict(one) | {"decision_id": f"a:{batch + 1}:{number}", "issued_ms": now_ms} for number, one in enumerate(decisions)]
+        rows[0]["decisions"] = json.dumps(made)
+        rows[0]["ownership"] = json.dumps([dict(one) for one in ownership])
+        if loads:
+            rows[0]["files"] = json.dumps({BROKER_LOADS.name: self._loads(batch, loads, now_ms)})
+        return pa.Table.from_pylist(rows, ROUND_SCHEMA)
+
+    def _loads(self, batch: int, count: int, now_ms: int) -> dict[str, Any]:
+        given = {"cluster": "a", "seq": batch + 1, "now_ms": now_ms, "alive": True, "log_seq": self.log.last_seq + 1}
+        rows = [{field.name: None for field in BROKER_LOADS.schema} | given | {"broker": f"b-{number}"} for number in range(count)]
+        return write_file(str(self.tables), BROKER_LOADS, pa.Table.from_pylist(rows, BROKER_LOADS.schema), f"u-1-{batch:09d}-1-0")
+
+
+def rows_of(job: Job, spec: TableSpec, where: str | None = None) -> pa.Table:
+    """A table as it is now, read as `lbctl` reads it, in the order of the log. `where`: a comparison `column = number`."""
+    import pyarrow.compute as pc
+
+    column, _, number = (where or "").partition(" = ")
+    condition = (pc.field(column) == int(number)) if where else None
+    return dataset(DeltaTable(str(job.tables / spec.name))).to_table(filter=condition).sort_by("log_seq")
