@@ -239,6 +239,8 @@ COMMANDS = TableSpec(
             ("log_seq", pa.int64()),
         ]
     ),
+    kept_by="now_ms",
+    from_log=True,
 )
 LEADERS = TableSpec(
     "leaders",

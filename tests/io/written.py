@@ -53,8 +53,7 @@ class Job:
         now_ms: int | None = None,
     ) -> pa.Table:
         """One round for each cluster; what is decided is the first cluster's. `loads`: rows of broker_loads in a file beside the log."""
-        empty: dict[str, Any] = {name: None for name in ROUND_SCHEMA.names}
-        empty |= {name: "[]" for name in ("decisions", "outcomes", "ownership", "refusals", "blocks")}
+        empty: dict[str, Any] = {field.name: "[]" if pa.types.is_string(field.type) else None for field in ROUND_SCHEMA} | {"error": None}
         now_ms = batch * MINUTE_MS if now_ms is None else now_ms
         rows = [
             empty
