@@ -24,7 +24,7 @@ from deltalake.transaction import AddAction
 from pyarrow import fs
 from pyarrow.dataset import Dataset
 
-from lb_stream.contracts.tables import TableSpec
+from lb_stream.contracts.tables import BROKER_LOADS, BUNDLE_AVERAGES, REJECTED_REPORTS, TableSpec
 from lb_stream.stream.ports import Stopped
 
 Mark = tuple[str, int]
@@ -52,8 +52,14 @@ def configuration(spec: TableSpec) -> dict[str, str | None]:
         "delta.logRetentionDuration": f"interval {spec.history_minutes} minutes",
         "delta.deletedFileRetentionDuration": f"interval {max(60, spec.history_minutes)} minutes",
         # Else compaction would write each file's least and greatest memory (JSON) into the log.
-        "delta.dataSkippingStatsColumns": ",".join(field.name for field in spec.schema if pa.types.is_int64(field.type)),
+        "delta.dataSkippingStatsColumns": ",".join(_columns_with_bounds(spec)),
     }
+
+
+def _columns_with_bounds(spec: TableSpec) -> list[str]:
+    """Of files that tasks have written only the batch's number is known; a column without bounds, named here, would match no filter."""
+    whole = [field.name for field in spec.schema if pa.types.is_int64(field.type)]
+    return [name for name in whole if name == "log_seq"] if spec in (BROKER_LOADS, REJECTED_REPORTS, BUNDLE_AVERAGES) else whole
 
 
 def open_table(root: str, spec: TableSpec) -> DeltaTable:
