@@ -56,10 +56,10 @@ class Pipeline:
         arguments = [*extra, *(part for name, value in settings.items() for part in ("--set", f"{name}={value}"))]
         return submit_command(arguments, driver_memory="1g")
 
-    def run_once(self) -> None:
+    def run_once(self, longest_s: float = LONGEST_RUN_S) -> None:
         """Read what is there, then end. Fails with the end of the job's log when the job does."""
         with self.running("--once") as job:
-            code = job.wait(timeout=LONGEST_RUN_S)
+            code = job.wait(timeout=longest_s)
         assert code == 0, self.log()[-4000:]
 
     @contextmanager

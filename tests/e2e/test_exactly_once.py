@@ -26,7 +26,8 @@ from tests.e2e.pipeline import LONGEST_RUN_S, Pipeline, wait_until
 
 pytestmark = [pytest.mark.jvm, pytest.mark.e2e, pytest.mark.long]
 
-ROUNDS = 400
+ROUNDS = 260
+LONGEST_S = 900
 RANDOM_KILLS = 22
 BROKER_KILLS = 5
 SEED = int(os.environ.get("LB_TEST_SEED", "20261121"))
@@ -100,8 +101,8 @@ def runs(broker: EmbeddedKafka, tmp_path_factory: pytest.TempPathFactory, count:
         done.points.append(point)
     for _ in range(RANDOM_KILLS):
         done.moments[kill_sometime(killed, chance)] += 1
-    killed.run_once()
-    quiet.run_once()
+    killed.run_once(LONGEST_S)
+    quiet.run_once(LONGEST_S)
     return done
 
 
