@@ -35,6 +35,7 @@ TIDY_EVERY = 100
 TIDY_BYTES = 8 * 2**20
 """... and lets alone those that are larger: more would take noticeable time in the batch. Upkeep makes larger ones of them."""
 COMMIT_ATTEMPTS = 10
+STATS_COLUMNS = "delta.dataSkippingStatsColumns"
 
 
 class UnfitTable(Stopped):
@@ -52,7 +53,7 @@ def configuration(spec: TableSpec) -> dict[str, str | None]:
         "delta.logRetentionDuration": f"interval {spec.history_minutes} minutes",
         "delta.deletedFileRetentionDuration": f"interval {max(60, spec.history_minutes)} minutes",
         # Else compaction would write each file's least and greatest memory (JSON) into the log.
-        "delta.dataSkippingStatsColumns": ",".join(_columns_with_bounds(spec)),
+        STATS_COLUMNS: ",".join(_columns_with_bounds(spec)),
     }
 
 
@@ -190,7 +191,7 @@ def write_rows(table: DeltaTable, rows: pa.Table, name: str, durable: bool = Fal
         _to_disk(target)
     size = filesystem.get_file_info(target).size
     now_ms = time.time_ns() // 1_000_000
-    return AddAction(path=path, size=size, partition_values={}, modification_time=now_ms, data_change=True, stats=_stats(rows))
+    return AddAction(path=path, size=size, partition_values={}, modification_time=now_ms, data_change=True, stats=_stats(table, rows))
 
 
 def _to_disk(path: str) -> None:
@@ -201,16 +202,18 @@ def _to_disk(path: str) -> None:
         os.close(descriptor)
 
 
-def _stats(rows: pa.Table) -> str:
-    """Delta's statistics of a file: what readers skip files by."""
+def _stats(table: DeltaTable, rows: pa.Table) -> str:
+    """Delta's statistics of a file, which readers skip files by.
+
+    Of exactly the columns that the table's properties name: delta-rs's dataset takes any other for one that no filter matches.
+    """
     stats: dict[str, Any] = {"numRecords": len(rows), "minValues": {}, "maxValues": {}, "nullCount": {}}
-    for field in rows.schema:
-        column = rows[field.name]
-        if pa.types.is_int64(field.type) and column.null_count < len(rows):
-            bounds = pc.min_max(column).as_py()
-            stats["minValues"][field.name], stats["maxValues"][field.name] = bounds["min"], bounds["max"]
-            stats["nullCount"][field.name] = column.null_count
-    return json.dumps(stats)
+    for name in filter(None, (table.metadata().configuration.get(STATS_COLUMNS) or "").split(",")):
+        bounds = pc.min_max(rows[name]).as_py()
+        stats["nullCount"][name] = rows[name].null_count
+        if bounds["min"] is not None:
+            stats["minValues"][name], stats["maxValues"][name] = bounds["min"], bounds["max"]
+    return json.dumps(stats if stats["nullCount"] else {"numRecords": len(rows)})
 
 
 def add_files(

@@ -120,7 +120,6 @@ class Projections:
     def _commit(self, spec: TableSpec, files: Iterable[Mapping[str, Any]], log_seq: int, replaced: list[str] | None = None) -> None:
         """Make files that are there already part of their table. `replaced`: the partitions whose earlier files they replace."""
         table = self._tables[spec.name]
-        numbers = {"log_seq": log_seq} if "log_seq" in spec.schema.names else {}
         actions = [
             AddAction(
                 path=file["path"],
@@ -128,7 +127,9 @@ class Projections:
                 partition_values={spec.partition_by: file["partition"]} if spec.partition_by else {},
                 modification_time=0,
                 data_change=True,
-                stats=json.dumps({"numRecords": file["rows"]} | ({"minValues": numbers, "maxValues": numbers} if numbers else {})),
+                # Bounds of all columns that have statistics, or of none: delta-rs's dataset takes a column without any for one that
+                # no filter matches.
+                stats=json.dumps({"numRecords": file["rows"]}),
             )
             for file in self._found(table, spec, files)
         ]

@@ -81,10 +81,6 @@ class Job:
         return write_file(str(self.tables), BROKER_LOADS, pa.Table.from_pylist(rows, BROKER_LOADS.schema), f"u-1-{batch:09d}-1-0")
 
 
-def rows_of(job: Job, spec: TableSpec, where: str | None = None) -> pa.Table:
-    """A table as it is now, read as `lbctl` reads it, in the order of the log. `where`: a comparison `column = number`."""
-    import pyarrow.compute as pc
-
-    column, _, number = (where or "").partition(" = ")
-    condition = (pc.field(column) == int(number)) if where else None
-    return dataset(DeltaTable(str(job.tables / spec.name))).to_table(filter=condition).sort_by("log_seq")
+def rows_of(job: Job, spec: TableSpec) -> pa.Table:
+    """A table as it is now, read as `lbctl` reads it, in the order of the log."""
+    return dataset(DeltaTable(str(job.tables / spec.name))).to_table().sort_by("log_seq")
