@@ -250,10 +250,3 @@ def test_every_table_that_this_program_makes_fits_and_has_readable_parquet(job: 
     for spec in (DECISIONS, OWNERSHIP, BROKER_LOADS):
         uris = DeltaTable(str(job.tables / spec.name)).file_uris()
         assert pq.read_table(uris).schema.names == spec.schema.names
-
-
-def test_a_filter_on_any_column_of_a_figures_file_finds_its_rows(job: Job) -> None:
-    """A column that has statistics in the table's properties and none in the log would match nothing."""
-    project(job, 0, 1, loads=2)
-    now_ms = rows_of(job, BROKER_LOADS)["now_ms"].to_pylist()
-    assert len(rows_of(job, BROKER_LOADS, f"now_ms = {now_ms[0]}")) == now_ms.count(now_ms[0])
