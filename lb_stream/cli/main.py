@@ -8,7 +8,7 @@ from typing import Any
 import typer
 from typer.core import TyperCommand
 
-from lb_stream.cli import agent, balance, brokers, config, decisions, jars, kafka_broker, monitor, replay, reports, sql, topics
+from lb_stream.cli import agent, balance, brokers, config, decisions, explain, jars, kafka_broker, monitor, replay, reports, sql, topics
 from lb_stream.cli.output import CommandError, hush, note
 
 app = typer.Typer(
@@ -43,7 +43,7 @@ def _demo() -> None:
     """Show the whole thing: a real Kafka broker, the job, simulated brokers and one that runs hot, until they are balanced."""
 
 
-for module in (balance, brokers, decisions, monitor, sql, replay, jars):
+for module in (balance, brokers, decisions, explain, monitor, sql, replay, jars):
     module.register(app)
 for group in (reports, topics, kafka_broker, agent, config):
     app.add_typer(group.app)

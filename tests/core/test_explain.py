@@ -1,0 +1,322 @@
+"""`lbctl explain`: every decision of a run, its figures derived again from the tables; and why nothing happened."""
+
+import ast
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lb_stream.cli.lake import open_lake, records, run
+from lb_stream.cli.rule_words import DECIDES, REFUSES, TAKES_OUT, figure, why_decided
+from lb_stream.contracts.decisions import example_decision
+from lb_stream.contracts.tables import BUNDLE_AVERAGES, DECISIONS, OUTCOMES, ROUNDS
+from lb_stream.core.filters import base as filters_base
+from tests.core.test_cli_tables import decided, fill
+from tests.lbctl_runner import Result, lbctl
+from tests.recorded_tables import Recorder, record
+
+CORE = Path(filters_base.__file__).parents[1]
+
+
+@pytest.fixture
+def ask(recorded: Recorder, tmp_path: Path) -> Any:
+    """Calls lbctl explain over the recorded run."""
+
+    def call(*arguments: str) -> Result:
+        return lbctl("explain", *arguments, "--set", f"stream.tables={recorded.root}", cwd=tmp_path)
+
+    return call
+
+
+def told(recorded: Recorder, tmp_path: Path, *arguments: str) -> Any:
+    result = lbctl("explain", *arguments, "--json", "--set", f"stream.tables={recorded.root}", cwd=tmp_path)
+    assert result.code == 0, result.err
+    return result.objects[0]
+
+
+def query(recorded: Recorder, text: str) -> list[dict[str, Any]]:
+    return records(run(open_lake(recorded.root), text))
+
+
+# --- a decision ---
+
+
+def test_every_decision_of_the_run_is_explained_with_the_loads_that_the_tables_have(recorded: Recorder, tmp_path: Path) -> None:
+    loads = {(row["seq"], row["broker"]): row for row in query(recorded, "SELECT * FROM broker_loads")}
+    outcomes = {row["decision_id"]: row for row in query(recorded, "SELECT * FROM outcomes")}
+    made = [decision for one in recorded.rounds for decision in one.decisions]
+    assert len(made) == 32
+    for decision in made:
+        found = told(recorded, tmp_path, decision.decision_id)
+        assert decision.bundle in found["sentence"] and found["sentence"].startswith(f"Round {decision.seq} of demo ")
+        assert [part["broker"] for part in found["parts"]] == [one for one in (decision.source, decision.destination) if one]
+        for part in found["parts"]:
+            before = loads[decision.seq, part["broker"]]
+            assert part["before"]["usage_ratio"] == before["usage_ratio"]
+            assert part["before"]["bytes_per_s"] == pytest.approx(
+                before["latest_throughput_in_bytes_per_s"] + before["latest_throughput_out_bytes_per_s"]
+            )
+            last = found["followed_by"] if part["role"] == "destination" and decision.kind != "assign" else decision.decision_id
+            assert part["after"]["seq"] >= outcomes[last]["seq"]
+            assert part["after"]["bundles"] == loads[part["after"]["seq"], part["broker"]]["bundles"]
+        assert f"confirmed it after {outcomes[decision.decision_id]['took_ms'] / 1000:.1f} s" in found["sentence"]
+
+
+def test_what_was_seen_the_average_and_the_limit_are_those_of_the_logged_memory(recorded: Recorder, tmp_path: Path) -> None:
+    """ThresholdShedder's smoothed usages are in the memory after the round; the threshold is in the round's settings."""
+    rounds = {row["seq"]: row for row in query(recorded, "SELECT seq, memory, inputs FROM rounds")}
+    unloads = [decision for one in recorded.rounds for decision in one.decisions if decision.kind == "unload"]
+    assert unloads
+    for decision in unloads:
+        row, found = rounds[decision.seq], told(recorded, tmp_path, decision.decision_id)["decision"]["explain"]
+        usage = json.loads(row["memory"])["strategies"]["ThresholdShedder"]["usage"]
+        average = sum(usage.values()) / len(usage)
+        assert found["saw"] == usage[decision.source]
+        assert found["average"] == pytest.approx(average, rel=1e-12)
+        assert found["limit"] == pytest.approx(average + json.loads(row["inputs"])["settings"]["threshold_percent"] / 100, rel=1e-12)
+        assert found["saw"] >= found["limit"]
+
+
+def test_what_was_expected_is_the_share_that_all_moves_of_the_round_leave(recorded: Recorder, tmp_path: Path) -> None:
+    several = False
+    for one in recorded.rounds:
+        for source in sorted({decision.source for decision in one.decisions if decision.kind == "unload" and decision.source}):
+            unloads = [decision for decision in one.decisions if decision.source == source]
+            rows = one.view.bundles.rows_of(decision.bundle for decision in unloads)
+            broker = one.view.brokers.names.index(source)
+            left = 1 - one.view.bundles.short.throughput[rows].sum() / one.view.brokers.latest.throughput[broker]
+            found = told(recorded, tmp_path, unloads[0].decision_id)
+            assert found["moves"] == len(unloads)
+            assert found["parts"][0]["expected"] == pytest.approx(found["decision"]["explain"]["saw"] * left)
+            several = several or len(unloads) > 1
+    assert several
+
+
+def test_the_candidates_scores_are_their_long_term_rates_and_the_lowest_was_chosen(recorded: Recorder, tmp_path: Path) -> None:
+    checked = 0
+    for one in recorded.rounds:
+        first = next((decision for decision in one.decisions if decision.kind == "unload"), None)
+        if first is None or first.decision_id.rpartition(":")[2] != "0":
+            continue  # later ones count the load of earlier ones
+        text = f"SELECT broker, long_rate_in_msgs_per_s + long_rate_out_msgs_per_s AS rate FROM broker_loads WHERE seq = {one.seq}"
+        rates = {row["broker"]: row["rate"] for row in query(recorded, text)}
+        candidates = told(recorded, tmp_path, first.decision_id)["decision"]["explain"]["candidates"]
+        scored = {each["broker"]: each["score"] for each in candidates if each["score"] is not None}
+        assert scored == pytest.approx({broker: rates[broker] for broker in scored})
+        assert first.destination == min(scored, key=lambda broker: scored[broker])
+        assert all(each["refused_by"] for each in candidates if each["score"] is None)
+        checked += 1
+    assert checked
+
+
+def test_an_unload_and_its_assignment_name_each_other(recorded: Recorder, tmp_path: Path) -> None:
+    first = next(decision for one in recorded.rounds for decision in one.decisions if decision.kind == "unload")
+    then = told(recorded, tmp_path, told(recorded, tmp_path, first.decision_id)["followed_by"])
+    assert (then["decision"]["kind"], then["decision"]["bundle"], then["follows"]) == ("assign", first.bundle, first.decision_id)
+
+
+def test_a_person_reads_the_sentence_then_the_figures(ask: Any) -> None:
+    out = ask("demo:17:0").out
+    assert out.startswith("Round 17 of demo moved ")
+    for words in (
+        "saw          ",
+        "limit        ",
+        "confirmed in 1.0 s, round 18",
+        "followed by  demo:18:",
+        "expected",
+        "chosen",
+        "even_distribution",
+    ):
+        assert words in out
+    assert max(map(len, out.splitlines())) <= 80
+    assert ask("last").out.startswith("Round 22 of demo gave ")
+
+
+@pytest.mark.parametrize(
+    ("changes", "outcome", "words"),
+    [
+        ({}, None, "No report has confirmed it yet."),
+        ({"dry_run": True}, None, "Round 42 of eu-1, in a dry run, moved"),
+        (
+            {"kind": "split", "algorithm": "halves", "children": ["a", "b"], "destination": None},
+            "confirmed",
+            "had broker-7.eu.example:8080 split",
+        ),
+        ({"destination": None}, "expired", "It expired after 1.2 s (in vain)."),
+        ({"rule": "of_a_plugin"}, "refused", "rule of_a_plugin: saw 62.0%, limit 51.0%, average 41.0%. It was refused"),
+    ],
+)
+def test_every_kind_and_end_has_its_words_without_any_loads(
+    tmp_path: Path, changes: dict[str, Any], outcome: str | None, words: str
+) -> None:
+    decision = example_decision(**changes)
+    fill(tmp_path / "tables", DECISIONS, [decided(decision)])
+    if outcome is not None:
+        ended = {"decision_id": decision.decision_id, "outcome": outcome, "detail": "in vain", "took_ms": 1200, "at_ms": 1, "seq": 43}
+        fill(tmp_path / "tables", OUTCOMES, [ended])
+    result = lbctl("explain", decision.decision_id, "--set", "stream.tables=tables", cwd=tmp_path)
+    assert words in " ".join(result.out.split())
+
+
+# --- a bundle, a broker, a round ---
+
+
+def test_a_bundles_story_is_its_decisions_in_order(recorded: Recorder, ask: Any, tmp_path: Path) -> None:
+    bundle = next(decision.bundle for one in recorded.rounds for decision in one.decisions)
+    made = [decision.decision_id for one in recorded.rounds for decision in one.decisions if decision.bundle == bundle]
+    found = told(recorded, tmp_path, "--bundle", bundle)
+    assert [one["decision"]["decision_id"] for one in found["decisions"]] == made
+    assert [made[0] in ask("--bundle", bundle).out, made[0] in ask("--bundle", bundle, "-n", "1").out] == [True, False]
+
+
+def test_a_brokers_story_is_what_left_it_and_what_came(recorded: Recorder, tmp_path: Path) -> None:
+    found = told(recorded, tmp_path, "--broker", "broker-1:8080", "-n", "100")
+    made = [
+        decision.decision_id
+        for one in recorded.rounds
+        for decision in one.decisions
+        if "broker-1:8080" in (decision.source, decision.destination)
+    ]
+    assert [one["decision"]["decision_id"] for one in found["decisions"]] == made
+
+
+def test_a_round_tells_what_it_saw_decided_and_what_ended(recorded: Recorder, ask: Any, tmp_path: Path) -> None:
+    number = next(one.seq for one in recorded.rounds if one.outcomes)
+    made = recorded.rounds[number - 1]
+    found = told(recorded, tmp_path, "--round", f"demo:{number}")
+    assert [one["broker"] for one in found["brokers"]] == list(made.view.brokers.names)
+    assert [one["decision_id"] for one in found["decisions"]] == [one.decision_id for one in made.decisions]
+    assert [one["decision_id"] for one in found["outcomes"]] == [one.decision_id for one in made.outcomes]
+    assert "It saw:" in ask("--round", f"demo:{number}").out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ((), "say what to explain"),
+        (("demo:1:0", "--bundle", "x"), "say what to explain"),
+        (("demo:999:0",), "there is no decision demo:999:0"),
+        (("--round", "demo"), "expected CLUSTER:SEQ"),
+        (("--round", "demo:999"), "its rounds run from 1 to 60"),
+        (("--round", "nowhere:1"), "none of its is"),
+        (("--why-not", "no/such/0x00000000_0x40000000"), "no report names no/such"),
+    ],
+)
+def test_what_cannot_be_explained_says_what_can(ask: Any, arguments: tuple[str, ...], words: str) -> None:
+    result = ask(*arguments)
+    assert (result.code, result.out) == (2, "")
+    assert words in result.err
+
+
+def test_nothing_to_tell_points_at_why_not(ask: Any) -> None:
+    assert "--why-not shop/app-01/0x40000000_0x80000000" in ask("--bundle", "shop/app-01/0x40000000_0x80000000").err
+
+
+# --- why not ---
+
+
+@pytest.mark.parametrize(
+    ("settings", "steps", "keeps"),
+    [
+        ({}, 5, "on its way"),
+        ({}, 12, "grace period"),
+        ({"dry_run": True}, 12, "dry run"),
+        ({"enabled": False}, 12, "balancing"),
+        ({"shedding_enabled": False}, 12, "shedding"),
+        ({"shedding_excluded_namespaces": [f"shop/app-{number:02}" for number in range(1, 13)]}, 12, "namespace"),
+        ({"min_throughput_mb": 1e6}, 12, "refusals"),
+        ({"max_moves_in_flight": 0}, 12, "refusals"),
+        ({"threshold_percent": 99}, 12, None),
+    ],
+)
+def test_why_nothing_happened_to_the_hottest_brokers_bundle(
+    tmp_path: Path, settings: dict[str, Any], steps: int, keeps: str | None
+) -> None:
+    """The bundle that is moved first where nothing keeps it."""
+    made = record(tmp_path / "tables", steps, settings=settings)
+    bundle = "shop/app-11/0x80000000_0xc0000000"
+    found = told(made, tmp_path, "--why-not", bundle)
+    keeping = [check["name"] for check in found["checks"] if check["keeps"]]
+    assert keeping[:1] == ([] if keeps is None else [keeps])
+    assert ("Nothing forbids" in found["sentence"]) == (keeps is None)
+    assert found["sentence"] in " ".join(lbctl("explain", "--why-not", bundle, "--set", "stream.tables=tables", cwd=tmp_path).out.split())
+
+
+def test_what_operators_have_commanded_counts(tmp_path: Path) -> None:
+    """Their settings lie over the job's, and a pause is named."""
+    made = record(tmp_path / "tables", 3)
+    table = tmp_path / "tables" / "rounds"
+    last = made.rounds[-1].memory
+    for orders, keeps in (
+        (replace(last.orders, paused=True), "operators"),
+        (replace(last.orders, settings={"shedding_enabled": False}), "shedding"),
+    ):
+        row = query(made, "SELECT * FROM rounds ORDER BY log_seq DESC LIMIT 1")[0]
+        row |= {"log_seq": row["log_seq"] + 1, "memory": replace(last, orders=orders).to_json()}
+        fill(table.parent, ROUNDS, [row])
+        checks = told(made, tmp_path, "--why-not", "shop/app-01/0x00000000_0x40000000")["checks"]
+        assert [check["name"] for check in checks if check["keeps"]] == [keeps]
+
+
+def test_a_bundle_of_two_clusters_needs_the_clusters_name(tmp_path: Path) -> None:
+    fill(tmp_path / "tables", BUNDLE_AVERAGES, [{"cluster": name, "bundle": "a/b/0x0_0x1", "part": name} for name in ("eu-1", "us-1")])
+    result = lbctl("explain", "--why-not", "a/b/0x0_0x1", "--set", "stream.tables=tables", cwd=tmp_path)
+    assert (result.code, "eu-1, us-1: say which, --cluster NAME" in result.err) == (2, True)
+
+
+def test_a_bundle_that_was_split_names_its_children(tmp_path: Path) -> None:
+    split = example_decision(kind="split", children=["a/b/0x0_0x1", "a/b/0x1_0x2"], bundle="a/b/0x0_0x2")
+    fill(tmp_path / "tables", DECISIONS, [decided(split)])
+    fill(tmp_path / "tables", OUTCOMES, [{"decision_id": split.decision_id, "outcome": "confirmed", "took_ms": 1}])
+    result = lbctl("explain", "--why-not", "a/b/0x0_0x2", "--set", "stream.tables=tables", cwd=tmp_path)
+    assert "it was split into a/b/0x0_0x1, a/b/0x1_0x2 (eu-1:42:0)" in result.err
+
+
+# --- words ---
+
+
+def literals(call: ast.expr) -> list[str]:
+    """The texts that an expression may be."""
+    if isinstance(call, ast.Constant) and isinstance(call.value, str):
+        return [call.value]
+    return [*literals(call.body), *literals(call.orelse)] if isinstance(call, ast.IfExp) else []
+
+
+def test_every_rule_that_the_core_spells_out_has_words() -> None:
+    refuses: set[str] = set()
+    decides: set[str] = set()
+    for file in CORE.rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if not isinstance(node, ast.Call):
+                continue
+            name = getattr(node.func, "id", getattr(node.func, "attr", ""))
+            at = {"refusal": 0, "Need": 2, "Unload": 3, "Why": 1}.get(name)
+            if at is not None and len(node.args) > at:
+                (refuses if name == "refusal" else decides).update(literals(node.args[at]))
+            if name == "decide":
+                decides.update(text for keyword in node.keywords if keyword.arg == "rule" for text in literals(keyword.value))
+    assert len(refuses) > 15 and len(decides) > 8
+    assert (sorted(refuses - set(REFUSES)), sorted(decides - set(DECIDES))) == ([], [])
+
+
+def test_every_filter_has_words() -> None:
+    names = {
+        line.split('"')[1] for file in (CORE / "filters").glob("*.py") for line in file.read_text().splitlines() if "    name = " in line
+    }
+    assert len(names) > 5 and sorted(names - set(TAKES_OUT)) == []
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "text"),
+    [(None, "ratio", "-"), (0.123, "ratio", "12.3%"), (50.0, "%", "50.0%"), (2.5e6, "bytes/s", "2.50 MB/s"), (7.0, "topics", "7 topics")],
+)
+def test_figures_have_their_units(value: float | None, unit: str, text: str) -> None:
+    assert figure(value, unit) == text
+
+
+@pytest.mark.parametrize("rule", DECIDES)
+def test_every_rule_reads_as_a_sentence_with_its_figures(rule: str) -> None:
+    text = why_decided(rule, "b-1:80", {"saw": 0.5, "limit": 0.25, "average": 0.125, "unit": "ratio"})
+    assert "{" not in text and not text.endswith(".")
