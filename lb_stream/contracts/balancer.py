@@ -116,8 +116,7 @@ class BalancerConfig(KeyModel):
     )
     heartbeat_timeout_ms: int = key(30_000, "a broker that sends heartbeats is dead after this much silence", unit="ms", ge=1)
     report_timeout_ms: int = key(
-        1_800_000, "a broker that sends none is dead after this much silence: two report intervals", unit="ms",
-        pulsar="loadBalancerReportUpdateMaxIntervalMinutes", factor=120_000, ge=1,
+        1_800_000, "a broker that sends none is dead after this much silence; unset: two report_max_interval_ms", unit="ms", ge=1,
     )  # fmt: skip
     max_moves_in_flight: int = key(1_000, "unconfirmed moves in the cluster at one time", ge=0)
     max_moves_in_flight_per_broker: int = key(100, "unconfirmed moves out of one broker at one time", ge=0)

@@ -12,11 +12,13 @@ from pydantic import ValidationError
 
 from lb_stream.contracts.balancer import PROFILES, SHEDDER_PROFILES, BalancerConfig
 from lb_stream.contracts.keys import KeyModel, SettingError, pulsar_names
+from lb_stream.contracts.unread import UnreadKeys, told
 from lb_stream.core.averages import FoldConfig
 from lb_stream.core.managers import in_pulsars_words, resolve
 from lb_stream.core.placement import extensible_placement, placement, simple_placement
 from lb_stream.core.placement.base import Placement
 from lb_stream.core.registry import Registry, Strategy, UnknownStrategyError
+from lb_stream.core.report_needed import ReportConfig
 from lb_stream.core.shedding import shedder
 from lb_stream.core.shedding.base import Shedder
 from lb_stream.core.splitting import Algorithms, SplittingConfig, split_algorithm
@@ -41,6 +43,7 @@ class ClusterConfig:
     placement_config: KeyModel
     splitting: SplittingConfig
     split_algorithms: Algorithms
+    reporting: ReportConfig
     warnings: tuple[str, ...] = ()
 
     @property
@@ -54,8 +57,9 @@ _REGISTRIES: tuple[Registry[Any], ...] = (shedder, placement, simple_placement, 
 
 
 def all_models() -> tuple[type[KeyModel], ...]:
-    """Every group of settings: the balancer's and each strategy's."""
-    return (BalancerConfig, SplittingConfig, *(registry[name].config for registry in _REGISTRIES for name in registry.names))
+    """Every group of settings: the balancer's, each strategy's, the reporting agent's, and what is understood and not read."""
+    strategies = (registry[name].config for registry in _REGISTRIES for name in registry.names)
+    return (BalancerConfig, SplittingConfig, *strategies, ReportConfig, UnreadKeys)
 
 
 def known_keys() -> dict[str, tuple[str, int]]:
@@ -117,6 +121,8 @@ def cluster_config(values: Mapping[str, Any], *, dynamic: bool = False) -> Clust
     given = (PROFILES.get(profile, {}) if isinstance(profile, str) else {}) | given
     resolved = resolve(given, dynamic)
     given = SHEDDER_PROFILES.get(str(profile), {}).get(resolved.shedder.name, {}) | given
+    reporting = _build(ReportConfig, given)
+    given = {"report_timeout_ms": max(1, 2 * reporting.report_max_interval_ms)} | given
     balancer = _build(BalancerConfig, given | {"load_manager": resolved.manager})
     chosen_placement, placement_warnings = _placement(balancer)
     splitting = _build(SplittingConfig, given)
@@ -134,7 +140,8 @@ def cluster_config(values: Mapping[str, Any], *, dynamic: bool = False) -> Clust
         placement_config=_build(chosen_placement.config, given),
         splitting=splitting,
         split_algorithms=algorithms,
-        warnings=(*resolved.warnings, *placement_warnings, *algorithms.warnings),
+        reporting=reporting,
+        warnings=(*resolved.warnings, *placement_warnings, *algorithms.warnings, *told(_build(UnreadKeys, given), given)),
     )
 
 

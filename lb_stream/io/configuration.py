@@ -23,7 +23,7 @@ from lb_stream.core.config import SettingError, all_models, canonical, cluster_c
 ENVIRONMENT_PREFIX = "LB_"
 """LB_KAFKA__BOOTSTRAP_SERVERS=host:9092 sets kafka.bootstrap_servers; LB_BALANCER__DRY_RUN=false sets balancer.dry_run."""
 
-SECTIONS = ("kafka", "topics", "stream", "balancer", "cluster")
+SECTIONS = ("kafka", "topics", "stream", "upkeep", "balancer", "cluster")
 
 
 KeyPath = tuple[str, ...]
@@ -119,7 +119,7 @@ def effective(settings: Settings, cluster: str = "") -> dict[str, Any]:
     checked = cluster_config(settings.of_cluster(cluster))
     found: dict[str, Any] = {}
     # A strategy may read a key of the balancer's.
-    for model in (checked.balancer, checked.shedder_config, checked.placement_config, checked.splitting):
+    for model in (checked.balancer, checked.shedder_config, checked.placement_config, checked.splitting, checked.reporting):
         found = {name: getattr(model, name) for name in type(model).model_fields} | found
     return dict(sorted(found.items(), key=lambda item: item[0] != "profile"))
 

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from lb_stream.contracts.unread import WHY, UnreadKeys
 from lb_stream.core.config import SettingError, cluster_config
 from lb_stream.io.configuration import effective, load, load_settings
 
@@ -86,7 +87,8 @@ def test_one_file_that_spells_a_key_in_both_ways_is_refused(tmp_path: Path) -> N
     [
         ("loadBalancerSheddingIntervalMinutes=1", "shedding_interval_ms", 60_000),
         ("loadBalancerSheddingIntervalMinutes=0.5", "shedding_interval_ms", 30_000),
-        ("loadBalancerReportUpdateMaxIntervalMinutes=15", "report_timeout_ms", 1_800_000),
+        ("loadBalancerReportUpdateMaxIntervalMinutes=10", "report_max_interval_ms", 600_000),
+        ("loadBalancerReportUpdateMaxIntervalMinutes=10", "report_timeout_ms", 1_200_000),
         ("loadBalancerBrokerThresholdShedderPercentage=12", "threshold_percent", 12),
         ("loadBalancerBundleUnloadMinThroughputThreshold=0.01", "min_throughput_mb", 0.01),
         ("lowerBoundarySheddingEnabled=true", "lower_boundary", True),
@@ -158,7 +160,7 @@ def test_options_of_the_client_add_up_over_the_layers(tmp_path: Path) -> None:
         ),
         (
             {"arguments": ("strem.tables=x",)},
-            "strem = {'tables': 'x'} (--set): expected one of the sections kafka, topics, stream, balancer, cluster",
+            "strem = {'tables': 'x'} (--set): expected one of the sections kafka, topics, stream, upkeep, balancer, cluster",
         ),
         ({"arguments": ("dry_run",)}, "--set = 'dry_run': expected KEY=VALUE"),
         ({"arguments": ("dry_run=perhaps",)}, "balancer.dry_run = 'perhaps' (--set): expected true or false"),
@@ -203,3 +205,61 @@ def test_variables_of_other_programs_are_let_be(tmp_path: Path) -> None:
 def test_a_file_that_is_not_there_is_a_wrong_setting(tmp_path: Path) -> None:
     with pytest.raises(SettingError, match=r"--broker-conf = .*missing.* expected a file that can be read"):
         load_settings(broker_conf=tmp_path / "missing", environment={})
+
+
+MORE_KEYS = {
+    "loadBalancerReportUpdateThresholdPercentage": ("5", "report_threshold_percent", 5),
+    "loadBalancerReportUpdateMinIntervalMillis": ("500", "report_min_interval_ms", 500),
+    "loadBalancerReportUpdateMaxIntervalMinutes": ("3", "report_max_interval_ms", 180_000),
+}
+
+
+@pytest.mark.parametrize("name", MORE_KEYS)
+def test_keys_of_the_reporting_broker_are_settings_too(tmp_path: Path, name) -> None:
+    text, ours, value = MORE_KEYS[name]
+    loaded = given(tmp_path, broker_conf=f"{name}={text}\n")
+    assert (effective(loaded.settings)[ours], loaded.warnings) == (value, ())
+    assert getattr(cluster_config(loaded.settings.of_cluster("")).reporting, ours) == value
+
+
+def test_who_sends_no_heartbeat_may_be_silent_for_two_report_intervals_unless_told_otherwise(tmp_path: Path) -> None:
+    short = given(tmp_path, arguments=("report_max_interval_ms=1000",))
+    assert effective(short.settings)["report_timeout_ms"] == 2_000
+    both = given(tmp_path, arguments=("report_max_interval_ms=1000", "report_timeout_ms=7"))
+    assert effective(both.settings)["report_timeout_ms"] == 7
+
+
+OTHER_VALUES = {
+    "loadBalancerHostUsageCheckIntervalMinutes": "2",
+    "loadBalancerOverrideBrokerNicSpeedGbps": "10",
+    "loadBalancerResourceQuotaUpdateIntervalMinutes": "5",
+    "topicBundleAssignmentStrategy": "com.example.Assigner",
+    "loadBalancerMultiPhaseBundleUnload": "false",
+    "loadBalancerInFlightServiceUnitStateWaitingTimeInMillis": "1000",
+    "loadBalancerServiceUnitStateMonitorIntervalInSeconds": "6",
+    "loadBalancerServiceUnitStateMaxConcurrentOverrides": "1",
+    "loadManagerServiceUnitStateTableViewClassName": "com.example.View",
+    "loadBalancerServiceUnitTableViewSyncer": "MetadataStoreToSystemTopicSyncer",
+}
+
+
+@pytest.mark.parametrize("name", OTHER_VALUES)
+def test_a_key_of_pulsars_that_means_nothing_here_is_taken_and_told_of(tmp_path: Path, name) -> None:
+    (warning,) = given(tmp_path, broker_conf=f"{name}={OTHER_VALUES[name]}\n").warnings
+    assert warning.startswith(f"{name} = ") and f"{UnreadKeys.model_fields[name].description}, but {WHY[name]}" in warning
+
+
+def test_every_key_that_means_nothing_says_why_and_has_another_value_to_be_tested_with() -> None:
+    assert set(UnreadKeys.model_fields) == set(WHY) == set(OTHER_VALUES)
+
+
+def test_keys_that_mean_nothing_and_stand_at_their_defaults_are_told_of_in_one_line(tmp_path: Path) -> None:
+    (warning,) = given(
+        tmp_path, broker_conf="loadBalancerResourceQuotaUpdateIntervalMinutes=15\nloadBalancerHostUsageCheckIntervalMinutes=1\n"
+    ).warnings
+    assert warning.startswith("loadBalancerHostUsageCheckIntervalMinutes, loadBalancerResourceQuotaUpdateIntervalMinutes: Pulsar's default")
+
+
+def test_a_key_that_means_nothing_is_checked_all_the_same(tmp_path: Path) -> None:
+    error = refused(tmp_path, broker_conf="loadBalancerMultiPhaseBundleUnload=perhaps\n")
+    assert "loadBalancerMultiPhaseBundleUnload" in str(error) and "expected true or false" in str(error)
