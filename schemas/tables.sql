@@ -11,6 +11,7 @@ CREATE TABLE rounds (
   `outcomes` STRING,
   `ownership` STRING,
   `refusals` STRING,
+  `results` STRING,
   `memory` STRING,
   `inputs` STRING,
   `files` STRING,
@@ -158,6 +159,32 @@ CREATE TABLE rejected_reports (
   `value` STRING,
   `expected` STRING,
   `log_seq` BIGINT
+) USING DELTA;
+
+-- one cluster's answer to one command; one that takes time has two: accepted, then done or failed
+CREATE TABLE commands (
+  `id` STRING,
+  `cluster` STRING,
+  `kind` STRING,
+  `arguments` STRING,
+  `by` STRING,
+  `at_ms` BIGINT,
+  `outcome` STRING,
+  `text` STRING,
+  `rule` STRING,
+  `decision_ids` ARRAY<STRING>,
+  `seq` BIGINT,
+  `now_ms` BIGINT,
+  `log_seq` BIGINT
+) USING DELTA;
+
+-- one start of the job: who leads from then on; the last row leads
+CREATE TABLE leaders (
+  `pipeline` STRING,
+  `epoch` BIGINT,
+  `host` STRING,
+  `pid` BIGINT,
+  `since_ms` BIGINT
 ) USING DELTA;
 
 -- one micro-batch: how much it read and where its time went; written now and then, for watching only

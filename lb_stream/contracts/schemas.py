@@ -14,7 +14,7 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic.json_schema import GenerateJsonSchema
 
-from lb_stream.contracts.commands import Tick
+from lb_stream.contracts.commands import CommandRecord, CommandResult, Tick
 from lb_stream.contracts.decisions import Decision, Ownership, example_decision
 from lb_stream.contracts.reports import Ack, Goodbye, Heartbeat, ModularLoadReport, SimpleLoadReport
 from lb_stream.contracts.tables import TABLES, ddl
@@ -113,6 +113,25 @@ _SIMPLE = {
     "preAllocatedCPU": 0.0,
     "loadReportType": "LoadReport",
 }
+_COMMAND = {
+    "schema_version": 1,
+    "id": "2f1d5e0a-unload",
+    "kind": "unload",
+    "by": "User:operator",
+    "sent_ms": 1_767_225_621_500,
+    "namespace": "shop/orders",
+    "bundle": "0x00000000_0x80000000",
+    "destination": "broker-3.eu.example:8080",
+}
+_RESULT = CommandResult(
+    id="2f1d5e0a-unload",
+    cluster="eu-1",
+    kind="unload",
+    outcome="accepted",
+    text="shop/orders/0x00000000_0x80000000 leaves broker-7.eu.example:8080 for broker-3.eu.example:8080",
+    decision_ids=["eu-1:43:0"],
+    at_ms=1_767_225_622_000,
+)
 _OWNERSHIP = Ownership(
     cluster="eu-1",
     bundle="shop/orders/0x00000000_0x80000000",
@@ -139,6 +158,8 @@ RECORDS = (
     Record("ack", "lb-load-reports", Ack, {"decision_id": "eu-1:42:0", "outcome": "released", "reason": "", "sent_ms": 1_767_225_661_200}),
     Record("goodbye", "lb-load-reports", Goodbye, {"sent_ms": 1_767_229_200_000}),
     Record("tick", "lb-commands", Tick, {"id": "tick-17", "kind": "tick", "sent_ms": 1_767_225_621_000}),
+    Record("command", "lb-commands", CommandRecord, _COMMAND),
+    Record("command-result", "lb-command-results", CommandResult, _RESULT.model_dump(mode="json")),
     Record("decision", "lb-decisions", Decision, example_decision().model_dump(mode="json")),
     Record("ownership", "lb-ownership", Ownership, _OWNERSHIP.model_dump(mode="json")),
 )
@@ -167,6 +188,11 @@ A broker, or an agent beside it, takes part by these alone:
    `unload` or `split` of a bundle that isn't yours. Act once on each `decision_id`; ignore what has `dry_run` set.
 
 Who owns what is on the compacted topic `lb-ownership`; an empty value there means that the bundle is no more.
+
+An operator's program sends commands to `lb-commands` and reads their answers on `lb-command-results`. A command has an `id` of its sender's
+choice; one that is sent again with the same `id` is answered again and not done twice. One that can't be done at once is `accepted` first,
+and answered once more when it has come about (`done`) or not (`failed`). Each addressed cluster answers for itself. In `by` stands who
+sends it: Kafka doesn't say.
 """
 _HEADERS = {
     "modular-report": "`kind` = report, or none",
@@ -179,6 +205,7 @@ _HEADERS = {
 _KEYS = {
     "lb-load-reports": "<cluster>/<host:port>",
     "lb-commands": "<cluster>, empty: all",
+    "lb-command-results": "the command's id",
     "lb-decisions": "<cluster>/<bundle>",
     "lb-ownership": "<cluster>/<bundle>",
 }

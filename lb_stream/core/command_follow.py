@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 import pyarrow as pa
 
 from lb_stream.contracts.decisions import Decision
-from lb_stream.core.command_standing import named
-from lb_stream.core.commands import Desk
+from lb_stream.core.commands import Desk, named
 from lb_stream.core.known_bundles import cut_anew
+from lb_stream.core.limits import MOVES
 from lb_stream.core.orders import Waiting
 from lb_stream.core.settle import Settled
 from lb_stream.core.view import ClusterView
@@ -21,9 +21,11 @@ SHOWN_FAILURES = 3
 def follow(desk: Desk, view: ClusterView, settled: Settled, decided: Sequence[Decision]) -> None:
     """Answer the commands that have come to their end. `view`: with the dead marked, and with pending moves still where they were."""
     under_way = {pending.decision_id for pending in settled.open} | {decision.decision_id for decision in decided if not decision.dry_run}
+    moving = {one.bundle: one.source for one in (*settled.open, *(one for one, _ in settled.ended)) if one.kind in MOVES}
+    moving |= {one.bundle: one.source for one in decided if one.kind in MOVES}
     waiting = []
     for one in desk.orders.waiting:
-        now = _drained(desk, view, one) if one.broker is not None else _settled(desk, settled, decided, under_way, one)
+        now = _drained(desk, view, moving, one) if one.broker is not None else _settled(desk, settled, decided, under_way, one)
         waiting += [] if now is None else [now]
     if tuple(waiting) != desk.orders.waiting:
         desk.change(waiting=tuple(waiting))
@@ -51,16 +53,17 @@ def _settled(desk: Desk, settled: Settled, decided: Sequence[Decision], under_wa
         text = "; ".join(one.failures[:SHOWN_FAILURES]) + (f"; and {more} more" if more > 0 else "")
         desk.say(one.command, "failed", text, None, one.decision_ids)
     else:
-        desk.say(one.command, "done", f"{one.text}: done", None, one.decision_ids)
+        desk.say(one.command, "done", f"{one.text}; reports show it", None, one.decision_ids)
     return None
 
 
-def _drained(desk: Desk, view: ClusterView, one: Waiting) -> Waiting | None:
+def _drained(desk: Desk, view: ClusterView, moving: Mapping[str, str | None], one: Waiting) -> Waiting | None:
+    """The same; `moving`: the bundles that leave somebody, or have just left: what follows is what was ordered, too."""
     broker = str(one.broker)
     row = view.brokers.names.index(broker) if broker in view.brokers.names else -1
     left = [] if row < 0 else view.bundles.names.filter(pa.array((view.bundles.owner == row) & ~view.bundles.system)).to_pylist()
     if left and broker in desk.orders.drained:
-        return one
+        return replace(one, bundles=tuple(sorted(bundle for bundle, source in moving.items() if source == broker)))
     if left:
         desk.say(one.command, "failed", f"{broker} was undrained with {len(left)} bundles left: {named(left)}")
     elif row >= 0 and not view.brokers.alive[row]:

@@ -16,8 +16,8 @@ import numpy as np
 from lb_stream.contracts.commands import Split, Unload
 from lb_stream.contracts.decisions import Explain
 from lb_stream.core.candidates import superseded
-from lb_stream.core.command_standing import broker_of, named
-from lb_stream.core.commands import Desk, Received
+from lb_stream.core.command_standing import broker_of
+from lb_stream.core.commands import Desk, Received, named
 from lb_stream.core.draft import Division, Draft
 from lb_stream.core.limits import moves_in_flight, no_room
 from lb_stream.core.names import bundle_name, is_system_bundle, parse_bundle

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from lb_stream.contracts.commands import Command, DeleteConfig, DryRun, SetConfig
 from lb_stream.contracts.keys import SettingError, metadata
-from lb_stream.core.commands import Answer, Desk, Received
+from lb_stream.core.commands import Answer, Desk, Received, named
 from lb_stream.core.config import ClusterConfig, all_models, canonical, cluster_config, expected
 from lb_stream.core.managers import CLASS_KEYS
 from lb_stream.core.memory import Memory
@@ -69,7 +69,12 @@ def _take(desk: Desk, received: Received, command: Command, given: Mapping[str, 
                 after, _ = _set(settings, {"dry_run": command.on}, given)
                 text = "decisions are made and logged, and not published" if command.on else "decisions are published from now on"
             case DeleteConfig():
-                after, text = _delete(settings, command.key, given)
+                after = _without(settings, [_ours(command.key, "")])
+                if len(after) == len(settings):
+                    desk.answer(received, "refused", f"no command has set {command.key}; set are: {named(settings)}", rule="not_set")
+                    return
+                cluster_config(in_force(given, after))
+                text = f"{command.key} is the job's own setting again"
             case _:
                 raise TypeError(f"{command.kind} changes no settings")
     except SettingError as error:
@@ -84,7 +89,11 @@ def _set(settings: dict[str, Any], values: Mapping[str, Any], given: Mapping[str
     before = cluster_config_or_none(in_force(given, settings))
     ours = [_checked(name, value) for name, value in values.items()]
     after = _without(settings, ours) | dict(values)
-    config = cluster_config(in_force(given, after), dynamic="load_manager" in ours)
+    try:
+        config = cluster_config(in_force(given, after), dynamic="load_manager" in ours)
+    except SettingError as error:
+        name = dict(zip(ours, values, strict=True)).get(error.key, error.key)
+        raise SettingError(name, values.get(name, error.value), error.expected) from None
     known = () if before is None else before.warnings
     said = [f"{name} = {value!r}" for name, value in values.items()] + [one for one in config.warnings if one not in known]
     return after, "; ".join(said)
@@ -96,15 +105,6 @@ def cluster_config_or_none(values: Mapping[str, Any]) -> ClusterConfig | None:
         return cluster_config(values)
     except SettingError:
         return None
-
-
-def _delete(settings: dict[str, Any], key: str, given: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
-    ours = _ours(key, "")
-    after = _without(settings, [ours])
-    if len(after) == len(settings):
-        raise SettingError(key, None, f"a key that a command has set: {', '.join(settings) or 'there is none'}")
-    cluster_config(in_force(given, after))
-    return after, f"{key} is the job's own setting again"
 
 
 def _without(settings: Mapping[str, Any], ours: Iterable[str]) -> dict[str, Any]:

@@ -18,14 +18,12 @@ from lb_stream.contracts.commands import (
     SetPolicies,
     UndrainBroker,
 )
-from lb_stream.core.commands import Desk, Received
+from lb_stream.core.commands import Desk, Received, named
 from lb_stream.core.config import ClusterConfig
 from lb_stream.core.known_bundles import compact, missing, with_bundles
 from lb_stream.core.names import is_system_bundle
 from lb_stream.core.orders import Orders, Waiting, isolation_policy
 from lb_stream.core.view import ClusterView
-
-MOST_NAMED = 6
 
 
 def obey_standing(desk: Desk, view: ClusterView, commands: Iterable[Received], config: ClusterConfig) -> tuple[Received, ...]:
@@ -52,12 +50,6 @@ def forget_deleted(desk: Desk, view: ClusterView) -> None:
     left = tuple(name for name in desk.orders.deleted if _size(view, name))
     if left != desk.orders.deleted:
         desk.change(deleted=left)
-
-
-def named(names: Iterable[str], of: int = MOST_NAMED) -> str:
-    """Some names, for a message."""
-    every = list(names)
-    return ", ".join(every[:of]) + (f" and {len(every) - of} more" if len(every) > of else "") if every else "none"
 
 
 def broker_of(given: str) -> str:

@@ -15,6 +15,8 @@ from lb_stream.core.orders import Orders
 
 MOST_REMEMBERED = 100
 """Commands that a cluster remembers its answers to: one that is sent again within that many others isn't done again."""
+MOST_NAMED = 6
+"""Names in a message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,3 +112,9 @@ class Desk:
 def refuse_all(commands: Iterable[Received], text: str, rule: str) -> tuple[Answer, ...]:
     """The answers of a round that can't be had."""
     return tuple(Answer(**received.head, outcome="refused", text=text, rule=rule) for received in commands)
+
+
+def named(names: Iterable[str], of: int = MOST_NAMED) -> str:
+    """Some names, for a message."""
+    every = list(names)
+    return ", ".join(every[:of]) + (f" and {len(every) - of} more" if len(every) > of else "") if every else "none"

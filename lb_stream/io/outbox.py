@@ -14,8 +14,9 @@ from kafka.errors import InvalidProducerEpochError, KafkaError, ProducerFencedEr
 from kafka.structs import OffsetAndMetadata
 
 from lb_stream.contracts.base import canonical_json
+from lb_stream.contracts.commands import CommandResult
 from lb_stream.contracts.decisions import SCHEMA_VERSION
-from lb_stream.contracts.settings import Settings
+from lb_stream.contracts.settings import Settings, TopicSettings
 from lb_stream.io.kafka_options import client_options
 from lb_stream.stream.crash import crash_point
 from lb_stream.stream.ports import Logged, Stopped
@@ -34,7 +35,7 @@ LONGEST_S = 30
 
 
 class Outbox:
-    """The only writer of `lb-decisions` and `lb-ownership`.
+    """The only writer of `lb-decisions`, `lb-ownership` and `lb-command-results`.
 
     First `fence`, then `resume`, then the rest. The watermark (number in the log of the last
     published batch, plus one) is a committed offset of the group `<pipeline>-watermark`, moved by the same transaction.
@@ -81,7 +82,7 @@ class Outbox:
         Raises Fenced when another job has started, and KafkaAway when it isn't known whether the batch is published: then this outbox is
         of no more use.
         """
-        records = _records(logged, self._topics.decisions, self._topics.ownership) if logged.log_seq >= self.watermark else ()
+        records = _records(logged, self._topics) if logged.log_seq >= self.watermark else ()
         watermark = max(self.watermark, logged.log_seq + 1)
         try:
             _attended(lambda: self._transact(records, watermark), lambda: self._steps, LONGEST_S)
@@ -150,9 +151,13 @@ def _attended(call: Callable[[], None], steps: Callable[[], int], seconds: float
                 raise
 
 
-def _records(logged: Logged, decisions: str, ownership: str) -> Iterable[tuple[str, str, str, list[tuple[str, bytes]]]]:
+def _records(logged: Logged, topics: TopicSettings) -> Iterable[tuple[str, str, str, list[tuple[str, bytes]]]]:
     """(topic, key, value, headers) of all that a batch publishes. Decisions of a dry run stay in the log."""
-    for row in logged.rounds.select(["decisions", "ownership"]).to_pylist():
+    for row in logged.rounds.select(["cluster", "now_ms", "decisions", "ownership", "results"]).to_pylist():
+        for answer in json.loads(row["results"]):
+            said = {name: answer[name] for name in ("id", "kind", "outcome", "text", "rule", "decision_ids")}
+            result = CommandResult(**said, cluster=row["cluster"], at_ms=row["now_ms"])
+            yield topics.results, result.id, result.to_json(), []
         for decision in json.loads(row["decisions"]):
             if decision["dry_run"]:
                 continue
@@ -161,7 +166,7 @@ def _records(logged: Logged, decisions: str, ownership: str) -> Iterable[tuple[s
                 ("epoch", str(decision["epoch"]).encode()),
                 ("schema", str(SCHEMA_VERSION).encode()),
             ]
-            yield decisions, f"{decision['cluster']}/{decision['bundle']}", canonical_json(decision), headers
+            yield topics.decisions, f"{decision['cluster']}/{decision['bundle']}", canonical_json(decision), headers
         for record in json.loads(row["ownership"]):
             record["watermark"] = logged.log_seq
-            yield ownership, f"{record['cluster']}/{record['bundle']}", canonical_json(record), []
+            yield topics.ownership, f"{record['cluster']}/{record['bundle']}", canonical_json(record), []

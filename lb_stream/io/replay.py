@@ -17,14 +17,15 @@ from pyarrow.dataset import Dataset
 from lb_stream.contracts.reports import Ack
 from lb_stream.contracts.settings import StreamSettings
 from lb_stream.contracts.tables import ROUNDS
-from lb_stream.core.config import cluster_config
+from lb_stream.core.command_settings import take_settings
+from lb_stream.core.commands import Received
 from lb_stream.core.memory import Memory
 from lb_stream.core.round import Inbox, decide, seed_of
 from lb_stream.io.checkpoint import checkpoint_uuid
 from lb_stream.io.delta import dataset, open_table
 from lb_stream.stream.decide import cluster_view, logged
 
-COMPARED = ("decisions", "outcomes", "ownership", "refusals", "memory")
+COMPARED = ("decisions", "outcomes", "ownership", "refusals", "results", "memory")
 
 Result = Literal["equal", "different", "view gone", "failed then"]
 
@@ -109,10 +110,10 @@ def _replayed(row: dict[str, Any], remembered: str, checkpoint: str | None) -> R
 def _decided(row: dict[str, Any], remembered: str, checkpoint: str, blocks: list[tuple[str, str, str]]) -> dict[str, Any]:
     """The columns of the log, decided now."""
     inputs = json.loads(row["inputs"])
-    config = cluster_config(inputs["settings"])
-    view = cluster_view(checkpoint, row["cluster"], blocks, row["now_ms"], config)
     memory = replace(Memory.from_json(remembered), epoch=row["epoch"])
+    said = take_settings(memory, [Received(**command) for command in inputs["commands"]], inputs["settings"])
+    view = cluster_view(checkpoint, row["cluster"], blocks, row["now_ms"], said.config)
     if not len(view.brokers):
-        return {name: "[]" for name in COMPARED} | {"memory": remembered}
-    inbox = Inbox(tuple(Ack.model_validate(ack) for ack in inputs["acks"]), inputs["caught_up"])
-    return logged(decide(view, memory, inbox, config, row["now_ms"], seed_of(row["cluster"], memory.seq + 1)))
+        return {name: "[]" for name in COMPARED} | {"memory": remembered, "results": row["results"]}
+    inbox = Inbox(tuple(Ack.model_validate(ack) for ack in inputs["acks"]), inputs["caught_up"], said.commands, said.answers)
+    return logged(decide(view, said.memory, inbox, said.config, row["now_ms"], seed_of(row["cluster"], memory.seq + 1)))

@@ -16,7 +16,9 @@ from lb_stream.contracts.base import canonical_json
 from lb_stream.contracts.reports import Ack
 from lb_stream.contracts.settings import Settings
 from lb_stream.core.blocks import from_bytes
-from lb_stream.core.config import ClusterConfig, cluster_config
+from lb_stream.core.command_settings import take_settings
+from lb_stream.core.commands import Answer, Received, refuse_all
+from lb_stream.core.config import ClusterConfig
 from lb_stream.core.memory import Memory
 from lb_stream.core.round import Inbox, Round, decide, seed_of
 from lb_stream.core.view import ClusterView, NameOrder, name_order, view_of
@@ -34,6 +36,7 @@ ROUND_SCHEMA = pa.schema(
         ("outcomes", pa.string()),
         ("ownership", pa.string()),
         ("refusals", pa.string()),
+        ("results", pa.string()),
         ("memory", pa.string()),
         ("inputs", pa.string()),
         ("files", pa.string()),
@@ -47,7 +50,7 @@ ROUND_SCHEMA = pa.schema(
 )
 ROUND_DDL = (
     "cluster string, seq bigint, epoch bigint, now_ms bigint, decisions string, outcomes string, ownership string, "
-    "refusals string, memory string, inputs string, files string, blocks string, error string, "
+    "refusals string, results string, memory string, inputs string, files string, blocks string, error string, "
     "bundles bigint, sampled boolean, idle boolean"
 )
 
@@ -94,13 +97,14 @@ def decide_cluster(rows: pa.Table, context: BatchContext, taken: figures.Taken) 
     clock = json.loads(rows["clock"][0].as_py())
     now_ms = max(seen["append_ms"] for seen in clock)
     events = [event for block in rows["events"].to_pylist() if block is not None for event in from_bytes(block).to_pylist()]
-    acks = _acks(events)
+    acks, commands = _acks(events), _commands(events)
     remembered = context.memories.get(cluster, Memory().to_json())
     row: dict[str, Any] = {"cluster": cluster, "seq": 0, "epoch": context.epoch, "now_ms": now_ms, "memory": remembered, "error": None}
-    row |= dict.fromkeys(("decisions", "outcomes", "ownership", "refusals"), "[]") | {"files": "{}"}
+    row |= dict.fromkeys(("decisions", "outcomes", "ownership", "refusals", "results"), "[]") | {"files": "{}"}
     given = context.settings.of_cluster(cluster)
     inputs = {"offsets": _offsets(clock), "caught_up": context.caught_up, "settings": given}
-    row["inputs"] = canonical_json(inputs | {"acks": [ack.model_dump(mode="json") for ack in acks]})
+    inputs |= {"acks": [ack.model_dump(mode="json") for ack in acks], "commands": [command.to_dict() for command in commands]}
+    row["inputs"] = canonical_json(inputs)
     blocks = list(zip(*(rows[name].to_pylist() for name in ("brokers", "names", "values")), strict=True))
     row |= {"blocks": canonical_json(blocks), "bundles": 0, "sampled": False}
     try:
@@ -108,23 +112,37 @@ def decide_cluster(rows: pa.Table, context: BatchContext, taken: figures.Taken) 
         memory = replace(Memory.from_json(remembered), epoch=context.epoch)
         row["seq"] = memory.seq
         if now_ms < memory.retry_ms:
-            return row | {"idle": True}
+            return row | _unanswered(commands, "the cluster is suspended, as too many of its rounds have failed", "suspended")
         memory = replace(memory, errors=0, retry_ms=0)
         _raise_trouble(events)
-        config = cluster_config(given)
-        view = cluster_view(context.settings.stream.checkpoint, cluster, blocks, now_ms, config)
+        said = take_settings(memory, commands, given)
+        view = cluster_view(context.settings.stream.checkpoint, cluster, blocks, now_ms, said.config)
         row["bundles"] = len(view.bundles)
-        if len(view.brokers):
-            made = decide(view, memory, Inbox(acks, context.caught_up), config, now_ms, seed_of(cluster, memory.seq + 1))
+        if not len(view.brokers):
+            row |= _unanswered(commands, f"no broker of a cluster {cluster} has reported: is its name right?", "unknown_cluster")
+        else:
+            inbox = Inbox(acks, context.caught_up, said.commands, said.answers)
+            made = decide(view, said.memory, inbox, said.config, now_ms, seed_of(cluster, memory.seq + 1))
             row["sampled"] = bool(view.brokers.sampled.any() or view.bundles.gained.any())
             if row["sampled"]:  # loads are written when there is something new to see
                 taken.loads(view, made)
             row |= logged(made)
     except Exception as error:
         row |= _failed(error, remembered, now_ms, context)
+        row |= _unanswered(commands, f"the round failed: {row['error'].splitlines()[-1]}", "round_failed")
     crash_point("in_decide")
     row["idle"] = not (row["sampled"] or row["error"]) and _nothing_happened(row, remembered)
     return row
+
+
+def _unanswered(commands: Iterable[Received], text: str, rule: str) -> dict[str, Any]:
+    """What a round says to its commands when there is none."""
+    answers = refuse_all(commands, text, rule)
+    return {"results": _results(answers), "idle": not answers}
+
+
+def _results(answers: Iterable[Answer]) -> str:
+    return canonical_json([answer.to_dict() for answer in answers])
 
 
 def _failed(error: Exception, remembered: str, now_ms: int, context: BatchContext) -> dict[str, Any]:
@@ -169,7 +187,7 @@ def remembered_order(blocks: tuple[str, ...], names: list[pa.ChunkedArray]) -> N
 
 def _nothing_happened(row: Mapping[str, Any], remembered: str) -> bool:
     """Nothing was said, and nothing is new to remember but the round's number: no line in the log, the next round takes its number."""
-    if any(row[name] != "[]" for name in ("decisions", "outcomes", "ownership", "refusals")):
+    if any(row[name] != "[]" for name in ("decisions", "outcomes", "ownership", "refusals", "results")):
         return False
     before, after = json.loads(remembered), json.loads(row["memory"])
     return bool(before | {"seq": 0, "epoch": 0} == after | {"seq": 0, "epoch": 0})
@@ -188,6 +206,13 @@ def _acks(events: list[dict[str, Any]]) -> tuple[Ack, ...]:
     return tuple(Ack.model_validate_json(event["payload"]) for event in acks)
 
 
+def _commands(events: list[dict[str, Any]]) -> tuple[Received, ...]:
+    """The operators' commands, in their order."""
+    commands = sorted((event for event in events if event["kind"] == "command"), key=lambda event: (event["partition"], event["offset"]))
+    contents = [(event["append_ms"], json.loads(event["payload"])) for event in commands]
+    return tuple(Received(append_ms, content["record"], content["rejected"]) for append_ms, content in contents)
+
+
 def _offsets(clock: list[dict[str, Any]]) -> dict[str, dict[str, list[int]]]:
     """Topic → partition → first and last offset that this batch read."""
     read: dict[str, dict[str, list[int]]] = {}
@@ -204,5 +229,6 @@ def logged(made: Round) -> dict[str, Any]:
         "outcomes": canonical_json([outcome.to_dict() for outcome in made.outcomes]),
         "ownership": canonical_json([record.model_dump(mode="json") for record in made.ownership]),
         "refusals": canonical_json([refusal.to_dict() for refusal in made.refusals]),
+        "results": _results(made.results),
         "memory": made.memory.to_json(),
     }

@@ -25,7 +25,16 @@ from lb_stream.contracts.base import CLUSTER_PATTERN, canonical_json
 from lb_stream.core.blocks import EVENT_SCHEMA, REPORT_SCHEMA, SAMPLE_SCHEMA, to_bytes
 from lb_stream.core.names import BUNDLE_PATTERN
 from lb_stream.stream.directory import NEW, Slices
-from lb_stream.stream.records import LONGEST_BROKER, NO_STATS, STATS_FIELDS, Rejection, agent_record, check_command, report_record
+from lb_stream.stream.records import (
+    LONGEST_BROKER,
+    NO_STATS,
+    STATS_FIELDS,
+    Rejection,
+    agent_record,
+    command_record,
+    report_record,
+    sender_of,
+)
 from lb_stream.stream.slots import slots_of
 
 BLOCK_SCHEMA = pa.schema(
@@ -59,6 +68,13 @@ class DecodeConfig:
     default_cluster: str
     commands_topic: str
     known: Mapping[str, Slices]
+    partitions: int = 1
+
+    @property
+    def spokesman(self) -> str:
+        """The cluster where a record is rejected that names none: the default one, unless only others are known."""
+        return self.default_cluster if self.default_cluster in self.known or not self.known else min(self.known)
+
     partitions: int = 1
 
 
@@ -119,10 +135,11 @@ def _take(
 ) -> None:
     cluster, broker = config.default_cluster, ""
     try:
-        cluster, broker = _key(key, config)
         if position["topic"] == config.commands_topic:
-            check_command(value)
+            cluster = config.spokesman
+            _take_command(taken, config, key, value, position)
             return
+        cluster, broker = _key(key, config)
         _take_record(taken, cluster, broker, value or b"", kind or "report", position)
     except Rejection as rejection:
         _reject(taken, cluster, broker, rejection, position)
@@ -131,10 +148,48 @@ def _take(
         _reject(taken, cluster, broker, rejection, position)
 
 
-def _reject(taken: _Taken, cluster: str, broker: str, rejection: Rejection, position: dict[str, Any]) -> None:
+def _take_command(taken: _Taken, config: DecodeConfig, key: bytes | None, value: bytes | None, position: dict[str, Any]) -> None:
+    """A command goes to its cluster, one without a cluster to every known one. What can't be read is answered too, if it has an id."""
+    cluster = config.spokesman
+    try:
+        clusters = _addressed(key, config)
+        cluster = clusters[0] if len(clusters) == 1 else cluster
+        command = command_record(value)
+    except Rejection as rejection:
+        _reject(taken, cluster, "", rejection, position)
+        if (sender := sender_of(value)) is not None:
+            _command_event(taken, cluster, {"record": sender, "rejected": _shown(rejection)}, position)
+        return
+    if command is not None:
+        for name in clusters:
+            _command_event(taken, name, {"record": command.model_dump(mode="json"), "rejected": None}, position)
+
+
+def _command_event(taken: _Taken, cluster: str, content: dict[str, Any], position: dict[str, Any]) -> None:
+    payload = canonical_json(content).encode(errors="replace").decode()
+    taken.events.append((taken.number(cluster), {"kind": "command", "broker": "", "payload": payload} | position))
+
+
+def _addressed(key: bytes | None, config: DecodeConfig) -> list[str]:
+    """The clusters that a command is for."""
+    try:
+        text = (key or b"").decode()
+    except UnicodeDecodeError:
+        raise Rejection("key", repr(key), "<cluster> in UTF-8, or nothing for all of them") from None
+    if not text:
+        return sorted(config.known)
+    if not re.fullmatch(CLUSTER_PATTERN, text):
+        raise Rejection("key", text, "<cluster> of letters, digits, '.', '_' and '-', or nothing for all of them")
+    return [text]
+
+
+def _shown(rejection: Rejection) -> dict[str, str]:
     given = {"field": rejection.field, "value": rejection.value, "expected": rejection.expected}
-    shown = {name: text[:LONGEST_SHOWN] for name, text in given.items()}
-    payload = canonical_json(shown).encode(errors="replace").decode()  # JSON may hold half a surrogate pair, Arrow can't
+    return {name: text[:LONGEST_SHOWN] for name, text in given.items()}
+
+
+def _reject(taken: _Taken, cluster: str, broker: str, rejection: Rejection, position: dict[str, Any]) -> None:
+    payload = canonical_json(_shown(rejection)).encode(errors="replace").decode()  # JSON may hold half a surrogate pair, Arrow can't
     taken.events.append((taken.number(cluster), {"kind": "rejected", "broker": broker[:LONGEST_SHOWN], "payload": payload} | position))
 
 

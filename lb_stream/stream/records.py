@@ -11,7 +11,7 @@ import msgspec
 from pydantic import BaseModel, ValidationError
 
 from lb_stream.contracts.base import canonical_json
-from lb_stream.contracts.commands import COMMAND_KINDS
+from lb_stream.contracts.commands import COMMAND_KINDS, SCHEMA_VERSION, Command
 from lb_stream.contracts.fast import struct_of
 from lb_stream.contracts.reports import AGENT_KINDS, REPORT_KINDS, RESOURCES, BundleStats, ModularLoadReport, SimpleLoadReport, report_kind
 
@@ -202,10 +202,28 @@ def agent_record(kind: str, value: bytes) -> str:
     return canonical_json(_validated(model, value).model_dump(mode="json"))
 
 
-def check_command(value: bytes | None) -> None:
-    """Check a record of the commands topic. Raises Rejection. (A tick says all that it has to say by its append time.)"""
+LONGEST_ID = 256
+"""Characters of an unreadable command's id, kind and sender that are kept."""
+
+
+def command_record(value: bytes | None) -> Command | None:
+    """An operator's command; None for a tick, which says all that it has to say by its append time. Raises Rejection."""
     fields = _json_object(value or b"")
-    kind = str(fields.get("kind"))
+    kind, version = str(fields.get("kind")), fields.get("schema_version", SCHEMA_VERSION)
+    if isinstance(version, int) and version > SCHEMA_VERSION:
+        raise Rejection("schema_version", str(version), f"{SCHEMA_VERSION} or less: the sender is newer than this balancer")
     if kind not in COMMAND_KINDS:
         raise Rejection("kind", kind, f"one of {', '.join(COMMAND_KINDS)}")
-    _validated(COMMAND_KINDS[kind], value or b"")
+    command = _validated(COMMAND_KINDS[kind], value or b"")
+    return command if isinstance(command, Command) else None
+
+
+def sender_of(value: bytes | None) -> dict[str, str] | None:
+    """The id of a command that can't be taken, with its kind and sender, if it has one: it is answered all the same."""
+    try:
+        fields = _json_object(value or b"")
+    except Rejection:
+        return None
+    given = {name: fields.get(name, "") for name in ("id", "kind", "by")}
+    shown = {name: text[:LONGEST_ID].encode(errors="replace").decode() for name, text in given.items() if isinstance(text, str)}
+    return {"kind": "", "by": ""} | shown if shown.get("id") else None

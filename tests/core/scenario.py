@@ -18,6 +18,8 @@ printed, up to an empty line. The cluster lives on from block to block. Commands
     obey      [t/n/0 …]                brokers carry out what is pending (of these bundles)
     refuse    t/n/0 WORDS              the broker that should act on it refuses
     memory                             prints what the balancer remembers
+    command   unload bundle=t/n/0 …    an operator's command: its kind and fields; `namespace=` where there is no bundle; answered in the
+                                       next round. Of set-config the fields are the settings. id=… gives it an id, else c1, c2, …
     isolate   t/n primary=a secondary=b min=1   a policy: what the namespaces (a regular expression) may use
     group     t/n=g t/m=g              namespaces that keep apart
     domain    a=east b=west            failure domains
@@ -37,10 +39,13 @@ from typing import Any
 
 import numpy as np
 
+from lb_stream.contracts.commands import COMMANDS
 from lb_stream.contracts.decisions import Decision
 from lb_stream.contracts.reports import Ack, BundleStats
 from lb_stream.core.averages import fold
 from lb_stream.core.blocks import Shard
+from lb_stream.core.command_settings import take_settings
+from lb_stream.core.commands import Received
 from lb_stream.core.config import ClusterConfig, cluster_config
 from lb_stream.core.memory import Memory
 from lb_stream.core.policies import NO_POLICIES, IsolationPolicy, Policies
@@ -113,6 +118,8 @@ class Cluster:
     silent: set[str] = field(default_factory=set)
     events: list[Event] = field(default_factory=list)
     acks: list[Ack] = field(default_factory=list)
+    commands: list[Received] = field(default_factory=list)
+    commanded: int = 0
     now_ms: int = 1_000_000
     offset: int = 0
     caught_up: bool = True
@@ -200,13 +207,25 @@ class Cluster:
         yield from map(_refused, unloads.refusals)
 
     def _round(self, _words: list[str]) -> Iterator[str]:
-        config = cluster_config({"dry_run": False} | self.settings)
-        view = self._next_view(config)
-        inbox = Inbox(tuple(self.acks), self.caught_up)
-        done = decide(view, self.memory, inbox, config, self.now_ms, seed_of(view.cluster, self.memory.seq + 1))
-        self.last, self.memory, self.acks, self.caught_up = done, done.memory, [], True
+        said = take_settings(self.memory, self.commands, {"dry_run": False} | self.settings)
+        view = self._next_view(said.config)
+        inbox = Inbox(tuple(self.acks), self.caught_up, said.commands, said.answers)
+        done = decide(view, said.memory, inbox, said.config, self.now_ms, seed_of(view.cluster, self.memory.seq + 1))
+        self.last, self.memory, self.acks, self.caught_up, self.commands = done, done.memory, [], True, []
         self.decided |= {one.decision_id: one for one in done.decisions}
         yield from _printed(done)
+
+    def _command(self, words: list[str]) -> None:
+        self.commanded += 1
+        fields: dict[str, Any] = {"id": f"c{self.commanded}", "kind": words[0]}
+        given = _settings(words[1:])
+        fields["id"] = given.pop("id", fields["id"])
+        if words[0] == "set-config":
+            given = {"values": given}
+        if "/" in str(given.get("bundle", "")):
+            given["namespace"], _, given["bundle"] = bundle_name(given["bundle"]).rpartition("/")
+        command = COMMANDS[words[0]].model_validate(fields | given)
+        self.commands.append(Received.of(command, self.now_ms))
 
     def _isolate(self, words: list[str]) -> None:
         given = {name: value for name, _, value in (word.partition("=") for word in words[1:])}
@@ -267,7 +286,15 @@ def _settings(words: list[str]) -> dict[str, Any]:
     return {name: json.loads(value) if re.fullmatch(r"[\d.]+|true|false", value) else value for name, _, value in pairs}
 
 
+def _shortened(text: str) -> str:
+    """A message with short names of bundles in it."""
+    return re.sub(r"[^\s/]+/[^\s/]+/0x[0-9a-f]{8}_0x[0-9a-f]{8}", lambda found: short_name(found[0]), text)
+
+
 def _printed(done: Round) -> Iterator[str]:
+    for answer in done.results:
+        words = [answer.outcome, *(["again"] if answer.repeated else []), *([f"by {answer.rule}"] if answer.rule else [])]
+        yield f"{answer.kind} {answer.id} is {' '.join(words)}: {_shortened(answer.text)}"
     for outcome in done.outcomes:
         yield f"{outcome.outcome} {outcome.decision_id} {short_name(outcome.bundle)}: {outcome.detail}"
     for one in done.decisions:
@@ -275,12 +302,13 @@ def _printed(done: Round) -> Iterator[str]:
         words += ["from", one.source] if one.source else []
         words += ["to", one.destination] if one.destination else []
         words += ["into", *map(short_name, one.children)] if one.children else []
-        words += ["", f"id={one.decision_id}", f"rule={one.rule}"]
+        words += ["", f"id={one.decision_id}", f"rule={one.rule}", *(["reason=Admin"] if one.reason == "Admin" else [])]
         if one.explain.unit == "ratio":
             figures = one.explain.model_dump(include={"saw", "average", "limit", "expected_after"})
             words += [f"{name}={value:.2f}" for name, value in figures.items() if value is not None]
         if one.kind == "split":
-            words += [f"reason={one.reason} saw={_number(one.explain.saw)} limit={_number(one.explain.limit)} {one.explain.unit}"]
+            seen = one.explain
+            words += [f"reason={one.reason} saw={_number(seen.saw)} limit={_number(seen.limit)} {seen.unit}"] if seen.unit else []
             words += [f"algorithm={one.algorithm}", *(["unload_children"] if one.unload_children else [])]
         yield " ".join([*words, "dry_run"] if one.dry_run else words)
     yield from map(_refused, done.refusals)

@@ -178,6 +178,8 @@ def test_sql_counts_every_row_of_every_table_and_missing_tables_are_empty(ask: A
         "broker_loads": 6,
         "refusals": 0,
         "rejected_reports": 0,
+        "commands": 0,
+        "leaders": 0,
         "batches": 0,
     }
 
