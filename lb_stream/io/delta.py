@@ -22,7 +22,7 @@ from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction
 from pyarrow import fs
-from pyarrow.dataset import Dataset
+from pyarrow.dataset import Dataset, FileSystemDataset, InMemoryDataset, UnionDataset
 
 from lb_stream.contracts.tables import BROKER_LOADS, BUNDLE_AVERAGES, REJECTED_REPORTS, TableSpec
 from lb_stream.stream.ports import Stopped
@@ -142,8 +142,25 @@ def dataset(table: DeltaTable) -> Dataset:
     """
     filesystem, folder = place(table)
     if isinstance(filesystem, fs.LocalFileSystem):
-        return table.to_pyarrow_dataset(filesystem=fs.SubTreeFileSystem(folder, filesystem))
-    return table.to_pyarrow_dataset()
+        return _without_views(table.to_pyarrow_dataset(filesystem=fs.SubTreeFileSystem(folder, filesystem)))
+    return _without_views(table.to_pyarrow_dataset())
+
+
+def _without_views(found: FileSystemDataset) -> Dataset:
+    """The dataset, with those files read at once whose texts are views: Arrow can't compare views, a filter by a text would fail.
+
+    delta-rs writes such files when it merges and deletes. All files of its own are named `part-…`.
+    """
+    fragments = list(found.get_fragments())
+    views = [one for one in fragments if one.path.rpartition("/")[2].startswith("part-") and _has_views(one.physical_schema)]
+    if not views:
+        return found
+    rest = FileSystemDataset([one for one in fragments if one not in views], found.schema, found.format, found.filesystem)
+    return UnionDataset(found.schema, [rest, InMemoryDataset([one.to_table(schema=found.schema) for one in views], found.schema)])
+
+
+def _has_views(schema: pa.Schema) -> bool:
+    return any(pa.types.is_string_view(field.type) for field in schema)
 
 
 def committed(table: DeltaTable, app: str) -> int | None:
