@@ -9,10 +9,13 @@ from typing import Annotated, Any
 
 import typer
 
+from lb_stream.cli.config_explain import explain
 from lb_stream.cli.options import BrokerConf, ConfigFile, Effective, Json, Set, effective
 from lb_stream.cli.output import emit, emit_json
 
 app = typer.Typer(name="config", help="The settings in force.", no_args_is_help=True)
+
+app.command("explain", epilog="Example: lbctl config explain --broker-conf broker.conf; lbctl config explain threshold_percent")(explain)
 
 _SECRET = re.compile(r"password|secret|token", re.IGNORECASE)
 
@@ -47,8 +50,8 @@ def _sections(given: Effective) -> dict[str, dict[str, Any]]:
     from lb_stream.io.configuration import effective as balancer
 
     settings = given.settings
-    sections = {name: getattr(settings, name).model_dump() for name in ("kafka", "topics", "stream")}
-    sections["kafka"]["options"] = {name: "***" if _SECRET.search(name) else value for name, value in settings.kafka.options.items()}
+    sections = {name: getattr(settings, name).model_dump() for name in ("kafka", "topics", "stream", "upkeep")}
+    sections["kafka"] = hidden("kafka", sections["kafka"])
     sections["balancer"] = balancer(settings)
     return sections | {f"cluster.{name}": balancer(settings, name) for name in settings.cluster}
 
@@ -61,7 +64,7 @@ def _toml(section: str, keys: dict[str, Any], given: Effective, explain: bool) -
         if prefix[0] == "cluster" and origin is None:
             continue  # as in [balancer]
         lines += [f"# {line}" for line in _explained(prefix[0], name)] if explain else []
-        text = f"{name} = {_value(value)}" if value is not None else f"# {name} is not set"
+        text = f"{name} = {as_toml(value)}" if value is not None else f"# {name} is not set"
         lines.append(f"{text}  # {origin}" if origin else text)
     return "\n".join(lines) + "\n"
 
@@ -82,8 +85,15 @@ def _explained(section: str, name: str) -> Iterable[str]:
             return
 
 
-def _value(value: Any) -> str:
+def hidden(section: str, values: dict[str, Any]) -> dict[str, Any]:
+    """A section's values to be shown: of the clients' options secrets are stars."""
+    if section != "kafka":
+        return values
+    return values | {"options": {name: "***" if _SECRET.search(name) else value for name, value in values["options"].items()}}
+
+
+def as_toml(value: Any) -> str:
     """A value as TOML writes it."""
     if isinstance(value, dict):
-        return "{" + ", ".join(f"{json_.dumps(name)} = {_value(item)}" for name, item in value.items()) + "}"
+        return "{" + ", ".join(f"{json_.dumps(name)} = {as_toml(item)}" for name, item in value.items()) + "}"
     return json_.dumps(value, ensure_ascii=False)

@@ -113,12 +113,34 @@ class StreamSettings(KeyModel):
     )
 
 
+def _keep(days: int, what: str) -> Any:
+    return key(24 * days, f"how long {what} are kept; 0: for ever", unit="hours", dynamic=False, ge=0)
+
+
+class UpkeepSettings(KeyModel):
+    """What `jobs/maintain.py` keeps. Tables that hold the present (ownership, bundle_averages) are not here."""
+
+    keep_rounds_hours: int = _keep(7, "rounds, from which all else can be rebuilt and replayed,")
+    keep_decisions_hours: int = _keep(90, "decisions")
+    keep_outcomes_hours: int = _keep(90, "outcomes of decisions")
+    keep_refusals_hours: int = _keep(7, "refusals")
+    keep_broker_loads_hours: int = _keep(7, "loads of brokers")
+    keep_rejected_reports_hours: int = _keep(30, "records that could not be taken")
+    keep_commands_hours: int = _keep(90, "answers to commands")
+    keep_batches_hours: int = _keep(7, "figures of micro-batches")
+    keep_replaced_files_hours: int = key(
+        4, "how long files stay that no table names any more: queries that began before may read them", unit="hours", dynamic=False, ge=1
+    )
+    file_mb: int = key(128, "size up to which small files are put together", unit="MB", dynamic=False, ge=1)
+
+
 class Settings(KeyModel):
-    """Everything that `jobs/balance.py` is told."""
+    """Everything that `jobs/balance.py` and `jobs/maintain.py` are told."""
 
     kafka: KafkaSettings = KafkaSettings()
     topics: TopicSettings = TopicSettings()
     stream: StreamSettings = StreamSettings()
+    upkeep: UpkeepSettings = UpkeepSettings()
     balancer: dict[str, Any] = key({}, "settings of every cluster's balancer, under our names or Pulsar's")
     cluster: dict[str, dict[str, Any]] = key({}, "[cluster.<name>]: settings of one cluster, over the general ones")
 

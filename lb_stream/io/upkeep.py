@@ -1,0 +1,179 @@
+"""Upkeep of the tables: delete what is old, put small files together, remove files that no table names any more.
+
+Safe beside a running job: its appends and merges look at the table again and repeat themselves when a commit of ours got in between
+(io.delta.commit_once); one of ours that meets with one of its is left for the next time.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import DeltaTable
+from deltalake.exceptions import CommitFailedError, DeltaError
+
+from lb_stream.contracts.settings import UpkeepSettings
+from lb_stream.contracts.tables import ROUNDS, TABLES, TableSpec
+from lb_stream.io.delta import dataset, existing_table, place
+
+HOUR_MS = 3_600_000
+SLICE_MS = 24 * HOUR_MS
+"""Rows are deleted a day at a time: a commit that takes longer than the table's history is kept can't be made beside a running job."""
+COMPACTION_COMMITS = timedelta(seconds=20)
+"""... for the same reason, large compactions are committed piece by piece."""
+ATTEMPTS = 5
+_WRITTEN_WHOLE = frozenset({"ownership", "bundle_averages"})
+"""Tables whose rows the job replaces: it keeps their files few by itself, and our compaction would make it repeat its merges."""
+
+
+@dataclass(slots=True)
+class Kept:
+    """What upkeep has done to one table (in a dry run: would do). Files and bytes are those of the table's newest version."""
+
+    table: str
+    rows_deleted: int = 0
+    files_before: int = 0
+    files_after: int = 0
+    bytes_before: int = 0
+    bytes_after: int = 0
+    files_removed: int = 0  # from the disk: no version that is kept names them
+    bytes_removed: int = 0
+    seconds: float = 0.0
+    left: str = ""  # what was left for the next time, and why
+
+
+@dataclass(frozen=True, slots=True)
+class Protected:
+    """What of the log must stay, whatever its age, and which figures' files are only named in it."""
+
+    rounds: tuple[int, ...] = ()  # log_seq of each cluster's last round: its memory
+    from_log_seq: int = 0  # from here on, what has been logged may have been neither published nor projected
+    unprojected: frozenset[str] = frozenset()
+
+
+def maintain(root: str, settings: UpkeepSettings, now_ms: int, dry_run: bool = False) -> Iterator[Kept]:
+    """Keep each table that is there. `root`: folder or URI of all tables; `now_ms`: ages count from here."""
+    protected = protect(root)
+    for spec in TABLES:
+        if (table := existing_table(root, spec)) is not None:
+            yield _keep(table, spec, settings, now_ms, protected, dry_run)
+
+
+def protect(root: str) -> Protected:
+    """What of the log the job still needs. Reads three small columns of it."""
+    log = existing_table(root, ROUNDS)
+    rows = None if log is None else dataset(log).to_table(columns=["app", "cluster", "log_seq"])
+    if log is None or rows is None or not len(rows):
+        return Protected()
+    last = rows.group_by("cluster").aggregate([("log_seq", "max")])["log_seq_max"]
+    pipeline = str(rows["app"][0].as_py()).rpartition("/")[0]
+    versions: dict[str, int] = {}
+    for spec in TABLES:
+        if spec.from_log and (table := existing_table(root, spec)) is not None:
+            found = table.transaction_version(pipeline)
+            versions[spec.name] = -1 if found is None else found
+    oldest = min(versions.values(), default=-1)
+    return Protected(
+        rounds=tuple(np.unique(last.to_numpy()).tolist()),
+        from_log_seq=max(versions.values(), default=0),
+        unprojected=_unprojected(log, versions, oldest),
+    )
+
+
+def _unprojected(log: DeltaTable, versions: Mapping[str, int], oldest: int) -> frozenset[str]:
+    """Tables whose files the log names and the table does not have yet: the job was ended in between."""
+    rows = dataset(log).to_table(columns=["log_seq", "files"], filter=pc.field("log_seq") > oldest)
+    numbers = rows["log_seq"].to_numpy()
+    waiting = {name: pc.unique(rows["files"].filter(pa.array(numbers > version))).to_pylist() for name, version in versions.items()}
+    return frozenset(name for name, named in waiting.items() if any(f'"{name}"' in files for files in named))
+
+
+def _keep(table: DeltaTable, spec: TableSpec, settings: UpkeepSettings, now_ms: int, protected: Protected, dry_run: bool) -> Kept:
+    begin = time.perf_counter()
+    done = Kept(spec.name)
+    done.files_before, done.bytes_before = _size(table)
+    done.files_after, done.bytes_after = done.files_before, done.bytes_before
+    hours = getattr(settings, f"keep_{spec.name}_hours", 0) if spec.kept_by else 0
+    try:
+        if hours:
+            _delete(table, spec, now_ms - hours * HOUR_MS, protected, done, dry_run)
+        if spec.name not in _WRITTEN_WHOLE:
+            _compact(table, settings.file_mb * 2**20, done, dry_run)
+    except CommitFailedError:
+        done.left = "the job was quicker: left for the next time"
+    except DeltaError as error:
+        done.left = f"left for the next time: {error}"
+    table.update_incremental()
+    if not dry_run:
+        done.files_after, done.bytes_after = _size(table)
+    _vacuum(table, spec, settings, protected, done, dry_run)
+    done.seconds = time.perf_counter() - begin
+    return done
+
+
+def _size(table: DeltaTable) -> tuple[int, int]:
+    """Files and bytes of the newest version."""
+    sizes = pa.table(table.get_add_actions())["size_bytes"]
+    return len(sizes), pc.sum(sizes).as_py() or 0
+
+
+def _delete(table: DeltaTable, spec: TableSpec, before_ms: int, protected: Protected, done: Kept, dry_run: bool) -> None:
+    """Delete rows that are older than `before_ms`; of the log none that the job still needs."""
+    assert spec.kept_by
+    column = spec.kept_by
+    wanted, condition = pc.field(column) < before_ms, ""
+    if spec.name == ROUNDS.name:
+        wanted &= (pc.field("log_seq") < protected.from_log_seq) & ~pc.field("log_seq").isin(protected.rounds)
+        condition = f" AND log_seq < {protected.from_log_seq} AND log_seq NOT IN ({', '.join(map(str, protected.rounds)) or '-1'})"
+    old = dataset(table).to_table(columns=[column], filter=wanted)[column]
+    if dry_run or not len(old):
+        done.rows_deleted = len(old)
+        return
+    for number in np.unique(old.to_numpy() // SLICE_MS).tolist():
+        first, end = number * SLICE_MS, min((number + 1) * SLICE_MS, before_ms)
+        done.rows_deleted += _again(table, f"{column} >= {first} AND {column} < {end}{condition}")
+
+
+def _again(table: DeltaTable, predicate: str) -> int:
+    """Delete; once more when the job has written in between. Returns the number of rows."""
+    for attempt in range(ATTEMPTS):
+        table.update_incremental()
+        try:
+            return int(table.delete(predicate)["num_deleted_rows"])
+        except CommitFailedError:
+            if attempt == ATTEMPTS - 1:
+                raise
+    return 0
+
+
+def _compact(table: DeltaTable, target_bytes: int, done: Kept, dry_run: bool) -> None:
+    if dry_run:
+        sizes = [size for size in pa.table(table.get_add_actions())["size_bytes"].to_pylist() if size < target_bytes]
+        done.files_after = done.files_before - len(sizes) + math.ceil(sum(sizes) / target_bytes)
+        return
+    table.update_incremental()
+    table.optimize.compact(target_size=target_bytes, min_commit_interval=COMPACTION_COMMITS)
+
+
+def _vacuum(table: DeltaTable, spec: TableSpec, settings: UpkeepSettings, protected: Protected, done: Kept, dry_run: bool) -> None:
+    """Remove files that no kept version names, once they are old enough: what an executor has just written isn't named yet.
+
+    Figures' files that the log names and a stopped job has not projected may be of any age: then only what the table itself has
+    replaced is removed.
+    """
+    whole = spec.name not in protected.unprojected
+    hours = max(settings.keep_replaced_files_hours, math.ceil(spec.history_minutes / 60))
+    unused = table.vacuum(hours, dry_run=True, enforce_retention_duration=False, full=whole)
+    filesystem, folder = place(table)
+    sizes = [info.size or 0 for info in filesystem.get_file_info([f"{folder}/{path}" for path in unused])] if unused else []
+    done.files_removed, done.bytes_removed = len(unused), sum(sizes)
+    if unused and not dry_run:
+        table.vacuum(hours, dry_run=False, enforce_retention_duration=False, full=whole)
+    if not whole:
+        done.left = done.left or "files that the log names are not part of the table yet: start the job once"
