@@ -6,7 +6,7 @@ for a busy pipeline, once a day for a small one. It needs no Spark and no Kafka;
 
 What the job still needs stays, however old: each cluster's last round (its memory), rounds that may not have been published or
 projected yet, files that only the log names. When the job and upkeep meet at one table, the job's commit goes first and the rest is
-left for the next time (column "left").
+left for the next time; what that was is told on stderr.
 
 Begin with --dry-run: it says what would be done. Exit codes: 0 done, 1 no tables there, 2 a wrong setting.
 """
@@ -18,9 +18,11 @@ import json
 import re
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
+
+import typer
 
 from lb_stream.cli.output import emit, emit_rich, note, table
 from lb_stream.contracts.settings import Settings
@@ -64,7 +66,10 @@ def main() -> int:
         note(f"maintain.py: {error}")
         return 2
     if not options.every:
-        return keep(settings, options)
+        try:
+            return keep(settings, options)
+        except typer.Exit:  # whoever read our output has gone
+            return 0
     with StopRequest() as stop:
         while not stop:
             keep(settings, options)
@@ -89,7 +94,7 @@ def keep(settings: Settings, options: argparse.Namespace) -> int:
     return 0
 
 
-def show(done: Iterable[Kept], dry_run: bool) -> None:
+def show(done: Sequence[Kept], dry_run: bool) -> None:
     """What was done, for people."""
     total = Kept("all")
     cells = []
@@ -98,8 +103,11 @@ def show(done: Iterable[Kept], dry_run: bool) -> None:
         for field in fields(Kept):
             if field.name not in ("table", "left"):
                 setattr(total, field.name, getattr(total, field.name) + getattr(one, field.name))
-    columns = ("table", "rows deleted", "files", "MB", "removed", "MB removed", "s", "left")
-    emit_rich(table(columns, [*cells, _cells(total)], right=columns[1:-1]))
+    columns = ("table", "rows deleted", "files", "MB", "files removed", "MB", "s")
+    emit_rich(table(columns, [*cells, _cells(total)], right=columns[1:]))
+    for one in done:
+        if one.left:
+            note(f"{one.table}: {one.left}")
     if dry_run:
         note("(a dry run: nothing was changed)")
 
@@ -113,7 +121,6 @@ def _cells(one: Kept) -> tuple[str, ...]:
         str(one.files_removed),
         f"{one.bytes_removed / 1e6:.1f}",
         f"{one.seconds:.1f}",
-        one.left,
     )
 
 

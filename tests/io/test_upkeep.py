@@ -191,7 +191,7 @@ def test_the_job_prints_a_table_for_people_and_json_for_programs(job: Job) -> No
     folder = f"stream.tables={job.tables}"
     made = run("--set", folder, "--set", "upkeep.keep_decisions_hours=1")
     assert made.returncode == 0, made.stderr
-    deleted = {line.split()[0]: line.split()[1] for line in made.stdout.splitlines() if line.split()}
+    deleted = {line.split()[0]: line.split()[1] for line in made.stdout.splitlines() if len(line.split()) > 1}
     assert (deleted["decisions"], deleted["rounds"], deleted["all"]) == ("2", "1", "3")
     lines = [json.loads(line) for line in run("--json", "--dry-run", "--set", folder).stdout.splitlines()]
     assert {line["table"]: (line["rows_deleted"], line["dry_run"]) for line in lines}["decisions"] == (0, True)
