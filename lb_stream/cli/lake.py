@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lb_stream.cli.output import CommandError
+from lb_stream.cli.sql_file import MACROS
 
 if TYPE_CHECKING:
     import duckdb
@@ -32,6 +33,8 @@ def open_lake(folder: Path) -> duckdb.DuckDBPyConnection:
     lake = duckdb.connect()
     lake.execute("SET python_enable_replacements = false")  # or a misspelt table might be a variable of this program
     lake.execute("SET TimeZone = 'UTC'")
+    for macro in MACROS:
+        lake.execute(macro)
     for spec in TABLES:
         lake.register(spec.name, _rows(folder / spec.name) if spec.name in existing else spec.schema.empty_table())
     return lake
@@ -51,7 +54,7 @@ def _rows(path: Path) -> Any:
     return pa.table(delta.scan())
 
 
-def run(lake: duckdb.DuckDBPyConnection, query: str, parameters: list[Any] | None = None) -> duckdb.DuckDBPyConnection:
+def run(lake: duckdb.DuckDBPyConnection, query: str, parameters: list[Any] | dict[str, Any] | None = None) -> duckdb.DuckDBPyConnection:
     """Execute a query. Raises CommandError (exit code 2) that names the tables or columns there are."""
     import duckdb
 

@@ -9,12 +9,13 @@ import sys
 from collections.abc import Iterator
 from datetime import datetime
 from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from lb_stream.cli.options import BrokerConf, ConfigFile, Json, Set, effective
-from lb_stream.cli.output import console, emit, emit_json, emit_rich, note, table
+from lb_stream.cli.output import CommandError, console, emit, emit_json, emit_rich, note, table
 
 if TYPE_CHECKING:
     import duckdb
@@ -37,7 +38,9 @@ def register(app: typer.Typer) -> None:
 
 
 def sql(
-    query: Annotated[str, typer.Argument(metavar="QUERY", help="A query in DuckDB's SQL; - reads it from stdin.")],
+    query: Annotated[str | None, typer.Argument(metavar="[QUERY]", help="A query in DuckDB's SQL; - reads it from stdin.")] = None,
+    file: Annotated[Path | None, typer.Option("--file", metavar="FILE", help="A query in a file, such as those in docs/queries.")] = None,
+    param: Annotated[list[str] | None, typer.Option("--param", metavar="NAME=VALUE", help="A value for :NAME in it.")] = None,
     format_: Annotated[Format, typer.Option("--format", help="A table, JSON lines or CSV.")] = Format.table,
     config: ConfigFile = None,
     broker_conf: BrokerConf = None,
@@ -46,9 +49,13 @@ def sql(
 ) -> None:
     """Ask the tables in SQL: rounds, decisions, outcomes, ownership, bundle_averages, broker_loads, refusals, rejected_reports."""
     from lb_stream.cli.lake import open_lake, run
+    from lb_stream.cli.sql_file import parameter_values, read_query, with_parameters
 
-    lake = open_lake(effective(config, broker_conf, set_).tables)
-    result = run(lake, sys.stdin.read() if query == "-" else query)
+    if (query is None) == (file is None):
+        raise CommandError("give a query, or a file that holds one: --file FILE", code=2)
+    text = read_query(file) if file is not None else sys.stdin.read() if query == "-" else str(query)
+    text, values = with_parameters(text, parameter_values(param or ()))
+    result = run(open_lake(effective(config, broker_conf, set_).tables), text, values)
     columns = [column[0] for column in result.description or []]
     if json or format_ is Format.json:
         for row in _rows(result):

@@ -8,6 +8,7 @@ import pytest
 from deltalake import write_deltalake
 
 from lb_stream.cli.lake import open_lake
+from lb_stream.cli.sql_file import with_parameters
 from lb_stream.contracts.tables import TABLES
 from tests.lbctl_runner import lbctl
 
@@ -48,7 +49,8 @@ def test_every_query_of_the_documentation_runs(tmp_path: Path) -> None:
     queries = re.findall(r"```sql\n(.*?)```", TABLES_PAGE, re.DOTALL) + re.findall(r'lbctl sql "(.*?)"', README)
     lake = open_lake(tmp_path)
     for query in queries:
-        assert lake.execute(query).fetchall() == []
+        text, values = with_parameters(query, dict.fromkeys(re.findall(r" :([a-z]+)", query), 1))
+        assert lake.execute(text, values).fetchall() == []
     assert len(queries) >= 8
 
 

@@ -1,0 +1,8 @@
+-- Which bundles carry the most?
+SELECT cluster, bundle, owner, short_samples, long_samples,
+       round((short_throughput_in_bytes_per_s + short_throughput_out_bytes_per_s) / 1e6, 2) AS short_mb_per_s,
+       round((long_throughput_in_bytes_per_s + long_throughput_out_bytes_per_s) / 1e6, 2) AS long_mb_per_s,
+       round(long_rate_in_msgs_per_s + long_rate_out_msgs_per_s) AS long_msgs_per_s
+FROM bundle_averages
+ORDER BY short_throughput_in_bytes_per_s + short_throughput_out_bytes_per_s DESC, cluster, bundle
+LIMIT 10

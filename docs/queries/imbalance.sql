@@ -1,0 +1,11 @@
+-- How even is the load, round by round? (busiest broker ÷ mean and standard deviation ÷ mean of throughput; 1 and 0 are perfect)
+SELECT cluster, seq, timestamp_millis(min(now_ms)) AS seen_at,
+       round(max(bytes_per_s) / nullif(avg(bytes_per_s), 0), 3) AS max_over_mean,
+       round(stddev_pop(bytes_per_s) / nullif(avg(bytes_per_s), 0), 3) AS std_over_mean
+FROM (
+    SELECT cluster, seq, now_ms, latest_throughput_in_bytes_per_s + latest_throughput_out_bytes_per_s AS bytes_per_s
+    FROM broker_loads
+    WHERE alive
+) loads
+GROUP BY cluster, seq
+ORDER BY cluster, seq
