@@ -74,12 +74,12 @@ class UnreadKeys(KeyModel):
 
 
 WHY: Mapping[str, str] = {
-    "loadBalancerHostUsageCheckIntervalMinutes": "a broker measures itself; here its reports are taken as they come",
+    "loadBalancerHostUsageCheckIntervalMinutes": "its reports are taken as they come",
     "loadBalancerOverrideBrokerNicSpeedGbps": "a broker's reports say what its bandwidth is limited to",
     "loadBalancerResourceQuotaUpdateIntervalMinutes": (
         "the averages are in the stream's state, and table bundle_averages follows with every batch that changes them"
     ),
-    "topicBundleAssignmentStrategy": "here the CRC-32 of a topic's name says it, as with Pulsar's default",
+    "topicBundleAssignmentStrategy": "the CRC-32 of a topic's name says it, as with Pulsar's default",
     "loadBalancerMultiPhaseBundleUnload": "how a decision is carried out towards clients is up to the broker",
     "loadBalancerInFlightServiceUnitStateWaitingTimeInMillis": "a decision that no report confirms is made anew after unloading_timeout_ms",
     "loadBalancerServiceUnitStateMonitorIntervalInSeconds": "every micro-batch looks, at least one in each stream.tick_interval_ms",
@@ -95,7 +95,7 @@ def told(values: UnreadKeys, given: Mapping[str, Any]) -> tuple[str, ...]:
     fields = {name: field for name, field in UnreadKeys.model_fields.items() if name in given}
     usual = [name for name, field in fields.items() if getattr(values, name) == field.default]
     lines = [
-        f"{name} = {getattr(values, name)!r} has no effect here: in Pulsar it is {field.description}, but {WHY[name]}"
+        f"{name} = {getattr(values, name)!r} has no effect here: {WHY[name]} (in Pulsar: {field.description})"
         for name, field in fields.items()
         if name not in usual
     ]

@@ -53,12 +53,13 @@ class ClusterConfig:
         return FoldConfig(own.short_samples, own.long_samples, own.bundle_retention_ms, own.broker_retention_ms, own.sample_mode)
 
 
-_REGISTRIES: tuple[Registry[Any], ...] = (shedder, placement, simple_placement, extensible_placement, split_algorithm)
+REGISTRIES: tuple[Registry[Any], ...] = (shedder, placement, simple_placement, extensible_placement, split_algorithm)
+"""Every kind of strategy."""
 
 
 def all_models() -> tuple[type[KeyModel], ...]:
     """Every group of settings: the balancer's, each strategy's, the reporting agent's, and what is understood and not read."""
-    strategies = (registry[name].config for registry in _REGISTRIES for name in registry.names)
+    strategies = (registry[name].config for registry in REGISTRIES for name in registry.names)
     return (BalancerConfig, SplittingConfig, *strategies, ReportConfig, UnreadKeys)
 
 
@@ -73,7 +74,7 @@ def canonical(values: Mapping[str, Any]) -> dict[str, Any]:
     known = known_keys()
     result: dict[str, Any] = {}
     if not known.keys() >= values.keys():  # a plug-in's, perhaps
-        for registry in _REGISTRIES:
+        for registry in REGISTRIES:
             registry.load_plugins()
         known = known_keys()
     for name, value in values.items():
