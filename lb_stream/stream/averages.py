@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark import TaskContext
 from pyspark.sql import Row
 from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 
@@ -19,6 +18,7 @@ from lb_stream.core.blocks import BUNDLE_SCHEMA, EVENT_SCHEMA, REPORT_SCHEMA, SA
 from lb_stream.stream.block_files import BlockWriter, read_block
 from lb_stream.stream.crash import crash_point
 from lb_stream.stream.decode import hashes
+from lb_stream.stream.task import task_of_batch
 
 STATE_DDL = "shards int, brokers string, names string, values string"
 SHARD_DDL = "cluster string, shard int, clock string, brokers string, names string, values string, events binary"
@@ -41,9 +41,7 @@ class ShardProcessor(StatefulProcessor):
     def init(self, handle: StatefulProcessorHandle) -> None:
         """Called by Spark once for each partition and batch."""
         self._state = handle.getValueState("shard", STATE_DDL)
-        task = TaskContext.get()
-        batch_id = int((task.getLocalProperty("streaming.sql.batchId") if task else None) or 0)
-        partition, attempt = (task.partitionId(), task.taskAttemptId()) if task else (0, 0)
+        batch_id, partition, attempt = task_of_batch()
         name = f"{batch_id:012d}-{partition}-{self._tag}"
         self._values = BlockWriter(self._checkpoint, f"{name}.arrow", attempt)
         self._names = BlockWriter(self._checkpoint, f"{name}-names.arrow", attempt)
@@ -56,7 +54,7 @@ class ShardProcessor(StatefulProcessor):
         clock = sorted((seen for row in given for seen in json.loads(row.clock)), key=lambda seen: (seen["topic"], seen["partition"]))
         now_ms = max(seen["append_ms"] for seen in clock)
         remembered = self._state.get()
-        batch = _gather(given)
+        batch = _gather(given, self._checkpoint)
         blocks: Blocks | None = None
         events = batch.events
         try:
@@ -132,7 +130,7 @@ def hand_over(checkpoint: str, before: list[Blocks], number: int, shards: int) -
     return Shard(read_shard(checkpoint, old[0]).brokers, joined.combine_chunks())
 
 
-def _gather(rows: list[Row]) -> Batch:
+def _gather(rows: list[Row], checkpoint: str) -> Batch:
     """One batch from several partitions' blocks, in the order of their first record: arrival order must not show."""
     rows = sorted(rows, key=lambda row: min((seen["topic"], seen["partition"]) for seen in json.loads(row.clock)))
     reports, samples, events, before = [], [], [], 0
@@ -140,7 +138,7 @@ def _gather(rows: list[Row]) -> Batch:
         if row.events is not None:
             events.append(from_bytes(row.events))
         if row.reports is not None:
-            some = from_bytes(row.samples)
+            some = from_bytes(row.samples) if row.stored is None else read_block(checkpoint, row.stored)
             shifted = pa.array(some["report"].to_numpy() + np.int32(before), pa.int32())
             samples.append(some.set_column(1, some.schema.field("report"), shifted) if before else some)
             reports.append(from_bytes(row.reports))

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from lb_stream.contracts.settings import Settings
 from lb_stream.stream.averages import Blocks
-from lb_stream.stream.block_files import remove_unused
+from lb_stream.stream.block_files import remove_samples, remove_unused
 from lb_stream.stream.crash import crash_point
 from lb_stream.stream.decide import BatchContext
 from lb_stream.stream.directory import NEW, Slices, forget_directories, read_directory, write_directory
@@ -94,6 +94,7 @@ class Balancer:
         stream = self.settings.stream
         slices = {cluster: next_slices(directory.get(cluster, NEW), view, stream.shard_bundles) for cluster, view in views.items()}
         write_directory(stream.checkpoint, batch_id + 1, dict(directory) | slices)
+        remove_samples(stream.checkpoint, batch_id)
         if batch_id % TIDY_EVERY == 0:
             oldest = batch_id + 1 - stream.keep_views
             remove_unused(stream.checkpoint, forget_directories(stream.checkpoint, oldest), oldest)

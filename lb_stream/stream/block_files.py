@@ -14,6 +14,7 @@ import pyarrow as pa
 from pyarrow import fs
 
 FOLDER = "lb-blocks"
+_SAMPLES = "-samples.arrow"
 ALIGNMENT = 64
 """Blocks begin at multiples of this, so that their columns can be used where they lie in a mapped file."""
 
@@ -34,6 +35,7 @@ class BlockWriter:
     checkpoint: str
     name: str
     attempt: int = 0  # of the task: two attempts don't write into one file
+    lasts: bool = True  # it is needed after the batch, whatever happens to the machine
     _out: Any = None
     _at: int = field(default=0, init=False)
 
@@ -57,10 +59,11 @@ class BlockWriter:
         self._out.close()
         self._out = None
         filesystem, folder = _filesystem(self.checkpoint)
-        if _is_local(filesystem):
+        synced = self.lasts and _is_local(filesystem)
+        if synced:
             _sync(self._path(folder))
         filesystem.move(self._path(folder), f"{folder}/{self.name}")
-        if _is_local(filesystem):
+        if synced:
             _sync(folder)
 
     def _path(self, folder: str) -> str:
@@ -95,6 +98,19 @@ def read_block(checkpoint: str, reference: str) -> pa.Table:
 def file_of(reference: str) -> str:
     """The file that a reference names."""
     return reference.rsplit(":", 2)[0]
+
+
+def sample_file(batch_id: int, partition: int) -> str:
+    """The file of the samples that one partition brought in one batch; nobody needs it after the batch."""
+    return f"{batch_id:012d}-{partition}{_SAMPLES}"
+
+
+def remove_samples(checkpoint: str, batch_id: int) -> None:
+    """Delete the samples of all batches up to this one."""
+    filesystem, folder = _filesystem(checkpoint)
+    for info in filesystem.get_file_info(fs.FileSelector(folder, allow_not_found=True)):
+        if info.base_name.endswith(_SAMPLES) and int(info.base_name.partition("-")[0]) <= batch_id:
+            filesystem.delete_file(info.path)
 
 
 def remove_unused(checkpoint: str, used: set[str], oldest_batch: int) -> int:

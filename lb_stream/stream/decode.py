@@ -9,7 +9,7 @@ from __future__ import annotations
 import gc
 import re
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from itertools import chain
@@ -47,15 +47,20 @@ BLOCK_SCHEMA = pa.schema(
         ("clock", pa.string()),  # JSON: what this task has read of each partition
         ("reports", pa.binary()),  # Arrow IPC of REPORT_SCHEMA; null: none
         ("samples", pa.binary()),
+        ("stored", pa.string()),  # or where a block file holds the samples, when they are many
         ("events", pa.binary()),
     ]
 )
 BLOCK_DDL = (
-    "cluster string, slot int, shard int, shards int, before string, clock string, reports binary, samples binary, events binary"
+    "cluster string, slot int, shard int, shards int, before string, clock string, "
+    "reports binary, samples binary, stored string, events binary"
 )
 
 LONGEST_SHOWN = 200
 """Characters of a rejected value, and of each text about it, that are kept."""
+
+STORED_BYTES = 256 << 10
+"""Samples of a shard that are larger don't travel through Spark's shuffle: their way through its rows costs more than a file."""
 
 BATCH_BYTES = 32 << 20
 """Blocks of about this size go out together."""
@@ -68,7 +73,6 @@ class DecodeConfig:
     default_cluster: str
     commands_topic: str
     known: Mapping[str, Slices]
-    partitions: int = 1
 
     @property
     def spokesman(self) -> str:
@@ -96,11 +100,14 @@ class _Taken:
         return self.clusters.setdefault(cluster, len(self.clusters))
 
 
-def decode(batches: Iterable[pa.RecordBatch], config: DecodeConfig) -> Iterator[pa.RecordBatch]:
+def decode(
+    batches: Iterable[pa.RecordBatch], config: DecodeConfig, store: Callable[[pa.Table], str] | None = None
+) -> Iterator[pa.RecordBatch]:
     """Decode one partition's records.
 
     Input columns: key, value (binary), kind (string, from the header), topic, partition, offset, append_ms. Yields batches of
-    BLOCK_SCHEMA: for each cluster of the records and each known cluster, one row for each of its shards.
+    BLOCK_SCHEMA: for each cluster of the records and each known cluster, one row for each of its shards. `store` takes a block of
+    many samples and says where it is.
     """
     taken = _Taken()
     clock: dict[tuple[str, int], dict[str, Any]] = {}
@@ -114,7 +121,7 @@ def decode(batches: Iterable[pa.RecordBatch], config: DecodeConfig) -> Iterator[
                 _tell_time(clock, position)
                 _take(taken, config, key, value, kind, position)
         if clock:
-            yield from _blocks(taken, config, canonical_json(list(clock.values())))
+            yield from _blocks(taken, config, canonical_json(list(clock.values())), store)
     finally:
         if collects:
             gc.enable()
@@ -130,9 +137,7 @@ def _tell_time(clock: dict[tuple[str, int], dict[str, Any]], position: Mapping[s
     seen["append_ms"] = max(seen["append_ms"], position["append_ms"])
 
 
-def _take(
-    taken: _Taken, config: DecodeConfig, key: bytes | None, value: bytes | None, kind: str | None, position: dict[str, Any]
-) -> None:
+def _take(taken: _Taken, config: DecodeConfig, key: bytes | None, value: bytes | None, kind: str | None, position: dict[str, Any]) -> None:
     cluster, broker = config.default_cluster, ""
     try:
         if position["topic"] == config.commands_topic:
@@ -294,7 +299,7 @@ def _without_malformed(taken: _Taken, samples: pa.Table) -> tuple[pa.Table, NDAr
     return samples.filter(pa.array(kept[of_report])), np.flatnonzero(kept)
 
 
-def _blocks(taken: _Taken, config: DecodeConfig, clock: str) -> Iterator[pa.RecordBatch]:
+def _blocks(taken: _Taken, config: DecodeConfig, clock: str, store: Callable[[pa.Table], str] | None) -> Iterator[pa.RecordBatch]:
     """One row for each shard: all reports, heartbeats and goodbyes of its cluster, its own samples; all other events in shard 0 only."""
     samples, kept = _without_malformed(taken, _samples(taken)) if taken.reports else (SAMPLE_SCHEMA.empty_table(), np.empty(0, np.int64))
     of_report = np.array(taken.of_report, np.int64)
@@ -324,9 +329,12 @@ def _blocks(taken: _Taken, config: DecodeConfig, clock: str) -> Iterator[pa.Reco
         if number is not None and reports_of[number][0] < reports_of[number][1]:
             common["reports"] = _sliced(reports, *reports_of[number])
         for shard, slot in enumerate(slots_of(name, slices[name].shards, config.partitions)):
-            row = common | {"slot": slot, "shard": shard, "samples": None, "events": None}
+            row = common | {"slot": slot, "shard": shard, "samples": None, "stored": None, "events": None}
             if number is not None:
-                row["samples"] = _sliced(samples, *samples_of[int(first_key[number]) + shard]) if common["reports"] else None
+                if common["reports"]:
+                    begin, end = samples_of[int(first_key[number]) + shard]
+                    own = samples.slice(begin, end - begin)
+                    row |= {"stored": store(own)} if store and own.nbytes > STORED_BYTES else {"samples": to_bytes(own)}
                 events = everywhere.get(number, []) + (once.get(number, []) if shard == 0 else [])
                 row["events"] = to_bytes(pa.Table.from_pylist(events, EVENT_SCHEMA)) if events else None
             rows.append(row)

@@ -7,16 +7,17 @@ from dataclasses import asdict
 from hashlib import blake2b
 
 import pyarrow as pa
-from pyspark import TaskContext
 from pyspark.sql import DataFrame
 
 from lb_stream.contracts.base import canonical_json
 from lb_stream.contracts.settings import Settings
 from lb_stream.core.config import cluster_config
 from lb_stream.stream.averages import SHARD_DDL, ShardProcessor
+from lb_stream.stream.block_files import BlockWriter, sample_file
 from lb_stream.stream.decide import ROUND_DDL, BatchContext, decide_clusters
 from lb_stream.stream.decode import BLOCK_DDL, DecodeConfig, decode
 from lb_stream.stream.directory import read_directory
+from lb_stream.stream.task import task_of_batch
 
 Transform = Callable[[DataFrame], DataFrame]
 
@@ -26,10 +27,11 @@ def to_blocks(settings: Settings) -> Transform:
     stream, commands = settings.stream, settings.topics.commands
 
     def decode_partition(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        context = TaskContext.get()
-        batch_id = int((context.getLocalProperty("streaming.sql.batchId") if context else None) or 0)
+        batch_id, partition, attempt = task_of_batch()
         known = read_directory(stream.checkpoint, batch_id)
-        return decode(batches, DecodeConfig(stream.default_cluster, commands, known, stream.shuffle_partitions))
+        samples = BlockWriter(stream.checkpoint, sample_file(batch_id, partition), attempt, lasts=False)
+        yield from decode(batches, DecodeConfig(stream.default_cluster, commands, known, stream.shuffle_partitions), samples.put)
+        samples.close()  # nobody reads them before all of this stage is done
 
     return lambda records: records.mapInArrow(decode_partition, BLOCK_DDL)
 
@@ -50,8 +52,7 @@ def to_rounds(context: BatchContext) -> Transform:
     """All shards of each cluster → its round."""
 
     def decide_partition(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        task = TaskContext.get()
-        return decide_clusters(batches, context, task.partitionId() if task else 0)
+        return decide_clusters(batches, context, task=task_of_batch()[1])
 
     # A partition holds all shards of its clusters: they are decided together, and their figures share a file.
     return lambda shards: shards.repartition(context.settings.stream.shuffle_partitions, "cluster").mapInArrow(decide_partition, ROUND_DDL)
