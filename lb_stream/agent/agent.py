@@ -225,13 +225,13 @@ class Agent:
             elif verdict.action == "split":
                 verdict = Verdict("refuse", "this broker can't split")
         except Refused as refusal:
-            log.warning("%s refuses to %s %s: %s", adapter.name, verdict.action, decision.bundle, refusal)
+            log.warning("%s refuses to %s %s: %s", adapter.name, decision.kind, decision.bundle, refusal)
             verdict = Verdict("refuse", str(refusal))
         except BrokerError as error:
-            log.warning("%s could not %s %s: %s", adapter.name, verdict.action, decision.bundle, error)
+            log.warning("%s could not %s %s: %s", adapter.name, decision.kind, decision.bundle, error)
             failure = str(error)
         except Exception as error:  # one broker's trouble is told to the balancer and stays its own
-            log.exception("%s could not %s %s", adapter.name, verdict.action, decision.bundle)
+            log.exception("%s could not %s %s", adapter.name, decision.kind, decision.bundle)
             failure = f"{type(error).__name__}: {error}"
         if failure:
             verdict = Verdict(verdict.action, failure)

@@ -305,6 +305,6 @@ def _tell(decision: Decision, broker: str | None, verdict: Verdict | None, json:
         return
     done = {"release": "has unloaded", "acquire": "has", "split": "has split"}.get(verdict.action)
     if done is None or verdict.reason:
-        done = f"refuses to {decision.kind}" if done is None else f"could not {verdict.action}"
+        done = f"{'refuses to' if done is None else 'could not'} {decision.kind}"
     to = f" to {decision.destination}" if verdict.action == "release" and decision.destination else ""
     emit(f"{broker} {done} {decision.bundle}{to}{f': {verdict.reason}' if verdict.reason else ''}\n")
