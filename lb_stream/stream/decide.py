@@ -91,7 +91,7 @@ def decide_cluster(rows: pa.Table, context: BatchContext, taken: figures.Taken) 
     """One cluster's round in one batch. `rows`: its shards in order. Returns one row of ROUND_SCHEMA.
 
     Whatever goes wrong becomes the row's `error`, with nothing decided and the memory as it was: the other clusters don't notice. A cluster
-    that fails again and again is suspended: no round is tried for a while.
+    that fails again and again is suspended: no round is tried for a while, unless a command comes.
     """
     cluster = rows["cluster"][0].as_py()
     clock = json.loads(rows["clock"][0].as_py())
@@ -111,8 +111,8 @@ def decide_cluster(rows: pa.Table, context: BatchContext, taken: figures.Taken) 
         taken.rejected(cluster, events)
         memory = replace(Memory.from_json(remembered), epoch=context.epoch)
         row["seq"] = memory.seq
-        if now_ms < memory.retry_ms:
-            return row | _unanswered(commands, "the cluster is suspended, as too many of its rounds have failed", "suspended")
+        if now_ms < memory.retry_ms and not commands:  # a command may be what mends it
+            return row | {"idle": True}
         memory = replace(memory, errors=0, retry_ms=0)
         _raise_trouble(events)
         said = take_settings(memory, commands, given)
