@@ -89,6 +89,14 @@ class PulsarAdapter:
         """What Pulsar calls the broker's cluster. Raises BrokerError."""
         return str(self._runtime().get("clusterName", ""))
 
+    @property
+    def statistics_s(self) -> float:
+        """How often the broker takes the statistics that its reports are made of, in seconds. Raises BrokerError."""
+        try:
+            return float(str(self._runtime().get("statsUpdateFrequencyInSecs", DEFAULT_STATS_S)))
+        except ValueError:
+            return DEFAULT_STATS_S
+
     # --- what the balancer hears ---
 
     def alive(self) -> bool:
@@ -241,8 +249,8 @@ class PulsarAdapter:
 
     def _gave_up(self, bundle: str) -> None:
         try:
-            stats_s = float(str(self._runtime().get("statsUpdateFrequencyInSecs", DEFAULT_STATS_S)))
-        except (ValueError, BrokerError):  # what was done stays done
+            stats_s = self.statistics_s
+        except BrokerError:  # what was done stays done
             stats_s = DEFAULT_STATS_S
         self._given_up[bundle] = self._clock() + stats_s + STALE_S
 

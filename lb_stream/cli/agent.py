@@ -28,6 +28,8 @@ app = typer.Typer(
 )
 
 STEP_S = 0.2
+SLOW_STATISTICS_S = 20.0
+"""Statistics that are older than this, twice and some more, outlast a decision under default settings."""
 _ACCESS, _TIMES = "Access to the admin API", "Intervals and time-outs"
 
 AdminUrls = Annotated[
@@ -227,6 +229,7 @@ def _check(adapters: Sequence[PulsarAdapter], json: bool) -> int:
         row: dict[str, Any] = {"broker": adapter.name, "alive": adapter.alive()}
         try:
             row |= {"cluster": adapter.pulsar_cluster, "manager": adapter.manager, "troubles": list(adapter.guard.troubles())}
+            row["statistics_every_s"] = adapter.statistics_s
             if row["manager"] != "extensible":
                 adapter.report()
         except BrokerError as error:
@@ -237,6 +240,11 @@ def _check(adapters: Sequence[PulsarAdapter], json: bool) -> int:
             continue
         state = f"{row['manager']} manager of cluster {row['cluster']}" if "manager" in row else "unknown"
         emit(f"{adapter.name}: {state}: {'fit' if not row['troubles'] else 'not fit'}\n" + "".join(f"  {one}\n" for one in row["troubles"]))
+        if row.get("statistics_every_s", 0) > SLOW_STATISTICS_S:
+            late_s, needed_ms = row["statistics_every_s"], 2500 * row["statistics_every_s"]
+            emit(
+                f"  reports show a move up to {late_s:.0f} s late: the balancer's unloading_timeout_ms should be {needed_ms:.0f} or more\n"
+            )
     return int(unfit)
 
 

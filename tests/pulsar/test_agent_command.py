@@ -36,6 +36,14 @@ def test_a_check_says_that_all_is_fit(cluster: FakeCluster, tmp_path: Path) -> N
     assert not cluster.acts()
 
 
+def test_a_check_says_how_long_decisions_must_be_waited_for(cluster: FakeCluster, tmp_path: Path) -> None:
+    cluster.runtimes[1]["statsUpdateFrequencyInSecs"] = "60"
+    result = lbctl(*check(cluster), cwd=tmp_path)
+    assert result.code == 0
+    (line,) = [line for line in result.out.splitlines() if line.startswith("  ")]
+    assert line == "  reports show a move up to 60 s late: the balancer's unloading_timeout_ms should be 150000 or more"
+
+
 def test_a_check_says_what_must_be_changed_first(cluster: FakeCluster, tmp_path: Path) -> None:
     for runtime in cluster.runtimes:
         runtime["loadBalancerSheddingEnabled"] = "true"
