@@ -1,12 +1,14 @@
-"""`lbctl brokers`: the cluster as the last round saw it."""
+"""`lbctl brokers`: the cluster as the last round saw it, and what operators do with single brokers."""
 
 from __future__ import annotations
 
 from itertools import groupby
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 
+from lb_stream.cli import dynamic_config
+from lb_stream.cli.command_options import DEFAULT_TIMEOUT_S, Id, NoWait, Sending, Timeout, ToCluster
 from lb_stream.cli.options import BrokerConf, Cluster, ConfigFile, Json, Set, effective
 from lb_stream.cli.output import ago, emit_json, emit_rich, note, table
 
@@ -21,14 +23,31 @@ _QUERY = """
 _COLUMNS = ("broker", "alive", "usage", "MB/s", "msg/s", "bundles", "seen")
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command to lbctl."""
-    app.command("brokers", epilog="Example: lbctl brokers --cluster eu-1")(brokers)
+app = typer.Typer(
+    name="brokers",
+    invoke_without_command=True,
+    help="Each broker's latest load: usage, throughput, message rate, bundles, and when it was last heard of. With a command: drain a "
+    "broker, change dynamic settings.",
+    epilog="Example: lbctl brokers --cluster eu-1",
+)
 
 
+@app.callback()
 def brokers(
-    cluster: Cluster = None, config: ConfigFile = None, broker_conf: BrokerConf = None, set_: Set = None, json: Json = False
+    context: typer.Context,
+    cluster: Cluster = None,
+    config: ConfigFile = None,
+    broker_conf: BrokerConf = None,
+    set_: Set = None,
+    json: Json = False,
 ) -> None:
+    """Without a command, as `lbctl brokers list`."""
+    if context.invoked_subcommand is None:
+        show(cluster, config, broker_conf, set_, json)
+
+
+@app.command("list", epilog="Example: lbctl brokers list --cluster eu-1")
+def show(cluster: Cluster = None, config: ConfigFile = None, broker_conf: BrokerConf = None, set_: Set = None, json: Json = False) -> None:
     """Show each broker's latest load: usage, throughput, message rate, bundles, and when it was last heard of."""
     from lb_stream.cli.lake import open_lake, records, run
 
@@ -62,3 +81,41 @@ def _summary(cluster: str, rows: list[dict[str, Any]]) -> str:
     mean = sum(rates) / len(rates) if rates else 0.0
     evenness = f", busiest ÷ mean {max(rates) / mean:.2f} by throughput" if mean else ""
     return f"[bold]{cluster}[/]: {len(rates)} of {len(rows)} brokers alive, {sum(row['bundles'] or 0 for row in rows)} bundles{evenness}"
+
+
+BrokerArgument = Annotated[str, typer.Argument(metavar="BROKER", help="host:port, as in its reports.")]
+
+
+@app.command(epilog="Example: lbctl brokers drain broker-3.eu:8080 --cluster eu-1")
+def drain(
+    broker: BrokerArgument,
+    cluster: ToCluster = None,
+    no_wait: NoWait = False,
+    timeout: Timeout = DEFAULT_TIMEOUT_S,
+    command_id: Id = None,
+    config: ConfigFile = None,
+    broker_conf: BrokerConf = None,
+    set_: Set = None,
+    json: Json = False,
+) -> None:
+    """Unload all bundles of a broker and give it none from now on; waits until it is empty."""
+    Sending(effective(config, broker_conf, set_), cluster, False, no_wait, timeout, command_id, json)("drain-broker", broker=broker)
+
+
+@app.command(epilog="Example: lbctl brokers undrain broker-3.eu:8080 --cluster eu-1")
+def undrain(
+    broker: BrokerArgument,
+    cluster: ToCluster = None,
+    no_wait: NoWait = False,
+    timeout: Timeout = DEFAULT_TIMEOUT_S,
+    command_id: Id = None,
+    config: ConfigFile = None,
+    broker_conf: BrokerConf = None,
+    set_: Set = None,
+    json: Json = False,
+) -> None:
+    """Let a drained broker take bundles again."""
+    Sending(effective(config, broker_conf, set_), cluster, False, no_wait, timeout, command_id, json)("undrain-broker", broker=broker)
+
+
+dynamic_config.register_brokers(app)

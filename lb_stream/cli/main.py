@@ -8,7 +8,26 @@ from typing import Any
 import typer
 from typer.core import TyperCommand
 
-from lb_stream.cli import agent, balance, brokers, config, decisions, explain, jars, kafka_broker, monitor, replay, reports, sql, topics
+from lb_stream.cli import (
+    agent,
+    asked,
+    balance,
+    brokers,
+    clusters,
+    config,
+    decisions,
+    dry_run,
+    dynamic_config,
+    explain,
+    jars,
+    kafka_broker,
+    monitor,
+    namespaces,
+    replay,
+    reports,
+    sql,
+    topics,
+)
 from lb_stream.cli.output import CommandError, hush, note
 
 app = typer.Typer(
@@ -43,9 +62,9 @@ def _demo() -> None:
     """Show the whole thing: a real Kafka broker, the job, simulated brokers and one that runs hot, until they are balanced."""
 
 
-for module in (balance, brokers, decisions, explain, monitor, sql, replay, jars):
+for module in (balance, decisions, explain, monitor, asked, sql, replay, jars, dynamic_config):
     module.register(app)
-for group in (reports, topics, kafka_broker, agent, config):
+for group in (brokers, clusters, namespaces, dry_run, reports, topics, kafka_broker, agent, config):
     app.add_typer(group.app)
 
 _EXIT_CODES = {"SettingError": 2, "JavaUnfit": 2, "TopicMismatch": 2, "JarsError": 1, "KafkaError": 1}

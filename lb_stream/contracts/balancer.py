@@ -120,6 +120,11 @@ class BalancerConfig(KeyModel):
     )  # fmt: skip
     max_moves_in_flight: int = key(1_000, "unconfirmed moves in the cluster at one time", ge=0)
     max_moves_in_flight_per_broker: int = key(100, "unconfirmed moves out of one broker at one time", ge=0)
+    max_moves_per_minute: int = key(10_000, "moves in the cluster within a minute", unit="moves", ge=0)
+    max_moved_mb_per_minute: float | None = key(
+        None, "traffic (short-term, MB/s) of the bundles that are moved within a minute; unset: no limit", unit="MB/s", ge=0
+    )
+    min_dwell_ms: int = key(0, "a bundle that came to its broker less than this ago is not shed", unit="ms", ge=0)
 
     @property
     def weights(self) -> dict[str, float]:

@@ -19,7 +19,7 @@ from lb_stream.core.candidates import superseded
 from lb_stream.core.command_standing import broker_of
 from lb_stream.core.commands import Desk, Received, named
 from lb_stream.core.draft import Division, Draft
-from lb_stream.core.limits import moves_in_flight, no_room
+from lb_stream.core.limits import Room
 from lb_stream.core.names import bundle_name, is_system_bundle, parse_bundle
 from lb_stream.core.orders import Waiting
 from lb_stream.core.refusals import Refusal, refusal
@@ -71,10 +71,10 @@ def drain(draft: Draft) -> None:
 
 
 def _unload_all(draft: Draft, rows: list[int], rule: str) -> None:
-    in_flight, refused = moves_in_flight(draft), list[Refusal]()
+    room, refused = Room.of(draft), list[Refusal]()
     for row in rows:
         source = int(draft.view.bundles.owner[row])
-        full = no_room(draft, [(row, source)], in_flight)
+        full = room.refusal([(row, source)])
         choice = draft.place(row) if full is None and rule == "drained" else None
         if full is not None:
             refused.append(full)
@@ -84,7 +84,7 @@ def _unload_all(draft: Draft, rows: list[int], rule: str) -> None:
             refused.append(refusal("no_candidate", draft.view.brokers.names[source], [name], limit=1, unit="brokers"))
             continue
         _decide_unload(draft, row, None if choice is None or not preselects(draft) else choice.destination, rule)
-        in_flight[draft.view.brokers.names[source]] += 1
+        room.take(row, source)
     if draft.view.brokers.sampled.any():
         draft.refusals += refused
 
@@ -124,8 +124,8 @@ def _unload(draft: Draft, command: Unload) -> list[Said]:
         destination = view.brokers.names.index(broker_of(command.destination))
     if command.bundle is None:
         wanted = wanted[(view.bundles.owner[wanted] >= 0) | view.bundles.in_flight[wanted]]
-    in_flight = moves_in_flight(draft)
-    return [_unload_one(draft, row, destination, in_flight) for row in wanted.tolist()] or [
+    room = Room.of(draft)
+    return [_unload_one(draft, row, destination, room) for row in wanted.tolist()] or [
         Said("nothing", f"nobody owns a bundle of {command.namespace}: nothing to do")
     ]
 
@@ -155,7 +155,7 @@ def _under_way(draft: Draft, row: int) -> Said | None:
     return Said("refused", f"{name}: the decision {decision_id} ({kind}) is under way", "in_flight")
 
 
-def _unload_one(draft: Draft, row: int, destination: int | None, in_flight: Counter[str | None]) -> Said:
+def _unload_one(draft: Draft, row: int, destination: int | None, room: Room) -> Said:
     view, name = draft.view, draft.view.bundles.name(row)
     if view.bundles.system[row]:
         return Said("refused", f"{name} is a heartbeat or SLA-monitor bundle: it belongs to its broker", "system_namespace")
@@ -172,9 +172,9 @@ def _unload_one(draft: Draft, row: int, destination: int | None, in_flight: Coun
             return Said("refused", f"{wanted} owns {name} already", "destination_is_owner")
         if (policy := draft.candidates.refused_by(row, destination, draft.targets)) is not None:
             return Said("refused", f"{wanted} may not have {name}: {policy.replace('_', ' ')}", policy)
-    if (full := no_room(draft, [(row, owner)], in_flight)) is not None:
-        return Said("refused", f"{name}: {full.least:.0f} moves are under way, {full.limit:.0f} are allowed", full.rule)
-    in_flight[view.brokers.names[owner]] += 1
+    if (full := room.refusal([(row, owner)])) is not None:
+        return Said("refused", f"{name}: {full.rule.replace('_', ' ')} {full.least:.0f}, allowed {full.limit:.0f} {full.unit}", full.rule)
+    room.take(row, owner)
     _decide_unload(draft, row, destination, "unload_command")
     to = "" if destination is None else f" for {view.brokers.names[destination]}"
     return Said("decided", f"{name} leaves {view.brokers.names[owner]}{to}")

@@ -53,6 +53,7 @@ class Memory:
     retry_ms: int = 0  # after too many of them: when the next one is tried
     strategies: Mapping[str, Any] = field(default_factory=dict)  # strategy → the JSON object that it remembers
     orders: Orders = field(default_factory=Orders)  # what operators have laid down
+    moved: tuple[tuple[int, int, float], ...] = ()  # of each round of the last minute with moves: when, how many, their bytes/s
 
     def to_json(self) -> str:
         """Canonical JSON."""
@@ -66,4 +67,5 @@ class Memory:
         data["retries"] = {bundle: Retry(**row) for bundle, row in data["retries"].items()}
         data["dead"] = tuple(data["dead"])
         data["orders"] = Orders.of(data["orders"])
+        data["moved"] = tuple((at_ms, moves, load) for at_ms, moves, load in data["moved"])
         return Memory(**data)

@@ -18,6 +18,7 @@ from lb_stream.core.commands import Answer, Desk, Received
 from lb_stream.core.config import ClusterConfig
 from lb_stream.core.draft import Draft
 from lb_stream.core.finite import without_not_finite
+from lb_stream.core.limits import moved_lately
 from lb_stream.core.liveness import judge
 from lb_stream.core.memory import Memory, Pending, Retry
 from lb_stream.core.ownership import Ledger
@@ -204,6 +205,7 @@ def _finish(draft: Draft, ledger: Ledger, settled: Settled, dead: tuple[str, ...
         published_to="" if dry_run else published_to,  # after a dry run all records are published anew
         dead=dead,
         orders=draft.desk.orders,
+        moved=moved_lately(draft),
         strategies=draft.strategies_after(),
     )
     return Round(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import cache
@@ -11,7 +10,7 @@ import numpy as np
 
 from lb_stream.contracts.decisions import Candidate, DecisionKind, Explain
 from lb_stream.core.draft import Draft
-from lb_stream.core.limits import moves_in_flight, no_room
+from lb_stream.core.limits import Room
 from lb_stream.core.refusals import refusal
 from lb_stream.core.shedding.base import Surroundings, Unload, traits_of
 from lb_stream.core.view import Bools, ClusterView, Rows
@@ -58,11 +57,11 @@ def unload_from_hot(draft: Draft) -> None:
     draft.refusals += unloads.refusals
     if draft.config.balancer.count_pending_moves and preselects(draft):
         draft.relieved = frozenset(proposal.source for proposal in unloads.proposals)
-    in_flight = moves_in_flight(draft)
+    room = Room.of(draft)
     for proposals in _exchanges(unloads.proposals):
-        if _has_room(draft, proposals, in_flight):
+        if _has_room(draft, proposals, room):
             for proposal in proposals:
-                _decide(draft, proposal, in_flight)
+                _decide(draft, proposal, room)
 
 
 def _without_drained(view: ClusterView) -> ClusterView:
@@ -82,8 +81,10 @@ def _movable(draft: Draft) -> Bools:
 
 
 def _not_lately(draft: Draft, movable: Bools) -> Bools:
-    """Bundles that a shedder may choose: those that were not unloaded within the grace period."""
+    """Bundles that a shedder may choose: not unloaded within the grace period, and long enough where they are."""
     eligible = movable.copy()
+    if draft.config.balancer.min_dwell_ms:
+        eligible &= draft.now_ms - draft.view.bundles.owner_since_ms >= draft.config.balancer.min_dwell_ms
     recent = draft.view.bundles.rows_of(draft.recently_unloaded)
     eligible[recent[recent >= 0]] = False
     return eligible
@@ -124,14 +125,14 @@ def _exchanges(proposals: Iterable[Unload]) -> Iterator[list[Unload]]:
         yield group
 
 
-def _has_room(draft: Draft, proposals: list[Unload], in_flight: Counter[str | None]) -> bool:
+def _has_room(draft: Draft, proposals: list[Unload], room: Room) -> bool:
     """Whether the limits leave room for all of these."""
-    limit = no_room(draft, [(one.bundle, one.source) for one in proposals], in_flight)
+    limit = room.refusal([(one.bundle, one.source) for one in proposals])
     draft.refusals += [] if limit is None else [limit]
     return limit is None
 
 
-def _decide(draft: Draft, proposal: Unload, in_flight: Counter[str | None]) -> None:
+def _decide(draft: Draft, proposal: Unload, room: Room) -> None:
     view = draft.view
     name, source = view.bundles.name(proposal.bundle), view.brokers.names[proposal.source]
     rule = _kept_by_policies(draft, proposal)
@@ -151,7 +152,7 @@ def _decide(draft: Draft, proposal: Unload, in_flight: Counter[str | None]) -> N
             return
         kind, candidates = "unload", choice.candidates
         destination = choice.destination if preselects(draft) else None
-    in_flight[source] += 1
+    room.take(proposal.bundle, proposal.source)
     explain = Explain(
         saw=proposal.saw,
         limit=proposal.limit,

@@ -15,6 +15,13 @@ from lb_stream.io.jars import JarsError
 from lb_stream.io.java import JavaUnfit
 from tests.lbctl_runner import lbctl
 
+WITH_A_CONFIG_OF_THEIR_OWN = {
+    ("brokers", "update-dynamic-config"),
+    ("brokers", "delete-dynamic-config"),
+    ("update-dynamic-config",),
+}
+"""Documented with --config for the key: the file is --settings there."""
+
 COMMANDS = {
     ("balance",),
     ("brokers",),
@@ -30,6 +37,30 @@ COMMANDS = {
     ("kafka", "stop"),
     ("kafka", "status"),
     ("config", "show"),
+    ("brokers", "list"),
+    ("brokers", "drain"),
+    ("brokers", "undrain"),
+    ("brokers", "get-all-dynamic-config"),
+    ("brokers", "list-dynamic-config"),
+    ("clusters", "list"),
+    ("clusters", "enable"),
+    ("clusters", "disable"),
+    ("clusters", "pause"),
+    ("clusters", "resume"),
+    ("clusters", "limit"),
+    ("commands",),
+    ("dry-run", "on"),
+    ("dry-run", "off"),
+    ("leader",),
+    ("lookup",),
+    ("namespaces", "unload"),
+    ("namespaces", "split-bundle"),
+    ("namespaces", "create"),
+    ("namespaces", "delete"),
+    ("namespaces", "import"),
+    ("namespaces", "bundles"),
+    ("namespaces", "set-policies"),
+    *WITH_A_CONFIG_OF_THEIR_OWN,
 }
 IN_PROCESS = [sys.executable, "-c", "from lb_stream.cli.main import main; main()"]
 
@@ -53,10 +84,16 @@ def test_every_command_has_an_example_of_itself_and_json(tmp_path: Path, command
     assert "--json" in help_text
 
 
-@pytest.mark.parametrize("command", sorted(command for command in COMMANDS if command[0] not in ("kafka", "jars")), ids=" ".join)
+SETTINGS_ALIKE = sorted(command for command in COMMANDS - WITH_A_CONFIG_OF_THEIR_OWN if command[0] not in ("kafka", "jars"))
+
+
+@pytest.mark.parametrize("command", SETTINGS_ALIKE, ids=" ".join)
 def test_every_command_that_has_settings_takes_them_alike_and_a_wrong_one_is_exit_code_2(tmp_path: Path, command: tuple[str, ...]) -> None:
     url = ["--admin-url", "http://broker-1:8080"]
     needed = {("agent", "pulsar"): [*url, "--cluster", "eu-1"], ("agent", "namespaces"): url}
+    needed |= {("brokers", name): ["b:1"] for name in ("drain", "undrain")} | {("lookup",): ["t/n/topic"]}
+    needed |= {("clusters", name): ["eu-1"] for name in ("enable", "disable", "pause", "resume", "limit")}
+    needed |= {("namespaces", name): ["t/n"] for name in ("unload", "split-bundle", "create", "delete", "import", "bundles")}
     argument = {("reports", "send"): ["file"], ("sql",): ["select 1"], **needed}.get(command, [])
     result = lbctl(*command, *argument, "--json", "--set", "dry_run=perhaps", cwd=tmp_path)
     assert (result.code, result.out) == (2, "")
@@ -162,7 +199,7 @@ def test_the_demos_own_options_are_those_of_its_module(tmp_path: Path, monkeypat
 @pytest.fixture
 def submitted(monkeypatch: pytest.MonkeyPatch) -> None:
     """spark-submit without Spark: the command is `spark-submit` and the job's arguments."""
-    monkeypatch.setattr("lb_stream.io.submit.submit_command", lambda arguments: (["spark-submit", *arguments], {"SPARK_HOME": "/a b"}))
+    monkeypatch.setattr("lb_stream.io.submit.submit_command", lambda arguments, **_: (["spark-submit", *arguments], {"SPARK_HOME": "/a b"}))
 
 
 @pytest.mark.usefixtures("submitted")

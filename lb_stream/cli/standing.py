@@ -1,0 +1,75 @@
+"""What is in force in each cluster, as the memory of its last logged round has it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lb_stream.cli.lake import open_lake, records, run
+from lb_stream.cli.output import CommandError
+from lb_stream.core.command_settings import in_force
+from lb_stream.core.config import ClusterConfig, cluster_config
+from lb_stream.core.memory import Memory
+from lb_stream.core.orders import Orders
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """One cluster: what it remembers, and the job's own settings for it."""
+
+    cluster: str
+    now_ms: int
+    memory: Memory
+    given: Mapping[str, Any]
+
+    @property
+    def orders(self) -> Orders:
+        """What operators have laid down."""
+        return self.memory.orders
+
+    @property
+    def config(self) -> ClusterConfig:
+        """The settings in force. Raises SettingError when they don't go together."""
+        return cluster_config(in_force(self.given, self.orders.settings))
+
+
+def known_clusters(tables: Path) -> list[str]:
+    """The clusters that have had a round; none where there are no tables here."""
+    try:
+        lake = open_lake(tables)
+    except CommandError:
+        return []
+    return [row["cluster"] for row in records(run(lake, "SELECT DISTINCT cluster FROM rounds WHERE seq > 0 ORDER BY cluster"))]
+
+
+def standing(tables: Path, cluster: str | None = None) -> list[Standing]:
+    """Every cluster, or the one; none of those that have had no round. Raises CommandError where there are no tables."""
+    lake = open_lake(tables)
+    last = records(
+        run(
+            lake, "SELECT cluster, max(log_seq) AS n FROM rounds WHERE seq > 0 AND ($1 IS NULL OR cluster = $1) GROUP BY cluster", [cluster]
+        )
+    )
+    if not last:
+        return []
+    numbers = ", ".join(sorted({str(row["n"]) for row in last}))  # of the log's long rows only these are read
+    rows = records(run(lake, f"SELECT cluster, log_seq, now_ms, memory, inputs FROM rounds WHERE log_seq IN ({numbers}) ORDER BY cluster"))
+    wanted = {(row["cluster"], row["n"]) for row in last}
+    return [
+        Standing(row["cluster"], row["now_ms"], Memory.from_json(row["memory"]), json.loads(row["inputs"])["settings"])
+        for row in rows
+        if (row["cluster"], row["log_seq"]) in wanted
+    ]
+
+
+def the_only(tables: Path, cluster: str | None) -> Standing:
+    """The cluster that is meant. Raises CommandError when there is none, or when there are several and none was named."""
+    found = standing(tables, cluster)
+    if not found:
+        raise CommandError(f"no round of {f'a cluster {cluster}' if cluster else 'any cluster'} has been logged yet")
+    if len(found) > 1:
+        raise CommandError(f"which cluster? --cluster one of {', '.join(one.cluster for one in found)}", 2)
+    return found[0]
