@@ -91,9 +91,9 @@ def check_columns(table: DeltaTable, spec: TableSpec) -> None:
     found = {field.name: field.type for field in pa.schema(table.schema().to_arrow())}
     troubles = [f"it has no column {field.name!r} ({field.type})" for field in spec.schema if field.name not in found]
     troubles += [
-        f"its column {field.name!r} is {_plain(found[field.name])}, not {field.type}"
+        f"its column {field.name!r} is {plain(found[field.name])}, not {field.type}"
         for field in spec.schema
-        if field.name in found and _plain(found[field.name]) != field.type
+        if field.name in found and plain(found[field.name]) != field.type
     ]
     troubles += [f"it has a column {name!r} that is not known here" for name in found if name not in spec.schema.names]
     partitions = [spec.partition_by] if spec.partition_by else []
@@ -112,12 +112,12 @@ def _advice(spec: TableSpec) -> str:
     return "Stop the job and move the table's folder away: the job fills a new one"
 
 
-def _plain(kind: pa.DataType) -> pa.DataType:
+def plain(kind: pa.DataType) -> pa.DataType:
     """A column's type as the specification writes it: delta-rs may give views and large strings for strings."""
     if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
         return pa.string()
     if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_list_view(kind):
-        return pa.list_(_plain(kind.value_type))
+        return pa.list_(plain(kind.value_type))
     return kind
 
 

@@ -9,7 +9,9 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError
+from pyarrow.dataset import Dataset
 
 from lb_stream.contracts.tables import ROUNDS
 from lb_stream.io.checkpoint import checkpoint_uuid
@@ -37,8 +39,7 @@ class RoundLog:
         self._table = open_table(root, ROUNDS)
         self._pipeline, self._checkpoint, self._appended = pipeline, checkpoint, 0
         newest = self._table.transaction_version(pipeline)
-        if newest is None and (found := self._some_app()) is not None:
-            other = found.rpartition("/")[0]
+        if newest is None and (other := pipeline_of(self._table)) is not None:
             raise LogError(f"{root} holds the log of the pipeline {other!r}: give {pipeline!r} tables of its own (stream.tables)")
         self.last_seq = -1 if newest is None else newest
         rows = self._read(["cluster", "epoch", "log_seq"])  # some bytes a row
@@ -52,11 +53,6 @@ class RoundLog:
         if uuid is None:
             raise LogError(f"no checkpoint can be read at {self._checkpoint}: give stream.checkpoint as an absolute path or a URI")
         return f"{self._pipeline}/{uuid}"
-
-    def _some_app(self) -> str | None:
-        """Who wrote some row of the log; None when there is none."""
-        rows = dataset(self._table).head(1, columns=["app"])
-        return rows["app"][0].as_py() if len(rows) else None
 
     def _read(self, columns: list[str], filters: pc.Expression | None = None) -> pa.Table:
         return dataset(self._table).to_table(columns=columns, filter=filters)
@@ -160,20 +156,33 @@ class RoundLog:
 
     def since(self, log_seq: int) -> Iterator[Logged]:
         """All batches from `log_seq` on, in order: what a publisher or projection has missed. Holds READ_ROWS rows or one batch."""
-        numbers, counts = np.unique(self._read(["log_seq"], pc.field("log_seq") >= log_seq)["log_seq"].to_numpy(), return_counts=True)
-        for some in np.split(numbers, np.flatnonzero(np.diff(np.cumsum(counts) // READ_ROWS)) + 1):
-            if len(some):
-                wanted = (pc.field("log_seq") >= int(some[0])) & (pc.field("log_seq") <= int(some[-1]))
-                rounds = self._read(ROUNDS.schema.names, wanted).sort_by([("log_seq", "ascending"), ("cluster", "ascending")])
-                ends = np.flatnonzero(np.diff(rounds["log_seq"].to_numpy(), append=-1)) + 1
-                for start, end in zip([0, *ends[:-1].tolist()], ends.tolist(), strict=True):
-                    yield _logged(rounds.slice(start, end - start), -1)
+        rows = dataset(self._table)
+        return read_batches(rows, rows.to_table(columns=["log_seq"], filter=pc.field("log_seq") >= log_seq)["log_seq"])
 
 
 class _Inputs(msgspec.Struct):
     """Of a round's inputs: topic → partition → first and last offset."""
 
     offsets: dict[str, dict[str, tuple[int, int]]]
+
+
+def pipeline_of(log: DeltaTable) -> str | None:
+    """Whose log it is; None when there is nothing in it."""
+    rows = dataset(log).head(1, columns=["app"])
+    return str(rows["app"][0].as_py()).rpartition("/")[0] if len(rows) else None
+
+
+def read_batches(rows: Dataset, log_seqs: pa.ChunkedArray) -> Iterator[Logged]:
+    """The batches of these numbers (one for each row), in order; READ_ROWS rows are held at a time, or those of one batch."""
+    numbers, counts = np.unique(log_seqs.to_numpy(), return_counts=True)
+    for some in np.split(numbers, np.flatnonzero(np.diff(np.cumsum(counts) // READ_ROWS)) + 1):
+        if not len(some):
+            continue
+        wanted = (pc.field("log_seq") >= int(some[0])) & (pc.field("log_seq") <= int(some[-1]))
+        rounds = rows.to_table(columns=ROUNDS.schema.names, filter=wanted).sort_by([("log_seq", "ascending"), ("cluster", "ascending")])
+        ends = np.flatnonzero(np.diff(rounds["log_seq"].to_numpy(), append=-1)) + 1
+        for start, end in zip([0, *ends[:-1].tolist()], ends.tolist(), strict=True):
+            yield _logged(rounds.slice(start, end - start), -1)
 
 
 def _logged(rounds: pa.Table, otherwise: int) -> Logged:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable
 from deltalake.transaction import AddAction
 from pyarrow import fs
@@ -54,13 +55,23 @@ def _entries(logged: Logged, column: str) -> Rows:
     return rows
 
 
-_ROW_TABLES: tuple[tuple[TableSpec, Callable[[Logged], Rows]], ...] = (
+ROW_TABLES: tuple[tuple[TableSpec, Callable[[Logged], Rows]], ...] = (
     (DECISIONS, _decisions),
     (OUTCOMES, lambda logged: _entries(logged, "outcomes")),
     (REFUSALS, lambda logged: _entries(logged, "refusals")),
     (COMMANDS, _commands),
 )
-_FILE_TABLES: tuple[TableSpec, ...] = (BROKER_LOADS, REJECTED_REPORTS)
+FILE_TABLES: tuple[TableSpec, ...] = (BROKER_LOADS, REJECTED_REPORTS)
+
+
+def named_files(spec: TableSpec, logged: Logged) -> list[dict[str, Any]]:
+    """The figures' files (stream.figures.File) that a batch's rounds name for a table."""
+    return [files[spec.name] for files in map(json.loads, logged.rounds["files"].to_pylist()) if spec.name in files]
+
+
+def last_records(logged: Logged) -> dict[tuple[str, str], dict[str, Any]]:
+    """Cluster and bundle → the last ownership record that a batch has for it, as a row of the table; in state Init: the row goes."""
+    return {(row["cluster"], row["bundle"]): row for row in _entries(logged, "ownership")}
 
 
 class Projections:
@@ -68,19 +79,18 @@ class Projections:
 
     def __init__(self, root: str, pipeline: str) -> None:
         self._app, self._batches = pipeline, 0
-        specs = [spec for spec, _ in _ROW_TABLES] + [*_FILE_TABLES, OWNERSHIP, BUNDLE_AVERAGES]
+        specs = [spec for spec, _ in ROW_TABLES] + [*FILE_TABLES, OWNERSHIP, BUNDLE_AVERAGES]
         self._tables = {spec.name: open_table(root, spec) for spec in specs}
 
     def project(self, logged: Logged) -> None:
         """Bring every table up to this batch; a table that has it already stays as it is."""
-        for spec, rows_of in _ROW_TABLES:
+        for spec, rows_of in ROW_TABLES:
             rows = rows_of(logged)
             if rows:
                 self._append(spec, pa.Table.from_pylist(rows, spec.schema), logged.log_seq)
         crash_point("between_projections")
-        for spec in _FILE_TABLES:
-            files = [files[spec.name] for files in map(json.loads, logged.rounds["files"].to_pylist()) if spec.name in files]
-            if files:
+        for spec in FILE_TABLES:
+            if files := named_files(spec, logged):
                 self._commit(spec, files, logged.log_seq)
         self._project_ownership(logged)
         if len(logged.rounds):
@@ -156,15 +166,15 @@ class Projections:
 
     def _following(self) -> list[tuple[TableSpec, DeltaTable]]:
         """The tables that follow from the log alone."""
-        return [(spec, self._tables[spec.name]) for spec in (*(spec for spec, _ in _ROW_TABLES), *_FILE_TABLES, OWNERSHIP)]
+        return [(spec, self._tables[spec.name]) for spec in (*(spec for spec, _ in ROW_TABLES), *FILE_TABLES, OWNERSHIP)]
 
     def _mark(self, spec: TableSpec, table: DeltaTable, log_seq: int) -> None:
         """Note that a table has all of the log up to this batch, rows or not."""
         commit_once(table, (self._app, log_seq), lambda mark: add_files(table, spec, (), mark))
 
     def _project_ownership(self, logged: Logged) -> None:
-        """Put the last record of each bundle in the place of its earlier one."""
-        last = {(row["cluster"], row["bundle"]): row for row in _entries(logged, "ownership")}
+        """Put the last record of each bundle in the place of its earlier one; a bundle that is no more has none."""
+        last = last_records(logged)
         if not last:
             return
         data = pa.Table.from_pylist([last[key] for key in sorted(last)], OWNERSHIP.schema)
@@ -172,7 +182,7 @@ class Projections:
 
         def put(mark: CommitProperties) -> None:
             if not table.file_uris():
-                append_rows(table, OWNERSHIP, data, f"{logged.log_seq:012d}", mark)
+                append_rows(table, OWNERSHIP, data.filter(pc.field("state") != "Init"), f"{logged.log_seq:012d}", mark)
                 return
             (
                 table.merge(
@@ -182,8 +192,9 @@ class Projections:
                     target_alias="t",
                     commit_properties=mark,
                 )
+                .when_matched_delete("s.state = 'Init'")
                 .when_matched_update_all()
-                .when_not_matched_insert_all()
+                .when_not_matched_insert_all("s.state <> 'Init'")
                 .execute()
             )
 

@@ -21,6 +21,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 from lb_stream.contracts.settings import UpkeepSettings
 from lb_stream.contracts.tables import ROUNDS, TABLES, TableSpec
 from lb_stream.io.delta import dataset, existing_table, place
+from lb_stream.io.log import pipeline_of
 
 HOUR_MS = 3_600_000
 SLICE_MS = 24 * HOUR_MS
@@ -66,13 +67,12 @@ def maintain(root: str, settings: UpkeepSettings, now_ms: int, dry_run: bool = F
 
 
 def protect(root: str) -> Protected:
-    """What of the log the job still needs. Reads three small columns of it."""
+    """What of the log the job still needs. Reads two small columns of it."""
     log = existing_table(root, ROUNDS)
-    rows = None if log is None else dataset(log).to_table(columns=["app", "cluster", "log_seq"])
-    if log is None or rows is None or not len(rows):
+    if log is None or (pipeline := pipeline_of(log)) is None:
         return Protected()
+    rows = dataset(log).to_table(columns=["cluster", "log_seq"])
     last = rows.group_by("cluster").aggregate([("log_seq", "max")])["log_seq_max"]
-    pipeline = str(rows["app"][0].as_py()).rpartition("/")[0]
     versions: dict[str, int] = {}
     for spec in TABLES:
         if spec.from_log and (table := existing_table(root, spec)) is not None:
