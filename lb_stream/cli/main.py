@@ -26,6 +26,7 @@ from lb_stream.cli import (
     replay,
     reports,
     sql,
+    tables,
     topics,
 )
 from lb_stream.cli.output import CommandError, hush, note
@@ -64,10 +65,10 @@ def _demo() -> None:
 
 for module in (balance, decisions, explain, monitor, asked, sql, replay, jars, dynamic_config):
     module.register(app)
-for group in (brokers, clusters, namespaces, dry_run, reports, topics, kafka_broker, agent, config):
+for group in (brokers, clusters, namespaces, dry_run, reports, topics, tables, kafka_broker, agent, config):
     app.add_typer(group.app)
 
-_EXIT_CODES = {"SettingError": 2, "JavaUnfit": 2, "TopicMismatch": 2, "JarsError": 1, "KafkaError": 1}
+_EXIT_CODES = {"SettingError": 2, "JavaUnfit": 2, "TopicMismatch": 2, "JarsError": 1, "KafkaError": 1, "Stopped": 1}
 """Name of an exception's class → exit code. By name: their modules are imported only by the commands that may raise them."""
 
 
