@@ -81,25 +81,30 @@ def explained(given: Effective, cluster: str) -> Iterator[Explained]:
     from lb_stream.cli.config import hidden
     from lb_stream.contracts.keys import metadata
 
-    for section, model in _job_sections().items():
+    for section, model in job_sections().items():
         values = hidden(section, getattr(given.settings, section).model_dump())
         for name in model.model_fields:
             extra, field = metadata(model, name), model.model_fields[name]
             origins = [origin for path, origin in given.origins.items() if path[:2] == (section, name)]
             yield Explained(
                 section, name, "", values[name], extra["unit"], field.default, ", ".join(dict.fromkeys(origins)) or "default",
-                extra["dynamic"], str(field.description), ("the job",), ("the job",), "",
+                extra["dynamic"], str(field.description), (job_reader(section),), (job_reader(section),), "",
             )  # fmt: skip
     yield from _of_balancer(given, cluster)
 
 
-def _job_sections() -> dict[str, type[KeyModel]]:
+def job_sections() -> dict[str, type[KeyModel]]:
     """Section → its model: those that aren't the balancer's."""
     from lb_stream.contracts.keys import KeyModel
     from lb_stream.contracts.settings import Settings
 
     models = {name: field.annotation for name, field in Settings.model_fields.items()}
     return {name: model for name, model in models.items() if isinstance(model, type) and issubclass(model, KeyModel)}
+
+
+def job_reader(section: str) -> str:
+    """Who reads such a section."""
+    return "jobs/maintain.py" if section == "upkeep" else "the job"
 
 
 def _of_balancer(given: Effective, cluster: str) -> Iterator[Explained]:

@@ -1,0 +1,71 @@
+"""docs/configuration.md follows from the models, and nothing is missing on it."""
+
+import re
+
+import pytest
+
+from lb_stream.cli.config_explain import job_sections
+from lb_stream.cli.configuration_page import PAGE, main, page
+from lb_stream.contracts.keys import metadata
+from lb_stream.core.config import all_models, known_keys
+
+ROWS = {}
+for line in PAGE.read_text().splitlines():
+    cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
+    if len(cells) == 8 and cells[0].startswith("`"):
+        ROWS.setdefault(cells[0].strip("`"), cells)
+
+
+def test_the_page_is_up_to_date() -> None:
+    assert PAGE.read_text() == page(), "run `python -m lb_stream.cli.configuration_page` and look at the diff"
+
+
+def test_check_says_whether_the_page_differs_and_writes_nothing(capsys, tmp_path, monkeypatch) -> None:
+    assert main(["--check"]) == 0 and "is up to date" in capsys.readouterr().out
+    old = tmp_path / "configuration.md"
+    old.write_text("old")
+    monkeypatch.setattr("lb_stream.cli.configuration_page.PAGE", old)
+    assert main(["--check"]) == 1 and old.read_text() == "old"
+    assert "run `python -m lb_stream.cli.configuration_page`" in capsys.readouterr().out
+    assert main([]) == 0 and old.read_text() == page()
+    assert main(["--wrong"]) == 2
+
+
+@pytest.mark.parametrize("name", sorted({name for model in (*all_models(), *job_sections().values()) for name in model.model_fields}))
+def test_every_key_stands_on_the_page_with_meaning_and_reader(name: str) -> None:
+    if name.startswith("load") or name == "topicBundleAssignmentStrategy":
+        assert f"| `{name}` |" in PAGE.read_text()
+        return
+    _, default, _, allowed, _, dynamic, meaning, read_by = ROWS[name]
+    assert default and allowed and meaning and read_by and dynamic in ("yes", "")
+
+
+def test_every_name_of_pulsars_stands_on_the_page() -> None:
+    text = PAGE.read_text()
+    ours = {name for model in all_models() for name in model.model_fields}
+    assert [name for name in known_keys() if name not in ours and f"`{name}`" not in text] == []
+
+
+def test_units_and_factors_are_those_of_the_models() -> None:
+    for model in all_models():
+        for name in model.model_fields:
+            extra = metadata(model, name)
+            if name in ROWS and extra["factor"] != 1:
+                assert ROWS[name][2] == "ms"
+                assert f"`{extra['pulsar']}` × {extra['factor']:,}".replace(",", " ") in ROWS[name][4]
+
+
+@pytest.mark.parametrize(
+    ("name", "cells"),
+    [
+        ("threshold_percent", ["10", "%", "number, 0 to 100", "`loadBalancerBrokerThresholdShedderPercentage`", "yes"]),
+        ("shedding_interval_ms", ["60 000", "ms", "whole number, 0 or more", "`loadBalancerSheddingIntervalMinutes` × 60 000", "yes"]),
+        ("lower_boundary", ["`false`", "", "true, false", "`lowerBoundarySheddingEnabled`", ""]),
+        ("memory_weight", ["not set", "", "number, 0 or more", "`loadBalancerMemoryResourceWeight`", "yes"]),
+        ("bundle_max_topics", ["1 000", "topics", "whole number, 0 or more", "`loadBalancerNamespaceBundleMaxTopics`", "yes"]),
+        ("bundle_max_sessions", ["1 000", "sessions", "whole number", "`loadBalancerNamespaceBundleMaxSessions`", "yes"]),
+        ("lost_records", ['`"stop"`', "", "`stop`, `skip`", "", ""]),
+    ],
+)
+def test_rows_read_as_they_should(name: str, cells: list[str]) -> None:
+    assert ROWS[name][1:6] == cells
