@@ -18,15 +18,24 @@ Row = dict[str, Any]
 
 MOST_POINTS = 400
 """Of each line; more rounds than that are put together, neighbours with neighbours."""
-MOST_BROKERS, MOST_BUNDLES, MOST_DECISIONS = 500, 20, 200
+MOST_BROKERS, MOST_BUNDLES, MOST_DECISIONS = 200, 20, 200
 
 _LOADS = """
-    SELECT seq, now_ms, broker, latest_throughput_in_bytes_per_s + latest_throughput_out_bytes_per_s AS bytes_per_s, usage_ratio
-    FROM broker_loads WHERE cluster = $1 AND alive AND now_ms BETWEEN $2 AND $3 ORDER BY seq, broker
+    WITH loads AS (
+        SELECT seq, broker, latest_throughput_in_bytes_per_s + latest_throughput_out_bytes_per_s AS bytes_per_s
+        FROM broker_loads WHERE cluster = $1 AND alive AND now_ms BETWEEN $2 AND $3
+    ), numbered AS (
+        SELECT seq, (row_number() OVER (ORDER BY seq) - 1) // $4 AS point FROM (SELECT DISTINCT seq FROM loads)
+    ), busiest AS (
+        SELECT broker FROM loads GROUP BY broker ORDER BY max(bytes_per_s) DESC NULLS LAST, broker LIMIT $5
+    )
+    SELECT broker, point, round(avg(bytes_per_s), 1) AS bytes_per_s
+    FROM loads JOIN numbered USING (seq) SEMI JOIN busiest USING (broker)
+    GROUP BY broker, point ORDER BY broker, point
 """
 _SPREAD = """
     SELECT seq, now_ms, max(bytes_per_s) / nullif(avg(bytes_per_s), 0) AS max_over_mean,
-           stddev_pop(bytes_per_s) / nullif(avg(bytes_per_s), 0) AS std_over_mean, count(*) AS brokers
+           stddev_pop(bytes_per_s) / nullif(avg(bytes_per_s), 0) AS std_over_mean
     FROM (
         SELECT seq, now_ms, latest_throughput_in_bytes_per_s + latest_throughput_out_bytes_per_s AS bytes_per_s
         FROM broker_loads WHERE cluster = $1 AND alive AND now_ms BETWEEN $2 AND $3
@@ -49,6 +58,7 @@ _REFUSALS = """
     SELECT rule, sum("count")::BIGINT AS times, count(DISTINCT broker) AS brokers, max(now_ms) AS last_ms
     FROM refusals WHERE cluster = $1 AND now_ms BETWEEN $2 AND $3 GROUP BY rule ORDER BY times DESC, rule
 """
+_BROKERS = "SELECT count(DISTINCT broker) AS n FROM broker_loads WHERE cluster = $1 AND now_ms BETWEEN $2 AND $3"
 _ROUNDS = """
     SELECT count(*) AS logged, max(seq) - min(seq) + 1 AS rounds, count(*) FILTER (WHERE error IS NOT NULL) AS failed,
            min(now_ms) AS begin_ms, max(now_ms) AS end_ms
@@ -80,7 +90,8 @@ class ClusterFigures:
     times_ms: list[int]
     seqs: list[int]
     rounds_per_point: int
-    loads: dict[str, list[float | None]]
+    loads: dict[str, list[float | None]]  # of the busiest brokers
+    brokers: int  # all of them
     max_over_mean: list[float | None]
     std_over_mean: list[float | None]
     first_last: tuple[Row, Row] | None  # the first and the last round's max_over_mean and std_over_mean
@@ -115,7 +126,8 @@ def cluster_figures(lake: Lake, cluster: str, begin_ms: int, end_ms: int, within
         times_ms=[some[-1]["now_ms"] for some in points],
         seqs=[some[-1]["seq"] for some in points],
         rounds_per_point=per_point,
-        loads=_lines(records(run(lake, _LOADS, asked)), points),
+        loads=_lines(records(run(lake, _LOADS, [*asked, per_point, MOST_BROKERS])), len(points)),
+        brokers=records(run(lake, _BROKERS, asked))[0]["n"],
         max_over_mean=[_mean([row["max_over_mean"] for row in some]) for some in points],
         std_over_mean=[_mean([row["std_over_mean"] for row in some]) for some in points],
         first_last=(spread[0], spread[-1]) if spread else None,
@@ -127,16 +139,11 @@ def cluster_figures(lake: Lake, cluster: str, begin_ms: int, end_ms: int, within
     )
 
 
-def _lines(loads: list[Row], points: list[list[Row]]) -> dict[str, list[float | None]]:
-    """Broker → its load at each point, the mean of the point's rounds; None where it had none. The busiest brokers when there are many."""
-    at = {row["seq"]: number for number, some in enumerate(points) for row in some}
-    found: dict[str, list[list[float | None]]] = {}
+def _lines(loads: list[Row], points: int) -> dict[str, list[float | None]]:
+    """Broker → its load at each point, None where it had none."""
+    lines: dict[str, list[float | None]] = {}
     for row in loads:
-        found.setdefault(row["broker"], [[] for _ in points])[at[row["seq"]]].append(row["bytes_per_s"])
-    lines = {broker: [_mean(values) for values in found[broker]] for broker in sorted(found)}
-    if len(lines) > MOST_BROKERS:
-        busiest = sorted(lines, key=lambda broker: -max((value or 0.0 for value in lines[broker]), default=0.0))[:MOST_BROKERS]
-        lines = {broker: lines[broker] for broker in sorted(busiest)}
+        lines.setdefault(row["broker"], [None] * points)[row["point"]] = row["bytes_per_s"]
     return lines
 
 

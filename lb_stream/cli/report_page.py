@@ -142,6 +142,8 @@ def _section(one: ClusterFigures, several: bool) -> str:
     if not one.times_ms:
         return f'<section data-cluster="{escape(one.cluster)}">{heading}<p>No broker has reported in this time.</p></section>\n'
     grey = f" The {COLOURS} with the highest peaks have a colour." if len(one.loads) > COLOURS else ""
+    if one.brokers > len(one.loads):
+        grey += f" The {len(one.loads)} busiest of {one.brokers} brokers are drawn."
     per_point = f" Each point is the mean of {one.rounds_per_point} rounds." if one.rounds_per_point > 1 else ""
     megabytes = {name: [None if value is None else value / 1e6 for value in line] for name, line in one.loads.items()}
     spread = {"max ÷ mean": one.max_over_mean, "std ÷ mean": one.std_over_mean}
@@ -179,7 +181,7 @@ def _tiles(one: ClusterFigures) -> str:
     first, last = one.first_last or ({}, {})
     tiles = [
         (f"{one.rounds['rounds'] or 0}", "rounds" + (f", {one.rounds['failed']} failed" if one.rounds["failed"] else "")),
-        (f"{len(one.loads)}", "brokers"),
+        (f"{one.brokers}", "brokers"),
         (
             f"{len(one.decisions)}",
             "decisions" + ("" if len(real) == len(one.decisions) else f", {len(one.decisions) - len(real)} in dry runs"),
