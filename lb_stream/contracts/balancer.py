@@ -103,6 +103,10 @@ class BalancerConfig(KeyModel):
     unloading_timeout_ms: int = key(
         60_000, "a decision that no report has confirmed by then is made anew", unit="ms", pulsar="namespaceBundleUnloadingTimeoutMs", ge=1,
     )  # fmt: skip
+    tombstone_delay_ms: int = key(
+        3_600_000, "the record of a bundle that nobody serves, or that was split, is deleted after this long", unit="ms",
+        pulsar="loadBalancerServiceUnitStateTombstoneDelayTimeInSeconds", factor=1_000, dynamic=False, ge=0,
+    )  # fmt: skip
     min_brokers: int = key(1, "a new cluster's first assignments wait for this many brokers, 10 s at most", ge=1)
 
     sample_mode: Literal["per_report", "reference"] = key(
@@ -112,7 +116,11 @@ class BalancerConfig(KeyModel):
     long_samples: int = key(1000, "samples in the long-term average", dynamic=False, ge=1, le=2**31 - 1)
     broker_retention_ms: int = key(86_400_000, "a silent broker is forgotten after this long", unit="ms", dynamic=False, ge=1)
     bundle_retention_ms: int = key(
-        300_000, "averages of a bundle that no report names are kept this long; 0: not at all", unit="ms", dynamic=False, ge=0
+        300_000,
+        "a bundle that no report names is remembered this long; 0: not at all, its ownership record stays",
+        unit="ms",
+        dynamic=False,
+        ge=0,
     )
     heartbeat_timeout_ms: int = key(30_000, "a broker that sends heartbeats is dead after this much silence", unit="ms", ge=1)
     report_timeout_ms: int = key(

@@ -11,7 +11,8 @@ from lb_stream.contracts.base import Millis, OwnRecord
 SCHEMA_VERSION = 1
 
 DecisionKind = Literal["assign", "unload", "transfer", "split"]
-OwnershipState = Literal["Free", "Assigning", "Owned", "Releasing", "Splitting", "Deleted"]
+OwnershipState = Literal["Init", "Free", "Assigning", "Owned", "Releasing", "Splitting", "Deleted"]
+"""Init stands in the log only: on the topic it is an empty value, in the table no row."""
 
 
 class Candidate(OwnRecord):
@@ -66,10 +67,12 @@ class Ownership(OwnRecord):
     cluster: str
     bundle: str
     state: OwnershipState
-    owner: str | None = None
-    source: str | None = None
-    destination: str | None = None
-    version: int = 1
+    owner: str | None = Field(None, description="who serves the bundle now, as far as the balancer knows")
+    source: str | None = Field(None, description="who lets it go, or had it before")
+    destination: str | None = Field(None, description="who serves it, or is to")
+    children: list[str] = Field([], description="what a bundle in state Splitting is split into; empty: its owner finds them")
+    version: int = Field(1, description="1 for a bundle's first record, then one more for each")
+    force: bool = Field(False, description="overrides what was there: the states alone would not allow this record after the one before")
     since_ms: Millis = 0
     epoch: int = 0
     decision_id: str | None = None

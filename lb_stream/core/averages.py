@@ -61,8 +61,9 @@ def fold(shard: Shard, batch: Batch, now_ms: int, config: FoldConfig) -> tuple[S
     if not len(batch.reports):
         lives = pc.any(pc.is_in(batch.events["kind"], value_set=pa.array(SIGNS_OF_LIFE))).as_py()
         brokers = _fold_brokers(shard.brokers, batch)[0] if lives or pc.any(shard.brokers["sampled"]).as_py() else shard.brokers
-        gained = pc.any(shard.bundles["gained"]).as_py()
-        bundles = _replaced(shard.bundles, {"gained": np.zeros(len(shard.bundles), np.bool_)}) if gained else shard.bundles
+        news = pc.any(shard.bundles["gained"]).as_py() or pc.any(shard.bundles["appeared"]).as_py()
+        none = np.zeros(len(shard.bundles), np.bool_)
+        bundles = _replaced(shard.bundles, {"gained": none, "appeared": none}) if news else shard.bundles
         return _forget(Shard(brokers, bundles), now_ms, config), EVENT_SCHEMA.empty_table()
     brokers, accepted, fresh, refused = _fold_brokers(shard.brokers, batch)
     moved = _renumber(shard.brokers["name"], brokers["name"])
@@ -234,6 +235,7 @@ def _fold_bundles(
     values = columns.values
     values["owner"] = np.concatenate([owner, np.full(len(new_names), -1, np.int32)])
     values["gained"] = np.zeros(len(values["owner"]), np.bool_)
+    values["appeared"] = np.arange(len(values["owner"])) >= len(bundles)
     if accepted:
         by_bundle = _stable_order(row_of_sample)
         append_of_rank = batch.reports["append_ms"].to_numpy()[accepted]
@@ -393,8 +395,10 @@ def _forget(shard: Shard, now_ms: int, config: FoldConfig) -> Shard:
         since = np.where(lost, now_ms, shard.bundles["owner_since_ms"].to_numpy())
         gained = lost | shard.bundles["gained"].to_numpy(zero_copy_only=False)
         shard = Shard(brokers, _replaced(shard.bundles, {"owner": owner, "owner_since_ms": since, "gained": gained}))
-    unowned = shard.bundles["owner"].to_numpy() < 0
-    expired = unowned & (now_ms - shard.bundles["owner_since_ms"].to_numpy() >= config.bundle_retention_ms)
+    gone = shard.bundles["owner"].to_numpy() < 0
+    if config.bundle_retention_ms:  # a round must have seen that it is nobody's
+        gone &= ~shard.bundles["gained"].to_numpy(zero_copy_only=False)
+    expired = gone & (now_ms - shard.bundles["owner_since_ms"].to_numpy() >= config.bundle_retention_ms)
     return Shard(shard.brokers, shard.bundles.filter(pa.array(~expired))) if expired.any() else shard
 
 

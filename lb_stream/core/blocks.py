@@ -31,6 +31,7 @@ BUNDLE_SCHEMA = pa.schema(
         ("reported_ms", pa.int64()),  # append time of the last report that names it
         ("place", pa.int32()),  # its place among this shard's bundles in that report
         ("gained", pa.bool_()),  # the owner changed in this very batch
+        ("appeared", pa.bool_()),  # a report has named it for the first time in this very batch
         ("system", pa.bool_()),  # of a heartbeat or SLA-monitor namespace
         *STATS_SCHEMA,
         ("short_samples", pa.int32()),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -64,7 +64,7 @@ class Draft:
     seed: int | None
     recently_unloaded: dict[str, int]
     retries: dict[str, Retry]
-    versions: dict[str, int]
+    version: Callable[[str, int], int]  # bundle, its row → the version of its ownership record
     strategies: dict[str, Any]
     targets: Targets = field(init=False)
     candidates: Candidates = field(init=False)
@@ -187,7 +187,7 @@ class Draft:
                 source=source,
                 destination=None if destination is None else self.view.brokers.names[destination],
                 expected_owner=source,
-                expected_version=self.versions.get(name, 1),
+                expected_version=self.version(name, bundle),
                 children=list(division.children) if division else [],
                 boundaries=list(division.boundaries) if division else [],
                 algorithm=division.algorithm if division else None,

@@ -23,6 +23,9 @@ class Pending:
     issued_ms: int
     expires_ms: int
     version: int  # of the ownership record that it led to
+    former: str | None = None  # of an assignment: who had the bundle before, as its record says
+    children: tuple[str, ...] = ()  # of a split; none: its owner finds them
+    unload_children: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +35,15 @@ class Retry:
     attempts: int
     not_before_ms: int
     kind: str = "assign"
+
+
+@dataclass(frozen=True, slots=True)
+class Unserved:
+    """The record of a bundle that nobody serves: Free, or Deleted after a split; since when, and who let it go, if that is known."""
+
+    state: str
+    since_ms: int
+    source: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +59,8 @@ class Memory:
     unloaded_brokers: Mapping[str, int] = field(default_factory=dict)  # broker → when a move out of it was last confirmed
     retries: Mapping[str, Retry] = field(default_factory=dict)
     versions: Mapping[str, int] = field(default_factory=dict)  # of ownership records, where not 1
+    unserved: Mapping[str, Unserved] = field(default_factory=dict)  # bundles whose record says that nobody serves them
+    untold: tuple[str, ...] = ()  # bundles whose record has changed in a dry run, and is not on the topic
     published_to: str | None = ""  # the last bundle whose ownership record is on the topic; None: those of all bundles are
     dead: tuple[str, ...] = ()  # brokers declared dead
     errors: int = 0  # rounds that failed, in a row
@@ -63,7 +77,9 @@ class Memory:
     def from_json(text: str) -> Memory:
         """The memory that `to_json` wrote."""
         data = json.loads(text)
-        data["pending"] = tuple(Pending(**row) for row in data["pending"])
+        data["pending"] = tuple(Pending(**row | {"children": tuple(row["children"])}) for row in data["pending"])
+        data["unserved"] = {bundle: Unserved(**row) for bundle, row in data["unserved"].items()}
+        data["untold"] = tuple(data["untold"])
         data["retries"] = {bundle: Retry(**row) for bundle, row in data["retries"].items()}
         data["dead"] = tuple(data["dead"])
         data["orders"] = Orders.of(data["orders"])

@@ -76,8 +76,8 @@ def decide(view: ClusterView, memory: Memory, inbox: Inbox, config: ClusterConfi
     view, memory = laid_down(view, desk.orders), replace(memory, orders=desk.orders)
     alive = judge(view, memory, config.balancer, inbox.caught_up)
     settled = settle(alive.view, memory, inbox.acks, now_ms)
-    ledger = Ledger.of(view.cluster, memory.epoch, memory.versions)
-    published_to = _record_outcomes(ledger, alive.view, settled, None if config.balancer.dry_run else memory.published_to)
+    ledger = Ledger.of(alive.view, view, memory, config.balancer.dry_run)
+    _record_outcomes(ledger, settled, memory, config.balancer)
     grace_start = now_ms - config.balancer.shedding_grace_period_ms
     reported, not_finite = without_not_finite(alive.view)
     draft = Draft(
@@ -88,7 +88,7 @@ def decide(view: ClusterView, memory: Memory, inbox: Inbox, config: ClusterConfi
         seed=seed,
         recently_unloaded=_recently_unloaded(memory, settled, grace_start, now_ms),
         retries=_retries(memory, settled, now_ms, config.balancer),
-        versions=ledger.versions,
+        version=ledger.version,
         strategies=dict(memory.strategies),
         refusals=not_finite,
         reported=reported,
@@ -109,9 +109,11 @@ def decide(view: ClusterView, memory: Memory, inbox: Inbox, config: ClusterConfi
         shed = shedding_is_due(draft, sampled=bool(view.brokers.sampled.any()))
         if shed:
             unload_from_hot(draft)
-    for decision in draft.decisions:
-        ledger.decided(decision)
-    return _finish(draft, ledger, settled, alive.dead, shed, published_to)
+    if not config.balancer.dry_run:
+        for decision in draft.decisions:
+            ledger.decided(decision)
+    ledger.finish()
+    return _finish(draft, ledger, settled, alive.dead, shed)
 
 
 def _carry_out(view: ClusterView, pending: tuple[Pending, ...], moves_count: bool) -> ClusterView:
@@ -132,15 +134,9 @@ def _carry_out(view: ClusterView, pending: tuple[Pending, ...], moves_count: boo
     return replace(view, bundles=replace(view.bundles, in_flight=in_flight))
 
 
-def _record_outcomes(ledger: Ledger, view: ClusterView, settled: Settled, published_to: str | None) -> str | None:
-    rows = view.bundles.rows_of(pending.bundle for pending, _ in settled.ended)
-    named = {pending.bundle for pending, _ in settled.ended} | {pending.bundle for pending in settled.open}
-    published_to = ledger.learned(view, published_to, named)
-    for (pending, outcome), row in zip(settled.ended, rows.tolist(), strict=True):
-        owner_row = int(view.bundles.owner[row]) if row >= 0 else -1
-        owner = view.brokers.names[owner_row] if owner_row >= 0 else None
-        ledger.ended(pending, owner, outcome.at_ms, deleted=pending.kind == "split" and outcome.outcome == "confirmed")
-    return published_to
+def _record_outcomes(ledger: Ledger, settled: Settled, memory: Memory, config: BalancerConfig) -> None:
+    ended = [(pending, pending.kind == "split" and outcome.outcome == "confirmed", outcome.at_ms) for pending, outcome in settled.ended]
+    ledger.settle(ended, settled.open, memory.dead, config.tombstone_delay_ms)
 
 
 def _recently_unloaded(memory: Memory, settled: Settled, grace_start: int, now_ms: int) -> dict[str, int]:
@@ -187,8 +183,8 @@ def _reserved(settled: Settled) -> dict[str, str]:
     }
 
 
-def _finish(draft: Draft, ledger: Ledger, settled: Settled, dead: tuple[str, ...], shed: bool, published_to: str | None) -> Round:
-    """The round and its memory. A dry run remembers no decision and changes no ownership record."""
+def _finish(draft: Draft, ledger: Ledger, settled: Settled, dead: tuple[str, ...], shed: bool) -> Round:
+    """The round and its memory. A dry run remembers no decision and tells of no ownership record."""
     follow(draft.desk, draft.reported or draft.view, settled, draft.decisions)
     memory, dry_run = draft.memory, draft.config.balancer.dry_run
     new = () if dry_run else tuple(_pending(decision, ledger) for decision in draft.decisions)
@@ -201,8 +197,10 @@ def _finish(draft: Draft, ledger: Ledger, settled: Settled, dead: tuple[str, ...
         recently_unloaded=draft.recently_unloaded,
         unloaded_brokers=draft.unloaded_brokers,
         retries=draft.retries,
-        versions=memory.versions if dry_run else ledger.versions,
-        published_to="" if dry_run else published_to,  # after a dry run all records are published anew
+        versions=ledger.versions,
+        unserved=ledger.unserved,
+        untold=tuple(sorted(ledger.untold)),
+        published_to=ledger.published_to,
         dead=dead,
         orders=draft.desk.orders,
         moved=moved_lately(draft),
@@ -214,7 +212,7 @@ def _finish(draft: Draft, ledger: Ledger, settled: Settled, dead: tuple[str, ...
         now_ms=draft.now_ms,
         decisions=tuple(draft.decisions),
         outcomes=tuple(outcome for _, outcome in settled.ended),
-        ownership=() if dry_run else tuple(ledger.records),
+        ownership=tuple(ledger.records),
         refusals=merged(draft.refusals),
         memory=kept,
         view=draft.view,
@@ -231,5 +229,8 @@ def _pending(decision: Decision, ledger: Ledger) -> Pending:
         destination=decision.destination,
         issued_ms=decision.issued_ms,
         expires_ms=decision.expires_ms,
-        version=ledger.version(decision.bundle),
+        version=decision.expected_version + 1,
+        former=ledger.former(decision.bundle) if decision.kind == "assign" else None,
+        children=tuple(decision.children),
+        unload_children=decision.unload_children,
     )

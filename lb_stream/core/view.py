@@ -118,6 +118,7 @@ class Bundles:
     owner_since_ms: Ints
     reported_ms: Ints  # when a report last named it
     gained: Bools  # the owner changed in this batch
+    appeared: Bools  # named for the first time in this batch
     in_flight: Bools  # a decision about it is not confirmed yet
     system: Bools  # heartbeat and SLA-monitor namespaces
     topics: Ints
@@ -285,6 +286,7 @@ def _columns(
         owner_since_ms=bundles("owner_since_ms").to_numpy(),
         reported_ms=bundles("reported_ms").to_numpy(),
         gained=_bools(bundles("gained")),
+        appeared=_bools(bundles("appeared")),
         in_flight=np.zeros(len(names), np.bool_),
         system=_bools(bundles("system")),
         topics=bundles("topics").to_numpy(),

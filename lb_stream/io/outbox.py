@@ -97,7 +97,7 @@ class Outbox:
             raise KafkaAway(f"Kafka did not take the batch ({error})") from error
         self.watermark = watermark
 
-    def _transact(self, records: Iterable[tuple[str, str, str, list[tuple[str, bytes]]]], watermark: int) -> None:
+    def _transact(self, records: Iterable[tuple[str, str, str | None, list[tuple[str, bytes]]]], watermark: int) -> None:
         self._producer.begin_transaction()
         try:
             sent = [self._send(*record) for record in records]  # a cluster's first ownership records may be a million
@@ -123,9 +123,9 @@ class Outbox:
         """Release the connections."""
         self._producer.close(timeout=5)
 
-    def _send(self, topic: str, key: str, value: str, headers: list[tuple[str, bytes]]) -> Any:
+    def _send(self, topic: str, key: str, value: str | None, headers: list[tuple[str, bytes]]) -> Any:
         self._steps += 1
-        return self._producer.send(topic, key=key.encode(), value=value.encode(), headers=headers)
+        return self._producer.send(topic, key=key.encode(), value=None if value is None else value.encode(), headers=headers)
 
 
 def _attended(call: Callable[[], None], steps: Callable[[], int], seconds: float) -> None:
@@ -151,7 +151,7 @@ def _attended(call: Callable[[], None], steps: Callable[[], int], seconds: float
                 raise
 
 
-def _records(logged: Logged, topics: TopicSettings) -> Iterable[tuple[str, str, str, list[tuple[str, bytes]]]]:
+def _records(logged: Logged, topics: TopicSettings) -> Iterable[tuple[str, str, str | None, list[tuple[str, bytes]]]]:
     """(topic, key, value, headers) of all that a batch publishes. Decisions of a dry run stay in the log."""
     for row in logged.rounds.select(["cluster", "now_ms", "decisions", "ownership", "results"]).to_pylist():
         for answer in json.loads(row["results"]):
@@ -169,4 +169,5 @@ def _records(logged: Logged, topics: TopicSettings) -> Iterable[tuple[str, str, 
             yield topics.decisions, f"{decision['cluster']}/{decision['bundle']}", canonical_json(decision), headers
         for record in json.loads(row["ownership"]):
             record["watermark"] = logged.log_seq
-            yield topics.ownership, f"{record['cluster']}/{record['bundle']}", canonical_json(record), []
+            value = None if record["state"] == "Init" else canonical_json(record)  # empty: compaction removes the key
+            yield topics.ownership, f"{record['cluster']}/{record['bundle']}", value, []

@@ -87,8 +87,8 @@ def _prepare(settings: Settings, outbox: Outbox) -> tuple[Balancer, str]:
         tables.project(logged)
 
     log.meanwhile = finish
-    announce(stream.tables, stream.pipeline_id, log.last_epoch + 1)
-    return Balancer(settings, log, outbox, tables, CaughtUp.at_start(settings), epoch=log.last_epoch + 1), starting
+    epoch = announce(stream.tables, stream.pipeline_id, log.last_epoch)
+    return Balancer(settings, log, outbox, tables, CaughtUp.at_start(settings), epoch=epoch), starting
 
 
 def _as_checkpoint_has_it(spark: SparkSession, settings: Settings) -> Settings:

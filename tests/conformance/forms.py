@@ -117,6 +117,7 @@ def _bundles(names: list[str], owner: np.ndarray, data: Mapping[str, Any], short
         owner_since_ms=zeros,
         reported_ms=zeros,
         gained=np.zeros(count, np.bool_),
+        appeared=np.zeros(count, np.bool_),
         in_flight=np.zeros(count, np.bool_),
         system=np.array([is_system_bundle(name) for name in names], np.bool_),
         topics=np.array([data.get(name, {}).get("topics", 0) for name in names], np.int64),

@@ -66,7 +66,7 @@ def _learned(simple: SimpleManager) -> Learned:
 
 def draft_of(view: ClusterView, config: ClusterConfig, seed: int | None = 1) -> Draft:
     """A round about to place bundles."""
-    return Draft(view, Memory(), config, now_ms=0, seed=seed, recently_unloaded={}, retries={}, versions={}, strategies={})
+    return Draft(view, Memory(), config, now_ms=0, seed=seed, recently_unloaded={}, retries={}, version=lambda *_: 1, strategies={})
 
 
 def place_and_count(draft: Draft, bundle: str) -> str | None:

@@ -169,6 +169,16 @@ def test_a_table_is_projected_although_upkeep_changes_it_between_look_and_commit
     assert {row["bundle"]: row["owner"] for row in rows_of(job, OWNERSHIP).to_pylist()} == {"x": "two", "y": "one"}
 
 
+def test_a_bundle_that_is_no_more_has_no_row(job: Job) -> None:
+    gone = {name: ownership("a", name, owner=None, version=3) | {"state": "Init"} for name in "xyz"}
+    project(job, 0, ownership=[ownership("a", "x", owner="one"), ownership("a", "y", owner="one"), gone["y"]])
+    assert rows_of(job, OWNERSHIP)["bundle"].to_pylist() == ["x"], "the last record of a batch counts, also in the table's first one"
+    project(job, 1, ownership=[gone["x"], ownership("a", "y", owner="two"), gone["z"]])
+    assert rows_of(job, OWNERSHIP).select(["bundle", "owner"]).to_pylist() == [{"bundle": "y", "owner": "two"}]
+    project(job, 2, ownership=[ownership("a", "x", owner="two")])
+    assert sorted(rows_of(job, OWNERSHIP)["bundle"].to_pylist()) == ["x", "y"]
+
+
 def test_a_file_that_is_gone_is_left_out_instead_of_making_the_table_unreadable(job: Job, caplog: pytest.LogCaptureFixture) -> None:
     project(job, 0, loads=2)
     logged = job.log.append_once(1, job.rounds(1, loads=3))

@@ -113,7 +113,9 @@ class Model:
                 if bundle.owner == name:
                     bundle.owner, bundle.owner_since_ms, bundle.owner_forgotten = None, now_ms, True
         for name, bundle in [*self.bundles.items()]:
-            if bundle.owner is None and now_ms - bundle.owner_since_ms >= self.config.bundle_retention_ms:
+            retention_ms = self.config.bundle_retention_ms
+            lost_now = bundle.owner_before is not None or bundle.owner_forgotten  # a round must see that first
+            if bundle.owner is None and now_ms - bundle.owner_since_ms >= retention_ms and not (lost_now and retention_ms):
                 del self.bundles[name]
 
     def bundle_rows(self) -> list[dict[str, Any]]:

@@ -15,7 +15,7 @@ from tests.core.build import Event, Report, batch_of
 from tests.properties.model import Model, broker_rows, bundle_rows
 from tests.properties.strategies import BROKERS, BUNDLES, SHARD_COUNTS, Record, Shards, cuts, fold_configs, records, statistics
 
-OF_THE_BATCH = {"gained", "sampled"}
+OF_THE_BATCH = {"gained", "appeared", "sampled"}
 
 
 @given(st.data(), records(), fold_configs, st.sampled_from(SHARD_COUNTS), st.integers())

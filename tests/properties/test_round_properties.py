@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
+from unittest import mock
 
 import numpy as np
 from hypothesis import given
@@ -15,12 +16,14 @@ from hypothesis import strategies as st
 from lb_stream.contracts.base import canonical_json
 from lb_stream.contracts.decisions import Decision
 from lb_stream.contracts.reports import Ack
+from lb_stream.core import ownership
 from lb_stream.core.config import ClusterConfig, cluster_config
 from lb_stream.core.memory import Memory
 from lb_stream.core.names import is_system_bundle, namespace_of
 from lb_stream.core.placement import placement, simple_placement
 from lb_stream.core.round import Inbox, Round, decide, seed_of
 from lb_stream.core.shedding import shedder
+from lb_stream.core.unit_states import Store, Unit, accepts
 from lb_stream.core.view import ClusterView, view_of
 from tests.core.build import Event, Report
 from tests.properties.strategies import BROKERS, BUNDLES, PARTITION, SYSTEM_BUNDLES, Record, Shards, statistics, usages
@@ -90,6 +93,7 @@ configs = st.fixed_dictionaries(
         "namespace_max_bundles": st.sampled_from([1, 3, 5, 128]),
         "max_splits_in_flight": st.sampled_from([0, 1, 1_000]),
         "broker_retention_ms": st.sampled_from([40_000, 86_400_000]),
+        "tombstone_delay_ms": st.sampled_from([0, 30_000, 3_600_000]),
     },
 ).map(lambda given: cluster_config(EVERY_ROUND | given))
 
@@ -244,26 +248,39 @@ def test_settings_may_change_between_any_two_rounds(steps: list[Step], data: st.
         assert len({one.bundle for one in memory.pending}) == len(memory.pending), "no bundle is in two decisions at once"
         for record in done.ownership:
             assert record.version >= versions.get(record.bundle, 1)
-            versions[record.bundle] = record.version
+            versions[record.bundle] = 1 if record.state == "Init" else record.version
 
 
 def undry(one: Decision) -> Decision:
     return one.model_copy(update={"dry_run": False})
 
 
-@given(lives(), configs)
-def test_ownership_versions_never_fall_and_a_decision_raises_them(steps: list[Step], config: ClusterConfig) -> None:
-    last: dict[str, int] = {}
-    for _, _, done in played(steps, config):
-        ids = {one.decision_id: one for one in done.decisions}
-        for record in done.ownership:
-            assert record.version >= last.get(record.bundle, 1)
-            if record.decision_id is not None:
-                assert record.version == last.get(record.bundle, 1) + 1
-            if record.decision_id in ids:
-                assert record.version == ids[record.decision_id].expected_version + 1
-            last[record.bundle] = record.version
-        assert not any(is_system_bundle(record.bundle) for record in done.ownership)
+@given(lives(), configs, st.sampled_from([1, 5_000]))
+def test_every_ownership_record_may_follow_the_one_before_it(steps: list[Step], config: ClusterConfig, most: int) -> None:
+    retention_ms = max(1, config.balancer.bundle_retention_ms)  # 0 is for comparisons: nobody sees such a bundle go
+    config = replace(config, balancer=config.balancer.model_copy(update={"bundle_retention_ms": retention_ms}))
+    units: dict[str, Unit] = {}
+    with mock.patch.object(ownership, "MOST_PUBLISHED", most):
+        for _, _, done in played(steps, config):
+            ids = {one.decision_id: one for one in done.decisions}
+            for record in done.ownership:
+                assert not is_system_bundle(record.bundle)
+                if record.state == "Init":
+                    del units[record.bundle]
+                    continue
+                unit = Unit(record.state, record.destination, record.source, record.version, record.force)
+                before = units.get(record.bundle)
+                if unit != before:  # when very many are new, all are told anew
+                    store: Store = "metadata_store" if most > 1 else "system_topic"  # what moves before its turn has no record yet
+                    assert accepts(before, unit, store)
+                    assert not (record.force and accepts(before, replace(unit, force=False), "metadata_store")), "only what must be"
+                if record.decision_id in ids:
+                    assert record.version == ids[record.decision_id].expected_version + 1
+                units[record.bundle] = unit
+            for bundle, unit in units.items():
+                owner = owner_of(done.view, bundle)
+                if unit.state == "Owned" and bundle not in {one.bundle for one in done.memory.pending}:
+                    assert owner in (unit.destination, None)
 
 
 @given(lives(), configs)

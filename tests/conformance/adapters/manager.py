@@ -49,7 +49,7 @@ class Leader:
             self.preallocations = self.preallocations.updated(self._view(now_ms), release, set(given.get("leaderOwned", ())))
         self.shard = add_bundles(self.shard, given.get("assign", ()), now_ms)
         view = self._view(now_ms)
-        draft = Draft(view, Memory(), self.config, now_ms, None, {}, {}, {}, self.strategies)
+        draft = Draft(view, Memory(), self.config, now_ms, None, {}, {}, lambda *_: 1, self.strategies)
         count(self.preallocations.entries, draft.targets, draft.candidates)
         assigned = [self._assign(draft, bundle) for bundle in given.get("assign", ())]
         self.strategies = draft.strategies_after()

@@ -1,0 +1,16 @@
+"""Every start of the job has an epoch of its own, also after starts that have logged nothing."""
+
+from pathlib import Path
+
+from lb_stream.contracts.tables import LEADERS
+from lb_stream.io.delta import dataset, open_table
+from lb_stream.io.leader import announce
+
+
+def test_epochs_grow_with_every_start_whatever_the_log_says(tmp_path: Path) -> None:
+    root = str(tmp_path)
+    starts = [("p", 0), ("p", 0), ("q", 0), ("p", 7), ("p", 7)]
+    assert [announce(root, *start) for start in starts] == [1, 2, 1, 8, 9]
+    rows = dataset(open_table(root, LEADERS)).to_table().to_pylist()
+    assert sorted((row["pipeline"], row["epoch"]) for row in rows) == [("p", 1), ("p", 2), ("p", 8), ("p", 9), ("q", 1)]
+    assert all(row["pid"] > 0 and row["host"] and row["since_ms"] > 0 for row in rows)
