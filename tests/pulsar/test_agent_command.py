@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from lb_stream.contracts.commands import ImportNamespaces
 from tests.lbctl_runner import lbctl
 from tests.pulsar.fake_cluster import NAMESPACE, FakeCluster, fake_cluster
 
@@ -85,6 +86,14 @@ def test_namespaces_are_shown_for_people_and_for_programs(cluster: FakeCluster, 
     (found,) = lbctl(*command, "--json", cwd=tmp_path).objects
     assert found["namespaces"][0] == {"name": NAMESPACE, "boundaries": cluster.boundaries, "anti_affinity_group": "payments"}
     assert json.dumps(found["failure_domains"]) == json.dumps(dict.fromkeys(sorted(cluster.names[:2]), "east"))
+
+
+def test_what_is_shown_for_programs_can_be_imported_by_a_command(cluster: FakeCluster, tmp_path: Path) -> None:
+    cluster.group = "payments"
+    (found,) = lbctl("agent", "namespaces", "--admin-url", f"http://{cluster.names[0]}", "--json", cwd=tmp_path).objects
+    content = ImportNamespaces(id="c-1", content=found).content
+    assert content == cluster.adapter(0).namespaces()
+    assert content.namespaces[0].bundles[0] == cluster.bundle(0)
 
 
 def test_a_token_may_come_from_the_environment(cluster: FakeCluster, tmp_path: Path) -> None:
