@@ -85,7 +85,7 @@ def _without_port(snapshot: Snapshot) -> Snapshot:
 
 def _head(snapshot: Snapshot, unicode: bool) -> list[Text]:
     dot = " · " if unicode else " - "
-    lines = []
+    lines = [Text(snapshot.trouble, "red")] if snapshot.trouble else []
     for row in snapshot.clusters[:3]:
         members = [one for one in snapshot.brokers if one["cluster"] == row["cluster"]]
         uneven = unevenness(members)

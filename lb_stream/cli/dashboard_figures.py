@@ -75,6 +75,7 @@ class Snapshot:
     decisions: Rows
     refusals: Rows
     timings: dict[str, Any]
+    trouble: str | None = None  # why these figures are not those of now
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON-able fields."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -72,6 +73,7 @@ def _unicode(encoding: str) -> bool:
 
 def _live(tables: Path, cluster: str | None, interval_s: float) -> None:
     """The dashboard on the whole screen until Ctrl-C. It follows the screen's size at once, the tables every `interval_s`."""
+    from deltalake.exceptions import DeltaError
     from rich.console import Group
     from rich.live import Live
 
@@ -85,7 +87,11 @@ def _live(tables: Path, cluster: str | None, interval_s: float) -> None:
         while not stop:
             due = time.monotonic() - read_s >= interval_s
             if due:
-                shown, read_s = snapshot(tables, cluster), time.monotonic()
+                try:
+                    shown = snapshot(tables, cluster)
+                except (CommandError, DeltaError, OSError) as error:  # upkeep may take a file away that is just being read
+                    shown = replace(shown, trouble=f"the tables can't be read just now: {str(error).splitlines()[0]}")
+                read_s = time.monotonic()
             if due or size != screen.size:
                 size = screen.size
                 live.update(Group(*render(shown, size[0], size[1], _unicode(screen.encoding))), refresh=True)

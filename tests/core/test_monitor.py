@@ -100,6 +100,22 @@ def test_it_shows_what_the_tables_gain(tmp_path: Path) -> None:
         session.wait_for(lambda screen: any(line.startswith("b-1 ") and " 77 " in line for line in screen.lines))
 
 
+def test_tables_that_cannot_be_read_for_a_moment_leave_the_last_figures_and_a_word(tmp_path: Path) -> None:
+    root = tmp_path / "tables"
+    fill(root, BROKER_LOADS, [{"cluster": "eu-1", "alive": True, "bundles": 1, "broker": "b-1:80", "seq": 1, "log_seq": 1}])
+    (file,) = (root / BROKER_LOADS.name).glob("*.parquet")
+    with on_terminal([*LBCTL, "monitor", "--interval", "0.2", "--set", f"stream.tables={root}"], 80, 24, tmp_path) as session:
+        session.wait_for(lambda screen: any(line.startswith("b-1 ") for line in screen.lines))
+        file.rename(tmp_path / "aside")
+        lines = session.wait_for(lambda screen: any("the tables can't be read just now" in line for line in screen.lines))
+        assert any(line.startswith("b-1 ") for line in lines)
+        (tmp_path / "aside").rename(file)
+        session.wait_for(
+            lambda screen: not any("just now" in line for line in screen.lines) and any("b-1" in line for line in screen.lines)
+        )
+        assert session.interrupt() == 0
+
+
 # --- piped, and for programs ---
 
 
