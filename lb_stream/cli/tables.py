@@ -19,7 +19,7 @@ def _group() -> None:
 
 @app.command(epilog="Example: lbctl tables rebuild ownership decisions")
 def rebuild(
-    names: Annotated[list[str] | None, typer.Argument(metavar="[TABLE]...", help="Which ones; all that follow from the log.")] = None,
+    names: Annotated[list[str] | None, typer.Argument(metavar="TABLE", help="Which ones; all that follow from the log.")] = None,
     config: ConfigFile = None,
     broker_conf: BrokerConf = None,
     set_: Set = None,

@@ -1,6 +1,6 @@
 """Delta tables through `deltalake`: opening, creating, appending at a cost that doesn't grow, and what a writer has committed.
 
-What a commit costs grows with three things, so all three are kept small (docs/decisions/0006-upkeep-by-delta-rs.md has the figures):
+What a commit costs grows with three things, so all three are kept small (docs/decisions/0007-upkeep-by-delta-rs.md has the figures):
 the table's live files (`tidy`), the commits since the last checkpoint, and the files in `_delta_log` (both by `configuration`).
 """
 
@@ -140,10 +140,15 @@ def dataset(table: DeltaTable) -> Dataset:
 
     By default every read calls back into Python from Arrow's threads, which now and then hangs or crashes at the end of the process.
     """
+    return _without_views(by_numbers(table))
+
+
+def by_numbers(table: DeltaTable) -> FileSystemDataset:
+    """The same, for filters that compare numbers only: no file is read at once."""
     filesystem, folder = place(table)
     if isinstance(filesystem, fs.LocalFileSystem):
-        return _without_views(table.to_pyarrow_dataset(filesystem=fs.SubTreeFileSystem(folder, filesystem)))
-    return _without_views(table.to_pyarrow_dataset())
+        return table.to_pyarrow_dataset(filesystem=fs.SubTreeFileSystem(folder, filesystem))
+    return table.to_pyarrow_dataset()
 
 
 def _without_views(found: FileSystemDataset) -> Dataset:

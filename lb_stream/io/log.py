@@ -15,7 +15,18 @@ from pyarrow.dataset import Dataset
 
 from lb_stream.contracts.tables import ROUNDS
 from lb_stream.io.checkpoint import checkpoint_uuid
-from lb_stream.io.delta import COMMIT_ATTEMPTS, TIDY_EVERY, Mark, add_files, committed, dataset, open_table, tidy, transaction, write_rows
+from lb_stream.io.delta import (
+    COMMIT_ATTEMPTS,
+    TIDY_EVERY,
+    Mark,
+    add_files,
+    by_numbers,
+    committed,
+    open_table,
+    tidy,
+    transaction,
+    write_rows,
+)
 from lb_stream.stream.ports import Logged, Stopped
 
 READ_ROWS = 5_000
@@ -55,7 +66,7 @@ class RoundLog:
         return f"{self._pipeline}/{uuid}"
 
     def _read(self, columns: list[str], filters: pc.Expression | None = None) -> pa.Table:
-        return dataset(self._table).to_table(columns=columns, filter=filters)
+        return by_numbers(self._table).to_table(columns=columns, filter=filters)
 
     def _memories(self, rows: pa.Table) -> dict[str, str]:
         """Each cluster's memory after its last round."""
@@ -71,7 +82,8 @@ class RoundLog:
         version = committed(self._table, self.app)
         newest = self._table.transaction_version(self._pipeline)
         if version is not None and version >= batch_id:
-            rounds = self._read(ROUNDS.schema.names, (pc.field("app") == self.app) & (pc.field("batch_id") == batch_id))
+            rounds = self._read(ROUNDS.schema.names, pc.field("batch_id") == batch_id)
+            rounds = rounds.filter(pc.equal(rounds["app"], self.app))
             logged = _logged(rounds.sort_by("cluster"), self.last_seq)
             self.last_seq = max(self.last_seq, logged.log_seq)
             return logged
@@ -156,7 +168,7 @@ class RoundLog:
 
     def since(self, log_seq: int) -> Iterator[Logged]:
         """All batches from `log_seq` on, in order: what a publisher or projection has missed. Holds READ_ROWS rows or one batch."""
-        rows = dataset(self._table)
+        rows = by_numbers(self._table)
         return read_batches(rows, rows.to_table(columns=["log_seq"], filter=pc.field("log_seq") >= log_seq)["log_seq"])
 
 
@@ -168,7 +180,7 @@ class _Inputs(msgspec.Struct):
 
 def pipeline_of(log: DeltaTable) -> str | None:
     """Whose log it is; None when there is nothing in it."""
-    rows = dataset(log).head(1, columns=["app"])
+    rows = by_numbers(log).head(1, columns=["app"])
     return str(rows["app"][0].as_py()).rpartition("/")[0] if len(rows) else None
 
 

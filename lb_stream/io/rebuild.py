@@ -24,9 +24,9 @@ from pyarrow.dataset import Dataset
 from lb_stream.contracts.tables import OWNERSHIP, ROUNDS, TABLES, TableSpec
 from lb_stream.io.delta import (
     add_files,
+    by_numbers,
     check_columns,
     configuration,
-    dataset,
     existing_table,
     open_table,
     place,
@@ -102,7 +102,7 @@ class _Old:
         """Its rows in the columns of today; one that it lacks, or has in another type, is empty."""
         if self.table is None or not self.usable:
             return
-        for batch in dataset(self.table).to_batches(columns=self._columns, filter=wanted):
+        for batch in by_numbers(self.table).to_batches(columns=self._columns, filter=wanted):
             known = {name: batch[name] for name in self._columns}
             arrays = [known[one.name].cast(one.type) if one.name in known else pa.nulls(len(batch), one.type) for one in self.spec.schema]
             yield pa.RecordBatch.from_arrays(arrays, schema=self.spec.schema)
@@ -133,7 +133,7 @@ def _open(root: str) -> _Log:
     versions = [version for other in others if (version := other.transaction_version(pipeline)) is not None]
     end = table.transaction_version(pipeline)
     last = max(versions) if versions else -1 if end is None else end
-    rows = dataset(table)
+    rows = by_numbers(table)
     log_seqs = rows.to_table(columns=["log_seq"], filter=pc.field("log_seq") <= last)["log_seq"]
     numbers = np.unique(log_seqs.to_numpy())
     holes = np.flatnonzero(np.diff(numbers) != 1)  # upkeep leaves each cluster's last round

@@ -20,7 +20,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 
 from lb_stream.contracts.settings import UpkeepSettings
 from lb_stream.contracts.tables import ROUNDS, TABLES, TableSpec
-from lb_stream.io.delta import dataset, existing_table, place
+from lb_stream.io.delta import by_numbers, existing_table, place
 from lb_stream.io.log import pipeline_of
 
 HOUR_MS = 3_600_000
@@ -71,7 +71,7 @@ def protect(root: str) -> Protected:
     log = existing_table(root, ROUNDS)
     if log is None or (pipeline := pipeline_of(log)) is None:
         return Protected()
-    rows = dataset(log).to_table(columns=["cluster", "log_seq"])
+    rows = by_numbers(log).to_table(columns=["cluster", "log_seq"])
     last = rows.group_by("cluster").aggregate([("log_seq", "max")])["log_seq_max"]
     versions: dict[str, int] = {}
     for spec in TABLES:
@@ -88,7 +88,7 @@ def protect(root: str) -> Protected:
 
 def _unprojected(log: DeltaTable, versions: Mapping[str, int], oldest: int) -> frozenset[str]:
     """Tables whose files the log names and the table does not have yet: the job was ended in between."""
-    rows = dataset(log).to_table(columns=["log_seq", "files"], filter=pc.field("log_seq") > oldest)
+    rows = by_numbers(log).to_table(columns=["log_seq", "files"], filter=pc.field("log_seq") > oldest)
     numbers = rows["log_seq"].to_numpy()
     waiting = {name: pc.unique(rows["files"].filter(pa.array(numbers > version))).to_pylist() for name, version in versions.items()}
     return frozenset(name for name, named in waiting.items() if any(f'"{name}"' in files for files in named))
@@ -131,7 +131,7 @@ def _delete(table: DeltaTable, spec: TableSpec, before_ms: int, protected: Prote
     if spec.name == ROUNDS.name:
         wanted &= (pc.field("log_seq") < protected.from_log_seq) & ~pc.field("log_seq").isin(protected.rounds)
         condition = f" AND log_seq < {protected.from_log_seq} AND log_seq NOT IN ({', '.join(map(str, protected.rounds)) or '-1'})"
-    old = dataset(table).to_table(columns=[column], filter=wanted)[column]
+    old = by_numbers(table).to_table(columns=[column], filter=wanted)[column]
     if dry_run or not len(old):
         done.rows_deleted = len(old)
         return
