@@ -35,6 +35,8 @@ REFUSES: Mapping[str, str] = {
     "single_broker": "only one broker lives: there is nobody to move to",
     "moves_in_flight": "as many moves as allowed are under way in the cluster",
     "moves_in_flight_of_broker": "as many moves as allowed are under way out of this broker",
+    "moves_per_minute": "as many moves as allowed were begun within the last minute",
+    "moved_per_minute": "as much load as allowed was moved within the last minute",
     "no_candidate": "no broker may take it",
     "placement_keeps_owner": "placement found no better broker than its owner",
     "no_other_allowed": "policies allow no other broker",

@@ -1,6 +1,5 @@
 """Tables of a simulated run, made once for all tests that read some."""
 
-
 import pytest
 
 from tests.recorded_tables import Recorder, batches, record

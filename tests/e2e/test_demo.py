@@ -16,10 +16,15 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from http.client import HTTPException
 from pathlib import Path
+from typing import Any
 
 import pytest
 from deltalake import DeltaTable
 
+from lb_stream.cli.dashboard_figures import snapshot, unevenness
+from lb_stream.cli.explained import explain_decision
+from lb_stream.cli.lake import open_lake, records, run
+from lb_stream.cli.report_figures import cluster_figures, clusters
 from tests.scrape import scrape
 
 pytestmark = [pytest.mark.e2e, pytest.mark.jvm]
@@ -84,6 +89,22 @@ class Demo:
         return seen
 
 
+def check_explanations(tables: Path, figures: dict[str, Any]) -> None:
+    """Every decision can be explained, with the brokers' loads before and after; the dashboard and the report have the demo's figures."""
+    with open_lake(tables) as lake:
+        ids = [row["decision_id"] for row in records(run(lake, "SELECT decision_id FROM decisions"))]
+        found = [explain_decision(lake, one) for one in ids]
+        (cluster,) = clusters(lake)
+        page = cluster_figures(lake, cluster, 0, 2**62, within=100)
+    assert len(found) == figures["decisions"]
+    assert [one.decision["decision_id"] for one in found if not all(part.before and part.after for part in one.parts)] == []
+    assert all("A report confirmed it after" in one.sentence for one in found)
+    seen = snapshot(tables)
+    assert (len(seen.brokers), seen.pending, seen.timings["batches"] > 0) == (6, [], True)
+    assert page.max_over_mean[-1] == pytest.approx(unevenness(seen.brokers))
+    assert (len(page.decisions), page.thrash.moves) == (figures["decisions"], figures["decisions"] / 2)
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Iterator[Path]:
     yield tmp_path
@@ -112,6 +133,7 @@ def test_from_nothing_to_a_balanced_cluster_with_queries_that_work(folder: Path)
 
     check_metrics(stream, brokers, figures["decisions"])
     check_batches(folder / ".lb/demo/tables/batches", stream)
+    check_explanations(folder / ".lb/demo/tables", figures)
 
 
 def check_metrics(stream: Samples, brokers: Samples, decisions: int) -> None:
