@@ -31,6 +31,8 @@ def job(tmp_path: Path) -> Job:
     for batch in range(10):
         content: dict[str, Any] = {"decisions": [decision("a")] * (batch % 3), "loads": 2}
         content["ownership"] = [ownership("a", f"x{number}", owner=f"b{batch}", version=batch) for number in {batch % 4, 5 + batch}]
+        if batch == 7:  # one was written before upkeep's horizon, one after it
+            content["ownership"] += [ownership("a", name, owner=None) | {"state": "Init"} for name in ("x6", "x11")]
         now_ms = NOW - (90 * HOUR_MS if batch < 5 else HOUR_MS)
         job.tables_of.project(job.log.append_once(batch, job.rounds(batch, clusters=("a", "z")[: 1 + batch % 2], now_ms=now_ms, **content)))
     return job
@@ -78,8 +80,8 @@ def test_rows_that_the_log_has_no_more_are_taken_over_and_newer_ones_win(job: Jo
     assert content(job) == before
     assert {one.first_log_seq for one in done.values()} == {5}
     taken = {name: one.taken_over for name, one in done.items() if one.taken_over}
-    # Of ownership: x0 to x3 have been written again since (batches 5 to 9), x5 to x9 have not.
-    assert taken == {"decisions": 4, "broker_loads": 10, "ownership": 5}
+    # Of ownership: x0 to x3 have been written again since (batches 5 to 9), x6 is no more, x5 and x7 to x9 are as they were.
+    assert taken == {"decisions": 4, "broker_loads": 10, "ownership": 4}
 
 
 def test_figures_whose_files_were_put_together_are_taken_over(job: Job) -> None:
