@@ -70,13 +70,7 @@ def run(kafka: EmbeddedKafka, tmp_path_factory: pytest.TempPathFactory, count: C
     topics = TopicNames(*(f"fuzzed-{name}" for name in ("reports", "commands", "results", "decisions", "ownership")))
     pipeline = Pipeline(kafka.bootstrap, topics, tmp_path_factory.mktemp("fuzzed"), SETTINGS)
     pipeline.create_topics(reports=3)
-    producer = KafkaProducer(
-        bootstrap_servers=kafka.bootstrap,
-        max_request_size=LARGEST_RECORD_BYTES,
-        buffer_memory=8 * LARGEST_RECORD_BYTES,
-        max_block_ms=120_000,
-        linger_ms=5,
-    )
+    producer = KafkaProducer(bootstrap_servers=kafka.bootstrap, max_request_size=LARGEST_RECORD_BYTES, linger_ms=5)
     chance, sent, size = Random(SEED), [], 0
     large_every = max(1, RECORDS * LARGEST_TEXT // (MEGABYTES * 1_000_000))
     for number in range(RECORDS):
