@@ -9,9 +9,19 @@ A broker is anything with the five members of `BrokerAdapter`; what else it can 
 one or many brokers of one cluster.
 """
 
-from lb_stream.agent.adapter import BrokerAdapter, BrokerError, ProbingAdapter, Refused, Report, SplittingAdapter, TransferringAdapter
+from lb_stream.agent.adapter import (
+    BrokerAdapter,
+    BrokerError,
+    ProbingAdapter,
+    Refused,
+    Report,
+    SplittingAdapter,
+    TransferringAdapter,
+    YieldingAdapter,
+)
 from lb_stream.agent.agent import Agent, AgentConfig, AgentError
 from lb_stream.agent.obey import Seen, Verdict, addressee, judge
+from lb_stream.agent.reporting import Sparing
 
 __all__ = [
     "Agent",
@@ -23,9 +33,11 @@ __all__ = [
     "Refused",
     "Report",
     "Seen",
+    "Sparing",
     "SplittingAdapter",
     "TransferringAdapter",
     "Verdict",
+    "YieldingAdapter",
     "addressee",
     "judge",
 ]

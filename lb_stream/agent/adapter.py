@@ -19,7 +19,7 @@ Report = Mapping[str, Any] | bytes
 
 
 class BrokerAdapter(Protocol):
-    """One broker, as its agent sees it. All methods are called from the agent's own thread, one at a time.
+    """One broker, as its agent sees it. All methods are called from the agent's own thread, one at a time (`alive` from another one).
 
     `release` and `acquire` return when it is done: the next `report` must show it. What they raise is told to the balancer as a
     failed decision (`Refused`: as a refused one), and the agent goes on.
@@ -76,5 +76,17 @@ class ProbingAdapter(BrokerAdapter, Protocol):
     """A broker that is another process than its agent: heartbeats are sent only while it lives."""
 
     def alive(self) -> bool:
-        """Whether the broker answers now. Comes back within a few seconds."""
+        """Whether the broker answers now. Comes back within a few seconds; called from a thread of its own, while other calls go on."""
+        ...
+
+
+@runtime_checkable
+class YieldingAdapter(BrokerAdapter, Protocol):
+    """A broker for which the balancer's ownership records are the law.
+
+    When one says that another broker owns a bundle that this one serves still (it was taken for dead meanwhile), it gives the bundle up.
+    """
+
+    def give_up(self, bundle: str) -> None:
+        """Stop serving a bundle that another broker owns now."""
         ...

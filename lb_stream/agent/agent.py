@@ -1,4 +1,5 @@
-"""The agent's loop: reports and heartbeats out, decisions in, acknowledgements out. One thread, for one or many brokers."""
+"""The agent's loop: reports out, decisions and ownership records in, acknowledgements out. One thread, for one or many brokers; another one
+sends the heartbeats."""
 
 from __future__ import annotations
 
@@ -14,10 +15,22 @@ from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.errors import KafkaError
 from pydantic import ValidationError
 
-from lb_stream.agent.adapter import BrokerAdapter, BrokerError, ProbingAdapter, Refused, Report, SplittingAdapter, TransferringAdapter
+from lb_stream.agent.adapter import (
+    BrokerAdapter,
+    BrokerError,
+    ProbingAdapter,
+    Refused,
+    Report,
+    SplittingAdapter,
+    TransferringAdapter,
+    YieldingAdapter,
+)
+from lb_stream.agent.clock import RecordClock, wall_clock_ms
 from lb_stream.agent.obey import Seen, Verdict, addressee, judge
+from lb_stream.agent.pulse import Pulse
+from lb_stream.agent.reporting import Sparing
 from lb_stream.contracts.base import canonical_json
-from lb_stream.contracts.decisions import Decision, read_decision
+from lb_stream.contracts.decisions import Decision, Ownership, read_decision
 from lb_stream.contracts.reports import Ack, Goodbye, Heartbeat
 
 log = logging.getLogger(__name__)
@@ -29,6 +42,8 @@ CONNECT_MS = 10_000
 """How long starting looks for Kafka before it gives up."""
 CLOSE_S = 10.0
 """How long stopping waits for records that Kafka has not taken yet."""
+DELIVERY_MS = 20_000
+"""How long a record may wait for Kafka to be there: what a broker served before it was taken for dead must not be reported afterwards."""
 
 _OUTCOMES: dict[str, Literal["released", "acquired", "split", "refused"]] = {
     "release": "released",
@@ -49,7 +64,9 @@ class AgentError(RuntimeError):
 class AgentConfig:
     """Where Kafka is and how often to speak.
 
-    `start` is where to read decisions from: those that come from now on, all that are there, or offsets by partition.
+    Every `report_interval_s` each broker's report is sent, or, with `sparing` (it makes one `Sparing` for each broker), looked at whether
+    it is needed. `ownership_topic` None: decisions are not compared with their bundles' records. `start` is where to read decisions from:
+    those that come from now on, all that are there, or offsets by partition.
     `client_options` go to kafka-python's clients (security_protocol, sasl_mechanism, ssl_cafile, ...).
     """
 
@@ -57,8 +74,10 @@ class AgentConfig:
     cluster: str
     reports_topic: str = "lb-load-reports"
     decisions_topic: str = "lb-decisions"
+    ownership_topic: str | None = "lb-ownership"
     report_interval_s: float = 5.0
     heartbeat_interval_s: float = 5.0
+    sparing: Callable[[], Sparing] | None = None
     start: Literal["latest", "earliest"] | Mapping[int, int] = "latest"
     client_options: Mapping[str, Any] = field(default_factory=dict)
 
@@ -80,11 +99,14 @@ class Agent:
         self.config = config
         self.adapters = {adapter.name: adapter for adapter in adapters}
         self.seen = Seen()
+        self.clock = RecordClock()
         self.failure: Exception | None = None  # why the loop ended by itself, if it did
         self._on_report, self._on_decision = on_report, on_decision
         self._stop = threading.Event()
         self._goodbye = False
         self._troubles: dict[str, str] = {}  # broker → why it can't be spoken for
+        self._sparing = {name: config.sparing() for name in self.adapters} if config.sparing is not None else {}
+        self._pulse = Pulse(self.adapters, self._beat, config.heartbeat_interval_s)
         self._thread: threading.Thread | None = None
         self._producer: KafkaProducer | None = None
         self._consumer: KafkaConsumer | None = None
@@ -116,7 +138,10 @@ class Agent:
             self._take_position()
             # Idempotent: one key's records stay in order and come once, however often the client has to send them again.
             self._producer = KafkaProducer(
-                enable_idempotence=True, compression_type="zstd", max_request_size=LARGEST_RECORD_BYTES, **common
+                enable_idempotence=True,
+                compression_type="zstd",
+                max_request_size=LARGEST_RECORD_BYTES,
+                **{"delivery_timeout_ms": DELIVERY_MS, "request_timeout_ms": DELIVERY_MS // 2, **common},
             )
         except KafkaError as error:
             self._disconnect()
@@ -127,21 +152,25 @@ class Agent:
 
     def _take_position(self) -> None:
         """Settle where to read before the first report is sent: what that report leads to must not be missed."""
-        consumer, topic = self._consumer, self.config.decisions_topic
-        for needed in (self.config.reports_topic, topic):
-            numbers = consumer.partitions_for_topic(needed)
+        consumer, config = self._consumer, self.config
+        partitions: dict[str, list[TopicPartition]] = {}
+        for topic in filter(None, (config.reports_topic, config.decisions_topic, config.ownership_topic)):
+            numbers = consumer.partitions_for_topic(topic)
             if not numbers:
-                raise AgentError(f"topic {needed} does not exist: create it (`lbctl topics create`)")
-        partitions = [TopicPartition(topic, number) for number in sorted(numbers)]
-        consumer.assign(partitions)
-        if self.config.start == "latest":
-            consumer.seek_to_end(*partitions)
+                raise AgentError(f"topic {topic} does not exist: create it (`lbctl topics create`)")
+            partitions[topic] = [TopicPartition(topic, number) for number in sorted(numbers)]
+        decisions, records = partitions[config.decisions_topic], partitions.get(config.ownership_topic or "", [])
+        consumer.assign([*decisions, *records])
+        if records:  # what is to come tells whether a decision is out of date
+            consumer.seek_to_end(*records)
+        if config.start == "latest":
+            consumer.seek_to_end(*decisions)
         else:
-            consumer.seek_to_beginning(*partitions)
-        if isinstance(self.config.start, Mapping):
-            for number, offset in self.config.start.items():
-                consumer.seek(TopicPartition(topic, number), offset)
-        for partition in partitions:
+            consumer.seek_to_beginning(*decisions)
+        if isinstance(config.start, Mapping):
+            for number, offset in config.start.items():
+                consumer.seek(TopicPartition(config.decisions_topic, number), offset)
+        for partition in (*decisions, *records):
             consumer.position(partition)
 
     def _disconnect(self) -> None:
@@ -160,34 +189,65 @@ class Agent:
     # --- the loop ---
 
     def _run(self) -> None:
+        self._pulse.start()
         try:
             self._loop()
+            self._pulse.stop(CLOSE_S)  # a heartbeat after the goodbye would take it back
             if self._goodbye:
                 for broker in self.adapters:
-                    self._send(broker, Goodbye(sent_ms=_now_ms()).to_json(), "goodbye")
+                    self._send(broker, Goodbye(sent_ms=wall_clock_ms()).to_json(), "goodbye")
         except Exception as error:  # the thread's last words: `failure` tells whoever started it
             self.failure = error
             log.exception("the agent of cluster %s ended", self.config.cluster)
         finally:
+            self._pulse.stop(CLOSE_S)
             self._disconnect()
 
     def _loop(self) -> None:
-        now = time.monotonic()
-        report_at, heartbeat_at = now, now
+        report_at = time.monotonic()
         while not self._stop.is_set():
             now = time.monotonic()
             if now >= report_at:
                 for broker in self.adapters:
                     self._report(broker)
                 report_at = _next(report_at, self.config.report_interval_s, now)
-            if now >= heartbeat_at:
-                for broker in self.adapters:
-                    self._beat(broker)
-                heartbeat_at = _next(heartbeat_at, self.config.heartbeat_interval_s, now)
-            records = self._consumer.poll(timeout_ms=POLL_MS)
-            changed = [self._take(record.value) for partition in records.values() for record in partition]
+            polled = self._consumer.poll(timeout_ms=POLL_MS)
+            records = [record for some in polled.values() for record in some]
+            changed = self._follow([record for record in records if record.topic == self.config.ownership_topic])
+            changed += [self._take(record.value) for record in records if record.topic == self.config.decisions_topic]
             for broker in dict.fromkeys(broker for broker in changed if broker is not None):
-                self._report(broker)  # once, after the acknowledgements of all that it shows
+                self._report(broker, forced=True)  # once, after the acknowledgements of all that it shows
+
+    def _follow(self, records: Iterable[Any]) -> list[str | None]:
+        """Deal with some records of the ownership topic. Returns the brokers whose ownership they changed."""
+        owners: dict[str, str | None] = {}
+        prefix = f"{self.config.cluster}/"
+        for record in records:
+            key = (record.key or b"").decode(errors="replace")
+            if not key.startswith(prefix):
+                continue
+            try:
+                unit = Ownership.model_validate_json(record.value) if record.value else None
+            except ValidationError as error:
+                log.warning("a record of %s is no ownership record: %s", self.config.ownership_topic, error)
+                continue
+            bundle = key.removeprefix(prefix)
+            self.seen.note_record(bundle, unit, self.clock.now_ms())
+            owners[bundle] = unit.owner if unit is not None and unit.state == "Owned" else None
+        yielding = [adapter for adapter in self.adapters.values() if isinstance(adapter, YieldingAdapter)]
+        given_up = [(adapter, bundle, owner) for bundle, owner in owners.items() if owner for adapter in yielding if adapter.name != owner]
+        return [self._give_up(*one) for one in given_up]
+
+    def _give_up(self, adapter: YieldingAdapter, bundle: str, owner: str) -> str | None:
+        """Stop serving what somebody else owns by now. Returns the broker, if it served it."""
+        try:
+            if not adapter.owns(bundle):
+                return None
+            log.warning("%s gives %s up: it is %s's", adapter.name, bundle, owner)
+            adapter.give_up(bundle)
+        except Exception:  # the next record or report will tell; the other brokers must not wait for it
+            log.exception("%s could not give %s up", adapter.name, bundle)
+        return adapter.name
 
     def _take(self, value: bytes | None) -> str | None:
         """Deal with one record of the decisions topic. Returns the broker whose ownership it changed, if any."""
@@ -207,7 +267,7 @@ class Agent:
 
     def _obey(self, adapter: BrokerAdapter, decision: Decision) -> Verdict:
         """Act and acknowledge. A decision counts as dealt with before it is begun: better not done than done twice."""
-        now_ms = _now_ms()
+        now_ms = self.clock.now_ms()
         verdict, failure = Verdict("refuse"), ""
         try:
             verdict = judge(adapter.name, self.seen, decision, adapter.owns(decision.bundle), now_ms)
@@ -236,14 +296,18 @@ class Agent:
         if failure:
             verdict = Verdict(verdict.action, failure)
         outcome = "failed" if failure else _OUTCOMES[verdict.action]
-        ack = Ack(decision_id=decision.decision_id, outcome=outcome, reason=verdict.reason, sent_ms=_now_ms())
+        ack = Ack(decision_id=decision.decision_id, outcome=outcome, reason=verdict.reason, sent_ms=wall_clock_ms())
         self._send(adapter.name, ack.to_json(), "ack")
         return verdict
 
-    def _report(self, broker: str) -> None:
+    def _report(self, broker: str, forced: bool = False) -> None:
         try:
             given = self.adapters[broker].report()
-            reports = [(one, _bytes_of(one)) for one in ([given] if isinstance(given, Mapping | bytes) else given)]
+            reports = [given] if isinstance(given, Mapping | bytes) else list(given)
+            if (sparing := self._sparing.get(broker)) is not None:
+                now_ms = time.monotonic_ns() // 1_000_000
+                reports = [kept for one in reports if (kept := sparing.take(one, now_ms, forced)) is not None]
+            values = [_bytes_of(one) for one in reports]
         except BrokerError as error:
             self._silent(broker, f"gives no report: {error}")
             return
@@ -252,7 +316,7 @@ class Agent:
             return
         if self._troubles.pop(broker, None) is not None:
             log.warning("%s reports again", broker)
-        for report, value in reports:
+        for report, value in zip(reports, values, strict=True):
             self._send(broker, value, "report")
             if self._on_report is not None:
                 self._on_report(broker, report if isinstance(report, Mapping) else json.loads(report))
@@ -265,7 +329,10 @@ class Agent:
             log.exception("%s could not be asked whether it lives", broker)
             return
         if alive:
-            self._send(broker, Heartbeat(sent_ms=_now_ms()).to_json(), "heartbeat")
+            sent_ms = wall_clock_ms()
+            future = self._send(broker, Heartbeat(sent_ms=sent_ms).to_json(), "heartbeat")
+            if future is not None:
+                future.add_callback(lambda written: self.clock.note(sent_ms, written.timestamp))
         else:
             self._silent(broker, "does not answer: no heartbeat is sent for it")
 
@@ -275,16 +342,17 @@ class Agent:
             log.warning("%s %s", broker, trouble)
         self._troubles[broker] = trouble
 
-    def _send(self, broker: str, value: str | bytes, kind: str) -> None:
-        """Everything of one broker has one key, so it stays in order."""
+    def _send(self, broker: str, value: str | bytes, kind: str) -> Any:
+        """Everything of one broker has one key, so it stays in order. Returns the future of where it was written, None if it isn't."""
         key, headers = f"{self.config.cluster}/{broker}".encode(), [("kind", kind.encode())]
         data = value if isinstance(value, bytes) else value.encode()
         try:
             future = self._producer.send(self.config.reports_topic, key=key, value=data, headers=headers)
         except KafkaError as error:
             log.warning("a %s of %s could not be sent: %s", kind, broker, error)
-            return
+            return None
         future.add_errback(lambda error: log.warning("a %s of %s did not reach Kafka: %s", kind, broker, error))
+        return future
 
 
 def _bytes_of(report: Report) -> bytes:
@@ -294,7 +362,3 @@ def _bytes_of(report: Report) -> bytes:
 def _next(due: float, interval_s: float, now: float) -> float:
     """The next due time, on the beat of the first one; beats that were missed are left out."""
     return due + interval_s * max(1, int((now - due) // interval_s) + 1)
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

@@ -1,7 +1,7 @@
 """What to do with a decision: do it, refuse it, or leave it to others. Pure: the time is an argument.
 
-A decision is obeyed by the broker that it addresses, once, while it is fresh, and only if it comes from the newest run of the
-balancer that this agent has heard of.
+A decision is obeyed by the broker that it addresses, once, while it is fresh, only if it comes from the newest run of the
+balancer that this agent has heard of, and only if no later ownership record of its bundle is known.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from lb_stream.contracts.decisions import Decision
+from lb_stream.contracts.decisions import Decision, Ownership
 
 REMEMBERED_MS = 600_000
 """How long a decision is remembered after it has expired. Afterwards its age alone keeps it from being done again."""
@@ -23,12 +23,25 @@ class Verdict:
     reason: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What is remembered of a bundle's last ownership record, and since when."""
+
+    version: int
+    decision_id: str | None
+    seen_ms: int
+
+
 @dataclass(slots=True)
 class Seen:
-    """What an agent remembers of earlier decisions. `done` holds (broker, decision id) → when the decision expires, oldest first."""
+    """What an agent remembers of earlier decisions, and of ownership records.
+
+    `done` holds (broker, decision id) → when the decision expires, `records` bundle → its last record; both the oldest first.
+    """
 
     epoch: int = 0
     done: dict[tuple[str, str], int] = field(default_factory=dict)
+    records: dict[str, Record] = field(default_factory=dict)
 
     def note_epoch(self, decision: Decision) -> None:
         """Learn the epoch of any decision of the cluster, whomever it addresses."""
@@ -39,6 +52,25 @@ class Seen:
         self.done[broker, decision.decision_id] = decision.expires_ms
         while (oldest := next(iter(self.done), None)) and self.done[oldest] + REMEMBERED_MS < now_ms:
             del self.done[oldest]
+
+    def note_record(self, bundle: str, record: Ownership | None, now_ms: int) -> None:
+        """Remember a bundle's ownership record (None: it has none any more) for as long as a decision from before it might still come.
+
+        First records are left out: no decision comes before them.
+        """
+        self.records.pop(bundle, None)
+        if record is not None and record.version > 1:
+            self.records[bundle] = Record(record.version, record.decision_id, now_ms)
+        while (oldest := next(iter(self.records), None)) and self.records[oldest].seen_ms + REMEMBERED_MS < now_ms:
+            del self.records[oldest]
+
+    def overtaken(self, decision: Decision) -> int | None:
+        """The version of the bundle's record, if it shows that the decision is not the last word on its bundle."""
+        known = self.records.get(decision.bundle)
+        if known is None or known.version <= decision.expected_version:
+            return None
+        own = known.version == decision.expected_version + 1 and known.decision_id == decision.decision_id
+        return None if own else known.version
 
 
 def addressee(decision: Decision) -> str | None:
@@ -61,6 +93,8 @@ def judge(broker: str, seen: Seen, decision: Decision, owns: bool, now_ms: int) 
         return Verdict("refuse", f"epoch {decision.epoch} is over, {seen.epoch} has been seen")
     if now_ms >= decision.expires_ms:
         return Verdict("refuse", f"expired {now_ms - decision.expires_ms} ms ago")
+    if (version := seen.overtaken(decision)) is not None:
+        return Verdict("refuse", f"follows version {decision.expected_version} of the bundle's record, which is at {version} now")
     if decision.kind == "assign":
         return Verdict("acquire")
     if not owns:

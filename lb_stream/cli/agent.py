@@ -94,8 +94,12 @@ def pulsar(
     key_file: KeyFile = None,
     verify_hostname: VerifyHostname = True,
     report_interval: Annotated[
-        float, typer.Option("--report-interval", metavar="S", min=0.5, help="Seconds between reports.", rich_help_panel=_TIMES)
-    ] = 5.0,
+        float | None,
+        typer.Option(
+            "--report-interval", metavar="S", min=0.5, rich_help_panel=_TIMES,
+            help="Seconds between two looks whether a report is needed; else report_min_interval_ms.",
+        ),
+    ] = None,
     heartbeat_interval: Annotated[
         float, typer.Option("--heartbeat-interval", metavar="S", min=0.5, help="Seconds between heartbeats.", rich_help_panel=_TIMES)
     ] = 5.0,
@@ -248,25 +252,30 @@ def _check(adapters: Sequence[PulsarAdapter], json: bool) -> int:
     return int(unfit)
 
 
-def _serve(adapters: Sequence[PulsarAdapter], given: Effective, cluster: str, intervals_s: tuple[float, float], json: bool) -> None:
+def _serve(adapters: Sequence[PulsarAdapter], given: Effective, cluster: str, intervals_s: tuple[float | None, float], json: bool) -> None:
     """Run an agent for each broker, so that one that hangs holds no other up, until a signal comes or one of them ends."""
     import logging
 
     from lb_stream.agent.agent import Agent, AgentConfig, AgentError
+    from lb_stream.agent.reporting import Sparing
+    from lb_stream.core.config import cluster_config
     from lb_stream.io.signals import StopRequest
 
+    balancing = cluster_config(given.settings.of_cluster(cluster))
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
     bootstrap, topics = given.bootstrap, given.settings.topics
     options = given.client_options(bootstrap)
     with kafka_at(bootstrap):
-        for topic in (topics.reports, topics.decisions):
+        for topic in (topics.reports, topics.decisions, topics.ownership):
             require_topic(options, topic)
     config = AgentConfig(
         bootstrap_servers=bootstrap,
         cluster=cluster,
         reports_topic=topics.reports,
         decisions_topic=topics.decisions,
-        report_interval_s=intervals_s[0],
+        ownership_topic=topics.ownership,
+        sparing=Sparing.of_manager(balancing.reporting, balancing.balancer),
+        report_interval_s=intervals_s[0] or balancing.reporting.report_min_interval_ms / 1000,
         heartbeat_interval_s=intervals_s[1],
         client_options=given.settings.kafka.options,
     )

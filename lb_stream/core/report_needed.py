@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from lb_stream.contracts.keys import KeyModel, key
-from lb_stream.contracts.reports import RESOURCES, ModularLoadReport
+from lb_stream.contracts.reports import RESOURCES, ModularLoadReport, SimpleLoadReport
 from lb_stream.core.resources import max_weighted_usage
 
 
@@ -54,6 +54,30 @@ class Figures:
             bytes_per_s=report.msg_throughput_in + report.msg_throughput_out,
             bundles=report.num_bundles,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class SimpleFigures:
+    """What the simple manager compares: number of bundles, and of each resource usage and limit."""
+
+    bundles: int
+    resources: Mapping[str, tuple[float, float]]
+
+    @staticmethod
+    def of(report: SimpleLoadReport, bundles: int) -> SimpleFigures:
+        """Of a report that names so many bundles."""
+        pairs = {name: getattr(report.system_resource_usage, name) for name in RESOURCES}
+        return SimpleFigures(bundles, {name: (pair.usage, pair.limit) for name, pair in pairs.items()})
+
+
+def simple_report_needed(written: SimpleFigures, now: SimpleFigures, elapsed_ms: int, config: ReportConfig) -> bool:
+    """Whether the simple manager's broker writes a report: another number of bundles, or a usage that has changed by more whole percent
+    of its limit than the threshold. Source: spec/reports.md §3.
+    """
+    if elapsed_ms > config.report_max_interval_ms:
+        return True
+    changes = [100.0 * abs(usage - written.resources[name][0]) / limit for name, (usage, limit) in now.resources.items() if limit > 0]
+    return written.bundles != now.bundles or int(min(100.0, max(changes, default=0.0))) > config.report_threshold_percent
 
 
 def report_needed(written: Figures, now: Figures, elapsed_ms: int, config: ReportConfig) -> bool:

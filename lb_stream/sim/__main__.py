@@ -11,8 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, get_args
 
-from lb_stream.agent import Agent, AgentConfig, AgentError, Verdict
+from lb_stream.agent import Agent, AgentConfig, AgentError, Sparing, Verdict
 from lb_stream.contracts.decisions import Decision
+from lb_stream.core.report_needed import ReportConfig
 from lb_stream.io.signals import StopRequest
 from lb_stream.sim.brokers import SimBroker, wall_clock_ms
 from lb_stream.sim.cluster import build_cluster, max_over_mean
@@ -54,6 +55,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         cluster=options.cluster,
         reports_topic=options.reports_topic,
         decisions_topic=options.decisions_topic,
+        ownership_topic=options.ownership_topic,
+        sparing=(lambda: Sparing(ReportConfig())) if options.sparing else None,
         report_interval_s=options.interval_s,
         heartbeat_interval_s=options.heartbeat_s,
         client_options=dict(options.option),
@@ -84,7 +87,7 @@ class Status:
 
     quiet: bool = False
     reports: dict[str, Mapping[str, Any]] = field(default_factory=dict)
-    done: dict[str, int] = field(default_factory=lambda: {"release": 0, "acquire": 0, "refuse": 0})
+    done: dict[str, int] = field(default_factory=lambda: {"release": 0, "acquire": 0, "split": 0, "refuse": 0})
     started: float = field(default_factory=time.monotonic)
     shown: float = field(default_factory=time.monotonic)
 
@@ -98,7 +101,7 @@ class Status:
             return
         self.done[verdict.action] += 1
         if not self.quiet:
-            words = {"release": "gives up", "acquire": "takes", "refuse": "refuses"}
+            words = {"release": "gives up", "acquire": "takes", "split": "splits", "refuse": "refuses"}
             print(f"{self._elapsed()}  {broker} {words[verdict.action]} {decision.bundle}  {verdict.reason}".rstrip(), flush=True)
 
     def show(self, at_most_every_s: float = 0.0) -> None:
@@ -137,6 +140,8 @@ def _parser() -> argparse.ArgumentParser:
     add("--quiet", action="store_true", help="no line for each decision")
     add("--reports-topic", default="lb-load-reports", metavar="TOPIC", help="default: %(default)s")
     add("--decisions-topic", default="lb-decisions", metavar="TOPIC", help="default: %(default)s")
+    add("--ownership-topic", default="lb-ownership", metavar="TOPIC", help="default: %(default)s")
+    add("--sparing", action="store_true", help="leave out reports that say little new, as Pulsar's brokers do by default")
     add(
         "--option", type=_option, action="append", default=[], metavar="KEY=VALUE",
         help="a setting of kafka-python's clients, e.g. security_protocol=SSL; may be given several times",

@@ -43,6 +43,10 @@ class SimBroker:
         """Serve a bundle. Raises KeyError when the cluster has no such bundle."""
         self._cluster.acquire(self._name, bundle)
 
+    def give_up(self, bundle: str) -> None:
+        """Stop serving a bundle that another broker owns now. Raises KeyError when it is not served here."""
+        self._cluster.release(self._name, bundle)
+
     def split(self, bundle: str, boundaries: Sequence[int], _algorithm: str, _unload_children: bool = False) -> None:
         """Serve a bundle's children instead of it; without boundaries its halves. Raises KeyError or ValueError when that can't be."""
         self._cluster.split(self._name, bundle, boundaries)

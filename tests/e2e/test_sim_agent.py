@@ -36,7 +36,7 @@ class Stage:
 
     def agent(self, **changes: object) -> Agent:
         settings = {"report_interval_s": 60.0, "heartbeat_interval_s": 60.0} | changes
-        config = AgentConfig(self.kafka.bootstrap, "eu-1", self.topics.reports, self.topics.decisions, **settings)
+        config = AgentConfig(self.kafka.bootstrap, "eu-1", self.topics.reports, self.topics.decisions, self.topics.ownership, **settings)
         return Agent(config, [SimBroker(self.cluster, name) for name in self.cluster.brokers])
 
     def bundle_of(self, broker: str) -> str:
@@ -258,7 +258,8 @@ def test_a_missing_topic_is_told_at_once_with_what_to_do(stage: Stage) -> None:
 
 def run_sim(stage: Stage, *arguments: str) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "lb_stream.sim", "--bootstrap-servers", stage.kafka.bootstrap, "--cluster", "eu-1", "--brokers", "3"]
-    command += ["--bundles", "12", "--reports-topic", stage.topics.reports, "--decisions-topic", stage.topics.decisions, *arguments]
+    command += ["--bundles", "12", "--reports-topic", stage.topics.reports, "--decisions-topic", stage.topics.decisions]
+    command += ["--ownership-topic", stage.topics.ownership, *arguments]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 

@@ -1,0 +1,85 @@
+"""Which of a broker's reports are sent: those that say something new enough. Source: spec/reports.md §2, §3 and §4.1.
+
+Beyond the reference, a report that names other bundles than the last one is always sent: it may be what a decision waits for.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from lb_stream.agent.adapter import Report
+from lb_stream.contracts.balancer import BalancerConfig
+from lb_stream.contracts.reports import ModularLoadReport, SimpleLoadReport, report_kind
+from lb_stream.core.broker_load import UNWEIGHTED
+from lb_stream.core.report_needed import Figures, ReportConfig, SimpleFigures, report_needed, simple_report_needed
+
+CHANGES = ("lastBundleGains", "lastBundleLosses", "bundleGains", "bundleLosses")
+"""Fields of reports that tell what has changed since the last one that was sent."""
+
+
+@dataclass(slots=True)
+class Sparing:
+    """Whether a broker's next report is worth sending. Reports of other kinds (load data that its broker has chosen to write) all are."""
+
+    config: ReportConfig
+    weights: Mapping[str, float] = field(default_factory=lambda: BalancerConfig().weights)
+    _sent: tuple[Figures | SimpleFigures, int] | None = None
+    _bundles: frozenset[str] = frozenset()
+    _changes: dict[str, list[str]] = field(default_factory=dict)
+
+    @staticmethod
+    def of_manager(config: ReportConfig, balancer: BalancerConfig) -> Callable[[], Sparing]:
+        """Makes one for each broker: the extensible manager compares the plain maximum usage, the others the weighted one."""
+        weights = UNWEIGHTED if balancer.load_manager == "extensible" else balancer.weights
+        return lambda: Sparing(config, weights)
+
+    def take(self, report: Report, now_ms: int, forced: bool) -> Report | None:
+        """The report as it is to be sent, with what had changed in those that were not; None: not needed. `now_ms`: any steady clock."""
+        fields = report if isinstance(report, Mapping) else json.loads(report)
+        figures = self._figures(fields)
+        if figures is None:
+            return report
+        bundles = frozenset({*fields.get("bundles", ()), *fields.get("lastStats", ()), *fields.get("bundleStats", ())})
+        forced = forced or self._sent is None or bundles != self._bundles
+        if not forced and self._sent is not None and not self._needed(*self._sent, figures, now_ms):
+            self._keep(report)
+            return None
+        self._sent, self._bundles = (figures, now_ms), bundles
+        return self._with_changes(report)
+
+    def _needed(self, sent: Figures | SimpleFigures, sent_ms: int, now: Figures | SimpleFigures, now_ms: int) -> bool:
+        if isinstance(sent, Figures) and isinstance(now, Figures):
+            return report_needed(sent, now, now_ms - sent_ms, self.config)
+        if isinstance(sent, SimpleFigures) and isinstance(now, SimpleFigures):
+            return simple_report_needed(sent, now, now_ms - sent_ms, self.config)
+        return True  # its broker runs another load manager now
+
+    def _figures(self, fields: Mapping[str, Any]) -> Figures | SimpleFigures | None:
+        match report_kind(dict(fields)):
+            case "modular":
+                return Figures.of(ModularLoadReport.model_validate(_without_bundles(fields, "lastStats")), self.weights)
+            case "simple":
+                return SimpleFigures.of(
+                    SimpleLoadReport.model_validate(_without_bundles(fields, "bundleStats")), len(fields.get("bundleStats", ()))
+                )
+        return None
+
+    def _keep(self, report: Report) -> None:
+        if isinstance(report, Mapping):
+            for name in CHANGES:
+                if report.get(name):
+                    self._changes[name] = sorted({*self._changes.get(name, ()), *report[name]})
+
+    def _with_changes(self, report: Report) -> Report:
+        changes, self._changes = self._changes, {}
+        if not changes or not isinstance(report, Mapping):
+            return report
+        return {**report, **{name: sorted({*given, *report.get(name, ())}) for name, given in changes.items()}}
+
+
+def _without_bundles(fields: Mapping[str, Any], stats: str) -> dict[str, Any]:
+    """A report without what is said of each bundle, which may be megabytes and isn't compared."""
+    return {name: value for name, value in fields.items() if name != stats}
