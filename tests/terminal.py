@@ -1,5 +1,6 @@
 """A program on a terminal of a given size, and what its screen shows."""
 
+import codecs
 import fcntl
 import os
 import pty
@@ -15,6 +16,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 _CONTROL = re.compile(r"\x1b\[(\??[0-9;]*)([A-Za-z])|\x1b[()][A-Z0-9]|[\r\n]|[^\x1b\r\n]+", re.DOTALL)
+_UNFINISHED = re.compile(r"\x1b(\[\??[0-9;]*)?$")
 
 
 class Screen:
@@ -26,6 +28,8 @@ class Screen:
         self.coloured = False
         self.overflowed = False
         """A line was longer than the screen is wide."""
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._left = ""
         self._clear()
 
     def _clear(self) -> None:
@@ -37,9 +41,12 @@ class Screen:
         """The rows, without the blanks at their ends."""
         return ["".join(row).rstrip() for row in self._cells]
 
-    def write(self, text: str) -> None:
-        """What the program has written."""
-        for token in _CONTROL.finditer(text):
+    def write(self, data: bytes) -> None:
+        """What the program has written; letters and control sequences may be cut in two anywhere."""
+        text = self._left + self._decoder.decode(data)
+        cut = _UNFINISHED.search(text)
+        self._left = cut.group(0) if cut else ""
+        for token in _CONTROL.finditer(text.removesuffix(self._left)):
             self._token(token.group(0), token.group(1) or "", token.group(2) or "")
 
     def _token(self, text: str, arguments: str, command: str) -> None:
@@ -89,7 +96,7 @@ class Session:
                 except OSError:  # its other end is closed
                     data = b""
                 self._open = bool(data)
-                self.screen.write(data.decode(errors="replace"))
+                self.screen.write(data)
 
     def wait_for(self, condition: Callable[[Screen], bool], seconds: float = 20.0) -> list[str]:
         """The screen's lines once the condition holds. Fails when it doesn't in time."""

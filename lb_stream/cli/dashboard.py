@@ -20,6 +20,8 @@ WIDE = 120
 RESOURCES = (("cpu", "cpu"), ("memory", "memory"), ("direct_memory", "direct"), ("bandwidth_in", "bw in"), ("bandwidth_out", "bw out"))
 HOT_RATIO, WARM_RATIO = 0.85, 0.6
 """Only for colours; what is too hot is the strategy's business."""
+BAR_CELLS = (10, 6, 4, 3, 2)
+"""Widths of a resource's bar: the greatest that leaves room for the brokers' names."""
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
 
 
@@ -44,7 +46,7 @@ class Section:
 
 def render(snapshot: Snapshot, width: int, height: int | None, unicode: bool = True) -> list[Text]:
     """The dashboard within `width` columns and `height` lines; None: all of it, in as many lines as it takes, none cut."""
-    snapshot, wide = _without_port(snapshot), width >= WIDE
+    snapshot, wide = _with_short_names(snapshot), width >= WIDE
     head = _head(snapshot, unicode)
     decided = _decisions(snapshot, width // 2 - 1 if wide else width, unicode)
     left, right = [_pending(snapshot, unicode), decided], [_refusals(snapshot, unicode), _timings(snapshot, unicode)]
@@ -65,19 +67,33 @@ def render(snapshot: Snapshot, width: int, height: int | None, unicode: bool = T
     return lines[:height]
 
 
-def _without_port(snapshot: Snapshot) -> Snapshot:
-    """Brokers that all have one port are told without it."""
-    ports = {row["broker"].rpartition(":")[2] for row in snapshot.brokers if ":" in row["broker"]}
-    if len(ports) != 1:
+def _with_short_names(snapshot: Snapshot) -> Snapshot:
+    """Brokers that all share a domain and a port are told without them."""
+    shared = _shared_end([row["broker"] for row in snapshot.brokers])
+    if not shared:
         return snapshot
-    port = f":{ports.pop()}"
 
     def told(rows: Rows) -> Rows:
         names = ("broker", "source", "destination", "last_broker")
-        return [row | {name: row[name].removesuffix(port) for name in names if row.get(name)} for row in rows]
+        return [row | {name: row[name].removesuffix(shared) for name in names if row.get(name)} for row in rows]
 
     parts = {name: told(getattr(snapshot, name)) for name in ("brokers", "pending", "decisions", "refusals")}
     return replace(snapshot, **parts)
+
+
+def _shared_end(names: Sequence[str]) -> str:
+    """What all names end with: a domain and a port, or the port alone. No part of an address in numbers, and something is left of each."""
+    if not names:
+        return ""
+    shared = min(names, key=len)[1:]
+    while shared and (shared[0] not in ".:" or not all(name.endswith(shared) for name in names) or _is_bare(shared)):
+        shared = shared[1:]
+    return shared if len(names) > 1 else shared[shared.rfind(":") :] if ":" in shared else ""
+
+
+def _is_bare(end: str) -> bool:
+    """Whether an end begins within numbers: `.1:80` of 10.0.0.1:80."""
+    return end[0] == "." and not any(letter.isalpha() for letter in end)
 
 
 # --- the parts ---
@@ -115,12 +131,10 @@ def _brokers(snapshot: Snapshot, width: int, unicode: bool, most: int | None) ->
     wide, several = width >= WIDE, len(snapshot.clusters) > 1
     names = [f"{row['cluster']}/{row['broker']}" if several else row["broker"] for row in snapshot.brokers]
     rates = 8 if wide else 6
-    numbers = rates * (6 if wide else 3) + 8
-    resources = 5 * (9 if width < 90 else 15 if wide else 11)
-    longest = max(map(len, names), default=0)
-    name_width = max(8, longest if most is None else min(longest, width - numbers - resources))
-    cells = (resources - 5 * 5) // 5
-    heading = f"{'broker':<{name_width}}" + "".join(f" {title[: cells + 3] + ' %':<{cells + 4}}" for _, title in RESOURCES)
+    longest, room = max(map(len, names), default=8), width - rates * (6 if wide else 3) - 8
+    cells = next((one for one in BAR_CELLS if longest + 5 * (one + 5) <= room), BAR_CELLS[-1])
+    name_width = max(8, longest if most is None else min(longest, room - 5 * (cells + 5)))
+    heading = f"{'broker':<{name_width}}" + "".join(f" {title[: cells + 2] + ' %':<{cells + 4}}" for _, title in RESOURCES)
     heading += "".join(f"{title:>{rates}}" for title in ("MB/s", "short", "long"))
     heading += "".join(f"{title:>{rates}}" for title in ("msg/s", "short", "long")) if wide else ""
     order = list(range(len(names)))
