@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from lb_stream.cli.explained import explain_decision
 from lb_stream.cli.lake import open_lake, records, run
 from lb_stream.cli.rule_words import DECIDES, REFUSES, TAKES_OUT, figure, why_decided
 from lb_stream.contracts.decisions import example_decision
@@ -36,6 +37,12 @@ def told(recorded: Recorder, tmp_path: Path, *arguments: str) -> Any:
     return result.objects[0]
 
 
+def facts(recorded: Recorder, *decision_ids: str) -> list[dict[str, Any]]:
+    """What `lbctl explain DECISION --json` prints of each."""
+    with open_lake(recorded.root) as lake:
+        return [explain_decision(lake, one).to_dict() for one in decision_ids]
+
+
 def query(recorded: Recorder, text: str) -> list[dict[str, Any]]:
     return records(run(open_lake(recorded.root), text))
 
@@ -43,13 +50,12 @@ def query(recorded: Recorder, text: str) -> list[dict[str, Any]]:
 # --- a decision ---
 
 
-def test_every_decision_of_the_run_is_explained_with_the_loads_that_the_tables_have(recorded: Recorder, tmp_path: Path) -> None:
+def test_every_decision_of_the_run_is_explained_with_the_loads_that_the_tables_have(recorded: Recorder) -> None:
     loads = {(row["seq"], row["broker"]): row for row in query(recorded, "SELECT * FROM broker_loads")}
     outcomes = {row["decision_id"]: row for row in query(recorded, "SELECT * FROM outcomes")}
     made = [decision for one in recorded.rounds for decision in one.decisions]
     assert len(made) == 32
-    for decision in made:
-        found = told(recorded, tmp_path, decision.decision_id)
+    for decision, found in zip(made, facts(recorded, *(one.decision_id for one in made)), strict=True):
         assert decision.bundle in found["sentence"] and found["sentence"].startswith(f"Round {decision.seq} of demo ")
         assert [part["broker"] for part in found["parts"]] == [one for one in (decision.source, decision.destination) if one]
         for part in found["parts"]:
@@ -64,13 +70,13 @@ def test_every_decision_of_the_run_is_explained_with_the_loads_that_the_tables_h
         assert f"confirmed it after {outcomes[decision.decision_id]['took_ms'] / 1000:.1f} s" in found["sentence"]
 
 
-def test_what_was_seen_the_average_and_the_limit_are_those_of_the_logged_memory(recorded: Recorder, tmp_path: Path) -> None:
+def test_what_was_seen_the_average_and_the_limit_are_those_of_the_logged_memory(recorded: Recorder) -> None:
     """ThresholdShedder's smoothed usages are in the memory after the round; the threshold is in the round's settings."""
     rounds = {row["seq"]: row for row in query(recorded, "SELECT seq, memory, inputs FROM rounds")}
     unloads = [decision for one in recorded.rounds for decision in one.decisions if decision.kind == "unload"]
     assert unloads
-    for decision in unloads:
-        row, found = rounds[decision.seq], told(recorded, tmp_path, decision.decision_id)["decision"]["explain"]
+    for decision, whole in zip(unloads, facts(recorded, *(one.decision_id for one in unloads)), strict=True):
+        row, found = rounds[decision.seq], whole["decision"]["explain"]
         usage = json.loads(row["memory"])["strategies"]["ThresholdShedder"]["usage"]
         average = sum(usage.values()) / len(usage)
         assert found["saw"] == usage[decision.source]
@@ -79,7 +85,7 @@ def test_what_was_seen_the_average_and_the_limit_are_those_of_the_logged_memory(
         assert found["saw"] >= found["limit"]
 
 
-def test_what_was_expected_is_the_share_that_all_moves_of_the_round_leave(recorded: Recorder, tmp_path: Path) -> None:
+def test_what_was_expected_is_the_share_that_all_moves_of_the_round_leave(recorded: Recorder) -> None:
     several = False
     for one in recorded.rounds:
         for source in sorted({decision.source for decision in one.decisions if decision.kind == "unload" and decision.source}):
@@ -87,14 +93,14 @@ def test_what_was_expected_is_the_share_that_all_moves_of_the_round_leave(record
             rows = one.view.bundles.rows_of(decision.bundle for decision in unloads)
             broker = one.view.brokers.names.index(source)
             left = 1 - one.view.bundles.short.throughput[rows].sum() / one.view.brokers.latest.throughput[broker]
-            found = told(recorded, tmp_path, unloads[0].decision_id)
+            (found,) = facts(recorded, unloads[0].decision_id)
             assert found["moves"] == len(unloads)
             assert found["parts"][0]["expected"] == pytest.approx(found["decision"]["explain"]["saw"] * left)
             several = several or len(unloads) > 1
     assert several
 
 
-def test_the_candidates_scores_are_their_long_term_rates_and_the_lowest_was_chosen(recorded: Recorder, tmp_path: Path) -> None:
+def test_the_candidates_scores_are_their_long_term_rates_and_the_lowest_was_chosen(recorded: Recorder) -> None:
     checked = 0
     for one in recorded.rounds:
         first = next((decision for decision in one.decisions if decision.kind == "unload"), None)
@@ -102,13 +108,17 @@ def test_the_candidates_scores_are_their_long_term_rates_and_the_lowest_was_chos
             continue  # later ones count the load of earlier ones
         text = f"SELECT broker, long_rate_in_msgs_per_s + long_rate_out_msgs_per_s AS rate FROM broker_loads WHERE seq = {one.seq}"
         rates = {row["broker"]: row["rate"] for row in query(recorded, text)}
-        candidates = told(recorded, tmp_path, first.decision_id)["decision"]["explain"]["candidates"]
+        candidates = facts(recorded, first.decision_id)[0]["decision"]["explain"]["candidates"]
         scored = {each["broker"]: each["score"] for each in candidates if each["score"] is not None}
         assert scored == pytest.approx({broker: rates[broker] for broker in scored})
         assert first.destination == min(scored, key=lambda broker: scored[broker])
         assert all(each["refused_by"] for each in candidates if each["score"] is None)
         checked += 1
     assert checked
+
+
+def test_programs_get_the_same_facts(recorded: Recorder, tmp_path: Path) -> None:
+    assert told(recorded, tmp_path, "demo:17:0") == json.loads(json.dumps(facts(recorded, "demo:17:0")[0]))
 
 
 def test_an_unload_and_its_assignment_name_each_other(recorded: Recorder, tmp_path: Path) -> None:
