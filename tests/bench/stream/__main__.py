@@ -5,8 +5,10 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import tempfile
 from pathlib import Path
+from types import FrameType
 
 from rich.console import Console
 from rich.table import Table
@@ -83,9 +85,15 @@ def show(measured: dict[str, Measured]) -> None:
     print(json.dumps({key: round(measured[key].value, 4) if key in measured else None for key in FIGURES}), flush=True)
 
 
+def stop_on_signal(_number: int, _frame: FrameType | None) -> None:
+    """SIGTERM as Ctrl-C: Kafka and the jobs have sessions of their own and must be ended."""
+    raise KeyboardInterrupt
+
+
 def main() -> None:
     """Measure and show."""
     given = options()
+    signal.signal(signal.SIGTERM, stop_on_signal)
     if given.folder:
         show(run(given, given.folder.resolve()))
         return
