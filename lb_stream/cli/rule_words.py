@@ -17,6 +17,7 @@ DECIDES: Mapping[str, str] = {
     "underloaded_broker": "a broker was at {saw} usage, below {limit}, so that it takes from the fullest, {source}",
     "idle_broker": "a broker carried {saw}, less than {limit}, so that it takes from the fullest, {source}",
     "overloaded_broker": "{source} was at {saw} usage, above {limit} and far above the others",
+    "split_child": "its parent has just been split, and its parts are to be placed anew",
     "released": "its broker has released it, for the destination that the unload had named",
     "unowned": "nobody owned it, and this broker scored best ({saw}; the lowest score wins)",
     "drained": "{source} is being drained by an operator's command",

@@ -13,17 +13,23 @@ from lb_stream.core.view import Bools, ClusterView
 
 MASS_SHARE = 0.30
 MASS_LEAST = 2
+JITTER_GRACE_MS = 180_000
+"""How long the extensible manager's leader mistrusts a connection that has come back, and how much longer it waits for brokers then."""
 FADING_SHARE = 0.75
 """Of its limit: brokers that vanish together were last heard some seconds apart, so the late ones count when the first is due."""
 
 
 @dataclass(frozen=True, slots=True)
 class Liveness:
-    """The view with its dead brokers marked and their bundles unowned; who is dead; why nothing may be decided now, if so."""
+    """The view with its dead brokers marked and their bundles unowned; who is dead; why nothing may be decided now, if so.
+
+    `unsteady_ms`: when the extensible manager's connection was in doubt last.
+    """
 
     view: ClusterView
     dead: tuple[str, ...]
     suspended: Refusal | None
+    unsteady_ms: int | None = None
 
 
 def judge(view: ClusterView, memory: Memory, config: BalancerConfig, caught_up: bool) -> Liveness:
@@ -32,10 +38,15 @@ def judge(view: ClusterView, memory: Memory, config: BalancerConfig, caught_up: 
     Until the job has caught up with what was there at its start, nobody newly dies: the silence may be the job's own. When more
     than 30 % of the brokers (and at least two) vanish together, or nobody is left, the fault is more likely on this side: the
     cluster is suspended.
+
+    The extensible manager waits longer for as long as its connection has not been steady for a while (spec/ownership.md §2, "Repair"):
+    here that is the stream's, which is in doubt after a start and after a suspension.
     """
     brokers = view.brokers
     silence = view.now_ms - brokers.seen_ms
     limit = np.where(brokers.heartbeats, config.heartbeat_timeout_ms, config.report_timeout_ms)
+    if memory.unsteady_ms is not None and view.now_ms - memory.unsteady_ms <= JITTER_GRACE_MS:
+        limit = limit + JITTER_GRACE_MS
     remembered = frozenset(memory.dead)
     known_dead = np.array([name in remembered for name in brokers.names], np.bool_)
     silent = silence > limit
@@ -59,7 +70,9 @@ def judge(view: ClusterView, memory: Memory, config: BalancerConfig, caught_up: 
         brokers=replace(brokers, alive=~dead),
         bundles=replace(view.bundles, owner=np.where(orphaned, np.int32(-1), owner).astype(np.int32)),
     )
-    return Liveness(marked, tuple(brokers.names[row] for row in np.flatnonzero(dead)), suspended)
+    in_doubt = config.load_manager == "extensible" and (suspended is not None or not caught_up)
+    unsteady_ms = view.now_ms if in_doubt else memory.unsteady_ms if config.load_manager == "extensible" else None
+    return Liveness(marked, tuple(brokers.names[row] for row in np.flatnonzero(dead)), suspended, unsteady_ms)
 
 
 def _suspicious(fading: Bools, vanished: Bools, gone: Bools, known_dead: Bools) -> str | None:

@@ -63,6 +63,7 @@ class Memory:
     untold: tuple[str, ...] = ()  # bundles whose record has changed in a dry run, and is not on the topic
     published_to: str | None = ""  # the last bundle whose ownership record is on the topic; None: those of all bundles are
     dead: tuple[str, ...] = ()  # brokers declared dead
+    unsteady_ms: int | None = None  # when it was last in doubt whether silent brokers are silent (extensible manager)
     errors: int = 0  # rounds that failed, in a row
     retry_ms: int = 0  # after too many of them: when the next one is tried
     strategies: Mapping[str, Any] = field(default_factory=dict)  # strategy → the JSON object that it remembers

@@ -19,13 +19,13 @@ from lb_stream.core.config import ClusterConfig
 from lb_stream.core.draft import Draft
 from lb_stream.core.finite import without_not_finite
 from lb_stream.core.limits import moved_lately
-from lb_stream.core.liveness import judge
+from lb_stream.core.liveness import Liveness, judge
 from lb_stream.core.memory import Memory, Pending, Retry
 from lb_stream.core.ownership import Ledger
 from lb_stream.core.preallocation import count, waiting
 from lb_stream.core.refusals import Refusal, merged
 from lb_stream.core.settle import Outcome, Settled, after_failure, settle
-from lb_stream.core.split import split_too_large
+from lb_stream.core.split import split_too_large, unload_children
 from lb_stream.core.unload import observe_loads, shedding_is_due, unload_from_hot
 from lb_stream.core.view import ClusterView, with_moves
 
@@ -105,6 +105,7 @@ def decide(view: ClusterView, memory: Memory, inbox: Inbox, config: ClusterConfi
     elif config.balancer.enabled and not too_early(draft):
         assign_unowned(draft, _reserved(settled))
         drain(draft)
+        unload_children(draft, _split_to_unload(settled))
         split_too_large(draft)
         shed = shedding_is_due(draft, sampled=bool(view.brokers.sampled.any()))
         if shed:
@@ -113,7 +114,7 @@ def decide(view: ClusterView, memory: Memory, inbox: Inbox, config: ClusterConfi
         for decision in draft.decisions:
             ledger.decided(decision)
     ledger.finish()
-    return _finish(draft, ledger, settled, alive.dead, shed)
+    return _finish(draft, ledger, settled, alive, shed)
 
 
 def _carry_out(view: ClusterView, pending: tuple[Pending, ...], moves_count: bool) -> ClusterView:
@@ -183,7 +184,12 @@ def _reserved(settled: Settled) -> dict[str, str]:
     }
 
 
-def _finish(draft: Draft, ledger: Ledger, settled: Settled, dead: tuple[str, ...], shed: bool) -> Round:
+def _split_to_unload(settled: Settled) -> list[Pending]:
+    """Bundles that have been split and whose children are to be unloaded."""
+    return [pending for pending, outcome in settled.ended if pending.unload_children and outcome.outcome == "confirmed"]
+
+
+def _finish(draft: Draft, ledger: Ledger, settled: Settled, alive: Liveness, shed: bool) -> Round:
     """The round and its memory. A dry run remembers no decision and tells of no ownership record."""
     follow(draft.desk, draft.reported or draft.view, settled, draft.decisions)
     memory, dry_run = draft.memory, draft.config.balancer.dry_run
@@ -201,7 +207,8 @@ def _finish(draft: Draft, ledger: Ledger, settled: Settled, dead: tuple[str, ...
         unserved=ledger.unserved,
         untold=tuple(sorted(ledger.untold)),
         published_to=ledger.published_to,
-        dead=dead,
+        dead=alive.dead,
+        unsteady_ms=alive.unsteady_ms,
         orders=draft.desk.orders,
         moved=moved_lately(draft),
         strategies=draft.strategies_after(),

@@ -6,17 +6,20 @@ here. Of the extensible manager's bundles reports name only the heaviest: there 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from lb_stream.contracts.decisions import Explain
 from lb_stream.core.draft import Division, Draft
+from lb_stream.core.limits import Room
+from lb_stream.core.memory import Pending
 from lb_stream.core.names import begins_with_another, namespace_codes, parse_bundle
 from lb_stream.core.refusals import MOST_SUBJECTS, Refusal, refusal
 from lb_stream.core.splitting import SplitLoads, SplittingConfig, TooLarge, Uncut, plan, split_simple, split_task
 from lb_stream.core.splitting.trigger import REASONS, RULES, UNITS, Limits
+from lb_stream.core.unload import preselects
 from lb_stream.core.view import Bools, ClusterView, Ints, Rows
 
 STRATEGIES = {"modular": "BundleSplitterTask", "simple": "SimpleLoadManager"}
@@ -50,6 +53,50 @@ def split_too_large(draft: Draft) -> None:
         room -= refused is None
     if view.brokers.sampled.any():
         draft.refusals += refusals
+
+
+def unload_children(draft: Draft, split: Iterable[Pending]) -> None:
+    """Unload the children of bundles that have just been split, where that was asked for: each goes where placement wants it.
+
+    The extensible manager leaves them where they are, and brokers that place bundles by themselves have done it (spec/splitting.md §4).
+    """
+    config = draft.config.balancer
+    if config.load_manager == "extensible" or config.assign_unowned == "on_lookup":
+        return
+    for parent in split:
+        for row in _children(draft.view, parent, draft.free_bundles()):
+            refused = _unload_child(draft, row)
+            draft.refusals += [] if refused is None else [refused]
+
+
+def _children(view: ClusterView, parent: Pending, free: Bools) -> list[int]:
+    """The free bundles inside the range of the split one that its owner serves now."""
+    namespace, lower, upper = parse_bundle(parent.bundle)
+    mine = view.bundles.rows_of_namespace(namespace)
+    inside = []
+    for row, name in zip(range(mine.start, mine.stop), view.bundles.names[mine].to_pylist(), strict=True):
+        _, low, high = parse_bundle(name)
+        owner = int(view.bundles.owner[row])
+        if lower <= low and high <= upper and free[row] and owner >= 0 and view.brokers.names[owner] == parent.source:
+            inside.append(row)
+    return inside
+
+
+def _unload_child(draft: Draft, row: int) -> Refusal | None:
+    name, owner = draft.view.bundles.name(row), int(draft.view.bundles.owner[row])
+    source = draft.view.brokers.names[owner]
+    if (limit := Room.of(draft).refusal([(row, owner)])) is not None:
+        return limit
+    choice = draft.place(row)
+    if choice is None:
+        return refusal("no_candidate", source, [name], limit=1, unit="brokers")
+    if choice.destination == owner:
+        return refusal("placement_keeps_owner", source, [name])
+    explain = Explain(saw=choice.score if np.isfinite(choice.score) else None, unit=choice.unit, candidates=choice.candidates)
+    destination = choice.destination if preselects(draft) else None
+    strategy = draft.config.placement.name
+    draft.decide("unload", row, source, destination, reason="Unknown", rule="split_child", strategy=strategy, explain=explain)
+    return None
 
 
 def find_too_large(

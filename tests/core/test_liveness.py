@@ -63,3 +63,26 @@ def test_before_the_job_has_caught_up_nobody_newly_dies_and_nobody_dead_comes_ba
 def test_a_cluster_without_brokers_is_judged_too() -> None:
     after = judged([])
     assert (after.dead, after.suspended) == ((), None)
+
+
+def test_after_a_doubt_about_its_own_connection_the_extensible_manager_waits_three_minutes_longer() -> None:
+    config = CONFIG.model_copy(update={"load_manager": "extensible"})
+
+    def dead(silence_ms: int, unsteady_ms: int | None) -> tuple[str, ...]:
+        reports = [Report("b0", NOW_MS, {}), Report("b1", NOW_MS - silence_ms, {}), Report("b2", NOW_MS, {})]
+        shard, _ = fold(Shard.empty(), batch_of(reports, [Event("heartbeat", "b1", NOW_MS - silence_ms)]), NOW_MS, FoldConfig())
+        return judge(view_of("c", [shard], NOW_MS, config.weights), Memory(unsteady_ms=unsteady_ms), config, caught_up=True).dead
+
+    assert dead(31_000, None) == ("b1",)
+    assert dead(31_000, NOW_MS - 180_000) == ()
+    assert dead(31_000, NOW_MS - 180_001) == ("b1",)
+    assert dead(210_001, NOW_MS) == ("b1",)
+
+
+def test_only_the_extensible_manager_remembers_when_its_connection_was_in_doubt() -> None:
+    for manager, remembered in (("extensible", NOW_MS), ("modular", None), ("simple", None)):
+        config = CONFIG.model_copy(update={"load_manager": manager})
+        shard, _ = fold(Shard.empty(), batch_of([Report("b0", NOW_MS, {})]), NOW_MS, FoldConfig())
+        view = view_of("c", [shard], NOW_MS, config.weights)
+        assert judge(view, Memory(), config, caught_up=False).unsteady_ms == remembered
+        assert judge(view, Memory(unsteady_ms=5), config, caught_up=True).unsteady_ms == (5 if remembered else None)

@@ -161,10 +161,16 @@ def test_when_all_brokers_have_left_their_bundles_are_free_and_the_first_that_co
 
 def test_the_record_of_a_split_names_the_children_and_is_deleted_after_the_delay() -> None:
     cluster = Cluster()
-    told(cluster, "config shedding_enabled=false", "brokers a=0.50 b=0.40", "bundles a: t/n/0-3=1MB,1200topics", "round")
+    told(
+        cluster,
+        "config shedding_enabled=false unload_split_bundles=false",
+        "brokers a=0.50 b=0.40",
+        "bundles a: t/n/0-3=1MB,1200topics",
+        "round",
+    )
     assert cluster.last is not None
     assert [short_name(name) for name in cluster.last.ownership[-1].children] == ["t/n/0-1", "t/n/2-3"]
-    told(cluster, "config unload_split_bundles=false", "obey", "round")
+    told(cluster, "obey", "round")
     assert cluster.memory.unserved.keys() == {bundle_name("t/n/0-3")}
     assert told(cluster, "wait 3599s", "round") == []
     assert told(cluster, "wait 1s", "round") == [("t/n/0-3", "Init", None, 3)]

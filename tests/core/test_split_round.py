@@ -1,10 +1,12 @@
 """The split check within a round: what is decided, remembered and recorded. How it goes on is in scenarios/*split*.txt."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from lb_stream.agent.obey import Seen, judge
 from lb_stream.contracts.reports import Ack, BundleStats
 from lb_stream.core.averages import fold
 from lb_stream.core.blocks import Shard
@@ -36,7 +38,7 @@ class Cluster:
         self.shard, _ = fold(self.shard, batch_of(reports), self.now_ms, self.config.fold)
         view = view_of("c", [self.shard], self.now_ms, self.config.balancer.weights)
         done = decide(view, self.memory, Inbox(acks), self.config, self.now_ms, seed_of("c", self.memory.seq + 1))
-        self.memory = Memory.from_json(done.memory.to_json())
+        self.memory, self.last = Memory.from_json(done.memory.to_json()), done
         return done
 
 
@@ -91,7 +93,7 @@ def test_the_simple_manager_speaks_of_splits_that_are_switched_off() -> None:
 
 
 def test_the_records_tell_of_the_parent_and_the_children() -> None:
-    cluster = Cluster()
+    cluster = Cluster(unload_split_bundles=False)
     first = cluster.round({"a": {PARENT: LARGE}, "b": {}})
     assert records(first) == [(PARENT, "Owned", "a", 1), (PARENT, "Splitting", "a", 2)]
     done = cluster.round({"a": {LEFT: SMALL, RIGHT: SMALL}, "b": {}})
@@ -177,3 +179,40 @@ def test_a_broker_whose_figures_are_no_numbers_splits_nothing() -> None:
     done = cluster.round({"a": {PARENT: broken}, "b": {OTHER: LARGE}, "c": {}})
     assert [(one.kind, one.bundle) for one in done.decisions] == [("split", OTHER)]
     assert [(one.rule, one.broker) for one in done.refusals] == [("not_finite", "a")]
+
+
+def test_children_are_unloaded_to_where_placement_wants_them() -> None:
+    cluster = Cluster()
+    cluster.round({"a": {PARENT: LARGE}, "b": {}})
+    done = cluster.round({"a": {LEFT: SMALL, RIGHT: SMALL}, "b": {}})
+    found = [(one.kind, one.bundle, one.source, one.destination, one.rule) for one in done.decisions]
+    assert found == [("unload", child, "a", "b", "split_child") for child in (LEFT, RIGHT)]
+    assert cluster.round({"a": {}, "b": {}}).decisions[0].rule == "released"
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"unload_split_bundles": False}, {"load_manager": "extensible"}, {"assign_unowned": "on_lookup"}, {"max_moves_in_flight": 0}],
+)
+def test_children_stay_where_they_are_unless_they_are_to_be_unloaded_here(settings: dict[str, Any]) -> None:
+    cluster = Cluster()
+    cluster.round({"a": {PARENT: LARGE}, "b": {}})
+    cluster.config = cluster_config({"dry_run": False, "shedding_enabled": False} | settings)
+    if settings == {"unload_split_bundles": False}:  # it is the decision's word that counts
+        cluster.memory = replace(cluster.memory, pending=tuple(replace(one, unload_children=False) for one in cluster.memory.pending))
+    assert cluster.round({"a": {LEFT: SMALL, RIGHT: SMALL}, "b": {}}).decisions == ()
+
+
+def test_a_split_whose_message_is_lost_is_decided_anew_and_an_unload_meanwhile_makes_it_stale() -> None:
+    cluster = Cluster()
+    (first,) = cluster.round({"a": {PARENT: LARGE}, "b": {}}).decisions
+    assert cluster.round({"a": {PARENT: LARGE}, "b": {}}, wait_ms=60_000).decisions == ()
+    (again,) = cluster.round({"a": {PARENT: LARGE}, "b": {}}, wait_ms=60_000).decisions
+    assert (again.kind, again.bundle, again.decision_id == first.decision_id) == ("split", PARENT, False)
+    assert again.expected_version == first.expected_version + 2, "the first one can't be taken for it"
+    seen = Seen()
+    for record in cluster.last.ownership:
+        seen.note_record(record.bundle, record, cluster.now_ms)
+    fresh = {"now_ms": again.issued_ms, "owns": True}
+    assert judge("a", seen, first.model_copy(update={"expires_ms": again.expires_ms}), **fresh).action == "refuse"
+    assert judge("a", seen, again, **fresh).action == "split"
