@@ -42,7 +42,7 @@ class Said:
 
 def obey_moves(draft: Draft, desk: Desk, commands: Iterable[Received], suspended: Refusal | None) -> None:
     """Decide what was ordered and answer each command. `suspended`: why nothing may be decided now, if so."""
-    for received in commands:
+    for received in desk.new(commands):  # the second of two in one batch is answered as the first was
         command, before = received.command, len(draft.decisions)
         if suspended is not None:
             text = f"nothing is decided while {suspended.rule.replace('_', ' ')} is seen: {named(suspended.subjects)}"

@@ -149,10 +149,21 @@ class SimCluster:
         self.brokers[broker].owned.remove(bundle)
 
     def acquire(self, broker: str, bundle: str) -> None:
-        """The broker serves a bundle from now on. Raises KeyError for a bundle that the cluster does not have."""
+        """The broker serves a bundle from now on. One of a new namespace is idle: no topic, no traffic.
+
+        Raises KeyError for a bundle that the cluster does not have, of a namespace that it has.
+        """
         if bundle not in self.bundles:
-            raise KeyError(bundle)
+            self._add_idle(bundle)
         self.brokers[broker].owned.add(bundle)
+
+    def _add_idle(self, bundle: str) -> None:
+        new = parse_bundle(bundle)
+        same = [parsed for parsed in map(parse_bundle, self.bundles) if parsed.namespace == new.namespace]
+        if any(old.lower < new.upper and new.lower < old.upper for old in same):
+            raise KeyError(bundle)
+        self.bundles = self.bundles | {bundle: BundleProfile(bundle, 0.0, 1024.0, 1.0, topics=0, producers=0, consumers=0)}
+        self._number |= {bundle: len(self._number)}
 
     def split(self, broker: str, bundle: str, boundaries: Sequence[int] = ()) -> None:
         """The broker serves a bundle's children instead of it: cut at the boundaries, or into halves. The bundle is no more.
