@@ -1,0 +1,244 @@
+"""Every command of `lbctl` against a running job whose simulated brokers obey: answered, done, logged, and replayed to the byte."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kafka import KafkaProducer
+
+from lb_stream.agent import Agent, AgentConfig
+from lb_stream.core.names import parse_bundle
+from lb_stream.io.embedded_kafka import EmbeddedKafka
+from lb_stream.io.topics import TopicNames
+from lb_stream.sim import SimBroker, SimCluster, build_cluster
+from lb_stream.sim.brokers import wall_clock_ms
+from tests.e2e.pipeline import Pipeline, wait_until
+from tests.lbctl_runner import Result, lbctl
+
+pytestmark = [pytest.mark.jvm, pytest.mark.e2e]
+
+CLUSTER = "eu-1"
+A, B, C = "broker-1:8080", "broker-2:8080", "broker-3:8080"
+NAMESPACE, RANGE = "shop/app-01", "0x00000000_0x40000000"
+"""The first bundle: it is A's."""
+SETTINGS = {
+    "shedding_enabled": "false",
+    "split_enabled": "false",
+    "namespace_default_bundles": 2,
+    "stream.tick_interval_ms": 500,
+    "stream.keep_views": 2_000,
+}
+
+
+@dataclass
+class Operator:
+    """Somebody with lbctl, and the cluster that they look after."""
+
+    run: Pipeline
+    cluster: SimCluster
+
+    def ctl(self, *arguments: str) -> Result:
+        """One call of lbctl."""
+        topics = self.run.topics
+        given = {
+            "kafka.bootstrap_servers": self.run.bootstrap,
+            "stream.tables": self.run.folder / "tables",
+            "stream.checkpoint": self.run.folder / "checkpoint",
+        }
+        given |= {f"topics.{name}": getattr(topics, name) for name in ("reports", "commands", "results", "decisions", "ownership")}
+        more = (part for name, value in given.items() for part in ("--set", f"{name}={value}"))
+        return lbctl(*arguments, *more, cwd=self.run.folder)
+
+    def done(self, *arguments: str) -> str:
+        """What is said to a command that is done."""
+        result = self.ctl(*arguments)
+        assert result.code == 0, (arguments, result, self.run.log()[-3000:])
+        assert result.out.startswith("done: "), (arguments, result)
+        return result.out.removeprefix("done: ").strip()
+
+    def refused(self, *arguments: str) -> str:
+        """What is said to a command that is refused."""
+        result = self.ctl(*arguments)
+        assert result.code == 1, (arguments, result)
+        assert result.out.startswith("refused"), (arguments, result)
+        return result.out.strip()
+
+    def rows(self, *arguments: str) -> list[Any]:
+        """What a question to the tables gives."""
+        result = self.ctl(*arguments, "--json")
+        assert result.code == 0, (arguments, result)
+        return result.objects
+
+    def send(self, command: dict[str, Any], key: str = CLUSTER) -> None:
+        """A command as any program sends it."""
+        producer = KafkaProducer(bootstrap_servers=self.run.bootstrap)
+        producer.send(self.run.topics.commands, key=key.encode(), value=json.dumps(command).encode()).get(timeout=30)
+        producer.close()
+
+    def answers(self, command_id: str) -> list[tuple[str, str | None]]:
+        """Outcome and rule of all that was answered to a command, as the table has it."""
+        rows = self.run.table("commands").to_pylist()
+        return [(row["outcome"], row["rule"]) for row in sorted(rows, key=lambda row: row["log_seq"]) if row["id"] == command_id]
+
+
+@pytest.fixture
+def operator(kafka: EmbeddedKafka, topic_names: TopicNames, tmp_path: Path) -> Iterator[Operator]:
+    run = Pipeline(kafka.bootstrap, topic_names, tmp_path, SETTINGS)
+    run.create_topics(reports=2, decisions=2, ownership=2)
+    cluster = build_cluster(3, 12, "steady", start_ms=wall_clock_ms())
+    config = AgentConfig(
+        kafka.bootstrap, CLUSTER, topic_names.reports, topic_names.decisions, topic_names.ownership, 1.0, heartbeat_interval_s=2.0
+    )
+    agent = Agent(config, [SimBroker(cluster, name) for name in cluster.brokers])
+    with run.running():
+        agent.start()
+        try:
+            wait_until(lambda: run.table("broker_loads").num_rows >= 3, "the first round")
+            yield Operator(run, cluster)
+        finally:
+            agent.stop()
+
+
+def watch_then_enable(operator: Operator) -> None:
+    """A cluster is only watched until it is enabled."""
+    done, rows = operator.done, operator.rows
+    assert [row["dry_run"] for row in rows("clusters", "list")] == [True]
+    assert done("namespaces", "unload", NAMESPACE, "-b", RANGE, "-d", B).startswith("dry run, nothing is published")
+    assert "published from now on" in done("clusters", "enable", CLUSTER)
+    assert operator.run.decisions() == []
+
+
+def unload(operator: Operator) -> None:
+    """Unloads: to a destination, to anybody, of a namespace; and what can't be."""
+    ctl, done, refused, rows, cluster = operator.ctl, operator.done, operator.refused, operator.rows, operator.cluster
+    assert "reports show it" in done("namespaces", "unload", NAMESPACE, "-b", RANGE, "-d", f"http://{B}")
+    assert cluster.owns(B, f"{NAMESPACE}/{RANGE}")
+    assert "inactive_destination" in refused("namespaces", "unload", NAMESPACE, "-b", RANGE, "-d", "nobody:1")
+    assert "destination_is_owner" in refused("namespaces", "unload", NAMESPACE, "-b", RANGE, "-d", B)
+    assert "unknown_namespace" in refused("namespaces", "unload", "shop/none")
+    assert ctl("namespaces", "unload", NAMESPACE, "-d", B).code == 2
+    assert done("namespaces", "unload", NAMESPACE).startswith("4 of 4 bundles leave their brokers")
+    wait_until(lambda: {row["state"] for row in rows("namespaces", "bundles", NAMESPACE)} == {"Owned"}, "all bundles to be owned")
+    assert len(rows("namespaces", "bundles", NAMESPACE)) == 4
+
+
+def split(operator: Operator) -> None:
+    """Splits."""
+    done, refused, cluster = operator.done, operator.refused, operator.cluster
+    before = set(cluster.bundles)
+    done("namespaces", "split-bundle", NAMESPACE, "-b", "LARGEST")
+    assert len(cluster.bundles) == len(before) + 1
+    whole = min(set(cluster.bundles) & before)
+    _, lower, upper = parse_bundle(whole)
+    here = (whole.rpartition("/")[0], "-b", whole.rpartition("/")[2])
+    boundary = lower + (upper - lower) // 4
+    done("namespaces", "split-bundle", *here, "-san", "specified_positions_divide", "-sb", hex(boundary))
+    assert any(name.endswith(f"_0x{boundary:08x}") for name in cluster.bundles)
+    assert "precondition_failed" in refused("namespaces", "split-bundle", NAMESPACE, "-bt", "HOT", "-san", "in_three")
+
+
+def settings(operator: Operator) -> None:
+    """Dynamic settings, in both spellings."""
+    done, refused, rows = operator.done, operator.refused, operator.rows
+    done("brokers", "update-dynamic-config", "--config", "loadBalancerSheddingIntervalMinutes", "--value", "2")
+    done("update-dynamic-config", "--config", "loadManagerClassName", "--value", "extensible")
+    assert "setting" in refused("brokers", "update-dynamic-config", "--config", "loadManagerClassName", "--value", "org.example.None")
+    assert "setting" in refused("brokers", "update-dynamic-config", "--config", "loadBalancerEnabled", "--value", "false")
+    assert rows("brokers", "get-all-dynamic-config") == [
+        {"dry_run": False, "loadBalancerSheddingIntervalMinutes": "2", "loadManagerClassName": "extensible"}
+    ]
+    done("brokers", "delete-dynamic-config", "--config", "loadManagerClassName")
+    done("clusters", "limit", CLUSTER, "--in-flight-per-broker", "50")
+
+
+def namespaces(operator: Operator) -> None:
+    """Namespaces and policies."""
+    done, refused, rows, cluster = operator.done, operator.refused, operator.rows, operator.cluster
+    assert done("namespaces", "create", "shop/new") == "shop/new has 2 bundles"
+    wait_until(lambda: all(row["owner"] for row in rows("namespaces", "bundles", "shop/new")), "the new bundles to be owned")
+    assert "namespace_exists" in refused("namespaces", "create", "shop/new", "--bundles", "4")
+    done("namespaces", "set-policies", "shop/new", "--anti-affinity-group", "apart")
+    done("namespaces", "set-policies", "--isolation", "only-a", "--namespaces", "shop/new", "--primary", "broker-1")
+    done("namespaces", "unload", "shop/new")
+    wait_until(
+        lambda: {row["owner"] for row in rows("namespaces", "bundles", "shop/new")} == {A}, "the isolated namespace to be at broker-1"
+    )
+    done("namespaces", "set-policies", "--remove-isolation", "only-a")
+    done("namespaces", "delete", "shop/new")
+    wait_until(lambda: not any(name.startswith("shop/new/") for name in cluster.brokers[A].owned), "the deleted namespace to leave")
+    (operator.run.folder / "more.json").write_text(json.dumps({"namespaces": [{"name": "shop/idle", "boundaries": [0, 7, 0xFFFFFFFF]}]}))
+    assert done("namespaces", "import", "more.json").startswith("1 namespaces with 2 bundles")
+
+
+def brokers_and_clusters(operator: Operator) -> None:
+    """Brokers and clusters."""
+    done, refused, rows, cluster = operator.done, operator.refused, operator.rows, operator.cluster
+    assert "unknown_broker" in refused("brokers", "drain", "nobody:1")
+    assert done("brokers", "drain", C) == f"{C} has no bundle any more"
+    assert not cluster.brokers[C].owned
+    assert [row["drained"] for row in rows("clusters", "list")] == [[C]]
+    done("brokers", "undrain", C)
+    done("clusters", "pause", CLUSTER)
+    assert [row["paused"] for row in rows("clusters", "list")] == [True]
+    done("clusters", "resume", CLUSTER)
+    assert "not published" in done("dry-run", "on", "--all-clusters")
+    done("dry-run", "off", "--id", "off-1")
+    done("clusters", "disable", CLUSTER)
+    assert "published" in done("dry-run", "off", "--id", "off-1"), "a command that is sent again is answered again"
+    assert [row["dry_run"] for row in rows("clusters", "list")] == [True], "and not done again"
+
+
+def questions(operator: Operator) -> None:
+    """Who leads, who has a topic."""
+    rows, cluster = operator.rows, operator.cluster
+    (leader,) = rows("leader")
+    assert leader["epoch"] == 1 and leader["host"]
+    (found,) = rows("lookup", f"persistent://{NAMESPACE}/some-topic")
+    assert cluster.owns(found["owner"], found["bundle"])
+
+
+def unreadable(operator: Operator) -> None:
+    """What can't be read is answered, too."""
+    operator.send({"id": "odd-1", "kind": "fly"})
+    operator.send({"id": "odd-2", "kind": "unload", "namespace": "shop/app-01", "destination": "b:1"})
+    operator.send({"id": "odd-3", "kind": "pause-cluster", "schema_version": 99})
+    operator.send({"id": "odd-4", "kind": "pause-cluster"}, key="nowhere")
+    wait_until(lambda: all(operator.answers(f"odd-{number}") for number in (1, 2, 3, 4)), "the answers")
+    assert [operator.answers(f"odd-{number}") for number in (1, 2, 3)] == [[("refused", "unreadable")]] * 3
+    assert operator.answers("odd-4") == [("refused", "unknown_cluster")]
+
+
+def tables(operator: Operator) -> None:
+    """Everything is in the tables: who, when, what came of it."""
+    rows = operator.rows
+    told = operator.run.table("commands").to_pylist()
+    assert {row["outcome"] for row in told} == {"done", "accepted", "refused"}
+    assert all(row["by"] and row["at_ms"] for row in told if not row["id"].startswith("odd"))
+    assert operator.answers("off-1") == [("done", None)]
+    decided = {row["decision_id"]: row for row in operator.run.table("decisions").to_pylist()}
+    assert {row["reason"] for row in decided.values()} <= {"Admin", "Unowned"}
+    assert {name for row in told for name in row["decision_ids"]} <= set(decided)
+    assert len(rows("commands", "--last", "100")) == len({(row["cluster"], row["id"]) for row in told})
+
+
+def replay(operator: Operator) -> None:
+    """And what was decided on them can be decided once more, to the byte."""
+    rows = operator.rows
+    results = [row["result"] for row in rows("replay")]
+    assert len(results) > 20 and set(results) == {"equal"}
+
+
+def test_every_command_is_answered_done_and_in_the_tables(operator: Operator) -> None:
+    watch_then_enable(operator)
+    unload(operator)
+    split(operator)
+    settings(operator)
+    namespaces(operator)
+    brokers_and_clusters(operator)
+    questions(operator)
+    unreadable(operator)
+    tables(operator)
+    replay(operator)
