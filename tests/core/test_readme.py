@@ -1,4 +1,7 @@
-"""What README.md and docs/ say can be done: commands exist, queries run, links lead somewhere."""
+"""What README.md and docs/ say can be done: commands run, programs work, queries run, links lead somewhere.
+
+`make demo` and the commands that need Kafka or Spark are run in tests/e2e.
+"""
 
 import re
 import shlex

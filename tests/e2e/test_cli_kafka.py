@@ -238,19 +238,30 @@ def test_following_one_cluster_is_deaf_to_others_and_passes_over_what_is_no_deci
         assert next_ids(process, 2) == ["eu-1:1:0", "eu-1:2:0"]
 
 
-def test_the_readmes_consumer_reads_decisions(kafka: EmbeddedKafka, topic_names: TopicNames) -> None:
+def test_the_readmes_broker_reports_obeys_and_reports_again(kafka: EmbeddedKafka, topic_names: TopicNames) -> None:
     create_topics(kafka.bootstrap, topic_specs(topic_names))
-    publish(kafka, topic_names.decisions, [made(1)], abort=True)
-    publish(kafka, topic_names.decisions, [made(2)])
     readme = (Path(__file__).parents[2] / "README.md").read_text()
     (program,) = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)
-    program = program.replace('"lb-decisions"', repr(topic_names.decisions)).replace("127.0.0.1:9092", kafka.bootstrap)
-    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        first = process.stdout.readline()
-        process.terminate()
-    decision = made(2)
-    assert first.split() == [decision.kind, decision.bundle, decision.source, decision.destination, decision.reason]
+    own = {"lb-load-reports": topic_names.reports, "lb-decisions": topic_names.decisions, "127.0.0.1:9092": kafka.bootstrap}
+    for name, value in own.items():
+        program = program.replace(name, value)
+    bundle, broker = "shop/orders/0x00000000_0x80000000", "broker-1:8080"
+    unload = example_decision(cluster="shop-cluster", kind="unload", bundle=bundle, source=broker, expected_owner=broker)
+    with subprocess.Popen([sys.executable, "-c", program]) as process:
+        try:
+            sent = KafkaConsumer(topic_names.reports, bootstrap_servers=kafka.bootstrap, auto_offset_reset="earliest")
+            (first,) = sent.poll(30_000, max_records=1).values()
+            assert bundle in json.loads(first[0].value)["bundles"]
+            said: list[tuple[str, Any]] = []
+            while len(said) < 2:  # it hears only what comes after it has begun to listen
+                publish(kafka, topic_names.decisions, [unload])
+                told = [record for batch in sent.poll(1_000).values() for record in batch]
+                said += [(dict(record.headers)["kind"].decode(), json.loads(record.value)) for record in told]
+                assert process.poll() is None
+        finally:
+            process.terminate()
+    assert said[0] == ("ack", {"decision_id": unload.decision_id, "outcome": "released"})
+    assert said[1][0] == "report" and said[1][1]["bundles"] == ["shop/orders/0x80000000_0xffffffff"]
 
 
 # --- the embedded broker ---
