@@ -1,0 +1,205 @@
+"""The artefacts in conf/deploy, as far as they can be checked without Docker and Kubernetes."""
+
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from lb_stream.io.configuration import load_settings
+from lb_stream.io.jars import PROJECT
+
+DEPLOY = PROJECT / "conf" / "deploy"
+VERSION = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]["version"]
+MANIFEST: list[dict[str, Any]] = list(yaml.safe_load_all((DEPLOY / "kubernetes.yaml").read_text()))
+UNITS = sorted(path.name for path in DEPLOY.glob("lb-stream*"))
+ENTRYPOINT = DEPLOY / "entrypoint.sh"
+
+
+def one(kind: str, name: str = "lb-stream") -> dict[str, Any]:
+    (found,) = (document for document in MANIFEST if (document["kind"], document["metadata"]["name"]) == (kind, name))
+    return found
+
+
+def pods() -> list[dict[str, Any]]:
+    upkeep = one("CronJob", "lb-stream-upkeep")["spec"]["jobTemplate"]["spec"]
+    return [spec["template"]["spec"] for spec in (one("Deployment")["spec"], upkeep)]
+
+
+# --- Kubernetes ---
+
+
+def test_the_manifest_holds_what_the_job_needs_each_once() -> None:
+    kinds = [document["kind"] for document in MANIFEST]
+    assert kinds == ["ServiceAccount", "Role", "RoleBinding", "PersistentVolumeClaim", "ConfigMap", "Service", "Deployment", "CronJob"]
+    versions = {document["kind"]: document["apiVersion"] for document in MANIFEST}
+    assert versions["Deployment"] == "apps/v1" and versions["CronJob"] == "batch/v1" and versions["Role"] == "rbac.authorization.k8s.io/v1"
+
+
+@pytest.mark.parametrize("pod", pods(), ids=["driver", "upkeep"])
+def test_every_mount_has_its_volume_and_every_volume_its_claim_or_configuration(pod: dict[str, Any]) -> None:
+    (container,) = pod["containers"]
+    volumes = {volume["name"]: volume for volume in pod["volumes"]}
+    assert {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]} == {"data": "/data", "config": "/etc/lb-stream"}
+    assert one("PersistentVolumeClaim", volumes["data"]["persistentVolumeClaim"]["claimName"])["spec"]["accessModes"] == ["ReadWriteMany"]
+    assert "lb.toml" in one("ConfigMap", volumes["config"]["configMap"]["name"])["data"]
+    assert container["image"] == f"lb-stream:{VERSION}"
+    assert "--config=/etc/lb-stream/lb.toml" in container["args"]
+    assert (PROJECT / next(part for part in container["args"] if part.startswith("jobs/"))).exists()
+
+
+def test_the_drivers_options_fit_the_rest_of_the_manifest() -> None:
+    pod = one("Deployment")["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    arguments = container["args"]
+    conf = dict(part.removeprefix("--conf=").split("=", 1) for part in arguments if part.startswith("--conf="))
+    ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+    assert (int(conf["spark.driver.port"]), int(conf["spark.blockManager.port"])) == (ports["driver"], ports["blocks"])
+    assert conf["spark.kubernetes.container.image"] == container["image"]
+    volume = "spark.kubernetes.executor.volumes.persistentVolumeClaim.data"
+    assert conf[f"{volume}.options.claimName"] == "lb-stream" and conf[f"{volume}.mount.path"] == "/data"
+    variables = {variable["name"]: variable["valueFrom"]["fieldRef"]["fieldPath"] for variable in container["env"]}
+    assert set(re.findall(r"\$\((\w+)\)", " ".join(arguments))) == set(variables)
+    assert arguments[0] == "submit" and "--deploy-mode=client" in arguments
+    assert one("Deployment")["spec"]["replicas"] == 1 and one("Deployment")["spec"]["strategy"] == {"type": "Recreate"}
+    assert pod["serviceAccountName"] == one("RoleBinding")["subjects"][0]["name"] == "lb-stream"
+    cores = int(conf["spark.executor.instances"]) * int(conf["spark.executor.cores"])
+    assert settings_of_the_manifest().stream.shuffle_partitions == cores
+
+
+def settings_of_the_manifest() -> Any:
+    with tempfile.NamedTemporaryFile("w", suffix=".toml") as file:
+        file.write(one("ConfigMap")["data"]["lb.toml"])
+        file.flush()
+        return load_settings(toml=Path(file.name), environment={})
+
+
+def test_the_manifests_settings_are_settings_and_lie_on_the_volume() -> None:
+    stream = settings_of_the_manifest().stream
+    assert stream.tables.startswith("/data/") and stream.checkpoint.startswith("/data/")
+    port = next(port["port"] for port in one("Service")["spec"]["ports"] if port["name"] == "metrics")
+    assert stream.metrics_address == f"0.0.0.0:{port}"
+    probes = one("Deployment")["spec"]["template"]["spec"]["containers"][0]
+    assert probes["startupProbe"]["httpGet"] == probes["livenessProbe"]["httpGet"] == {"path": "/metrics", "port": "metrics"}
+
+
+def test_labels_select_the_drivers_pod() -> None:
+    deployment = one("Deployment")["spec"]
+    assert one("Service")["spec"]["selector"] == deployment["selector"]["matchLabels"] == deployment["template"]["metadata"]["labels"]
+
+
+# --- the image ---
+
+
+def test_everything_that_the_image_copies_is_there_and_let_through() -> None:
+    lines = (DEPLOY / "Dockerfile").read_text().replace("\\\n", " ").splitlines()
+    let_through = {line[1:] for line in (DEPLOY / "Dockerfile.dockerignore").read_text().splitlines() if line.startswith("!")}
+    sources = [source for line in lines if line.startswith("COPY ") for source in line.split()[1:-1]]
+    assert len(sources) > 8
+    for source in sources:
+        assert (PROJECT / source).exists(), source
+        assert source.rstrip("/").split("/")[0] in let_through, source
+    (base,) = (line.split()[1] for line in lines if line.startswith("FROM "))
+    assert base == "debian:12-slim"
+    assert [line for line in lines if line.startswith("USER ")] == ["USER 10001"]
+    (entry,) = (line for line in lines if line.startswith("ENTRYPOINT "))
+    assert "/opt/lb-stream/conf/deploy/entrypoint.sh" in entry and os.access(ENTRYPOINT, os.X_OK)
+
+
+def test_the_images_variables_are_settings() -> None:
+    text = (DEPLOY / "Dockerfile").read_text().replace("\\\n", " ")
+    variables = dict(re.findall(r"\b(LB_[A-Z_]+)=(\S+)", text.partition("ENV ")[2].splitlines()[0]))
+    settings = load_settings(environment=variables)
+    assert (settings.stream.tables, settings.stream.metrics_address) == ("/data/tables", "0.0.0.0:9474")
+    assert len(variables) == 3
+
+
+@pytest.fixture
+def image(tmp_path: Path) -> Path:
+    """A folder laid out like the image's, whose lbctl, python, java and spark-submit only print how they were called."""
+    home = tmp_path / "home"
+    (home / "conf" / "deploy").mkdir(parents=True)
+    shutil.copy(ENTRYPOINT, home / "conf" / "deploy")
+    spark = tmp_path / "spark"
+    programs = {home / ".venv/bin/lbctl": "", tmp_path / "java/bin/java": "", spark / "bin/spark-submit": ""}
+    programs[home / ".venv/bin/python"] = f'[ "$1" = -c ] && echo {spark} && exit; '
+    for path, first in programs.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f'#!/bin/sh\n{first}echo "$(basename "$0")"; for one in "$@"; do echo "$one"; done\n')
+        path.chmod(0o755)
+    return home
+
+
+def called(image: Path, *arguments: str, **variables: str) -> list[str]:
+    environment = {"PATH": os.environ["PATH"], "JAVA_HOME": str(image.parent / "java"), **variables}
+    run = subprocess.run([image / "conf/deploy/entrypoint.sh", *arguments], env=environment, capture_output=True, text=True, check=True)
+    return run.stdout.splitlines()
+
+
+def test_the_entrypoint_starts_the_job_spark_submit_or_any_command(image: Path) -> None:
+    assert called(image) == ["lbctl", "balance"]
+    assert called(image, "balance", "--set", "a=b c") == ["lbctl", "balance", "--set", "a=b c"]
+    assert called(image, "python", "jobs/maintain.py") == ["python", "jobs/maintain.py"]
+    submit = called(image, "submit", "--master=x", "jobs/balance.py")
+    assert submit[0] == "spark-submit" and submit[-2:] == ["--master=x", "jobs/balance.py"]
+    assert submit[submit.index("--properties-file") + 1] == "conf/spark-defaults.conf"
+    assert submit[submit.index("--driver-class-path") + 1] == f"{image}/.jars/spark/*"
+
+
+def test_the_entrypoint_starts_an_executor_as_kubernetes_asks(image: Path) -> None:
+    asked = {
+        "SPARK_JAVA_OPT_0": "-Da=1 2", "SPARK_JAVA_OPT_1": "-Db=3", "SPARK_EXECUTOR_MEMORY": "2g", "SPARK_DRIVER_URL": "spark://d@1:2",
+        "SPARK_EXECUTOR_ID": "7", "SPARK_EXECUTOR_CORES": "2", "SPARK_APPLICATION_ID": "app", "SPARK_EXECUTOR_POD_IP": "10.0.0.9",
+        "SPARK_EXECUTOR_POD_NAME": "pod-7", "SPARK_RESOURCE_PROFILE_ID": "0",
+    }  # fmt: skip
+    java = called(image, "executor", **asked)
+    assert java[:5] == ["java", "-Da=1 2", "-Db=3", "-Xms2g", "-Xmx2g"]
+    assert java[7] == "org.apache.spark.scheduler.cluster.k8s.KubernetesExecutorBackend"
+    options = dict(zip(java[8::2], java[9::2], strict=True))
+    assert options == {
+        "--driver-url": "spark://d@1:2", "--executor-id": "7", "--cores": "2", "--app-id": "app", "--hostname": "10.0.0.9",
+        "--resourceProfileId": "0", "--podName": "pod-7",
+    }  # fmt: skip
+
+
+@pytest.mark.jvm
+def test_sparks_executor_knows_the_options_that_it_is_given() -> None:
+    import pyspark
+
+    from lb_stream.io.java import find_java
+
+    jars = Path(pyspark.__file__).parent / "jars" / "*"
+    name = re.search(r"org\.apache\.spark\.\S+", ENTRYPOINT.read_text())
+    assert name
+    run = subprocess.run([find_java().path, "-cp", str(jars), name[0]], capture_output=True, text=True, check=False)
+    known = set(re.findall(r"^\s+(--\w[\w-]*)", run.stdout + run.stderr, re.MULTILINE))
+    given = set(re.findall(r"--\w[\w-]*", ENTRYPOINT.read_text().partition(name[0])[2].partition(";;")[0]))
+    assert given and given <= known
+
+
+# --- systemd ---
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="needs systemd-analyze")
+def test_systemd_takes_the_units(tmp_path: Path) -> None:
+    for name in UNITS[:3]:
+        (tmp_path / name).write_text((DEPLOY / name).read_text().replace("/opt/lb-stream", str(PROJECT)))
+    run = subprocess.run(["systemd-analyze", "verify", *tmp_path.iterdir()], capture_output=True, text=True, check=False)
+    assert (run.returncode, run.stdout + run.stderr) == (0, "")
+
+
+def test_the_units_start_what_there_is() -> None:
+    assert UNITS == ["lb-stream-upkeep.service", "lb-stream-upkeep.timer", "lb-stream.service"]
+    job, upkeep = (dict(line.split("=", 1) for line in (DEPLOY / name).read_text().splitlines() if "=" in line and line[0] != "#")
+                   for name in ("lb-stream.service", "lb-stream-upkeep.service"))  # fmt: skip
+    assert job["ExecStart"].startswith("/opt/lb-stream/.venv/bin/lbctl balance --config ")
+    assert (PROJECT / upkeep["ExecStart"].split()[1]).exists()
+    assert job["RestartPreventExitStatus"] == "2" and job["Environment"] == upkeep["Environment"]
+    variables = dict(one.split("=", 1) for one in job["Environment"].split())
+    assert load_settings(environment=variables).stream.checkpoint == "/var/lib/lb-stream/checkpoint"
