@@ -28,7 +28,7 @@ CLUSTERS: Mapping[str, Mapping[str, Any]] = {
     "transfer": {"shedding_strategy": "TransferShedder", "split_enabled": False},
     "extensible": {"load_manager": "extensible"},
     "simple": {"load_manager": "simple", "simple_placement_strategy": "leastMsgPerSecond", "usage_profile": "2.x"},
-    "quiet": {"shedding_enabled": False},
+    "quiet": {"shedding_enabled": False, "split_enabled": False},  # a split moves its children
 }
 NAMES = {
     "shedding_strategy": "OverloadShedder",
