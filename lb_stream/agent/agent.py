@@ -296,7 +296,14 @@ class Agent:
         if failure:
             verdict = Verdict(verdict.action, failure)
         outcome = "failed" if failure else _OUTCOMES[verdict.action]
-        ack = Ack(decision_id=decision.decision_id, outcome=outcome, reason=verdict.reason, sent_ms=wall_clock_ms())
+        changes_hands = outcome == "acquired" or (outcome == "released" and decision.kind == "transfer")
+        ack = Ack(
+            decision_id=decision.decision_id,
+            outcome=outcome,
+            reason=verdict.reason,
+            bundle=decision.bundle if changes_hands else None,
+            sent_ms=wall_clock_ms(),
+        )
         self._send(adapter.name, ack.to_json(), "ack")
         return verdict
 

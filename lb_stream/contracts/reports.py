@@ -119,6 +119,42 @@ class SimpleLoadReport(_BrokerIdentity):
     load_report_type: Literal["LoadReport"] = "LoadReport"
 
 
+class BrokerLoadReport(PulsarRecord):
+    """The extensible manager's `BrokerLoadData`: a broker's resources and its smoothed load. It names no bundles, unless `bundles` does."""
+
+    cpu: ResourceUsage = ResourceUsage()
+    memory: ResourceUsage = ResourceUsage()
+    direct_memory: ResourceUsage = ResourceUsage()
+    bandwidth_in: ResourceUsage = ResourceUsage()
+    bandwidth_out: ResourceUsage = ResourceUsage()
+    msg_throughput_in: NonNegative = 0.0
+    msg_throughput_out: NonNegative = 0.0
+    msg_rate_in: NonNegative = 0.0
+    msg_rate_out: NonNegative = 0.0
+    bundle_count: Count = 0
+    topics: Count = 0
+    max_resource_usage: FiniteFloat = Field(1.0, description="ratio, unweighted, four resources; 1 before the first measurement")
+    weighted_max_ema: FiniteFloat = Field(alias="weightedMaxEMA", description="smoothed ratio, five weighted resources")
+    msg_throughput_ema: NonNegative = Field(0.0, alias="msgThroughputEMA", description="smoothed bytes/s")
+    updated_at: Millis = 0
+    reported_at: Millis = 0
+    start_timestamp: Millis = Field(0, description="this project's own field")
+    bundles: list[str] | None = Field(None, description="this project's own field: all bundles that are served; Pulsar's brokers don't say")
+
+
+class TopBundle(PulsarRecord):
+    """One of a broker's heaviest bundles."""
+
+    bundle_name: str
+    stats: BundleStats = BundleStats()
+
+
+class TopBundlesReport(PulsarRecord):
+    """The extensible manager's `TopBundlesLoadData`: the heaviest bundles, from the lowest to the highest. Others are served as well."""
+
+    top_bundles_load_data: list[TopBundle]
+
+
 class Heartbeat(OwnRecord):
     """Header `kind` = heartbeat: the broker lives. What counts is the record's append time; `sent_ms` is for people."""
 
@@ -131,6 +167,9 @@ class Ack(OwnRecord):
     decision_id: str
     outcome: Literal["released", "acquired", "split", "refused", "failed"]
     reason: str = ""
+    bundle: str | None = Field(
+        None, description="who owns it changes with this very record (released, acquired); unset: with the report that shows it"
+    )
     sent_ms: Millis = 0
 
 
@@ -144,6 +183,11 @@ REPORT_KINDS: dict[str, type[ModularLoadReport] | type[SimpleLoadReport]] = {
     "modular": ModularLoadReport,
     "simple": SimpleLoadReport,
 }
+LOAD_DATA_KINDS: dict[str, type[BrokerLoadReport] | type[TopBundlesReport]] = {
+    "broker_load": BrokerLoadReport,
+    "top_bundles": TopBundlesReport,
+}
+"""What the extensible manager's brokers write, in two records."""
 AGENT_KINDS: dict[str, type[Heartbeat] | type[Ack] | type[Goodbye]] = {"heartbeat": Heartbeat, "ack": Ack, "goodbye": Goodbye}
 
 

@@ -16,7 +16,15 @@ from pydantic.json_schema import GenerateJsonSchema
 
 from lb_stream.contracts.commands import CommandRecord, CommandResult, Tick
 from lb_stream.contracts.decisions import Decision, Ownership, example_decision
-from lb_stream.contracts.reports import Ack, Goodbye, Heartbeat, ModularLoadReport, SimpleLoadReport
+from lb_stream.contracts.reports import (
+    Ack,
+    BrokerLoadReport,
+    Goodbye,
+    Heartbeat,
+    ModularLoadReport,
+    SimpleLoadReport,
+    TopBundlesReport,
+)
 from lb_stream.contracts.tables import TABLES, ddl
 
 FOLDER = Path(__file__).resolve().parents[2] / "schemas"
@@ -132,6 +140,33 @@ _RESULT = CommandResult(
     decision_ids=["eu-1:43:0"],
     at_ms=1_767_225_622_000,
 )
+_ACK = {"decision_id": "eu-1:42:0", "outcome": "released", "reason": "", "bundle": None, "sent_ms": 1_767_225_661_200}
+_BROKER_LOAD = {
+    "cpu": _resource(340.0, 800.0),
+    "memory": _resource(1_150.0, 4_096.0),
+    "directMemory": _resource(900.0, 8_192.0),
+    "bandwidthIn": _resource(52_000.0, 1_000_000.0),
+    "bandwidthOut": _resource(104_000.0, 1_000_000.0),
+    "msgThroughputIn": 6_500_000.0,
+    "msgThroughputOut": 13_000_000.0,
+    "msgRateIn": 6_500.0,
+    "msgRateOut": 13_000.0,
+    "bundleCount": 2,
+    "topics": 31,
+    "maxResourceUsage": 0.425,
+    "weightedMaxEMA": 0.3975,
+    "msgThroughputEMA": 18_250_000.0,
+    "updatedAt": 1_767_225_614_000,
+    "reportedAt": 1_767_225_615_000,
+    "startTimestamp": 1_767_139_200_000,
+    "bundles": ["shop/carts/0x40000000_0x80000000", "shop/orders/0x00000000_0x80000000"],
+}
+_TOP_BUNDLES = {
+    "topBundlesLoadData": [
+        {"bundleName": "shop/carts/0x40000000_0x80000000", "stats": _stats(2_000.0, 2_000_000.0, 2, 7)},
+        {"bundleName": "shop/orders/0x00000000_0x80000000", "stats": _stats(4_500.0, 4_500_000.0, 2, 24)},
+    ]
+}
 _OWNERSHIP = Ownership(
     cluster="eu-1",
     bundle="shop/orders/0x00000000_0x80000000",
@@ -154,8 +189,10 @@ class _WithoutTitles(GenerateJsonSchema):
 RECORDS = (
     Record("modular-report", "lb-load-reports", ModularLoadReport, _MODULAR),
     Record("simple-report", "lb-load-reports", SimpleLoadReport, _SIMPLE),
+    Record("broker-load", "lb-load-reports", BrokerLoadReport, _BROKER_LOAD),
+    Record("top-bundles", "lb-load-reports", TopBundlesReport, _TOP_BUNDLES),
     Record("heartbeat", "lb-load-reports", Heartbeat, {"sent_ms": 1_767_225_620_000}),
-    Record("ack", "lb-load-reports", Ack, {"decision_id": "eu-1:42:0", "outcome": "released", "reason": "", "sent_ms": 1_767_225_661_200}),
+    Record("ack", "lb-load-reports", Ack, _ACK),
     Record("goodbye", "lb-load-reports", Goodbye, {"sent_ms": 1_767_229_200_000}),
     Record("tick", "lb-commands", Tick, {"id": "tick-17", "kind": "tick", "sent_ms": 1_767_225_621_000}),
     Record("command", "lb-commands", CommandRecord, _COMMAND),

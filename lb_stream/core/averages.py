@@ -64,11 +64,11 @@ def fold(shard: Shard, batch: Batch, now_ms: int, config: FoldConfig) -> tuple[S
         news = pc.any(shard.bundles["gained"]).as_py() or pc.any(shard.bundles["appeared"]).as_py()
         none = np.zeros(len(shard.bundles), np.bool_)
         bundles = _replaced(shard.bundles, {"gained": none, "appeared": none}) if news else shard.bundles
-        return _forget(Shard(brokers, bundles), now_ms, config), EVENT_SCHEMA.empty_table()
+        return _forget(_follow_acks(Shard(brokers, bundles), batch), now_ms, config), EVENT_SCHEMA.empty_table()
     brokers, accepted, fresh, refused = _fold_brokers(shard.brokers, batch)
     moved = _renumber(shard.brokers["name"], brokers["name"])
     bundles = _fold_bundles(shard.bundles, moved, brokers, batch, accepted, fresh, config)
-    return _forget(Shard(brokers, bundles), now_ms, config), refused
+    return _forget(_follow_acks(Shard(brokers, bundles), batch), now_ms, config), refused
 
 
 def add_bundles(shard: Shard, names: Iterable[str], now_ms: int) -> Shard:
@@ -89,7 +89,7 @@ SIGNS_OF_LIFE = ("heartbeat", "ack", "goodbye")
 
 
 # What decides about a report; the rest of it is only carried along, as columns.
-_DECISIVE = ("name", "topic", "partition", "offset", "append_ms", "digest", "start_timestamp_ms", "last_update_ms")
+_DECISIVE = ("name", "topic", "partition", "offset", "append_ms", "digest", "start_timestamp_ms", "last_update_ms", "no_load")
 _LIFE = ("name", "seen_ms", "reported_ms", "heartbeats", "left")
 _CARRIED = [field.name for field in REPORT_FIELDS]
 
@@ -129,9 +129,19 @@ def _fold_brokers(known: pa.Table, batch: Batch) -> tuple[pa.Table, list[int], l
                 row["heartbeats"] = row["heartbeats"] or record["kind"] == "heartbeat"
                 row["left"] = record["kind"] == "goodbye"
             continue
+        if record["no_load"]:
+            if row is None:
+                refused.append(
+                    _refusal(record, "key", record["name"], "a broker whose load data is known: its top bundles alone say too little")
+                )
+            else:
+                accepted.append(index)
+                fresh.append(index)
+                row["sampled"] = True
+            continue
         expected = _old_report(row, record)
         if expected is not None:
-            refused.append(_refusal(record, expected))
+            refused.append(_refusal(record, "lastUpdate", str(record["last_update_ms"]), expected))
             continue
         accepted.append(index)
         is_new = row is None or row["digest"] != record["digest"]
@@ -162,8 +172,8 @@ def _old_report(before: dict[str, Any] | None, report: dict[str, Any]) -> str | 
     return f">= {last}, the broker's last report" if 0 < last - given < CLOCK_CORRECTED_MS else None
 
 
-def _refusal(report: dict[str, Any], expected: str) -> dict[str, Any]:
-    payload = {"field": "lastUpdate", "value": str(report["last_update_ms"]), "expected": expected}
+def _refusal(report: dict[str, Any], field: str, value: str, expected: str) -> dict[str, Any]:
+    payload = {"field": field, "value": value, "expected": expected}
     position = {name: report[name] for name in ("topic", "partition", "offset", "append_ms")}
     return {"kind": "rejected", "broker": report["name"], "payload": json.dumps(payload)} | position
 
@@ -239,7 +249,8 @@ def _fold_bundles(
     if accepted:
         by_bundle = _stable_order(row_of_sample)
         append_of_rank = batch.reports["append_ms"].to_numpy()[accepted]
-        _own(columns, row_of_sample[by_bundle], rank[of_report[by_bundle]], broker_of_rank, append_of_rank)
+        whole = ~batch.reports["some_bundles"].fill_null(False).to_numpy().astype(np.bool_)[accepted]
+        _own(columns, row_of_sample[by_bundle], rank[of_report[by_bundle]], broker_of_rank, append_of_rank, whole)
         columns.writable("place")[row_of_sample[by_bundle]] = place[by_bundle]
         is_counted = np.zeros(len(batch.reports) + 1, np.bool_)
         is_counted[fresh] = True
@@ -308,25 +319,28 @@ def _own(
     rank: Ints,
     broker_of_rank: Ints,
     append_of_rank: Ints,
+    whole: NDArray[np.bool_],
 ) -> None:
-    """A report's broker owns what it names, until another broker names it or its own next report doesn't.
+    """A report's broker owns what it names, until another broker names it or its own next whole report doesn't.
 
-    `row` and `rank` are the samples', sorted by row and then rank: a report's place in the order. A turn is its place among its
-    broker's reports, from 1; turn 0 is what the shard remembers.
+    `row` and `rank` are the samples', sorted by row and then rank: a report's place in the order. A turn is the number of its
+    broker's whole reports up to it; turn 0 is what the shard remembers.
     """
     values = columns.values
     before = values["owner"]
     by_broker = np.argsort(broker_of_rank, kind="stable")
-    turns = np.bincount(broker_of_rank, minlength=int(before.max(initial=0)) + 1)  # of each broker in this batch
+    most = max(int(before.max(initial=0)), int(broker_of_rank.max(initial=0))) + 1
+    turns = np.bincount(broker_of_rank[whole], minlength=most)  # of each broker in this batch
     first_of_broker = np.cumsum(turns) - turns
     turn_of_rank = np.empty(len(by_broker), np.int64)
-    turn_of_rank[by_broker] = np.arange(len(by_broker)) - first_of_broker[broker_of_rank[by_broker]] + 1
+    turn_of_rank[by_broker] = np.cumsum(whole[by_broker]) - first_of_broker[broker_of_rank[by_broker]]
+    by_broker = by_broker[whole[by_broker]]
 
     owner, turn = broker_of_rank[rank], turn_of_rank[rank]
     first = np.diff(row, prepend=-1) != 0
     owner_before = np.where(first, before[row], np.roll(owner, 1))
     turn_before = np.where(first, 0, np.roll(turn, 1))
-    gains = (owner != owner_before) | (turn != turn_before + 1)  # or its report in between did not name the bundle
+    gains = (owner != owner_before) | (turn > turn_before + 1)  # or its report in between did not name the bundle
     since = columns.writable("owner_since_ms")
     since[row[gains]] = append_of_rank[rank[gains]]  # a bundle's last one stays
     columns.writable("reported_ms")[row] = append_of_rank[rank]
@@ -378,6 +392,53 @@ def _resample(columns: _Columns, silent: NDArray[np.bool_], config: FoldConfig) 
     rows = np.flatnonzero(np.append(silent, False)[values["owner"]] & (values["short_samples"] > 0))
     last = pa.table({field.name: values[field.name][rows] for field in STATS_SCHEMA})
     _average(columns, rows, last, np.arange(len(rows)), config)
+
+
+def _follow_acks(shard: Shard, batch: Batch) -> Shard:
+    """Who owns the bundles that acknowledgements name: with these they change hands before a report shows it.
+
+    An acknowledgement counts until its broker's next report in the same batch, and only for bundles that are known.
+    """
+    acks = _naming_bundles(batch)
+    if not acks:
+        return shard
+    rows = pc.index_in(pa.array([ack["bundle"] for ack in acks], pa.string()), value_set=shard.bundles["name"].combine_chunks()).to_pylist()
+    number = {name: at for at, name in enumerate(shard.brokers["name"].to_pylist())}
+    columns = {
+        name: shard.bundles[name].to_numpy(zero_copy_only=False).copy() for name in ("owner", "owner_since_ms", "reported_ms", "gained")
+    }
+    for ack, row in zip(acks, rows, strict=True):
+        broker = number.get(ack["broker"])
+        if row is None or broker is None:
+            continue
+        owner, acquired = int(columns["owner"][row]), ack["outcome"] == "acquired"
+        if acquired and owner not in (-1, broker) and columns["reported_ms"][row] > ack["append_ms"]:
+            continue  # somebody else has named it since
+        if owner != broker if acquired else owner == broker:
+            columns["owner"][row] = broker if acquired else -1
+            columns["owner_since_ms"][row] = ack["append_ms"]
+            columns["gained"][row] = True
+        if acquired:
+            columns["reported_ms"][row] = max(columns["reported_ms"][row], ack["append_ms"])
+    return Shard(shard.brokers, _replaced(shard.bundles, columns))
+
+
+def _naming_bundles(batch: Batch) -> list[dict[str, Any]]:
+    """The acknowledgements by which a bundle changes hands, in order; those that a later report of their broker follows are left out."""
+    found = []
+    for event in batch.events.filter(pc.equal(batch.events["kind"], "ack")).to_pylist():
+        ack = json.loads(event["payload"])
+        if ack.get("bundle") and ack.get("outcome") in ("released", "acquired"):
+            found.append(event | {"bundle": ack["bundle"], "outcome": ack["outcome"]})
+    if not found:
+        return []
+    whole = batch.reports.filter(pc.invert(batch.reports["some_bundles"].fill_null(False)))
+    last: dict[tuple[str, int], int] = {}
+    for report in whole.select(["name", "partition", "offset"]).to_pylist():
+        place = report["name"], report["partition"]
+        last[place] = max(last.get(place, -1), report["offset"])
+    found.sort(key=lambda ack: (ack["append_ms"], ack["partition"], ack["offset"]))
+    return [ack for ack in found if ack["offset"] > last.get((ack["broker"], ack["partition"]), -1)]
 
 
 def _forget(shard: Shard, now_ms: int, config: FoldConfig) -> Shard:

@@ -57,6 +57,8 @@ REPORT_FIELDS: list[pa.Field] = [
     pa.field("non_persistent_topics", pa.bool_()),
     pa.field("version", pa.string()),
     pa.field("load_manager", pa.string()),
+    pa.field("load_ema", pa.float64()),  # smoothed usage (ratio) and throughput that the broker reports itself; null: it reports none
+    pa.field("throughput_ema_bytes_per_s", pa.float64()),
 ]
 BROKER_SCHEMA = pa.schema(
     [
@@ -75,7 +77,15 @@ POSITION_FIELDS: list[pa.Field] = [
     pa.field("offset", pa.int64()),
     pa.field("append_ms", pa.int64()),
 ]
-REPORT_SCHEMA = pa.schema([pa.field("name", pa.string()), *POSITION_FIELDS, *REPORT_FIELDS])
+REPORT_SCHEMA = pa.schema(
+    [
+        pa.field("name", pa.string()),
+        *POSITION_FIELDS,
+        *REPORT_FIELDS,
+        pa.field("some_bundles", pa.bool_()),  # it names some of the broker's bundles only; null: all
+        pa.field("no_load", pa.bool_()),  # it says nothing of the broker itself; null: it does
+    ]
+)
 """One row for each report of a batch."""
 
 SAMPLE_SCHEMA = pa.schema([("name", pa.string()), ("report", pa.int32()), ("has_stats", pa.bool_()), *STATS_SCHEMA])

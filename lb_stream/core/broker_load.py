@@ -46,6 +46,11 @@ class BrokerLoads:
         smoothed = np.where(self.known, self.throughput * history + (1 - history) * throughput, throughput)
         return BrokerLoads(np.where(rows, load, self.load), np.where(rows, smoothed, self.throughput), self.known | rows)
 
+    def reported(self, load: Floats, throughput: Floats) -> BrokerLoads:
+        """With what brokers say themselves, where they do (not NaN)."""
+        said = ~np.isnan(load)
+        return BrokerLoads(np.where(said, load, self.load), np.where(said, throughput, self.throughput), self.known | said)
+
     def cleared(self, rows: Bools) -> BrokerLoads:
         """Without the past of the given rows: their bundles have changed, so it says nothing of what they will carry."""
         return BrokerLoads(np.where(rows, ASSUMED_FULL, self.load), np.where(rows, 0.0, self.throughput), self.known & ~rows)

@@ -93,6 +93,7 @@ class Brokers:
     topics: Ints  # as last reported
     bundles: Ints  # how many it reported
     load_ema: Floats  # smoothed weighted usage that an extensible manager's broker reports; NaN: it has sent no such load data
+    throughput_ema: Floats  # smoothed throughput that it reports; NaN likewise
     seen_ms: Ints
     reported_ms: Ints
     heartbeats: Bools
@@ -268,7 +269,8 @@ def _columns(
         long=long.sums_by(owner, len(brokers)),
         topics=brokers["topics"].to_numpy(),
         bundles=brokers["bundles"].to_numpy(),
-        load_ema=np.full(len(brokers), np.nan),
+        load_ema=brokers["load_ema"].to_numpy(),
+        throughput_ema=brokers["throughput_ema_bytes_per_s"].to_numpy(),
         seen_ms=brokers["seen_ms"].to_numpy(),
         reported_ms=brokers["reported_ms"].to_numpy(),
         heartbeats=_bools(brokers["heartbeats"]),

@@ -379,7 +379,7 @@ def _events(taken: _Taken) -> tuple[dict[int, list[dict[str, Any]]], dict[int, l
     for (number, _), event in taken.heartbeats.items():
         everywhere.setdefault(number, []).append(event)
     for number, event in taken.events:
-        (everywhere if event["kind"] == "goodbye" else once).setdefault(number, []).append(event)
+        (everywhere if event["kind"] in ("goodbye", "ack") else once).setdefault(number, []).append(event)
     return everywhere, once
 
 

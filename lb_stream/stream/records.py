@@ -13,7 +13,18 @@ from pydantic import BaseModel, ValidationError
 from lb_stream.contracts.base import canonical_json
 from lb_stream.contracts.commands import COMMAND_KINDS, SCHEMA_VERSION, Command
 from lb_stream.contracts.fast import struct_of
-from lb_stream.contracts.reports import AGENT_KINDS, REPORT_KINDS, RESOURCES, BundleStats, ModularLoadReport, SimpleLoadReport, report_kind
+from lb_stream.contracts.reports import (
+    AGENT_KINDS,
+    LOAD_DATA_KINDS,
+    REPORT_KINDS,
+    RESOURCES,
+    BrokerLoadReport,
+    BundleStats,
+    ModularLoadReport,
+    SimpleLoadReport,
+    TopBundlesReport,
+    report_kind,
+)
 
 LONGEST_BROKER = 1_000
 """Characters of a broker's name: a host's has 253 at most."""
@@ -49,7 +60,7 @@ _SIMPLE = msgspec.json.Decoder(struct_of(SimpleLoadReport, _OTHERS))
 
 
 def report_record(value: bytes, broker: str) -> ReportRecord:
-    """Decode a load report, either form. `broker` is the key's; when empty the report itself must say whose it is. Raises Rejection."""
+    """Decode a load report, any form. `broker` is the key's; when empty the report itself must say whose it is. Raises Rejection."""
     try:
         report = _MODULAR.decode(value)
         if _is(report, (*_OTHERS, "systemResourceUsage"), "LocalBrokerData", bool(report.last_stats)):
@@ -73,6 +84,9 @@ def _by_model(value: bytes, broker: str) -> ReportRecord:
     """The slow way: for records that the structs refuse or can't tell, and for their error messages."""
     fields = _json_object(value)
     kind = report_kind(fields)
+    if kind in LOAD_DATA_KINDS:
+        load_data = _validated(LOAD_DATA_KINDS[kind], value)
+        return _broker_load(load_data, broker) if kind == "broker_load" else _top_bundles(load_data, broker)
     if kind not in REPORT_KINDS:
         seen = kind or ", ".join(sorted(fields)[:5]) or "{}"
         raise Rejection(
@@ -189,6 +203,40 @@ def _simple(report: Any, broker: str) -> ReportRecord:
         bundle_losses=len(report.bundle_losses),
     )
     return ReportRecord(_identity(broker, report.name, report.web_service_url), fields, _structs(report.bundle_stats), [])
+
+
+EXTENSIBLE = "org.apache.pulsar.broker.loadbalance.extensions.ExtensibleLoadManagerImpl"
+
+
+def _broker_load(report: BrokerLoadReport, broker: str) -> ReportRecord:
+    """The first half of what an extensible manager's broker says: all but its bundles' statistics."""
+    fields = {
+        "kind": "extensible",
+        "start_timestamp_ms": report.start_timestamp,
+        "last_update_ms": report.reported_at or report.updated_at,
+        "latest_throughput_in_bytes_per_s": report.msg_throughput_in,
+        "latest_throughput_out_bytes_per_s": report.msg_throughput_out,
+        "latest_rate_in_msgs_per_s": report.msg_rate_in,
+        "latest_rate_out_msgs_per_s": report.msg_rate_out,
+        "topics": report.topics,
+        "bundles": report.bundle_count,
+        "load_manager": EXTENSIBLE,
+        "load_ema": report.weighted_max_ema,
+        "throughput_ema_bytes_per_s": report.msg_throughput_ema,
+        "some_bundles": report.bundles is None,
+    }
+    fields |= dict.fromkeys(("producers", "consumers", "bundle_gains", "bundle_losses"), 0)
+    fields |= dict.fromkeys(("persistent_topics", "non_persistent_topics"), True)
+    for resource in RESOURCES:
+        usage = getattr(report, resource)
+        fields[f"{resource}_usage"], fields[f"{resource}_limit"] = usage.usage, usage.limit
+    return ReportRecord(_identity(broker, None, None), fields, {}, sorted(set(report.bundles or ())))
+
+
+def _top_bundles(report: TopBundlesReport, broker: str) -> ReportRecord:
+    """The second half: statistics of the heaviest bundles. It counts only for a broker whose first half is known."""
+    stats = {one.bundle_name: one.stats for one in report.top_bundles_load_data}
+    return ReportRecord(_identity(broker, None, None), {"kind": "extensible", "some_bundles": True, "no_load": True}, _structs(stats), [])
 
 
 def agent_record(kind: str, value: bytes) -> str:

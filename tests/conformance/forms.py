@@ -87,6 +87,7 @@ def view_of_loads(loads: Mapping[str, Any], weights: Mapping[str, float], order:
         topics=np.array([broker.get("numTopics", 0) for broker in brokers.values()], np.int64),
         bundles=np.array([len(broker.get("bundles", broker.get("lastStats", ()))) for broker in brokers.values()], np.int64),
         load_ema=np.full(count, np.nan),
+        throughput_ema=np.full(count, np.nan),
         seen_ms=zeros,
         reported_ms=zeros,
         heartbeats=np.ones(count, np.bool_),

@@ -81,7 +81,11 @@ BAD = (
     Bad("an empty bundle range", spoilt("0x00000000_", "0xffffffff_"), "bundle", "acme/b1/0xffffffff_0xffffffff", "L < H"),
     Bad("an unknown report type", spoilt("LocalBrokerData", "Horoscope"), "loadReportType", "Horoscope", "LocalBrokerData or LoadReport"),
     Bad(
-        "a record of another load manager", b'{"topBundlesLoadData": []}', "loadReportType", "top_bundles", "LocalBrokerData or LoadReport"
+        "a record of a state channel",
+        b'{"state": "Owned", "versionId": 1}',
+        "loadReportType",
+        "ownership_event",
+        "LocalBrokerData or LoadReport",
     ),
     Bad("an old report", spoilt("1000001", "1000000"), "lastUpdate", "1000000", "the broker's last report"),
     Bad("a bad cluster", spoilt("5.0", "6.0"), "key", "e u/b1:8080", "<cluster>/<broker>", key=b"e u/b1:8080", **NOBODY),

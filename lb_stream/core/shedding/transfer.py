@@ -112,7 +112,8 @@ class TransferMemory:
 def observe(view: ClusterView, config: TransferShedderConfig, memory: TransferMemory) -> TransferMemory:
     """Smooth the load of each broker that has sent a new sample; one whose bundles have changed starts anew with it.
 
-    The reference withdraws such a broker's load until its next report; here the report that shows the change is that report.
+    The reference withdraws such a broker's load until its next report; here the report that shows the change is that report. What a
+    broker has smoothed itself is taken as it says.
     """
     brokers, counts = view.brokers, view.bundle_counts()
     known, before = _loads(view, memory)
@@ -122,6 +123,7 @@ def observe(view: ClusterView, config: TransferShedderConfig, memory: TransferMe
     changed &= before.known
     rows = brokers.sampled | changed | ~before.known
     after = before.cleared(changed).updated(_usage(view, config), brokers.latest.throughput, config.history_ratio, rows)
+    after = after.reported(brokers.load_ema, brokers.throughput_ema)
     remembered = zip(brokers.names, after.load.tolist(), after.throughput.tolist(), counts.tolist(), strict=True)
     alive = brokers.alive.tolist()
     return TransferMemory(
