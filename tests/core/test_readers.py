@@ -83,7 +83,7 @@ def test_what_is_called_unread_changes_nothing_whatever_its_value(name: str) -> 
     changed = {key: other_value(models[key], key, settings.get(key, models[key].model_fields[key].default)) for key in unread}
     assert len(changed) > 15
     before = run(settings)
-    assert any("kind='unload'" in one or "kind='transfer'" in one for one in before) == (name != "quiet")
+    assert name == "quiet" or any("kind='unload'" in one or "kind='transfer'" in one for one in before)
     assert run({**settings, **changed}) == before
 
 

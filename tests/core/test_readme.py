@@ -16,7 +16,7 @@ from lb_stream.contracts.tables import TABLES
 from tests.lbctl_runner import lbctl
 
 PROJECT = Path(__file__).parents[2]
-PAGES = sorted([*PROJECT.glob("*.md"), *(PROJECT / "docs").rglob("*.md"), *(PROJECT / "schemas").glob("*.md")])
+PAGES = sorted([*PROJECT.glob("*.md"), *(page for name in ("docs", "schemas", "notebooks") for page in (PROJECT / name).rglob("*.md"))])
 README = (PROJECT / "README.md").read_text()
 TABLES_PAGE = (PROJECT / "docs" / "tables.md").read_text()
 
