@@ -47,7 +47,7 @@ def sql(
     set_: Set = None,
     json: Json = False,
 ) -> None:
-    """Ask the tables in SQL: rounds, decisions, outcomes, ownership, bundle_averages, broker_loads, refusals, rejected_reports, commands, leaders, batches."""
+    """Ask the tables in SQL: rounds, decisions, outcomes, ownership, bundle_averages, broker_loads and more (docs/tables.md)."""
     from lb_stream.cli.lake import open_lake, run
     from lb_stream.cli.sql_file import parameter_values, read_query, with_parameters
 
