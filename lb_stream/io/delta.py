@@ -18,8 +18,8 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from deltalake import CommitProperties, DeltaTable, Transaction
-from deltalake.exceptions import CommitFailedError
+from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Transaction
+from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.transaction import AddAction
 from pyarrow import fs
 from pyarrow.dataset import Dataset, FileSystemDataset, InMemoryDataset, UnionDataset
@@ -35,6 +35,11 @@ TIDY_EVERY = 100
 TIDY_BYTES = 8 * 2**20
 """... and lets alone those that are larger: more would take noticeable time in the batch. Upkeep makes larger ones of them."""
 COMMIT_ATTEMPTS = 10
+COMMIT_TROUBLES = (CommitFailedError, DeltaError, OSError)
+"""What a commit may raise when somebody else is at the table, and also once it has been made: the removal of old files of
+`_delta_log`, which follows it, fails when another process removes them at the same time. So look whether it is there."""
+ONLY_COMMIT = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
+"""For all but the table's own writer: checkpoints and the removal of old files of `_delta_log` are left to it."""
 STATS_COLUMNS = "delta.dataSkippingStatsColumns"
 
 
@@ -183,7 +188,7 @@ def commit_once(table: DeltaTable, mark: Mark, commit: Callable[[CommitPropertie
     """Commit as the transaction `mark`, unless the table has that one or a later one. Returns whether that was needed.
 
     Tries again when somebody else's commit got in between (upkeep deletes rows, a rebuild replaces all): what was to be committed
-    follows from the log, so it doesn't matter what the table holds now. Raises CommitFailedError when that happens again and again.
+    follows from the log, so it doesn't matter what the table holds now. Raises one of COMMIT_TROUBLES when that happens again and again.
     """
     for attempt in range(COMMIT_ATTEMPTS):
         version = committed(table, mark[0])
@@ -192,7 +197,7 @@ def commit_once(table: DeltaTable, mark: Mark, commit: Callable[[CommitPropertie
         try:
             commit(transaction(mark))
             break
-        except CommitFailedError:
+        except COMMIT_TROUBLES:
             if attempt == COMMIT_ATTEMPTS - 1:
                 raise
     return True
@@ -273,7 +278,7 @@ def tidy(table: DeltaTable) -> Mapping[str, Any] | None:
         return None
     try:
         return table.optimize.compact(target_size=TIDY_BYTES)
-    except CommitFailedError:
+    except COMMIT_TROUBLES:
         return None
     finally:
         table.update_incremental()

@@ -10,13 +10,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
-from deltalake.exceptions import CommitFailedError
 from pyarrow.dataset import Dataset
 
 from lb_stream.contracts.tables import ROUNDS
 from lb_stream.io.checkpoint import checkpoint_uuid
 from lb_stream.io.delta import (
     COMMIT_ATTEMPTS,
+    COMMIT_TROUBLES,
     TIDY_EVERY,
     Mark,
     add_files,
@@ -115,7 +115,7 @@ class RoundLog:
             try:
                 add_files(self._table, ROUNDS, [file], marks)
                 break
-            except CommitFailedError as error:
+            except COMMIT_TROUBLES as error:
                 newest = committed(self._table, self._pipeline)
                 if (-1 if newest is None else newest) != self.last_seq:
                     return self._logged_meanwhile(batch_id, error)
@@ -132,7 +132,7 @@ class RoundLog:
             tidy(self._table)
             self._appended = 0
 
-    def _logged_meanwhile(self, batch_id: int, error: CommitFailedError) -> Logged:
+    def _logged_meanwhile(self, batch_id: int, error: Exception) -> Logged:
         version = committed(self._table, self.app)
         if version is None or version < batch_id or (logged := self.find(batch_id)) is None:
             raise LogError(f"another job of the pipeline {self._pipeline!r} writes to the log, too: this one stops ({error})") from error

@@ -20,7 +20,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 
 from lb_stream.contracts.settings import UpkeepSettings
 from lb_stream.contracts.tables import ROUNDS, TABLES, TableSpec
-from lb_stream.io.delta import by_numbers, existing_table, place
+from lb_stream.io.delta import ONLY_COMMIT, by_numbers, existing_table, place
 from lb_stream.io.log import pipeline_of
 
 HOUR_MS = 3_600_000
@@ -105,14 +105,14 @@ def _keep(table: DeltaTable, spec: TableSpec, settings: UpkeepSettings, now_ms: 
             _delete(table, spec, now_ms - hours * HOUR_MS, protected, done, dry_run)
         if spec.name not in _WRITTEN_WHOLE:
             _compact(table, settings.file_mb * 2**20, done, dry_run)
+        table.update_incremental()
+        if not dry_run:
+            done.files_after, done.bytes_after = _size(table)
+        _vacuum(table, spec, settings, protected, done, dry_run)
     except CommitFailedError:
         done.left = "the job was quicker: left for the next time"
-    except DeltaError as error:
+    except (DeltaError, OSError) as error:  # the job has removed a file of `_delta_log` that was about to be read
         done.left = f"left for the next time: {error}"
-    table.update_incremental()
-    if not dry_run:
-        done.files_after, done.bytes_after = _size(table)
-    _vacuum(table, spec, settings, protected, done, dry_run)
     done.seconds = time.perf_counter() - begin
     return done
 
@@ -145,7 +145,7 @@ def _again(table: DeltaTable, predicate: str) -> int:
     for attempt in range(ATTEMPTS):
         table.update_incremental()
         try:
-            return int(table.delete(predicate)["num_deleted_rows"])
+            return int(table.delete(predicate, post_commithook_properties=ONLY_COMMIT)["num_deleted_rows"])
         except CommitFailedError:
             if attempt == ATTEMPTS - 1:
                 raise
@@ -158,7 +158,7 @@ def _compact(table: DeltaTable, target_bytes: int, done: Kept, dry_run: bool) ->
         done.files_after = done.files_before - len(sizes) + math.ceil(sum(sizes) / target_bytes)
         return
     table.update_incremental()
-    table.optimize.compact(target_size=target_bytes, min_commit_interval=COMPACTION_COMMITS)
+    table.optimize.compact(target_size=target_bytes, min_commit_interval=COMPACTION_COMMITS, post_commithook_properties=ONLY_COMMIT)
 
 
 def _vacuum(table: DeltaTable, spec: TableSpec, settings: UpkeepSettings, protected: Protected, done: Kept, dry_run: bool) -> None:
@@ -174,6 +174,6 @@ def _vacuum(table: DeltaTable, spec: TableSpec, settings: UpkeepSettings, protec
     sizes = [info.size or 0 for info in filesystem.get_file_info([f"{folder}/{path}" for path in unused])] if unused else []
     done.files_removed, done.bytes_removed = len(unused), sum(sizes)
     if unused and not dry_run:
-        table.vacuum(hours, dry_run=False, enforce_retention_duration=False, full=whole)
+        table.vacuum(hours, dry_run=False, enforce_retention_duration=False, full=whole, post_commithook_properties=ONLY_COMMIT)
     if not whole:
         done.left = done.left or "files that the log names are not part of the table yet: start the job once"

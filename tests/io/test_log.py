@@ -75,6 +75,26 @@ def test_rows_that_upkeep_deletes_meanwhile_do_not_stop_the_log(job: Job) -> Non
     assert Job(job.folder).log.last_seq == 5
 
 
+def test_a_commit_that_was_made_and_then_failed_counts_once(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Removing old files of `_delta_log` follows a commit, and fails when another process has just removed them."""
+    project(job, 0, decisions=[decision("a")], loads=1)
+    real, failed = delta.add_files, []
+
+    def failing(table: DeltaTable, *arguments: Any) -> None:
+        real(table, *arguments)
+        if table.metadata().name not in failed:
+            failed.append(table.metadata().name)
+            raise FileNotFoundError("00000000000000000000.json")
+
+    for module in ("delta", "log", "projections"):
+        monkeypatch.setattr(f"lb_stream.io.{module}.add_files", failing)
+    project(job, 1, 2, decisions=[decision("a")], loads=1)
+    assert failed[:3] == ["rounds", "decisions", "broker_loads"]
+    for spec in (ROUNDS, DECISIONS, BROKER_LOADS):
+        assert rows_of(job, spec)["log_seq"].to_pylist() == [0, 1, 2], spec.name
+    assert json.loads(job.log.memories["a"])["seq"] == 3
+
+
 def test_the_next_offsets_outlive_the_rows_that_told_them(job: Job) -> None:
     offsets = [{"r": {"0": [0, 9], "2": [5, 5]}}, {"r": {"0": [10, 11]}}, {"c": {"0": [7, 7]}}]
     for batch, read in enumerate(offsets):
