@@ -1,6 +1,7 @@
 """`lbctl`'s commands to the running balancer: what they send, how they wait, what they print; and what the tables say of it."""
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field, replace
@@ -146,6 +147,29 @@ def test_namespaces_are_imported_from_what_an_agent_printed(call: Callable[..., 
     (tmp_path / "namespaces.json").write_text(json.dumps(content))
     assert call("namespaces", "import", "namespaces.json", "--cluster", "eu-1").code == 0
     assert kafka.sent[0][1]["content"]["namespaces"] == content["namespaces"]
+
+
+DOCUMENTED = re.findall(r"^lbctl (.+)$", (Path(__file__).parents[2] / "docs" / "commands.md").read_text(), re.MULTILINE)
+
+
+@pytest.mark.parametrize("line", [line for line in DOCUMENTED if not line.startswith("commands ")])
+def test_every_line_of_the_documentation_is_a_command_that_is_sent(call: Callable[..., Result], kafka: Broker, line: str) -> None:
+    assert call(*line.split()).code == 0
+    assert [key for key, _ in kafka.sent] == ["eu-1"]
+
+
+def test_every_rule_that_refuses_a_command_is_documented() -> None:
+    core = Path(__file__).parents[2] / "lb_stream" / "core"
+    sources = "".join(path.read_text() for path in core.glob("command_*.py"))
+    rules = set(re.findall(r'(?:rule=|, )"([a-z]+_[a-z_]+)"', sources)) - {
+        "drained",
+        "namespace_deleted",
+        "split_command",
+        "unload_command",
+    }
+    page = (core.parents[1] / "docs" / "commands.md").read_text()
+    assert len(rules) > 12
+    assert [rule for rule in sorted(rules) if f"`{rule}`" not in page] == []
 
 
 def test_who_sends_is_the_kafka_principal_where_there_is_one(call: Callable[..., Result], kafka: Broker) -> None:
