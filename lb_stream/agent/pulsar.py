@@ -32,7 +32,7 @@ PROBE_S = 2.0
 SETTLE_S = 5.0
 """How long the effect of an act may take to be seen after its answer. Measured: 0.4 s at most."""
 STALE_S = 10.0
-"""How much longer than the interval of the broker's statistics a report may name what was given up."""
+"""How much longer than the interval of the broker's statistics a report may not know of a change."""
 DEFAULT_STATS_S = 60.0
 RETURN_S = 1.0
 """How long an unload without a destination is watched: Pulsar's own placement mostly gives the bundle back, in a quarter of a second."""
@@ -68,7 +68,7 @@ class PulsarAdapter:
         self.guard = Guard(admin, clock)
         self._load_data, self._clock, self._sleep = load_data, clock, sleep
         self._known = False
-        self._given_up: dict[str, float] = {}  # bundle → until when reports that still name it are old news
+        self._changes: dict[str, tuple[bool, float]] = {}  # bundle → whether it is here now, until when reports may not know that
 
     @property
     def name(self) -> str:
@@ -113,8 +113,8 @@ class PulsarAdapter:
         """The broker's own load report, byte for byte; on an extensible cluster what it has written since the last one.
 
         Asking makes a modular broker compute it anew, but from statistics that it takes every `statsUpdateFrequencyInSecs`: until then
-        the report names bundles that have gone, and would take them back from their new owners. Such a report is kept back (none is
-        returned). Raises BrokerError.
+        the report names bundles that have gone, and would take them back from their new owners, or doesn't name those that have come.
+        Such a report is kept back (none is returned). Raises BrokerError.
         """
         self._introduce()
         if self.manager == "extensible":
@@ -148,7 +148,7 @@ class PulsarAdapter:
         self._unload(bundle, {"destinationBroker": destination})
         if not self._soon(lambda: not self.owns(bundle)):
             raise BrokerError(f"{bundle} is still at {self.name} {SETTLE_S:.0f} s after it was unloaded to {destination}")
-        self._gave_up(bundle)
+        self._changed(bundle, here=False)
 
     def release(self, bundle: str) -> None:
         """Unload a bundle; Pulsar places it at the next lookup. Raises BrokerError when it has come back here at once."""
@@ -156,12 +156,13 @@ class PulsarAdapter:
         self._sleep(RETURN_S)
         if self.owns(bundle):
             raise BrokerError(f"{bundle} was unloaded, and Pulsar's own placement has given it back to {self.name}: name a destination")
-        self._gave_up(bundle)
+        self._changed(bundle, here=False)
 
     def acquire(self, bundle: str) -> None:
         """Nothing but a look whether the bundle is here: Pulsar's brokers take none that they are told to. Raises Refused when it isn't."""
         if not self._soon(lambda: self.owns(bundle), RETURN_S):
             raise Refused("Pulsar places bundles when clients look their topics up (set assign_unowned = on_lookup)")
+        self._changed(bundle, here=True)
 
     def split(self, bundle: str, boundaries: Sequence[int], algorithm: str, unload_children: bool = False) -> None:
         """Split a bundle at the boundaries, or by the algorithm when there are none, and look whether it was done.
@@ -176,12 +177,12 @@ class PulsarAdapter:
         except AdminError as error:
             if error.status or not self._soon(lambda: self._is_split(parent)):
                 raise
-            self._gave_up(bundle)  # the answer was lost, its effect was not
+            self._changed(bundle, here=False)  # the answer was lost, its effect was not
             return
         self._raise_unless_done(path, answer, bundle)
         if not self._soon(lambda: self._is_split(parent)):  # a 204 proves nothing
             raise BrokerError(f"{self.name} answers {answer.status} to a split of {bundle} and has not split it; has it only one topic?")
-        self._gave_up(bundle)
+        self._changed(bundle, here=False)
 
     # --- details ---
 
@@ -247,23 +248,22 @@ class PulsarAdapter:
     def _is_split(self, parent: BundleRange) -> bool:
         return (parent.lower, parent.upper) not in pairwise(bundle_boundaries(self._admin, parent.namespace))
 
-    def _gave_up(self, bundle: str) -> None:
+    def _changed(self, bundle: str, here: bool) -> None:
         try:
             stats_s = self.statistics_s
         except BrokerError:  # what was done stays done
             stats_s = DEFAULT_STATS_S
-        self._given_up[bundle] = self._clock() + stats_s + STALE_S
+        self._changes[bundle] = here, self._clock() + stats_s + STALE_S
 
     def _is_old_news(self, report: bytes) -> bool:
-        """Whether a report names a bundle that was given up and hasn't come back. Forgets those that it doesn't name."""
-        if not self._given_up:
+        """Whether a report doesn't know of a change that is still so. Forgets the changes that it knows of."""
+        if not self._changes:
             return False
-        fields = json.loads(report)
+        fields, now = json.loads(report), self._clock()
         named = {*(fields.get("lastStats") or ()), *(fields.get("bundleStats") or ()), *(fields.get("bundles") or ())}
-        now = self._clock()
-        self._given_up = {bundle: until for bundle, until in self._given_up.items() if bundle in named and now < until}
-        self._given_up = {bundle: until for bundle, until in self._given_up.items() if not self.owns(bundle)}
-        return bool(self._given_up)
+        unknown = {bundle: change for bundle, change in self._changes.items() if (bundle in named) != change[0] and now < change[1]}
+        self._changes = {bundle: change for bundle, change in unknown.items() if self.owns(bundle) == change[0]}
+        return bool(self._changes)
 
     def _soon(self, condition: Callable[[], bool], within_s: float = SETTLE_S) -> bool:
         end = self._clock() + within_s

@@ -208,6 +208,16 @@ def test_a_report_that_still_names_what_was_given_up_is_kept_back_until_the_stat
     assert isinstance(report, bytes) and list(json.loads(report)["lastStats"]) == [cluster.bundle(3)]
 
 
+def test_a_report_that_does_not_name_yet_what_was_taken_is_kept_back_too(cluster: FakeCluster) -> None:
+    cluster.adapter(0).transfer(cluster.bundle(0), cluster.names[1])
+    adapter = cluster.adapter(1)
+    adapter.acquire(cluster.bundle(0))
+    assert adapter.report() == []
+    cluster.take_statistics()
+    report = adapter.report()
+    assert isinstance(report, bytes) and cluster.bundle(0) in json.loads(report)["lastStats"]
+
+
 def test_a_bundle_that_came_back_is_reported_again(cluster: FakeCluster) -> None:
     adapter = cluster.adapter(0)
     adapter.transfer(cluster.bundle(0), cluster.names[1])
