@@ -42,11 +42,26 @@ _SIMPLE = Condition("the simple manager", _manager("simple"))
 _NOT_SIMPLE = Condition("the modular and the extensible manager", _manager("modular", "extensible"))
 _SHEDDING = Condition("every cluster with shedding_enabled", lambda config: config.balancer.shedding_enabled)
 _SPLITS = Condition(
+    "every cluster with split_enabled, and the simple manager without (it tells of what it doesn't split)",
+    lambda config: config.splitting.split_enabled or config.balancer.load_manager == "simple",
+)
+_CHILDREN = Condition(
     "the modular and the simple manager with split_enabled",
     lambda config: config.splitting.split_enabled and config.balancer.load_manager != "extensible",
 )
-_LOOK = Condition("the look of an extensible cluster's broker at its own bundles, not the job", lambda _config: False)
-_TOPICS = Condition("whoever splits and knows the topics, not the job", lambda _config: False)
+_LOOK = Condition(
+    "the extensible manager with split_enabled",
+    lambda config: config.splitting.split_enabled and config.balancer.load_manager == "extensible",
+)
+
+
+def _agents(*algorithms: str) -> Condition:
+    """Only agents of the extensible manager look for boundaries among topics here; elsewhere the brokers do that themselves."""
+    return Condition(
+        f"agents under the extensible manager, for {' and '.join(algorithms)}",
+        lambda config: _LOOK.holds(config) and config.split_algorithms.named().name in algorithms,
+    )
+
 
 CONDITIONS = {
     "shedding_strategy": Condition(
@@ -57,6 +72,7 @@ CONDITIONS = {
     "simple_placement_strategy": _SIMPLE,
     "shedding_interval_ms": _SHEDDING,
     "shedding_excluded_namespaces": _SHEDDING,
+    "min_dwell_ms": _SHEDDING,
     "overloaded_threshold_percent": _MODULAR,
     "distribute_bundles_evenly": _MODULAR,
     "failure_domains_enabled": _NOT_SIMPLE,
@@ -69,8 +85,7 @@ CONDITIONS = {
         "the modular manager, unless the shedder itself chooses destinations",
         lambda config: config.balancer.load_manager == "modular" and not traits_of(config.shedder).chooses_destination,
     ),
-    "split_enabled": Condition("the modular and the simple manager", _manager("modular", "simple")),
-    "unload_split_bundles": _SPLITS,
+    "unload_split_bundles": _CHILDREN,
     "bundle_max_topics": _SPLITS,
     "bundle_max_sessions": _SPLITS,
     "bundle_max_msgs_per_s": _SPLITS,
@@ -82,9 +97,9 @@ CONDITIONS = {
     "max_splits_per_cycle": _LOOK,
     "split_hit_count": _LOOK,
     "split_namespace_match": _LOOK,
-    "flow_difference_percent": _TOPICS,
-    "flow_duplicate_hash": _TOPICS,
-    "hex_midpoint": _TOPICS,
+    "flow_difference_percent": _agents("flow_or_qps_equally_divide"),
+    "flow_duplicate_hash": _agents("flow_or_qps_equally_divide"),
+    "hex_midpoint": _agents("topic_count_equally_divide", "flow_or_qps_equally_divide"),
 }
 """Keys of the balancer and of splitting that are not read in every cluster."""
 
