@@ -26,7 +26,7 @@ STATES: dict[DecisionKind, OwnershipState] = {
 }
 """The state of a bundle while a decision about it is under way."""
 
-MOST_PUBLISHED = 5_000
+MOST_PUBLISHED = 1_000
 """Ownership records that one round adds on top of what has happened in it: a million at once would hold up every decision."""
 
 
