@@ -12,6 +12,7 @@ one or many brokers of one cluster.
 from lb_stream.agent.adapter import (
     BrokerAdapter,
     BrokerError,
+    MeasuringAdapter,
     ProbingAdapter,
     Refused,
     Report,
@@ -22,6 +23,7 @@ from lb_stream.agent.adapter import (
 from lb_stream.agent.agent import Agent, AgentConfig, AgentError
 from lb_stream.agent.obey import Seen, Verdict, addressee, judge
 from lb_stream.agent.reporting import Sparing
+from lb_stream.agent.splits import SplitWatch
 
 __all__ = [
     "Agent",
@@ -29,11 +31,13 @@ __all__ = [
     "AgentError",
     "BrokerAdapter",
     "BrokerError",
+    "MeasuringAdapter",
     "ProbingAdapter",
     "Refused",
     "Report",
     "Seen",
     "Sparing",
+    "SplitWatch",
     "SplittingAdapter",
     "TransferringAdapter",
     "Verdict",

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
+from lb_stream.contracts.reports import BundleStats
+from lb_stream.core.splitting import Topics
+
 
 class BrokerError(Exception):
     """A trouble with a broker that its text explains in full: it is logged as one line, and told to the balancer as a failed decision."""
@@ -77,6 +80,19 @@ class ProbingAdapter(BrokerAdapter, Protocol):
 
     def alive(self) -> bool:
         """Whether the broker answers now. Comes back within a few seconds; called from a thread of its own, while other calls go on."""
+        ...
+
+
+@runtime_checkable
+class MeasuringAdapter(BrokerAdapter, Protocol):
+    """A broker that tells what its agent needs to look for bundles that are too large, as the extensible manager's brokers do."""
+
+    def stats(self) -> Mapping[str, BundleStats]:
+        """Latest statistics of every bundle that is served."""
+        ...
+
+    def topics(self, bundle: str) -> Topics:
+        """The topics of one of these bundles; asked only for those that are about to be split."""
         ...
 
 

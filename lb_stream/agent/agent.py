@@ -18,6 +18,7 @@ from pydantic import ValidationError
 from lb_stream.agent.adapter import (
     BrokerAdapter,
     BrokerError,
+    MeasuringAdapter,
     ProbingAdapter,
     Refused,
     Report,
@@ -29,6 +30,7 @@ from lb_stream.agent.clock import RecordClock, wall_clock_ms
 from lb_stream.agent.obey import Seen, Verdict, addressee, judge
 from lb_stream.agent.pulse import Pulse
 from lb_stream.agent.reporting import Sparing
+from lb_stream.agent.splits import SplitWatch
 from lb_stream.contracts.base import canonical_json
 from lb_stream.contracts.decisions import Decision, Ownership, read_decision
 from lb_stream.contracts.reports import Ack, Goodbye, Heartbeat
@@ -65,8 +67,9 @@ class AgentConfig:
     """Where Kafka is and how often to speak.
 
     Every `report_interval_s` each broker's report is sent, or, with `sparing` (it makes one `Sparing` for each broker), looked at whether
-    it is needed. `ownership_topic` None: decisions are not compared with their bundles' records. `start` is where to read decisions from:
-    those that come from now on, all that are there, or offsets by partition.
+    it is needed. `split_watch` makes what looks for too large bundles, of each broker that can tell. `ownership_topic` None: decisions
+    are not compared with their bundles' records. `start` is where to read decisions from: those that come from now on, all that are
+    there, or offsets by partition.
     `client_options` go to kafka-python's clients (security_protocol, sasl_mechanism, ssl_cafile, ...).
     """
 
@@ -78,6 +81,7 @@ class AgentConfig:
     report_interval_s: float = 5.0
     heartbeat_interval_s: float = 5.0
     sparing: Callable[[], Sparing] | None = None
+    split_watch: Callable[[], SplitWatch] | None = None
     start: Literal["latest", "earliest"] | Mapping[int, int] = "latest"
     client_options: Mapping[str, Any] = field(default_factory=dict)
 
@@ -106,10 +110,16 @@ class Agent:
         self._goodbye = False
         self._troubles: dict[str, str] = {}  # broker → why it can't be spoken for
         self._sparing = {name: config.sparing() for name in self.adapters} if config.sparing is not None else {}
+        self._watches = self._watched(config.split_watch)
         self._pulse = Pulse(self.adapters, self._beat, config.heartbeat_interval_s)
         self._thread: threading.Thread | None = None
         self._producer: KafkaProducer | None = None
         self._consumer: KafkaConsumer | None = None
+
+    def _watched(self, make: Callable[[], SplitWatch] | None) -> list[tuple[MeasuringAdapter, SplitWatch]]:
+        if make is None:
+            return []
+        return [(adapter, make()) for adapter in self.adapters.values() if isinstance(adapter, MeasuringAdapter)]
 
     def start(self) -> None:
         """Connect, send the first reports, and go on in a thread of its own. Raises AgentError."""
@@ -204,13 +214,17 @@ class Agent:
             self._disconnect()
 
     def _loop(self) -> None:
-        report_at = time.monotonic()
+        report_at = look_at = time.monotonic()
         while not self._stop.is_set():
             now = time.monotonic()
             if now >= report_at:
                 for broker in self.adapters:
                     self._report(broker)
                 report_at = _next(report_at, self.config.report_interval_s, now)
+            if self._watches and now >= look_at:
+                for adapter, watch in self._watches:
+                    self._ask(adapter, watch)
+                look_at = _next(look_at, self._watches[0][1].interval_s, now)
             polled = self._consumer.poll(timeout_ms=POLL_MS)
             records = [record for some in polled.values() for record in some]
             changed = self._follow([record for record in records if record.topic == self.config.ownership_topic])
@@ -327,6 +341,16 @@ class Agent:
             self._send(broker, value, "report")
             if self._on_report is not None:
                 self._on_report(broker, report if isinstance(report, Mapping) else json.loads(report))
+
+    def _ask(self, adapter: MeasuringAdapter, watch: SplitWatch) -> None:
+        """Ask for the splits that a look at a broker's bundles suggests."""
+        try:
+            asks = watch.look(adapter)
+        except Exception:  # the next look may succeed
+            log.exception("the bundles of %s could not be looked at", adapter.name)
+            return
+        for ask in asks:
+            self._send(adapter.name, ask.model_copy(update={"sent_ms": wall_clock_ms()}).to_json(), "ask")
 
     def _beat(self, broker: str) -> None:
         adapter = self.adapters[broker]

@@ -179,6 +179,18 @@ class Goodbye(OwnRecord):
     sent_ms: Millis = 0
 
 
+class SplitAsk(OwnRecord):
+    """Header `kind` = ask: an extensible manager's broker has found a bundle of its own too large in several looks in a row."""
+
+    bundle: str
+    reason: Literal["Topics", "Sessions", "MsgRate", "Bandwidth"]
+    boundaries: list[int] = Field(description="where its broker, which knows the topics, would cut it")
+    algorithm: str = Field(description="which found them")
+    saw: FiniteFloat
+    limit: FiniteFloat
+    sent_ms: Millis = 0
+
+
 REPORT_KINDS: dict[str, type[ModularLoadReport] | type[SimpleLoadReport]] = {
     "modular": ModularLoadReport,
     "simple": SimpleLoadReport,
@@ -188,7 +200,12 @@ LOAD_DATA_KINDS: dict[str, type[BrokerLoadReport] | type[TopBundlesReport]] = {
     "top_bundles": TopBundlesReport,
 }
 """What the extensible manager's brokers write, in two records."""
-AGENT_KINDS: dict[str, type[Heartbeat] | type[Ack] | type[Goodbye]] = {"heartbeat": Heartbeat, "ack": Ack, "goodbye": Goodbye}
+AGENT_KINDS: dict[str, type[Heartbeat] | type[Ack] | type[Goodbye] | type[SplitAsk]] = {
+    "heartbeat": Heartbeat,
+    "ack": Ack,
+    "goodbye": Goodbye,
+    "ask": SplitAsk,
+}
 
 
 def report_kind(fields: dict[str, Any]) -> str | None:

@@ -23,6 +23,7 @@ from lb_stream.contracts.reports import (
     Heartbeat,
     ModularLoadReport,
     SimpleLoadReport,
+    SplitAsk,
     TopBundlesReport,
 )
 from lb_stream.contracts.tables import TABLES, ddl
@@ -141,6 +142,15 @@ _RESULT = CommandResult(
     at_ms=1_767_225_622_000,
 )
 _ACK = {"decision_id": "eu-1:42:0", "outcome": "released", "reason": "", "bundle": None, "sent_ms": 1_767_225_661_200}
+_ASK = {
+    "bundle": "shop/orders/0x00000000_0x80000000",
+    "reason": "MsgRate",
+    "boundaries": [0x40000000],
+    "algorithm": "range_equally_divide",
+    "saw": 31_250.0,
+    "limit": 30_000.0,
+    "sent_ms": 1_767_225_640_000,
+}
 _BROKER_LOAD = {
     "cpu": _resource(340.0, 800.0),
     "memory": _resource(1_150.0, 4_096.0),
@@ -193,6 +203,7 @@ RECORDS = (
     Record("top-bundles", "lb-load-reports", TopBundlesReport, _TOP_BUNDLES),
     Record("heartbeat", "lb-load-reports", Heartbeat, {"sent_ms": 1_767_225_620_000}),
     Record("ack", "lb-load-reports", Ack, _ACK),
+    Record("ask", "lb-load-reports", SplitAsk, _ASK),
     Record("goodbye", "lb-load-reports", Goodbye, {"sent_ms": 1_767_229_200_000}),
     Record("tick", "lb-commands", Tick, {"id": "tick-17", "kind": "tick", "sent_ms": 1_767_225_621_000}),
     Record("command", "lb-commands", CommandRecord, _COMMAND),

@@ -8,7 +8,7 @@ import numpy as np
 
 from lb_stream.contracts.balancer import BalancerConfig
 from lb_stream.contracts.decisions import Decision, Ownership
-from lb_stream.contracts.reports import Ack
+from lb_stream.contracts.reports import Ack, SplitAsk
 from lb_stream.core.assign import assign_unowned, too_early
 from lb_stream.core.chance import seed_of
 from lb_stream.core.command_follow import follow
@@ -25,7 +25,7 @@ from lb_stream.core.ownership import Ledger
 from lb_stream.core.preallocation import count, waiting
 from lb_stream.core.refusals import Refusal, merged
 from lb_stream.core.settle import Outcome, Settled, after_failure, settle
-from lb_stream.core.split import split_too_large, unload_children
+from lb_stream.core.split import split_as_asked, split_too_large, unload_children
 from lb_stream.core.unload import observe_loads, shedding_is_due, unload_from_hot
 from lb_stream.core.view import ClusterView, with_moves
 
@@ -43,6 +43,7 @@ class Inbox:
     caught_up: bool = True
     commands: tuple[Received, ...] = ()
     answers: tuple[Answer, ...] = ()
+    asks: tuple[tuple[str, SplitAsk], ...] = ()  # which broker asks for which split
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +108,7 @@ def decide(view: ClusterView, memory: Memory, inbox: Inbox, config: ClusterConfi
         drain(draft)
         unload_children(draft, _split_to_unload(settled))
         split_too_large(draft)
+        split_as_asked(draft, inbox.asks)
         shed = shedding_is_due(draft, sampled=bool(view.brokers.sampled.any()))
         if shed:
             unload_from_hot(draft)

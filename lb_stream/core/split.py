@@ -12,12 +12,14 @@ from dataclasses import replace
 import numpy as np
 
 from lb_stream.contracts.decisions import Explain
+from lb_stream.contracts.reports import SplitAsk
 from lb_stream.core.draft import Division, Draft
 from lb_stream.core.limits import Room
 from lb_stream.core.memory import Pending
 from lb_stream.core.names import begins_with_another, namespace_codes, parse_bundle
 from lb_stream.core.refusals import MOST_SUBJECTS, Refusal, refusal
-from lb_stream.core.splitting import SplitLoads, SplittingConfig, TooLarge, Uncut, plan, split_simple, split_task
+from lb_stream.core.splitting import SplitLoads, SplittingConfig, TooLarge, Uncut, cut, plan, split_simple, split_task
+from lb_stream.core.splitting.extensible import in_the_way
 from lb_stream.core.splitting.trigger import REASONS, RULES, UNITS, Limits
 from lb_stream.core.unload import preselects
 from lb_stream.core.view import Bools, ClusterView, Ints, Rows
@@ -53,6 +55,63 @@ def split_too_large(draft: Draft) -> None:
         room -= refused is None
     if view.brokers.sampled.any():
         draft.refusals += refusals
+
+
+def split_as_asked(draft: Draft, asks: Iterable[tuple[str, SplitAsk]]) -> None:
+    """Decide the splits that brokers of the extensible manager ask for: (broker, what it asks).
+
+    Each has looked at its own bundles. What it doesn't know is looked at here: whether the bundle is its own and free, the places left in
+    the namespace, and whether a neighbour is being split (spec/splitting.md §2.3).
+    """
+    config = draft.config.splitting
+    if draft.config.balancer.load_manager != "extensible" or not config.split_enabled:
+        return
+    for broker, ask in asks:
+        refused = _decide_asked(draft, broker, ask, config)
+        draft.refusals += [] if refused is None else [refused]
+
+
+def _decide_asked(draft: Draft, broker: str, ask: SplitAsk, config: SplittingConfig) -> Refusal | None:
+    view, parent = draft.view, parse_bundle(ask.bundle)
+    row = int(view.bundles.rows_of([ask.bundle])[0])
+    owner = int(view.bundles.owner[row]) if row >= 0 else -1
+    if row >= 0 and not draft.free_bundles()[row]:
+        return refusal("not_free", broker, [ask.bundle])
+    if owner < 0 or view.brokers.names[owner] != broker:
+        return refusal("not_its_owner", broker, [ask.bundle])
+    splitting = [one.bundle for one in draft.memory.pending if one.kind == "split"]
+    splitting += [one.bundle for one in draft.decisions if one.kind == "split"]
+    if len(splitting) >= config.max_splits_in_flight:
+        return refusal("splits_in_flight", None, [ask.bundle], saw=[len(splitting)], limit=config.max_splits_in_flight, unit="splits")
+    others = [parse_bundle(name) for name in splitting]
+    if any(in_the_way(parent, other, config) for other in others):
+        return refusal("neighbour_is_splitting", broker, [ask.bundle])
+    count = _bundles_of(view, parent.namespace) + sum(other.namespace == parent.namespace for other in others)
+    if count >= config.namespace_max_bundles:
+        return refusal("namespace_max_bundles", None, [ask.bundle], saw=[count], limit=config.namespace_max_bundles, unit="bundles")
+    found = cut(parent, ask.boundaries)
+    if isinstance(found, Uncut):
+        return refusal(found.why, broker, [ask.bundle])
+    reason = REASONS.index(ask.reason)
+    draft.decide(
+        "split",
+        row,
+        broker,
+        None,
+        reason=ask.reason,
+        rule=RULES[reason],
+        strategy="DefaultNamespaceBundleSplitStrategyImpl",
+        explain=Explain(saw=ask.saw, limit=ask.limit, unit=UNITS[reason]),
+        division=Division(found.children, found.boundaries, ask.algorithm, False),
+    )
+    return None
+
+
+def _bundles_of(view: ClusterView, namespace: str) -> int:
+    """How many bundles a namespace has: those that were split are not counted any more."""
+    mine = view.bundles.rows_of_namespace(namespace)
+    owned = (view.bundles.owner[mine] >= 0) | view.bundles.in_flight[mine]
+    return int(np.count_nonzero(owned | ~begins_with_another(view.bundles.names[mine])))
 
 
 def unload_children(draft: Draft, split: Iterable[Pending]) -> None:

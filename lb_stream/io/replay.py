@@ -23,7 +23,7 @@ from lb_stream.core.memory import Memory
 from lb_stream.core.round import Inbox, decide, seed_of
 from lb_stream.io.checkpoint import checkpoint_uuid
 from lb_stream.io.delta import dataset, open_table
-from lb_stream.stream.decide import cluster_view, logged
+from lb_stream.stream.decide import asks_of, cluster_view, logged
 
 COMPARED = ("decisions", "outcomes", "ownership", "refusals", "results", "memory")
 
@@ -115,5 +115,6 @@ def _decided(row: dict[str, Any], remembered: str, checkpoint: str, blocks: list
     view = cluster_view(checkpoint, row["cluster"], blocks, row["now_ms"], said.config)
     if not len(view.brokers):
         return {name: "[]" for name in COMPARED} | {"memory": remembered, "results": row["results"]}
-    inbox = Inbox(tuple(Ack.model_validate(ack) for ack in inputs["acks"]), inputs["caught_up"], said.commands, said.answers)
+    acks, asks = tuple(Ack.model_validate(ack) for ack in inputs["acks"]), asks_of(inputs.get("asks", ()))
+    inbox = Inbox(acks, inputs["caught_up"], said.commands, said.answers, asks)
     return logged(decide(view, said.memory, inbox, said.config, row["now_ms"], seed_of(row["cluster"], memory.seq + 1)))

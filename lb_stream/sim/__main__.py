@@ -11,8 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, get_args
 
-from lb_stream.agent import Agent, AgentConfig, AgentError, Sparing, Verdict
+from lb_stream.agent import Agent, AgentConfig, AgentError, Sparing, SplitWatch, Verdict
 from lb_stream.contracts.decisions import Decision
+from lb_stream.core.config import cluster_config
 from lb_stream.core.report_needed import ReportConfig
 from lb_stream.io.signals import StopRequest
 from lb_stream.sim.brokers import SimBroker, wall_clock_ms
@@ -56,6 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         reports_topic=options.reports_topic,
         decisions_topic=options.decisions_topic,
         ownership_topic=options.ownership_topic,
+        split_watch=SplitWatch.of(cluster_config({"load_manager": "extensible"})) if options.form == "extensible" else None,
         sparing=(lambda: Sparing(ReportConfig())) if options.sparing else None,
         report_interval_s=options.interval_s,
         heartbeat_interval_s=options.heartbeat_s,
@@ -92,8 +94,9 @@ class Status:
     shown: float = field(default_factory=time.monotonic)
 
     def on_report(self, broker: str, report: Mapping[str, Any]) -> None:
-        """A report was sent."""
-        self.reports[broker] = report
+        """A report was sent. A list of top bundles says nothing of the whole broker."""
+        if "topBundlesLoadData" not in report:
+            self.reports[broker] = report
 
     def on_decision(self, decision: Decision, broker: str | None, verdict: Verdict | None) -> None:
         """A decision was dealt with."""

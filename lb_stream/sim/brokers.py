@@ -6,8 +6,14 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
+from lb_stream.contracts.reports import BundleStats
+from lb_stream.core.broker_load import BrokerLoad
+from lb_stream.core.names import parse_bundle
+from lb_stream.core.splitting import Topics
 from lb_stream.sim.cluster import SimCluster
-from lb_stream.sim.reports import ReportForm, make_report
+from lb_stream.sim.reports import ReportForm, bundle_stats, make_load_data, make_report
 
 
 def wall_clock_ms() -> int:
@@ -21,15 +27,31 @@ class SimBroker:
     def __init__(self, cluster: SimCluster, name: str, form: ReportForm = "modular", clock: Callable[[], int] = wall_clock_ms) -> None:
         """`clock` gives the time in ms since the epoch."""
         self._cluster, self._name, self._form, self._clock = cluster, name, form, clock
+        self._load = BrokerLoad()
 
     @property
     def name(self) -> str:
         """The broker's id, host:port."""
         return self._name
 
-    def report(self) -> dict[str, Any]:
-        """The load report now."""
+    def report(self) -> dict[str, Any] | list[dict[str, Any]]:
+        """The load report now; of the extensible manager both records."""
+        if self._form == "extensible":
+            records, self._load = make_load_data(self._cluster, self._name, self._clock(), self._load)
+            return records
         return make_report(self._cluster, self._name, self._clock(), self._form)
+
+    def stats(self) -> dict[str, BundleStats]:
+        """Latest statistics of every bundle that is served."""
+        return bundle_stats(self._cluster, self._name, self._clock())
+
+    def topics(self, bundle: str) -> Topics:
+        """The topics of a bundle: evenly spread over its range, each with the same part of its traffic."""
+        _, lower, upper = parse_bundle(bundle)
+        count, load = self._cluster.bundles[bundle].topics, self._cluster.bundle_load(bundle, self._clock())
+        hashes = lower + (upper - lower) * (2 * np.arange(count, dtype=np.int64) + 1) // (2 * max(count, 1))
+        rate, throughput = np.full(count, load.rate_msgs_per_s / max(count, 1)), np.full(count, load.throughput_bytes_per_s / max(count, 1))
+        return Topics(hashes, rate, throughput, np.ones(count, np.bool_))
 
     def owns(self, bundle: str) -> bool:
         """Whether the bundle is served here."""

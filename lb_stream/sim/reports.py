@@ -1,4 +1,4 @@
-"""What a broker of the model reports, in the two documented JSON forms. Every field follows from the measured loads.
+"""What a broker of the model reports, in the documented JSON forms. Every field follows from the measured loads.
 
 Source: spec/reports.md §2 and §3.
 """
@@ -8,20 +8,26 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
+from lb_stream.contracts.balancer import BalancerConfig
 from lb_stream.contracts.reports import BundleStats, ModularLoadReport, ResourceUsage, SimpleLoadReport, SystemResourceUsage
+from lb_stream.core import load_data
+from lb_stream.core.broker_load import BrokerLoad, five_weights
 from lb_stream.sim.cluster import BrokerProfile, BundleProfile, Load, SimCluster
 
-ReportForm = Literal["modular", "simple"]
+ReportForm = Literal["modular", "simple", "extensible"]
 
 VERSION = "4.0.7"
 MANAGERS: dict[ReportForm, str] = {
     "modular": "org.apache.pulsar.broker.loadbalance.impl.ModularLoadManagerImpl",
     "simple": "org.apache.pulsar.broker.loadbalance.impl.SimpleLoadManagerImpl",
+    "extensible": "org.apache.pulsar.broker.loadbalance.extensions.ExtensibleLoadManagerImpl",
 }
 BITS_PER_KBIT = 1000.0
 CACHED_S = 1.0
 """Seconds of inbound traffic that a broker keeps in memory for its readers."""
 
+HISTORY_RATIO, TOP_BUNDLES = 0.9, 10  # the extensible manager's defaults
+LOAD_WEIGHTS = five_weights(BalancerConfig().weights, None)
 OVERLOADED_RATIO, UNDERLOADED_RATIO = 0.85, 0.50
 # The simple manager's quotas of a bundle before its first measurement; the model leaves them there.
 QUOTA = {"rate_in": 40.0, "rate_out": 120.0, "bandwidth_in": 100_000.0, "bandwidth_out": 300_000.0, "memory": 80.0}
@@ -29,7 +35,25 @@ CPU_PER_MESSAGE_RATE = 0.025
 
 
 def make_report(cluster: SimCluster, broker: str, now_ms: int, form: ReportForm = "modular") -> dict[str, Any]:
-    """The broker's load report now, as a JSON object. Gains and losses are those since its last report."""
+    """The broker's load report now, as a JSON object. Gains and losses are those since its last report.
+
+    The extensible manager's load data are made from the modular form: see `make_load_data`.
+    """
+    # Real reports leave the TLS addresses out instead of sending null.
+    return _report(cluster, broker, now_ms, form).model_dump(mode="json", by_alias=True, exclude_none=True)
+
+
+def make_load_data(cluster: SimCluster, broker: str, now_ms: int, before: BrokerLoad) -> tuple[list[dict[str, Any]], BrokerLoad]:
+    """The extensible manager's two records, and the broker's smoothed load after this measurement."""
+    local = _report(cluster, broker, now_ms, "extensible")
+    if local.last_bundle_gains or local.last_bundle_losses:
+        before = before.cleared()  # its past says nothing of what it carries now
+    load = load_data.measured(local, before, LOAD_WEIGHTS, HISTORY_RATIO, now_ms)
+    records = (load_data.load_data(local, load, now_ms), load_data.top_bundles(local.last_stats, TOP_BUNDLES))
+    return [record.model_dump(mode="json", by_alias=True, exclude_none=True) for record in records], load
+
+
+def _report(cluster: SimCluster, broker: str, now_ms: int, form: ReportForm) -> Any:
     measured = cluster.measure(broker, now_ms)
     gained, lost, at_ms = cluster.note_report(broker, now_ms)
     profile = cluster.brokers[broker].profile
@@ -48,10 +72,13 @@ def make_report(cluster: SimCluster, broker: str, now_ms: int, form: ReportForm 
     total = Load.total(measured.values())
     common["msg_rate_in"], common["msg_rate_out"] = total.rate_in_msgs_per_s, total.rate_out_msgs_per_s
     resources = _resources(profile, total, stats)
-    make = _modular if form == "modular" else _simple
-    report = make(common, total, resources, stats, (gained, lost), at_ms, broker)
-    # Real reports leave the TLS addresses out instead of sending null.
-    return report.model_dump(mode="json", by_alias=True, exclude_none=True)
+    make = _simple if form == "simple" else _modular
+    return make(common, total, resources, stats, (gained, lost), at_ms, broker)
+
+
+def bundle_stats(cluster: SimCluster, broker: str, now_ms: int) -> dict[str, BundleStats]:
+    """Latest statistics of every bundle that the broker serves."""
+    return {bundle: _stats(cluster.bundles[bundle], load) for bundle, load in cluster.measure(broker, now_ms).items()}
 
 
 def _stats(profile: BundleProfile, load: Load) -> BundleStats:
@@ -141,7 +168,7 @@ def _simple(
 
 
 def throughput_of(report: Mapping[str, Any]) -> float:
-    """Bytes/s in and out that a report of either form names."""
+    """Bytes/s in and out that a report names; none in a list of top bundles."""
     if "msgThroughputIn" in report:
         return float(report["msgThroughputIn"]) + float(report["msgThroughputOut"])
-    return float(sum(one["msgThroughputIn"] + one["msgThroughputOut"] for one in report["bundleStats"].values()))
+    return float(sum(one["msgThroughputIn"] + one["msgThroughputOut"] for one in report.get("bundleStats", {}).values()))

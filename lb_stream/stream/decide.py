@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from lb_stream.contracts.base import canonical_json
-from lb_stream.contracts.reports import Ack
+from lb_stream.contracts.reports import Ack, SplitAsk
 from lb_stream.contracts.settings import Settings
 from lb_stream.core.blocks import from_bytes
 from lb_stream.core.command_settings import take_settings
@@ -97,13 +97,14 @@ def decide_cluster(rows: pa.Table, context: BatchContext, taken: figures.Taken) 
     clock = json.loads(rows["clock"][0].as_py())
     now_ms = max(seen["append_ms"] for seen in clock)
     events = [event for block in rows["events"].to_pylist() if block is not None for event in from_bytes(block).to_pylist()]
-    acks, commands = _acks(events), _commands(events)
+    acks, asks, commands = _acks(events), asks_of(_of_kind(events, "ask")), _commands(events)
     remembered = context.memories.get(cluster, Memory().to_json())
     row: dict[str, Any] = {"cluster": cluster, "seq": 0, "epoch": context.epoch, "now_ms": now_ms, "memory": remembered, "error": None}
     row |= dict.fromkeys(("decisions", "outcomes", "ownership", "refusals", "results"), "[]") | {"files": "{}"}
     given = context.settings.of_cluster(cluster)
     inputs = {"offsets": _offsets(clock), "caught_up": context.caught_up, "settings": given}
     inputs |= {"acks": [ack.model_dump(mode="json") for ack in acks], "commands": [command.to_dict() for command in commands]}
+    inputs["asks"] = [{"broker": broker, "payload": ask.to_json()} for broker, ask in asks]
     row["inputs"] = canonical_json(inputs)
     blocks = list(zip(*(rows[name].to_pylist() for name in ("brokers", "names", "values")), strict=True))
     row |= {"blocks": canonical_json(blocks), "bundles": 0, "sampled": False}
@@ -121,7 +122,7 @@ def decide_cluster(rows: pa.Table, context: BatchContext, taken: figures.Taken) 
         if not len(view.brokers):
             row |= _unanswered(commands, f"no broker of a cluster {cluster} has reported: is its name right?", "unknown_cluster")
         else:
-            inbox = Inbox(acks, context.caught_up, said.commands, said.answers)
+            inbox = Inbox(acks, context.caught_up, said.commands, said.answers, asks)
             made = decide(view, said.memory, inbox, said.config, now_ms, seed_of(cluster, memory.seq + 1))
             row["sampled"] = bool(view.brokers.sampled.any() or view.bundles.gained.any())
             if row["sampled"]:  # loads are written when there is something new to see
@@ -199,11 +200,19 @@ def _raise_trouble(events: list[dict[str, Any]]) -> None:
             raise RuntimeError(event["payload"])
 
 
+def _of_kind(events: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
+    """Such events in their order."""
+    found = [event for event in events if event["kind"] == kind]
+    return sorted(found, key=lambda event: (event["append_ms"], event["partition"], event["offset"]))
+
+
 def _acks(events: list[dict[str, Any]]) -> tuple[Ack, ...]:
-    acks = sorted(
-        (event for event in events if event["kind"] == "ack"), key=lambda event: (event["append_ms"], event["partition"], event["offset"])
-    )
-    return tuple(Ack.model_validate_json(event["payload"]) for event in acks)
+    return tuple(Ack.model_validate_json(event["payload"]) for event in _of_kind(events, "ack"))
+
+
+def asks_of(given: Iterable[Mapping[str, Any]]) -> tuple[tuple[str, SplitAsk], ...]:
+    """Broker and request, from events or from the log."""
+    return tuple((one["broker"], SplitAsk.model_validate_json(one["payload"])) for one in given)
 
 
 def _commands(events: list[dict[str, Any]]) -> tuple[Received, ...]:

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from lb_stream.agent.obey import Seen, judge
-from lb_stream.contracts.reports import Ack, BundleStats
+from lb_stream.contracts.reports import Ack, BundleStats, SplitAsk
 from lb_stream.core.averages import fold
 from lb_stream.core.blocks import Shard
 from lb_stream.core.config import ClusterConfig, cluster_config
-from lb_stream.core.memory import Memory
+from lb_stream.core.memory import Memory, Pending
 from lb_stream.core.round import Inbox, Round, decide, seed_of
 from lb_stream.core.splitting.config import MIB
 from lb_stream.core.view import view_of
@@ -30,14 +30,20 @@ class Cluster:
         self.config: ClusterConfig = cluster_config({"dry_run": False, "shedding_enabled": False} | settings)
         self.shard, self.memory, self.now_ms = Shard.empty(), Memory(), 1_000_000
 
-    def round(self, owned: Mapping[str, Mapping[str, BundleStats]], acks: tuple[Ack, ...] = (), wait_ms: int = 1_000) -> Round:
+    def round(
+        self,
+        owned: Mapping[str, Mapping[str, BundleStats]],
+        acks: tuple[Ack, ...] = (),
+        wait_ms: int = 1_000,
+        asks: tuple[tuple[str, SplitAsk], ...] = (),
+    ) -> Round:
         self.now_ms += wait_ms
         reports = [
             Report(broker, self.now_ms, bundles, offset=self.now_ms + place) for place, (broker, bundles) in enumerate(owned.items())
         ]
         self.shard, _ = fold(self.shard, batch_of(reports), self.now_ms, self.config.fold)
         view = view_of("c", [self.shard], self.now_ms, self.config.balancer.weights)
-        done = decide(view, self.memory, Inbox(acks), self.config, self.now_ms, seed_of("c", self.memory.seq + 1))
+        done = decide(view, self.memory, Inbox(acks, asks=asks), self.config, self.now_ms, seed_of("c", self.memory.seq + 1))
         self.memory, self.last = Memory.from_json(done.memory.to_json()), done
         return done
 
@@ -216,3 +222,71 @@ def test_a_split_whose_message_is_lost_is_decided_anew_and_an_unload_meanwhile_m
     fresh = {"now_ms": again.issued_ms, "owns": True}
     assert judge("a", seen, first.model_copy(update={"expires_ms": again.expires_ms}), **fresh).action == "refuse"
     assert judge("a", seen, again, **fresh).action == "split"
+
+
+# --- the extensible manager: brokers look, and ask ---
+
+
+def ask(bundle: str = PARENT, at: int = 0x20000000, **changes: Any) -> SplitAsk:
+    fields = {"reason": "MsgRate", "boundaries": [at], "algorithm": "range_equally_divide", "saw": 31_000.0, "limit": 30_000.0}
+    return SplitAsk(bundle=bundle, **fields | changes)
+
+
+def asked(*asks: tuple[str, SplitAsk], memory: dict[str, Any] | None = None, **settings: Any) -> Round:
+    """A round in which brokers ask: a owns two bundles, b one of another namespace."""
+    cluster = Cluster(**{"load_manager": "extensible"} | settings)
+    owned = {"a": {PARENT: SMALL, OTHER: SMALL}, "b": {"t/m/0x00000000_0xffffffff": SMALL}}
+    cluster.round(owned)
+    cluster.memory = replace(cluster.memory, **memory or {})
+    return cluster.round(owned, asks=asks)
+
+
+def test_a_broker_gets_the_split_that_it_asks_for() -> None:
+    (one,) = asked(("a", ask())).decisions
+    assert (one.kind, one.bundle, one.source, one.boundaries, one.children) == ("split", PARENT, "a", [0x20000000], [LEFT, RIGHT])
+    assert (one.reason, one.rule, one.strategy, one.unload_children) == (
+        "MsgRate", "max_rate", "DefaultNamespaceBundleSplitStrategyImpl", False,
+    )  # fmt: skip
+    assert (one.explain.saw, one.explain.limit, one.explain.unit) == (31_000.0, 30_000.0, "msg/s")
+
+
+@pytest.mark.parametrize(
+    ("broker", "request_", "settings", "rule"),
+    [
+        ("b", ask(), {}, "not_its_owner"),
+        ("a", ask("t/n/0x80000000_0xc0000000"), {}, "not_its_owner"),
+        ("a", ask(at=0x40000000), {}, "boundary_outside"),
+        ("a", ask(boundaries=[]), {}, "no_boundary"),
+        ("a", ask(), {"namespace_max_bundles": 2}, "namespace_max_bundles"),
+        ("a", ask(), {"max_splits_in_flight": 0}, "splits_in_flight"),
+    ],
+)
+def test_what_a_broker_does_not_know_is_looked_at_when_it_asks(
+    broker: str, request_: SplitAsk, settings: dict[str, Any], rule: str
+) -> None:
+    done = asked((broker, request_), **settings)
+    assert done.decisions == () and [one.rule for one in done.refusals] == [rule]
+
+
+@pytest.mark.parametrize("settings", [{"split_enabled": False}, {"load_manager": "modular"}])
+def test_brokers_ask_in_vain_where_their_manager_does_not_split_so(settings: dict[str, Any]) -> None:
+    done = asked(("a", ask()), **settings)
+    assert done.decisions == done.refusals == ()
+
+
+def test_a_bundle_on_its_way_or_beside_one_that_is_being_split_waits() -> None:
+    moving = Pending("c:1:0", "transfer", PARENT, "a", "b", 1_001_000, 1_061_000, 2)
+    assert [one.rule for one in asked(("a", ask()), memory={"pending": (moving,)}).refusals] == ["not_free"]
+    neighbour = "t/n/0x00000000_0x20000000"
+    splitting = Pending("c:1:0", "split", neighbour, "a", None, 1_001_000, 1_061_000, 2)
+    cluster = Cluster(load_manager="extensible")
+    owned = {"a": {PARENT: SMALL, neighbour: SMALL}, "b": {}}
+    cluster.round(owned)
+    cluster.memory = replace(cluster.memory, pending=(splitting,))
+    assert [one.rule for one in cluster.round(owned, asks=(("a", ask()),)).refusals] == ["neighbour_is_splitting"]
+
+
+def test_two_who_ask_for_one_namespace_share_the_places_that_are_left() -> None:
+    done = asked(("a", ask()), ("a", ask(OTHER, 0x60000000)), namespace_max_bundles=3)
+    assert [one.bundle for one in done.decisions] == [PARENT]
+    assert [(one.rule, one.subjects) for one in done.refusals] == [("namespace_max_bundles", (OTHER,))]

@@ -131,7 +131,7 @@ def _cut_one(own: OwnBundles, config: SplittingConfig, algorithms: Algorithms, p
     count = own.bundle_counts.get(parent.namespace, 1) + taken.get(parent.namespace, 0)
     if count >= config.namespace_max_bundles:
         return "namespace_max_bundles"
-    if any(_in_the_way(parent, other, config) for other in own.splitting):
+    if any(in_the_way(parent, other, config) for other in own.splitting):
         return "neighbour_is_splitting"
     name = bundle_name(*parent)
     found = algorithms.boundaries(algorithms.named(), Range.of(name, own.topics_of(name)))
@@ -141,7 +141,7 @@ def _cut_one(own: OwnBundles, config: SplittingConfig, algorithms: Algorithms, p
     return result.why if isinstance(result, Uncut) else result
 
 
-def _in_the_way(parent: BundleRange, other: BundleRange, config: SplittingConfig) -> bool:
+def in_the_way(parent: BundleRange, other: BundleRange, config: SplittingConfig) -> bool:
     """Whether a split under way blocks this one: same lower or same upper end, in a namespace that matches."""
     matches = other.namespace == parent.namespace
     if config.split_namespace_match == "prefix":

@@ -1,0 +1,62 @@
+"""The extensible manager's brokers look at their own bundles, and ask for splits of those that stay too large.
+
+Source: spec/splitting.md §2.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pyarrow as pa
+
+from lb_stream.agent.adapter import MeasuringAdapter
+from lb_stream.contracts.reports import SplitAsk
+from lb_stream.core.config import ClusterConfig
+from lb_stream.core.splitting import Algorithms, OwnBundles, SplitLoads, SplitMemory, SplittingConfig, split_strategy
+from lb_stream.core.splitting.trigger import REASONS, Limits
+
+
+class SplitWatch:
+    """One broker's looks. The balancer knows the namespaces' other bundles and which are being split: it has the last word."""
+
+    def __init__(self, config: SplittingConfig, algorithms: Algorithms) -> None:
+        self._config, self._algorithms, self._memory = config, algorithms, SplitMemory()
+
+    @staticmethod
+    def of(config: ClusterConfig) -> Callable[[], SplitWatch] | None:
+        """Makes one for each broker of a cluster whose brokers do this; None: its leader looks."""
+        if config.balancer.load_manager != "extensible" or not config.splitting.split_enabled:
+            return None
+        return lambda: SplitWatch(config.splitting, config.split_algorithms)
+
+    @property
+    def interval_s(self) -> float:
+        """Time between two looks."""
+        return self._config.split_interval_ms / 1000
+
+    def look(self, broker: MeasuringAdapter) -> list[SplitAsk]:
+        """What to ask for now."""
+        stats = dict(sorted(broker.stats().items()))
+        every = list(stats.values())
+        loads = SplitLoads(
+            topics=np.array([one.topics for one in every], np.int64),
+            sessions=np.array([one.producer_count + one.consumer_count for one in every], np.int64),
+            rate=np.array([one.msg_rate_in + one.msg_rate_out for one in every], np.float64),
+            throughput=np.array([one.msg_throughput_in + one.msg_throughput_out for one in every], np.float64),
+        )
+        own = OwnBundles(pa.array(list(stats), pa.string()), loads, np.ones(len(every), np.bool_), {}, (), broker.topics)
+        found, self._memory = split_strategy(own, self._config, self._algorithms, self._memory)
+        limits, rows = Limits.of(self._config), {name: row for row, name in enumerate(stats)}
+        algorithm = self._algorithms.named().name
+        return [
+            SplitAsk(
+                bundle=choice.bundle,
+                reason=choice.reason,
+                boundaries=list(choice.cut.boundaries),
+                algorithm=algorithm,
+                saw=loads.saw(rows[choice.bundle], REASONS.index(choice.reason)),
+                limit=limits[REASONS.index(choice.reason)],
+            )
+            for choice in found.choices
+        ]
