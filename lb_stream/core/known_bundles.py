@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import fields, replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -38,10 +39,16 @@ def missing(view: ClusterView, namespaces: Namespaces) -> list[str]:
     """
     if not namespaces:
         return []
-    names = [name for namespace, cut in namespaces.items() for name in ring_of(namespace, cut).names]
+    names = [name for namespace, cut in namespaces.items() for name in _names(namespace, cut if isinstance(cut, int) else tuple(cut))]
     lacking = [names[at] for at in np.flatnonzero(view.bundles.rows_of(names) < 0).tolist()]
     known = {namespace: known_ranges(view, namespace) for namespace in {namespace_of(name) for name in lacking}}
     return sorted(name for name in lacking if not _overlaps(name, known[namespace_of(name)]))
+
+
+@lru_cache(maxsize=1 << 16)
+def _names(namespace: str, cut: int | tuple[int, ...]) -> tuple[str, ...]:
+    """The bundles of a namespace. Kept from round to round: writing 80 000 names takes a tenth of a second."""
+    return tuple(ring_of(namespace, cut if isinstance(cut, int) else list(cut)).names)
 
 
 def known_ranges(view: ClusterView, namespace: str) -> list[tuple[int, int]]:
