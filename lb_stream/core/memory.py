@@ -67,6 +67,7 @@ class Memory:
     errors: int = 0  # rounds that failed, in a row
     retry_ms: int = 0  # after too many of them: when the next one is tried
     strategies: Mapping[str, Any] = field(default_factory=dict)  # strategy → the JSON object that it remembers
+    quotas: Mapping[str, Any] = field(default_factory=dict)  # what the simple manager has learned (core.learn_quotas)
     orders: Orders = field(default_factory=Orders)  # what operators have laid down
     moved: tuple[tuple[int, int, float], ...] = ()  # of each round of the last minute with moves: when, how many, their bytes/s
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from lb_stream.core.commands import Answer, Desk, Received
 from lb_stream.core.config import ClusterConfig
 from lb_stream.core.draft import Draft
 from lb_stream.core.finite import without_not_finite
+from lb_stream.core.learn_quotas import with_quotas
 from lb_stream.core.limits import moved_lately
 from lb_stream.core.liveness import Liveness, judge
 from lb_stream.core.memory import Memory, Pending, Retry
@@ -81,9 +83,12 @@ def decide(view: ClusterView, memory: Memory, inbox: Inbox, config: ClusterConfi
     _record_outcomes(ledger, settled, memory, config.balancer)
     grace_start = now_ms - config.balancer.shedding_grace_period_ms
     reported, not_finite = without_not_finite(alive.view)
+    quotas: dict[str, Any] = {}
+    if config.balancer.load_manager == "simple":
+        reported, quotas = with_quotas(reported, memory.quotas)
     draft = Draft(
         view=_carry_out(reported, settled.open, config.balancer.count_pending_moves),
-        memory=replace(memory, pending=settled.open),
+        memory=replace(memory, pending=settled.open, quotas=quotas),
         config=config,
         now_ms=now_ms,
         seed=seed,
