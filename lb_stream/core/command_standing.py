@@ -39,9 +39,9 @@ def obey_standing(desk: Desk, view: ClusterView, commands: Iterable[Received], c
     return tuple(rest)
 
 
-def laid_down(view: ClusterView, orders: Orders) -> ClusterView:
-    """The view with the orders' policies, and with the bundles of their namespaces that it lacks."""
-    view = with_bundles(view, missing(view, orders.namespaces))
+def laid_down(view: ClusterView, orders: Orders, wanted: bool = True) -> ClusterView:
+    """The view with the orders' policies, and with the bundles of their namespaces that it lacks, if these are wanted."""
+    view = with_bundles(view, missing(view, orders.namespaces)) if wanted else view
     return view if orders == Orders() else replace(view, policies=orders.policies(view.policies))
 
 

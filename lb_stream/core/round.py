@@ -76,7 +76,8 @@ def decide(view: ClusterView, memory: Memory, inbox: Inbox, config: ClusterConfi
     desk = Desk(memory.orders, list(inbox.answers))
     ordered = obey_standing(desk, view, inbox.commands, config)
     forget_deleted(desk, view)
-    view, memory = laid_down(view, desk.orders), replace(memory, orders=desk.orders)
+    wanted = bool(inbox.commands) or config.balancer.assign_unowned == "eager"
+    view, memory = laid_down(view, desk.orders, wanted), replace(memory, orders=desk.orders)
     alive = judge(view, memory, config.balancer, inbox.caught_up)
     settled = settle(alive.view, memory, inbox.acks, now_ms)
     ledger = Ledger.of(alive.view, view, memory, config.balancer.dry_run)

@@ -197,6 +197,8 @@ def test_bundles_that_nobody_has_named_stand_among_the_others_sorted_and_unowned
     new = more.bundles.rows_of(["t/a/0x00000000_0x80000000", "t/z/0x00000005_0xffffffff"])
     assert (more.bundles.owner[new] == -1).all()
     assert (more.bundles.short.throughput_in[new] == DEFAULT_FOUR[0]).all() and (more.bundles.long.rate_out[new] == DEFAULT_FOUR[3]).all()
+    many = with_bundles(seen, missing(seen, {"t/b": 1_100}))
+    assert many.bundles.names.to_pylist() == sorted(many.bundles.names.to_pylist(), key=str.encode) and len(many.bundles) == 3 + 1_100
     known = seen.bundles.names.to_pylist()
     assert (more.bundles.owner[more.bundles.rows_of(known)] == seen.bundles.owner).all()
     np.testing.assert_array_equal(more.bundles.long.take(more.bundles.rows_of(known)).throughput, seen.bundles.long.throughput)
@@ -206,6 +208,16 @@ def test_a_bundle_that_brokers_have_split_by_themselves_is_not_missed() -> None:
     quarters = ["t/n/0x00000000_0x40000000", "t/n/0x40000000_0x80000000"]
     assert missing(view(a=quarters), {"t/n": 2}) == [SECOND]
     assert missing(view(a=[FIRST]), {"t/n": 4}) == ["t/n/0x80000000_0xc0000000", "t/n/0xc0000000_0xffffffff"]
+
+
+def test_where_brokers_place_at_lookups_idle_bundles_are_shown_to_commands_only() -> None:
+    given = GIVEN | {"assign_unowned": "on_lookup"}
+    made = play(view(**TWO), Memory(), command("create-namespace", "1", namespace="t/idle", bundles=2), given=given)
+    assert (len(made.view.bundles), made.decisions) == (5, ())
+    quiet = play(view(2000, **TWO), made.memory, given=given)
+    assert len(quiet.view.bundles) == 3
+    asked = play(view(3000, **TWO), quiet.memory, command("unload", "2", namespace="t/idle", bundle="0x00000000_0x80000000"), given=given)
+    assert asked.results[0].text == "nobody owns t/idle/0x00000000_0x80000000: nothing to do"
 
 
 def test_rings_are_remembered_in_few_words_and_cut_anew_when_a_split_is_confirmed() -> None:
