@@ -62,6 +62,7 @@ class Memory:
     unserved: Mapping[str, Unserved] = field(default_factory=dict)  # bundles whose record says that nobody serves them
     untold: tuple[str, ...] = ()  # bundles whose record has changed in a dry run, and is not on the topic
     published_to: str | None = ""  # the last bundle whose ownership record is on the topic; None: those of all bundles are
+    missed_ms: int | None = None  # since when changes of owners have not been seen, because rounds failed
     dead: tuple[str, ...] = ()  # brokers declared dead
     unsteady_ms: int | None = None  # when it was last in doubt whether silent brokers are silent (extensible manager)
     errors: int = 0  # rounds that failed, in a row

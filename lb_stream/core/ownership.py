@@ -9,7 +9,7 @@ Of a bundle that is where its first record says nothing is remembered; of others
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -28,6 +28,10 @@ STATES: dict[DecisionKind, OwnershipState] = {
 
 MOST_PUBLISHED = 1_000
 """Ownership records that one round adds on top of what has happened in it: a million at once would hold up every decision."""
+
+
+SLACK_MS = 60_000
+"""Partitions are not read at the same pace: a record that is read later may have been appended so much earlier."""
 
 
 @dataclass(slots=True)
@@ -54,7 +58,10 @@ class Ledger:
 
     @staticmethod
     def of(view: ClusterView, reported: ClusterView, memory: Memory, dry_run: bool) -> Ledger:
-        """Before the round's first record."""
+        """Before the round's first record. After rounds that failed whatever may have changed meanwhile counts as changed."""
+        if memory.missed_ms is not None:
+            missed = view.bundles.owner_since_ms >= memory.missed_ms - SLACK_MS
+            view = replace(view, bundles=replace(view.bundles, gained=view.bundles.gained | missed))
         versions, unserved, untold = dict(memory.versions), dict(memory.unserved), set(memory.untold)
         new = memory.published_to == ""
         ledger = Ledger(view, reported, memory.epoch, dry_run, new, versions, unserved, untold, memory.published_to)
@@ -114,10 +121,11 @@ class Ledger:
             if name in busy:
                 continue
             since_ms = int(bundles.owner_since_ms[row])
-            if owner is None and bundles.appeared[row]:  # made by an operator
-                self._released[name], self._rows[name] = (None, since_ms), row
-            elif owner is None:
-                self._lose(name, row, None, since_ms)
+            if owner is None:
+                if bundles.appeared[row]:  # made by an operator
+                    self._released[name], self._rows[name] = (None, since_ms), row
+                elif name not in self.unserved:
+                    self._lose(name, row, None, since_ms)
             elif told_at_once[row] or name not in self.versions:  # else it has been told before its turn
                 self._gain(name, row, owner, since_ms, moved=bool(told_at_once[row] and not bundles.appeared[row]))
 

@@ -215,6 +215,7 @@ def _finish(draft: Draft, ledger: Ledger, settled: Settled, alive: Liveness, she
         unserved=ledger.unserved,
         untold=tuple(sorted(ledger.untold)),
         published_to=ledger.published_to,
+        missed_ms=None,
         dead=alive.dead,
         unsteady_ms=alive.unsteady_ms,
         orders=draft.desk.orders,

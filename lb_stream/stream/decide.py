@@ -153,6 +153,7 @@ def _failed(error: Exception, remembered: str, now_ms: int, context: BatchContex
         before = Memory.from_json(remembered)
     except Exception:  # whoever wrote that memory: nothing can be added to it
         return {"error": text}
+    before = replace(before, missed_ms=now_ms if before.missed_ms is None else before.missed_ms)
     errors = before.errors + 1
     if errors < stream.suspend_after_errors:
         return {"error": text, "memory": replace(before, epoch=context.epoch, errors=errors).to_json()}

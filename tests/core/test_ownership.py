@@ -1,5 +1,7 @@
 """Ownership records: one for each change, their versions growing by one; nothing from a dry run, everything after it."""
 
+from dataclasses import replace
+
 import pytest
 
 from lb_stream.contracts.decisions import Ownership
@@ -194,3 +196,14 @@ def test_a_bundle_whose_record_waits_for_its_turn_is_told_before_it_moves(monkey
         ("t/n/1", "Releasing", "a", 2),
     ]
     assert told(cluster, "config shedding_enabled=false", "round") == []
+
+
+def test_what_changed_while_rounds_failed_is_told_by_the_next_one_that_does_not() -> None:
+    cluster = Cluster()
+    told(cluster, *CALM, "config assign_unowned=on_lookup")
+    before = cluster.memory
+    failed_ms = cluster.now_ms + 100_000
+    told(cluster, "wait 100s", "bundles a: none", "bundles b: t/n/0 t/n/2=1MB", "round", "wait 5s", "bundles b: t/n/2", "round")
+    cluster.memory = replace(before, missed_ms=failed_ms)  # as if neither round had been
+    assert told(cluster, "round") == [("t/n/0", "Free", None, 2), ("t/n/1", "Free", None, 2), ("t/n/2", "Owned", "b", 2)]
+    assert cluster.memory.missed_ms is None and told(cluster, "round") == []
