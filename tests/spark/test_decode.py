@@ -105,7 +105,7 @@ def test_a_bundle_that_is_owned_but_not_measured_is_a_sample_without_statistics(
         (b"not json", "value", "JSON"),
         (b"[]", "value", "JSON object"),
         (b'{"loadReportType": "Nonsense"}', "loadReportType", "LocalBrokerData or LoadReport"),
-        (b'{"topBundlesLoadData": [], "loadReportType": "LocalBrokerData"}', "loadReportType", "LocalBrokerData or LoadReport"),
+        (b'{"state": "Owned", "versionId": 1, "loadReportType": "LocalBrokerData"}', "loadReportType", "LocalBrokerData or LoadReport"),
         (b'{"lastStats": {}, "cpu": {"usage": "high"}}', "cpu.usage", "valid number"),
         (b'{"lastStats": {}, "cpu": {"usage": NaN}}', "cpu.usage", "finite"),
         (b'{"lastStats": {}, "cpu": {"usage": Infinity}}', "cpu.usage", "finite"),
