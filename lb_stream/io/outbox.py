@@ -52,6 +52,7 @@ class Outbox:
             transactional_id=settings.stream.pipeline_id,
             acks="all",
             linger_ms=0,
+            reconnect_backoff_max_ms=1_000,  # the client's own 30 s would outlast most absences
             compression_type="zstd",
             max_request_size=10 * 1024 * 1024,
             transaction_timeout_ms=900_000,  # brokers' default maximum: a cluster's first ownership records are one for each bundle
