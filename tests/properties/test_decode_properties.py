@@ -50,11 +50,11 @@ def readable(one: Wild) -> bool:
         fields = json.loads(one.value or b"")
         model = (REPORT_KINDS | LOAD_DATA_KINDS)[report_kind(fields) or ""].model_validate_json(one.value or b"")
         stats = getattr(model, "last_stats", None) or getattr(model, "bundle_stats", {})
-        for name in [*stats, *getattr(model, "bundles", [])]:
+        for name in [*stats, *(getattr(model, "bundles", None) or ())]:
             parse_bundle(name)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, ValidationError):
         return False
-    named = broker or getattr(model, "name", None) or (model.web_service_url or "").partition("//")[2]
+    named = broker or getattr(model, "name", None) or (getattr(model, "web_service_url", None) or "").partition("//")[2]
     return 0 < len(named or "") <= LONGEST_BROKER and (not cluster or cluster in CLUSTERS)
 
 
