@@ -79,10 +79,12 @@ class Fleet:
         return f"broker-{broker % self.shape.brokers:04d}:8080"
 
     def generation(self) -> list[tuple[bytes, bytes]]:
-        """(key, value) of a new report of every broker: other numbers, others of them hot."""
+        """(key, value) of a new report of every broker: other numbers, others of them hot, each in a cluster whose others are not."""
         count = max(1, round(self.brokers * HOT_SHARE))
         first = self._generation * count
-        return self.reports(range(self.brokers), {at % self.brokers for at in range(first, first + count)})
+        clusters, brokers = self.shape.clusters, self.shape.brokers
+        hot = {at % clusters * brokers + at // clusters % brokers for at in range(first, first + count)}
+        return self.reports(range(self.brokers), hot)
 
     def reports(self, brokers: Iterable[int], hot: Collection[int] = ()) -> list[tuple[bytes, bytes]]:
         """(key, value) of new reports of some brokers, of which the `hot` ones are at about 60 % and the others at about 30 %."""
