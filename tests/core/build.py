@@ -42,6 +42,7 @@ class Event:
     append_ms: int
     partition: int = 0
     offset: int | None = None
+    payload: str = "{}"
 
     @property
     def at(self) -> int:
@@ -114,5 +115,5 @@ def _event_row(event: Event) -> dict[str, Any]:
         "partition": event.partition,
         "offset": event.at,
         "append_ms": event.append_ms,
-        "payload": "{}",
+        "payload": event.payload,
     }

@@ -16,6 +16,7 @@ printed, up to an empty line. The cluster lives on from block to block. Commands
                                        decisions, and what it refused
     shed      ThresholdShedder …       the shedder alone, with settings; remembers nothing
     obey      [t/n/0 …]                brokers carry out what is pending (of these bundles)
+    hand_over t/n/0 …                  the broker that should act on a move does, and acknowledges it by name; it reports later
     refuse    t/n/0 WORDS              the broker that should act on it refuses
     memory                             prints what the balancer remembers
     command   unload bundle=t/n/0 …    an operator's command: its kind and fields; `namespace=` where there is no bundle; answered in the
@@ -24,6 +25,7 @@ printed, up to an empty line. The cluster lives on from block to block. Commands
     group     t/n=g t/m=g              namespaces that keep apart
     domain    a=east b=west            failure domains
     why                                prints the candidates of the last round's decisions
+    records                            prints the ownership records of the last round, by bundle
 
 `t/n/3` stands for the fourth of a namespace's 16 slices, `t/n/0-3` for the four slices 0 to 3 as one bundle.
 """
@@ -116,6 +118,7 @@ class Cluster:
     loads: dict[str, float] = field(default_factory=dict)
     topics: dict[str, int] = field(default_factory=dict)
     silent: set[str] = field(default_factory=set)
+    busy: set[str] = field(default_factory=set)  # they don't report in the next round
     events: list[Event] = field(default_factory=list)
     acks: list[Ack] = field(default_factory=list)
     commands: list[Received] = field(default_factory=list)
@@ -192,6 +195,16 @@ class Cluster:
         self.topics |= dict.fromkeys(children, self.topics[bundle] // len(children))
         self.owned[broker] |= dict.fromkeys(children, load)
 
+    def _hand_over(self, words: list[str]) -> None:
+        for one in self.memory.pending:
+            if one.bundle in map(bundle_name, words):
+                acquired = one.kind == "assign"
+                ack = {"decision_id": one.decision_id, "outcome": "acquired" if acquired else "released", "bundle": one.bundle}
+                broker = str(one.destination if acquired else one.source)
+                self.events.append(Event("ack", broker, self.now_ms, offset=self._next_offset(), payload=json.dumps(ack)))
+                self.busy.add(broker)
+        self._obey(words)
+
     def _refuse(self, words: list[str]) -> None:
         pending = next(one for one in self.memory.pending if one.bundle == bundle_name(words[0]))
         self.acks.append(Ack(decision_id=pending.decision_id, outcome="refused", reason=" ".join(words[1:])))
@@ -245,6 +258,17 @@ class Cluster:
             shown = [f"{each.broker} {each.refused_by or _number(each.score)}" for each in one.explain.candidates]
             yield f"{short_name(one.bundle)}: {', '.join(shown)}"
 
+    def _records(self, _words: list[str]) -> Iterator[str]:
+        assert self.last is not None
+        for one in sorted(self.last.ownership, key=lambda record: record.bundle):
+            words = [short_name(one.bundle), f"v{one.version}", one.state]
+            words += [f"owner={one.owner}"] if one.owner else []
+            words += [f"source={one.source}"] if one.source else []
+            words += [f"destination={one.destination}"] if one.destination not in (None, one.owner) else []
+            words += ["children=" + ",".join(map(short_name, one.children))] if one.children else []
+            words += [f"epoch={one.epoch}"] if one.epoch else []
+            yield " ".join([*words, "forced"] if one.force else words)
+
     def _memory(self, _words: list[str]) -> Iterator[str]:
         memory = self.memory
         yield f"seq {memory.seq} epoch {memory.epoch}"
@@ -267,11 +291,11 @@ class Cluster:
         reports = [
             Report(name, self.now_ms, self._stats(name), {"cpu": (usage * 100, 100.0)}, offset=self._next_offset())
             for name, usage in self.usage.items()
-            if name not in self.silent
+            if name not in self.silent | self.busy
         ]
         beats = [Event("heartbeat", report.broker, self.now_ms, offset=self._next_offset()) for report in reports]
         self.shard, _ = fold(self.shard, batch_of(reports, [*self.events, *beats]), self.now_ms, config.fold)
-        self.events = []
+        self.events, self.busy = [], set()
         return replace(view_of("demo", [self.shard], self.now_ms, config.balancer.weights), policies=self.policies)
 
     def _stats(self, broker: str) -> dict[str, BundleStats]:
