@@ -18,6 +18,8 @@ MOST_TRIES = 5
 
 BALANCER: dict[str, Any] = {
     "dry_run": False,
+    # By usage: by message rates a hot broker from which much has moved is soon the least loaded one, and keeps what it has.
+    "placement_strategy": "LeastResourceUsageWithWeight",
     "shedding_interval_ms": 0,  # in every batch with a new report
     "shedding_grace_period_ms": 0,
     "history_ratio": 0.0,  # no smoothing: who is hot is unloaded from at once
