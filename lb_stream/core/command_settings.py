@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 from pydantic import ValidationError
 
+from lb_stream.contracts.base import canonical_json
 from lb_stream.contracts.commands import Command, DeleteConfig, DryRun, SetConfig
 from lb_stream.contracts.keys import SettingError, metadata
 from lb_stream.core.commands import Answer, Desk, Received, named
@@ -39,8 +42,14 @@ def take_settings(memory: Memory, commands: Iterable[Received], given: Mapping[s
                 _take(desk, received, received.command, given)
         else:
             rest.append(received)
-    config = cluster_config(in_force(given, desk.orders.settings))
+    config = _config_of(canonical_json(given), canonical_json(desk.orders.settings))
     return Commanded(replace(memory, orders=desk.orders), config, tuple(rest), tuple(desk.answers))
+
+
+@lru_cache(maxsize=256)
+def _config_of(given: str, commanded: str) -> ClusterConfig:
+    """Of a thousand clusters most have the same settings, and the same as in the round before: they are checked once."""
+    return cluster_config(in_force(json.loads(given), json.loads(commanded)))
 
 
 def in_force(given: Mapping[str, Any], commanded: Mapping[str, Any]) -> dict[str, Any]:

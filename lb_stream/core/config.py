@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import cache
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
@@ -65,8 +66,13 @@ def all_models() -> tuple[type[KeyModel], ...]:
 
 def known_keys() -> dict[str, tuple[str, int]]:
     """Every accepted name, ours and Pulsar's → (our name, factor from the value given under that name)."""
-    ours = {name: (name, 1) for model in all_models() for name in model.model_fields}
-    return ours | pulsar_names(*all_models()) | {old: (name, 1) for old, name in OLD_SPELLINGS.items()}
+    return _names_of(all_models())
+
+
+@cache
+def _names_of(models: tuple[type[KeyModel], ...]) -> dict[str, tuple[str, int]]:
+    ours = {name: (name, 1) for model in models for name in model.model_fields}
+    return ours | pulsar_names(*models) | {old: (name, 1) for old, name in OLD_SPELLINGS.items()}
 
 
 def canonical(values: Mapping[str, Any]) -> dict[str, Any]:
