@@ -24,7 +24,7 @@ CLUSTER = "eu-1"
 SETTINGS = {
     "dry_run": "false",
     "shedding_enabled": "false",
-    "heartbeat_timeout_ms": 6_000,
+    "heartbeat_timeout_ms": 10_000,
     "tombstone_delay_ms": 5_000,
     "bundle_retention_ms": 5_000,
     "stream.tick_interval_ms": 500,
