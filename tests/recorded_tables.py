@@ -71,7 +71,7 @@ class Recorder:
         writer.close()
         entries = [("demo", self.loop.now_ms, blocks)]
         file = averages_file("demo-0", entries, str(self.root), str(self._checkpoint), f"averages-{self._log_seq}")
-        self._projections.put_averages(self._log_seq, {"demo-0": file})
+        self._projections.put_averages("demo", self._log_seq, {"demo-0": file})
 
 
 def record(

@@ -24,7 +24,7 @@ from lb_stream.contracts.tables import (
     REJECTED_REPORTS,
     TableSpec,
 )
-from lb_stream.io.delta import TIDY_EVERY, add_files, append_rows, commit_once, committed, open_table, place, tidy
+from lb_stream.io.delta import TIDY_EVERY, Mark, add_files, append_rows, commit_once, committed, open_table, place, tidy
 from lb_stream.stream.crash import crash_point
 from lb_stream.stream.ports import Logged
 
@@ -91,14 +91,18 @@ class Projections:
         crash_point("between_projections")
         for spec in FILE_TABLES:
             if files := named_files(spec, logged):
-                self._commit(spec, files, logged.log_seq)
+                self._commit(spec, files, (self._app, logged.log_seq))
         self._project_ownership(logged)
         if len(logged.rounds):
             self._keep_up(logged.log_seq)
 
-    def put_averages(self, log_seq: int, files: Mapping[str, Mapping[str, Any] | None]) -> None:
-        """Put these files in the place of those parts of `bundle_averages`; None: the part is empty now."""
-        self._commit(BUNDLE_AVERAGES, [file for file in files.values() if file is not None], log_seq, replaced=sorted(files))
+    def put_averages(self, app: str, batch_id: int, files: Mapping[str, Mapping[str, Any] | None]) -> None:
+        """Put these files in the place of those parts of `bundle_averages`; None: the part is empty now.
+
+        They follow from the batch, not from the log: a cluster may be sliced anew in a batch without a round.
+        """
+        written = [file for file in files.values() if file is not None]
+        self._commit(BUNDLE_AVERAGES, written, (app, batch_id), replaced=sorted(files))
 
     @property
     def newest(self) -> int | None:
@@ -127,7 +131,7 @@ class Projections:
         table = self._tables[spec.name]
         commit_once(table, (self._app, log_seq), lambda mark: append_rows(table, spec, rows, f"{log_seq:012d}", mark))
 
-    def _commit(self, spec: TableSpec, files: Iterable[Mapping[str, Any]], log_seq: int, replaced: list[str] | None = None) -> None:
+    def _commit(self, spec: TableSpec, files: Iterable[Mapping[str, Any]], mark: Mark, replaced: list[str] | None = None) -> None:
         """Make files that are there already part of their table. `replaced`: the partitions whose earlier files they replace."""
         table = self._tables[spec.name]
         actions = [
@@ -143,7 +147,7 @@ class Projections:
             )
             for file in self._found(table, spec, files)
         ]
-        commit_once(table, (self._app, log_seq), lambda mark: add_files(table, spec, actions, mark, replaced))
+        commit_once(table, mark, lambda properties: add_files(table, spec, actions, properties, replaced))
 
     def _found(self, table: DeltaTable, spec: TableSpec, files: Iterable[Mapping[str, Any]]) -> Iterable[Mapping[str, Any]]:
         """Those files that are there: a table that names a missing one can't be read any more. They are, unless a table was lost."""

@@ -62,7 +62,7 @@ class Balancer:
         self.observer.done("project")
         directory = read_directory(self.settings.stream.checkpoint, batch_id)
         if parts := due_parts(directory, views):
-            self.tables.put_averages(logged.log_seq, self._averages(shards.sparkSession, parts, batch_id))
+            self.tables.put_averages(self.log.app, batch_id, self._averages(shards.sparkSession, parts, batch_id))
         self.observer.done("averages")
         self._hand_on(directory, views, batch_id)
         self.log.tidy()

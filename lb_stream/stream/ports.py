@@ -60,8 +60,8 @@ class Tables(Protocol):
     def project(self, logged: Logged) -> None:
         """Bring every table but that of averages up to this batch."""
 
-    def put_averages(self, log_seq: int, files: Mapping[str, Mapping[str, Any] | None]) -> None:
-        """Put these files (stream.figures.File) in the place of those parts of `bundle_averages`; None: the part is empty now."""
+    def put_averages(self, app: str, batch_id: int, files: Mapping[str, Mapping[str, Any] | None]) -> None:
+        """Put a batch's files (stream.figures.File) in the place of those parts of `bundle_averages`; None: the part is empty now."""
 
 
 class Reading(Protocol):

@@ -67,8 +67,8 @@ class World:
     def finish(self, logged: Logged) -> None:
         self.phases.append(f"finish {logged.log_seq}")
 
-    def put_averages(self, log_seq: int, files: dict[str, Any]) -> None:
-        self.calls.append(f"averages {log_seq}: {', '.join(files)}")
+    def put_averages(self, app: str, batch_id: int, files: dict[str, Any]) -> None:
+        self.calls.append(f"averages {batch_id}: {', '.join(files)}")
 
     # What the batch does with its frame: one action, whichever; and with its session: one job that writes averages.
     def transform(self, step: Any) -> "World":
@@ -119,14 +119,14 @@ def test_a_new_batch_is_decided_logged_published_and_projected_in_this_order(tmp
     world = World(None)
     assert run(world, tmp_path) == AFTER
     part = table_part("eu", 0, 1)
-    assert world.calls == ["read 5", "decide", "log 5: 1", "publish 7", "project 7", f"averages 7: {part}", "tidy"]
+    assert world.calls == ["read 5", "decide", "log 5: 1", "publish 7", "project 7", f"averages 5: {part}", "tidy"]
     assert world.phases == ["begin 5", "decide", "log", "publish", "project", "averages", "finish 7"]
 
 
 def test_a_batch_that_is_in_the_log_is_never_decided_again_but_its_state_is_still_computed(tmp_path: Path) -> None:
     world = World(Logged(3, ROUNDS))
     assert run(world, tmp_path) == AFTER
-    assert world.calls == ["read 5", "run", "publish 3", "project 3", f"averages 3: {table_part('eu', 0, 1)}", "tidy"]
+    assert world.calls == ["read 5", "run", "publish 3", "project 3", f"averages 5: {table_part('eu', 0, 1)}", "tidy"]
 
 
 def test_a_round_in_which_nothing_happened_is_not_logged(tmp_path: Path) -> None:
