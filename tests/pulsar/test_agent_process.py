@@ -49,7 +49,7 @@ def test_the_agents_report_obey_tell_what_they_did_and_end_when_asked_to(
     urls = [part for name in cluster.names for part in ("--admin-url", f"http://{name}")]
     command = [sys.executable, "-c", "from lb_stream.cli.main import main; main()", "agent", "pulsar", *urls, "--cluster", "eu-1", "--json"]
     command += ["--kafka", kafka.bootstrap, "--report-interval", "0.5", "--heartbeat-interval", "0.5"]
-    command += [part for name in ("reports", "decisions") for part in ("--set", f"topics.{name}={getattr(topic_names, name)}")]
+    command += [part for name in ("reports", "decisions", "ownership") for part in ("--set", f"topics.{name}={getattr(topic_names, name)}")]
     keys = [f"eu-1/{name}" for name in cluster.names]
     report = cluster.adapter(1).report()
     process = subprocess.Popen(command, cwd=PROJECT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
