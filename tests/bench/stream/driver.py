@@ -70,7 +70,8 @@ class Driver:
         except queue.Empty:
             raise RuntimeError(f"no batch ended within {LONGEST_BATCH_S} s.\n{self._tail()}") from None
         if told is None or "batch" not in told:
-            raise RuntimeError(f"the measured job has ended: {told and told['ended']}\n{self._tail()}")
+            why = told["ended"].partition("\n")[0] if told else "no batch was told of"
+            raise RuntimeError(f"the measured job has ended: {why}\n{self._tail()}")
         phases = {name: int(ms) for name, ms in told["took_ms"].items()}
         return Batch(told["batch"], told["rows"], phases.pop("triggerExecution") / 1_000, phases)
 
