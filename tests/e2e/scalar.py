@@ -71,11 +71,12 @@ class Cluster:
 
     def batch(self, records: Iterable[Record], now_ms: int) -> bool:
         """Take one micro-batch; whether it brought a new sample. Within a batch records count by append time, partition, offset."""
-        before = self.samples
+        before, owned = self.samples, {name for name, bundle in self.bundles.items() if bundle.owner is not None}
         for record in sorted(records, key=lambda one: (one.append_ms, one.partition, one.offset)):
             self._take(record)
         for name, bundle in list(self.bundles.items()):
-            if bundle.owner is None and now_ms - bundle.since_ms >= self.bundle_retention_ms:
+            late = now_ms - bundle.since_ms >= self.bundle_retention_ms
+            if bundle.owner is None and name not in owned and late:  # a round must have seen that it is nobody's
                 del self.bundles[name]
                 self.forgotten.append(name)
         return self.samples > before
