@@ -40,7 +40,7 @@ check: setup ## lint (ruff) and types (mypy)
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-test: check ## check, then the tests without a JVM (seconds), then those with Spark and a real Kafka broker
+test: check ## check, then the tests without a JVM (minutes), then those with Spark and a real Kafka broker
 	$(PYTEST) -q -m "not jvm and not e2e and not long" $(ARGS)
 	$(PYTEST) -q -m "(jvm or e2e) and not long" $(ARGS)
 
