@@ -60,8 +60,8 @@ class Running:
     def _reason(self, error: StreamingQueryException) -> Exception:
         """What stands behind Spark's error: a batch's own exception, records that Kafka has lost while we ran, Kafka's absence."""
         checkpoint = self.settings.stream.checkpoint
-        if self.batches.failure is not None:
-            return self.batches.failure if isinstance(self.batches.failure, Stopped | KafkaAway) else error
+        if isinstance(self.batches.failure, Stopped | KafkaAway):
+            return self.batches.failure
         if "CONCURRENT_STREAM_LOG_UPDATE" in str(error):
             return Stopped(f"another job reads with the checkpoint {checkpoint}: this one stops (each needs one of its own)")
         try:

@@ -8,6 +8,8 @@ from typing import Any
 
 LARGEST_TEXT = 10_000_000
 CLUSTERS = tuple(f"wild-{number:02d}" for number in range(20))
+OF_NOBODY = b'{"topBundlesLoadData": []}'
+"""A report that can be read, of a broker whose load data nobody has seen."""
 TEN_YEARS_MS = 10 * 365 * 86_400_000
 NOW_MS = 1_767_225_660_000
 
@@ -148,7 +150,7 @@ def _noise(random: Random, wild: Wild, largest: int) -> Wild:
 
 
 def _other_json(random: Random, wild: Wild, largest: int) -> Wild:
-    others = (b"[]", b"1", b"null", b'"x"', b"{}", b'{"topBundlesLoadData": []}', b'{"cpu": {}} {"cpu": {}}', b" ", b'{"cpu": null}')
+    others = (b"[]", b"1", b"null", b'"x"', b"{}", OF_NOBODY, b'{"cpu": {}} {"cpu": {}}', b" ", b'{"cpu": null}')
     return replace(wild, value=random.choice(others))
 
 

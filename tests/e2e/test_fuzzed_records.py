@@ -18,7 +18,7 @@ from kafka import KafkaProducer
 from lb_stream.io.embedded_kafka import EmbeddedKafka
 from lb_stream.io.topics import LARGEST_RECORD_BYTES, TopicNames
 from tests.e2e import scalar
-from tests.e2e.hostile import CLUSTERS, LARGEST_TEXT, Wild, good, hostile
+from tests.e2e.hostile import CLUSTERS, LARGEST_TEXT, OF_NOBODY, Wild, good, hostile
 from tests.e2e.kafka_reads import committed
 from tests.e2e.pipeline import Pipeline
 from tests.spark.test_decode import decoded, record
@@ -41,7 +41,9 @@ def calm_report(broker: str, number: int) -> bytes:
     """Its rates tell the number."""
     stats = {f"calm/{broker.partition(':')[0]}/0x00000000_0xffffffff": {name: 10.0 * number + 1 for name in scalar.FOUR} | {"topics": 2}}
     cpu = {"usage": 5.0, "limit": 100.0}
-    return json.dumps({"cpu": cpu, "lastUpdate": 1_000 * number, "lastStats": stats, "loadReportType": "LocalBrokerData"}).encode()
+    return json.dumps(
+        {"cpu": cpu, "startTimestamp": 1, "lastUpdate": 1_000 * number, "lastStats": stats, "loadReportType": "LocalBrokerData"}
+    ).encode()
 
 
 def calm_round(chance: Random, number: int) -> list[bytes]:
@@ -101,7 +103,7 @@ def send_calm(producer: KafkaProducer, topic: str, chance: Random, number: int) 
 
 
 def fates(run: Run) -> dict[tuple[int, int], tuple[str, str, str]]:
-    """What the decoder makes of each wild record, alone: (report, rejected or an agent's kind; cluster; broker)."""
+    """What becomes of each wild record by what the decoder makes of it, alone: (report, rejected or an agent's kind; cluster; broker)."""
     found = {}
     for place, one in run.wild.items():
         ((fate),) = [
@@ -111,7 +113,7 @@ def fates(run: Run) -> dict[tuple[int, int], tuple[str, str, str]]:
             for kind, name in [("report", row["name"]) for row in block["reports"]]
             + [(event["kind"], event["broker"]) for event in block["events"] if event["kind"] != "clock"]
         ]
-        found[place] = fate
+        found[place] = ("rejected", *fate[1:]) if one.value == OF_NOBODY and fate[0] == "report" else fate
     return found
 
 
