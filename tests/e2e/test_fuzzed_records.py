@@ -40,10 +40,9 @@ CALM_EVERY = 100
 def calm_report(broker: str, number: int) -> bytes:
     """Its rates tell the number."""
     stats = {f"calm/{broker.partition(':')[0]}/0x00000000_0xffffffff": {name: 10.0 * number + 1 for name in scalar.FOUR} | {"topics": 2}}
-    cpu = {"usage": 5.0, "limit": 100.0}
-    return json.dumps(
-        {"cpu": cpu, "startTimestamp": 1, "lastUpdate": 1_000 * number, "lastStats": stats, "loadReportType": "LocalBrokerData"}
-    ).encode()
+    times = {"startTimestamp": 1, "lastUpdate": 1_000 * number}
+    fields = {"cpu": {"usage": 5.0, "limit": 100.0}, **times, "lastStats": stats, "loadReportType": "LocalBrokerData"}
+    return json.dumps(fields).encode()
 
 
 def calm_round(chance: Random, number: int) -> list[bytes]:
