@@ -238,7 +238,7 @@ def _fold_bundles(
     reporters = batch.reports["name"].take(pa.array(accepted, pa.int64()))
     broker_of_rank = pc.index_in(reporters, value_set=brokers["name"].combine_chunks()).to_numpy().astype(np.int64)
     owner = moved[bundles["owner"].to_numpy()]
-    place = _place_in_group(of_report)
+    place = _place_in_group(_is_first(of_report))
     names = samples["name"].combine_chunks()
     row_of_sample, new_names = _look_up(names, broker_of_rank[rank[of_report]], place, bundles, owner)
     columns = _Columns.of(bundles, new_names)
@@ -267,11 +267,18 @@ def _fold_bundles(
     return table.take(pc.sort_indices(table["name"])) if len(new_names) else table
 
 
-def _place_in_group(group: NDArray[np.integer]) -> NDArray[np.int32]:
-    """0, 1, 2 … within each run of equal values."""
-    starts = np.flatnonzero(np.diff(group, prepend=-1))
-    lengths = np.diff(np.append(starts, len(group)))
-    return (np.arange(len(group)) - np.repeat(starts, lengths)).astype(np.int32)
+def _is_first(group: NDArray[np.integer]) -> NDArray[np.bool_]:
+    """Where a run of equal values begins."""
+    first = np.ones(len(group), np.bool_)
+    np.not_equal(group[1:], group[:-1], out=first[1:])
+    return first
+
+
+def _place_in_group(first: NDArray[np.bool_]) -> NDArray[np.int32]:
+    """0, 1, 2 … within each run, from where the runs begin."""
+    starts = np.flatnonzero(first).astype(np.int32)
+    lengths = np.diff(starts, append=np.int32(len(first)))
+    return np.arange(len(first), dtype=np.int32) - np.repeat(starts, lengths)
 
 
 def _look_up(names: pa.Array, broker: Ints, place: NDArray[np.int32], bundles: pa.Table, owner: NDArray[np.int32]) -> tuple[Ints, pa.Array]:
@@ -337,9 +344,9 @@ def _own(
     by_broker = by_broker[whole[by_broker]]
 
     owner, turn = broker_of_rank[rank], turn_of_rank[rank]
-    first = np.diff(row, prepend=-1) != 0
-    owner_before = np.where(first, before[row], np.roll(owner, 1))
-    turn_before = np.where(first, 0, np.roll(turn, 1))
+    owner_before, turn_before = before[row], np.zeros(len(row), turn.dtype)
+    again = np.flatnonzero(~_is_first(row))  # bundles that several reports name: what the one before said
+    owner_before[again], turn_before[again] = owner[again - 1], turn[again - 1]
     gains = (owner != owner_before) | (turn > turn_before + 1)  # or its report in between did not name the bundle
     since = columns.writable("owner_since_ms")
     since[row[gains]] = append_of_rank[rank[gains]]  # a bundle's last one stays
@@ -368,10 +375,11 @@ def _average(
     """
     if not len(rows):
         return
-    wave = _place_in_group(rows)
+    first = _is_first(rows)
+    wave = None if first.all() else _place_in_group(first)
     sampled = {field.name: samples[field.name].to_numpy() for field in STATS_SCHEMA}
-    for k in range(int(wave.max()) + 1):
-        chosen = wave == k
+    for k in range(1 if wave is None else int(wave.max()) + 1):
+        chosen = slice(None) if wave is None else wave == k
         picked = places[chosen]
         at = slice(None) if len(picked) == len(columns.name) else rows[chosen]
         taken = {name: column[picked] for name, column in sampled.items()}
@@ -380,7 +388,7 @@ def _average(
         for span, most in (("short", config.short_samples), ("long", config.long_samples)):
             count = np.minimum(columns.values[f"{span}_samples"][at] + np.int32(1), np.int32(most))
             columns.put(f"{span}_samples", at, count)
-            n = count.astype(np.float64)
+            n = count.astype(np.float64)  # once for all four
             for name in FOUR:
                 average = columns.values[f"{span}_{name}"][at]
                 columns.put(f"{span}_{name}", at, fold_samples(n, average, taken[f"latest_{name}"]))
