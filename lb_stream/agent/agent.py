@@ -109,6 +109,7 @@ class Agent:
         self._stop = threading.Event()
         self._goodbye = False
         self._troubles: dict[str, str] = {}  # broker → why it can't be spoken for
+        self._owed: set[str] = set()  # brokers whose next report is sent whatever it says: the balancer may not have the last one
         self._sparing = {name: config.sparing() for name in self.adapters} if config.sparing is not None else {}
         self._watches = self._watched(config.split_watch)
         self._pulse = Pulse(self.adapters, self._beat, config.heartbeat_interval_s)
@@ -272,7 +273,8 @@ class Agent:
             return None
         if decision.cluster != self.config.cluster:
             return None
-        self.seen.note_epoch(decision)
+        if self.seen.note_epoch(decision):
+            self._owed.update(self.adapters)
         adapter = self.adapters.get(addressee(decision) or "")
         verdict = None if adapter is None else self._obey(adapter, decision)
         if self._on_decision is not None:
@@ -327,6 +329,7 @@ class Agent:
             reports = [given] if isinstance(given, Mapping | bytes) else list(given)
             if (sparing := self._sparing.get(broker)) is not None:
                 now_ms = time.monotonic_ns() // 1_000_000
+                forced = forced or broker in self._owed
                 reports = [kept for one in reports if (kept := sparing.take(one, now_ms, forced)) is not None]
             values = [_bytes_of(one) for one in reports]
         except BrokerError as error:
@@ -337,6 +340,8 @@ class Agent:
             return
         if self._troubles.pop(broker, None) is not None:
             log.warning("%s reports again", broker)
+        if values:
+            self._owed.discard(broker)  # before it is sent: should it get lost, the next one is owed
         for report, value in zip(reports, values, strict=True):
             self._send(broker, value, "report")
             if self._on_report is not None:
@@ -368,7 +373,8 @@ class Agent:
             self._silent(broker, "does not answer: no heartbeat is sent for it")
 
     def _silent(self, broker: str, trouble: str) -> None:
-        """Say once, not every few seconds, that a broker can't be spoken for."""
+        """Say once, not every few seconds, that a broker can't be spoken for. It may be taken for dead meanwhile, and lose its bundles."""
+        self._owed.add(broker)
         if self._troubles.get(broker) is None:
             log.warning("%s %s", broker, trouble)
         self._troubles[broker] = trouble
@@ -380,10 +386,15 @@ class Agent:
         try:
             future = self._producer.send(self.config.reports_topic, key=key, value=data, headers=headers)
         except KafkaError as error:
-            log.warning("a %s of %s could not be sent: %s", kind, broker, error)
+            self._lost(broker, kind, error)
             return None
-        future.add_errback(lambda error: log.warning("a %s of %s did not reach Kafka: %s", kind, broker, error))
+        future.add_errback(lambda error: self._lost(broker, kind, error))
         return future
+
+    def _lost(self, broker: str, kind: str, error: Exception) -> None:
+        """A record that did not reach Kafka. Called from the producer's thread too."""
+        log.warning("a %s of %s did not reach Kafka: %s", kind, broker, error)
+        self._owed.add(broker)
 
 
 def _bytes_of(report: Report) -> bytes:

@@ -43,9 +43,11 @@ class Seen:
     done: dict[tuple[str, str], int] = field(default_factory=dict)
     records: dict[str, Record] = field(default_factory=dict)
 
-    def note_epoch(self, decision: Decision) -> None:
-        """Learn the epoch of any decision of the cluster, whomever it addresses."""
+    def note_epoch(self, decision: Decision) -> bool:
+        """Learn the epoch of any decision of the cluster, whomever it addresses. Returns whether the balancer has been started anew."""
+        anew = 0 < self.epoch < decision.epoch
         self.epoch = max(self.epoch, decision.epoch)
+        return anew
 
     def note_done(self, broker: str, decision: Decision, now_ms: int) -> None:
         """Remember that the broker has dealt with a decision; forget those that expired long ago."""

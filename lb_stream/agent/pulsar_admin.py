@@ -45,7 +45,7 @@ class AdminSettings:
 
     `url` is its scheme, host and port. A token is given as text or as a file, which is read again for every call, so that a renewed one
     counts at once. `ca_file` stands in for the system's certificate authorities; `cert_file` and `key_file` are the client's own. An
-    act's time-out must be shorter than the silence after which a broker counts as dead: its agent says nothing meanwhile.
+    act's time-out must be shorter than decisions wait for their confirmation: the agent deals with no other one meanwhile.
     """
 
     url: str
@@ -109,7 +109,7 @@ class Answer:
 
 
 class AdminClient:
-    """One broker's admin API. Used from one thread at a time; holds no connection between calls."""
+    """One broker's admin API. Any thread may call it: it holds nothing between calls."""
 
     def __init__(self, settings: AdminSettings, sleep: Callable[[float], None] = time.sleep) -> None:
         """Raises ValueError when a certificate can't be used. `sleep` waits between repetitions."""

@@ -38,7 +38,10 @@ def turn_off(key: str) -> str:
 
 
 class Guard:
-    """Reads the settings in force, of the broker and of the leader: it is the leader that sheds, each broker's file may differ."""
+    """Reads the settings in force, of the broker and of the leader: it is the leader that sheds, each broker's file may differ.
+
+    `forget` may come from another thread at any time, when a heartbeat finds the broker dead.
+    """
 
     def __init__(self, admin: AdminClient, clock: Callable[[], float] = time.monotonic) -> None:
         """`clock` gives seconds."""
@@ -50,10 +53,11 @@ class Guard:
 
     def runtime(self) -> dict[str, Any]:
         """The broker's settings in force, at most CHECKED_FOR_S old. Raises AdminError."""
-        if self._runtime is None or self._clock() - self._read_at >= CHECKED_FOR_S:
-            self._runtime = _object(self._admin, RUNTIME)
+        runtime = self._runtime
+        if runtime is None or self._clock() - self._read_at >= CHECKED_FOR_S:
+            self._runtime = runtime = _object(self._admin, RUNTIME)
             self._read_at = self._clock()
-        return self._runtime
+        return runtime
 
     def forget(self) -> None:
         """Read everything anew at the next question: the broker may have been restarted."""
@@ -61,10 +65,11 @@ class Guard:
 
     def troubles(self) -> list[str]:
         """One line for each setting that must be changed before the agent acts. Raises AdminError when it can't be known."""
-        if self._found is None or self._clock() - self._checked_at >= CHECKED_FOR_S:
-            self._found = self._look()
+        found = self._found
+        if found is None or self._clock() - self._checked_at >= CHECKED_FOR_S:
+            self._found = found = self._look()
             self._checked_at = self._clock()
-        return self._found
+        return found
 
     def check(self) -> None:
         """Raises Refused while Pulsar's own balancing is on, naming keys and commands."""

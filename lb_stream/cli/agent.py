@@ -63,7 +63,7 @@ ActTimeout = Annotated[
     float,
     typer.Option(
         "--act-timeout", metavar="S", min=0.1, rich_help_panel=_TIMES,
-        help="Seconds for an unload or a split; below heartbeat_timeout_ms, for no heartbeat is sent meanwhile.",
+        help="Seconds for an unload or a split; below unloading_timeout_ms, for other decisions wait meanwhile.",
     ),
 ]  # fmt: skip
 

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from kafka.errors import KafkaTimeoutError
 
 from lb_stream.agent import Agent, AgentConfig, Seen, Sparing, YieldingAdapter, judge
 from lb_stream.agent.clock import RecordClock
@@ -53,9 +54,12 @@ class Producer:
     def __init__(self, ahead_ms: int = 0) -> None:
         self.sent: list[tuple[str, bytes]] = []
         self.ahead_ms = ahead_ms
+        self.away = False
 
     def send(self, _topic: str, key: bytes, value: bytes, headers: list[tuple[str, bytes]]) -> Any:
         self.sent.append((headers[0][1].decode(), value))
+        if self.away:
+            return SimpleNamespace(add_errback=lambda told: told(KafkaTimeoutError("too late")), add_callback=lambda _: None)
         stamp = time.time_ns() // 1_000_000 + self.ahead_ms
         return SimpleNamespace(add_errback=lambda _: None, add_callback=lambda told: told(SimpleNamespace(timestamp=stamp)))
 
@@ -252,3 +256,75 @@ def test_an_agent_that_spares_its_reports_sends_the_first_and_the_forced_ones(mo
     until(lambda: len(looked) > 5)
     agent.stop()
     assert sum(kind == "report" for kind, _ in producer.sent) == 1
+
+
+class Mortal(SimBroker):
+    """A broker that its agent can find dead. It says the same in all of its reports."""
+
+    def __init__(self) -> None:
+        self.dead = False
+        self.given = report(50.0)
+        super().__init__(build_cluster(bundles=6), A)
+
+    def alive(self) -> bool:
+        return not self.dead
+
+    def report(self) -> dict[str, Any]:
+        return self.given
+
+
+class Sparingly:
+    """An agent of one broker that leaves needless reports out, and what it sends."""
+
+    def __init__(self) -> None:
+        self.broker, self.producer = Mortal(), Producer()
+        self.agent = Agent(AgentConfig("unused:9092", CLUSTER, sparing=lambda: Sparing(ReportConfig())), [self.broker])
+        self.agent._producer = self.producer
+
+    def reports(self, looks: int) -> int:
+        """How many reports come of so many looks."""
+        before = len(self.producer.sent)
+        for _ in range(looks):
+            self.agent._report(A)
+        return sum(kind == "report" for kind, _ in self.producer.sent[before:])
+
+
+def test_a_broker_that_was_silent_reports_when_it_is_back_whatever_has_changed() -> None:
+    one = Sparingly()
+    assert one.reports(3) == 1
+    one.broker.dead = True
+    one.agent._beat(A)  # it may be taken for dead now, and its bundles be given to others
+    one.broker.dead = False
+    one.agent._beat(A)
+    assert one.reports(3) == 1
+
+
+@pytest.mark.parametrize("kind", ["report", "heartbeat", "ack"])
+def test_after_a_record_that_did_not_reach_kafka_a_report_is_sent_whatever_has_changed(kind: str) -> None:
+    one = Sparingly()
+    assert one.reports(1) == 1
+    one.producer.away = True
+    if kind == "report":
+        one.broker.given = report(80.0)
+        assert one.reports(1) == 1
+    else:
+        one.agent._send(A, "{}", kind)
+    one.producer.away = False
+    assert one.reports(3) == 1
+
+
+def test_a_balancer_that_was_started_anew_gets_a_report() -> None:
+    one = Sparingly()
+    for epoch, reports in ((3, 1), (3, 0), (4, 1), (3, 0)):
+        one.agent._take(example_decision(epoch=epoch, source="elsewhere:1").to_json().encode())
+        assert one.reports(2) == reports, epoch
+
+
+def test_a_report_that_is_owed_stays_so_while_the_broker_keeps_its_reports_back() -> None:
+    one = Sparingly()
+    assert one.reports(1) == 1
+    one.agent._silent(A, "does not answer")
+    kept, one.broker.given = one.broker.given, []  # type: ignore[assignment]
+    assert one.reports(1) == 0
+    one.broker.given = kept
+    assert one.reports(2) == 1

@@ -10,6 +10,7 @@ import pytest
 
 from lb_stream.agent import BrokerError, ProbingAdapter, Refused, SplittingAdapter, TransferringAdapter
 from lb_stream.agent.pulsar_admin import AdminError
+from lb_stream.agent.pulsar_guard import Guard
 from tests.pulsar.fake_cluster import NAMESPACE, Call, FakeCluster, Reply, fake_cluster
 
 HALVES = ["0x00000000_0x20000000", "0x20000000_0x40000000"]
@@ -359,6 +360,23 @@ def test_settings_that_change_count_within_ten_seconds(cluster: FakeCluster) -> 
     clock.now_s += 10
     with pytest.raises(Refused):
         adapter.transfer(cluster.bundle(3), cluster.names[1])
+
+
+def test_settings_that_are_forgotten_while_they_are_looked_at_count_all_the_same(cluster: FakeCluster) -> None:
+    cluster.runtimes[0]["loadBalancerSheddingEnabled"] = "true"
+    adapter = cluster.adapter(0)
+    admin = cluster.adapter(0)._admin
+
+    def clock() -> float:
+        guard.forget()  # as a heartbeat does, in a thread of its own, when the broker doesn't answer
+        return 100.0
+
+    guard = Guard(admin, clock)
+    adapter.guard = guard
+    assert adapter.manager == "modular"
+    with pytest.raises(Refused, match="loadBalancerSheddingEnabled"):
+        adapter.transfer(cluster.bundle(0), cluster.names[1])
+    assert not cluster.acts()
 
 
 def test_nothing_is_done_while_the_leader_cannot_be_asked(cluster: FakeCluster) -> None:
