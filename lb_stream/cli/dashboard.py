@@ -47,14 +47,14 @@ class Section:
 def render(snapshot: Snapshot, width: int, height: int | None, unicode: bool = True) -> list[Text]:
     """The dashboard within `width` columns and `height` lines; None: all of it, in as many lines as it takes, none cut."""
     snapshot, wide = _with_short_names(snapshot), width >= WIDE
-    head = _head(snapshot, unicode)
+    head = _head(snapshot, width if height is not None else None, unicode)
     decided = _decisions(snapshot, width // 2 - 1 if wide else width, unicode)
     left, right = [_pending(snapshot, unicode), decided], [_refusals(snapshot, unicode), _timings(snapshot, unicode)]
     free = None if height is None else height - len(head) - 1
     most = None if free is None else min(len(snapshot.brokers), max(3, free // 2 - 1))
     table = _brokers(snapshot, width, unicode, most)
     if height is None or free is None or most is None:
-        sections = [table, *(one for one in (*left, *right) if one.whole)]
+        sections = [table, *left, *right]
         return [*head, *(line for one in sections for line in (Text(""), Text(one.heading, "bold"), *one.lines))]
     brokers = table.fitted(1 + most, width)
     below = free - len(brokers) - 1
@@ -99,7 +99,8 @@ def _is_bare(end: str) -> bool:
 # --- the parts ---
 
 
-def _head(snapshot: Snapshot, unicode: bool) -> list[Text]:
+def _head(snapshot: Snapshot, width: int | None, unicode: bool) -> list[Text]:
+    """A line or two for each of the first clusters. Where there is too little room the date and time of the round go, not its age."""
     dot = " · " if unicode else " - "
     lines = [Text(snapshot.trouble, "red")] if snapshot.trouble else []
     for row in snapshot.clusters[:3]:
@@ -110,15 +111,17 @@ def _head(snapshot: Snapshot, unicode: bool) -> list[Text]:
             *([f"max/mean {uneven:.2f}"] if uneven else []),
             f"{sum(one['alive'] for one in members)} of {len(members)} brokers",
             f"{sum(one['bundles'] or 0 for one in members)} bundles",
-            f"{clock(row['now_ms'])}, {ago(row['now_ms'])}",
         ]
-        lines.append(Text.assemble((row["cluster"], "bold"), " ", dot.join(words)))
+        ends = (f"{clock(row['now_ms'])}, {ago(row['now_ms'])}", ago(row["now_ms"]))
+        told = [Text.assemble((row["cluster"], "bold"), " ", dot.join([*words, end])) for end in ends]
+        lines.append(told[0] if width is None or cell_len(told[0].plain) <= width else told[1])
         if row["error"]:
             lines.append(Text(f"its last round failed: {row['error'].strip().splitlines()[-1]}", "red"))
     if len(snapshot.clusters) > 3:
         lines.append(Text(f"and {len(snapshot.clusters) - 3} more clusters: --cluster NAME shows one", "dim"))
     if not snapshot.clusters:
-        lines.append(Text("no round has been logged yet", "bold"))
+        of, others = (f" of {snapshot.asked}", f"; there are some of {', '.join(snapshot.others)}") if snapshot.others else ("", "")
+        lines.append(Text(f"no round{of} has been logged yet{others}", "bold"))
     if timings := snapshot.timings:
         words = [f"batches of {_ms(timings['whole'])}, at most {_ms(timings['whole_max'])}", f"last {ago(timings['started_ms'])}"]
         behind = timings["lag_records"] or 0

@@ -1,5 +1,6 @@
 """`lbctl monitor` over tables: on terminals of two sizes, without colour, piped, for programs."""
 
+import re
 import subprocess
 import sys
 import time
@@ -149,10 +150,18 @@ def test_the_figures_for_programs_are_those_of_the_last_round(recorded: Recorder
     assert (told["timings"]["lag_records"], told["timings"]["whole"], told["timings"]["decide"]) == (3, 42.0, 20.0)
 
 
-def test_of_another_cluster_nothing_is_shown(recorded: Recorder, tmp_path: Path) -> None:
+def test_of_a_cluster_that_is_not_there_nothing_is_shown_but_which_there_are(recorded: Recorder, tmp_path: Path) -> None:
     out = lbctl("monitor", "--cluster", "nowhere", "--set", f"stream.tables={recorded.root}", cwd=tmp_path).out
-    assert "no round has been logged yet" in out
+    assert "no round of nowhere has been logged yet; there are some of demo" in out
     assert "broker-1" not in out
+    for words in ("pending: none", "nothing has been decided yet", "no refusals in ten minutes"):
+        assert words in out
+
+
+def test_how_old_the_figures_are_is_told_on_the_narrowest_screen(seen: Snapshot) -> None:
+    (narrow, wide) = (render(seen, columns, 24)[0].plain for columns in (80, 160))
+    assert narrow.endswith(" d ago") and wide.endswith(" d ago")
+    assert [bool(re.search(r"\d\d:\d\d:\d\d", line)) for line in (narrow, wide)] == [False, True]
 
 
 def test_the_documented_tables_and_figures_for_programs_exclude_each_other(tmp_path: Path) -> None:
