@@ -77,7 +77,7 @@ def _with_short_names(snapshot: Snapshot) -> Snapshot:
         names = ("broker", "source", "destination", "last_broker")
         return [row | {name: row[name].removesuffix(shared) for name in names if row.get(name)} for row in rows]
 
-    parts = {name: told(getattr(snapshot, name)) for name in ("brokers", "pending", "decisions", "refusals")}
+    parts: dict[str, Any] = {name: told(getattr(snapshot, name)) for name in ("brokers", "pending", "decisions", "refusals")}
     return replace(snapshot, **parts)
 
 
