@@ -97,6 +97,7 @@ CONDITIONS = {
     "max_splits_per_cycle": _LOOK,
     "split_hit_count": _LOOK,
     "split_namespace_match": _LOOK,
+    "split_at_several_boundaries": _agents("flow_or_qps_equally_divide"),
     "flow_difference_percent": _agents("flow_or_qps_equally_divide"),
     "flow_duplicate_hash": _agents("flow_or_qps_equally_divide"),
     "hex_midpoint": _agents("topic_count_equally_divide", "flow_or_qps_equally_divide"),

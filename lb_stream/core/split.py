@@ -87,7 +87,7 @@ def _decide_asked(draft: Draft, broker: str, ask: SplitAsk, config: SplittingCon
     if any(in_the_way(parent, other, config) for other in others):
         return refusal("neighbour_is_splitting", broker, [ask.bundle])
     count = _bundles_of(view, parent.namespace) + sum(other.namespace == parent.namespace for other in others)
-    if count >= config.namespace_max_bundles:
+    if count + max(1, len(ask.boundaries)) > config.namespace_max_bundles:
         return refusal("namespace_max_bundles", None, [ask.bundle], saw=[count], limit=config.namespace_max_bundles, unit="bundles")
     found = cut(parent, ask.boundaries)
     if isinstance(found, Uncut):

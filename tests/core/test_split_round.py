@@ -258,6 +258,7 @@ def test_a_broker_gets_the_split_that_it_asks_for() -> None:
         ("a", ask(at=0x40000000), {}, "boundary_outside"),
         ("a", ask(boundaries=[]), {}, "no_boundary"),
         ("a", ask(), {"namespace_max_bundles": 2}, "namespace_max_bundles"),
+        ("a", ask(boundaries=[0x10000000, 0x20000000]), {"namespace_max_bundles": 3}, "namespace_max_bundles"),
         ("a", ask(), {"max_splits_in_flight": 0}, "splits_in_flight"),
     ],
 )

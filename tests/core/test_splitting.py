@@ -1,5 +1,6 @@
 """Where bundles are cut, when, and by whose order: the specification's worked examples and the edges around them."""
 
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -380,3 +381,20 @@ def test_a_split_next_door_is_waited_for(splitting: str, match: str, blocked: bo
 def test_a_broker_splits_only_at_exactly_one_boundary(algorithm: str, topics: Topics, decided: int) -> None:
     config = cluster_config({"split_hit_count": 0, "split_algorithm": algorithm})
     assert looks(own([SMALL], topics_of=lambda _name: topics), 1, config)[0] == [decided]
+
+
+def test_flow_or_qps_splits_automatically_under_the_extensible_manager_at_one_boundary_or_where_that_is_chosen_at_several() -> None:
+    topics = topics_at([0x5, 0x15, 0x25], 20_000.0)
+    given = own([SMALL, "t/n/0x40000000_0x80000000"], topics_of=lambda name: topics if name == SMALL else topics_at([1, 2]))
+    settings = {"split_hit_count": 0, "split_algorithm": "flow_or_qps_equally_divide"}
+    found, memory = {}, SplitMemory()
+    for several in (False, True):
+        config = cluster_config(settings | {"split_at_several_boundaries": several})
+        found[several], _ = split_strategy(given, config.splitting, config.split_algorithms, memory)
+    other = ("t/n/0x40000000_0x80000000", "too_few_topics")
+    assert (found[False].choices, found[False].refused) == ((), ((SMALL, "several_boundaries"), other))
+    (choice,) = found[True].choices
+    assert (choice.cut.boundaries, len(choice.cut.children), found[True].refused) == ((0xE, 0x1E), 3, (other,))
+    config = cluster_config(settings | {"split_at_several_boundaries": True, "namespace_max_bundles": 3})
+    full, _ = split_strategy(replace(given, bundle_counts={"t/n": 2}), config.splitting, config.split_algorithms, memory)
+    assert full.refused[0] == (SMALL, "namespace_max_bundles"), "there is place for one more, not for two"

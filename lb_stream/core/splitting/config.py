@@ -65,6 +65,9 @@ class SplittingConfig(KeyModel):
     )  # fmt: skip
     max_splits_in_flight: int = key(1_000, "unconfirmed splits in the cluster at one time", unit="bundles", ge=0)
 
+    split_at_several_boundaries: bool = key(
+        False, "extensible manager: also split where several boundaries are found at once; the reference's brokers split at exactly one"
+    )
     hex_midpoint: Literal["reference", "exact", "decimal_hex"] = key(
         "reference",
         "the middle of two hashes: as the reference has it (flow_or_qps one higher), exact, or as the documents average hex digits",

@@ -98,7 +98,7 @@ def split_strategy(own: OwnBundles, config: SplittingConfig, algorithms: Algorit
             refused.append((name, found))
             continue
         chosen.append(SplitChoice(name, REASONS[why[row]], found))
-        taken[parent.namespace] = taken.get(parent.namespace, 0) + 1
+        taken[parent.namespace] = taken.get(parent.namespace, 0) + len(found.boundaries)
         del hits[name]
         if len(chosen) == config.max_splits_per_cycle:
             last = row
@@ -127,7 +127,9 @@ def _forget(hits: dict[str, int], own: OwnBundles, quiet: Bools, last: int) -> N
 
 
 def _cut_one(own: OwnBundles, config: SplittingConfig, algorithms: Algorithms, parent: BundleRange, taken: Mapping[str, int]) -> Cut | str:
-    """The cut of one bundle, or why there is none: its namespace is full, a neighbour is being split, or not exactly one boundary."""
+    """The cut of one bundle, or why there is none: its namespace is full, a neighbour is being split, no boundary, or several of them
+    where only one may be.
+    """
     count = own.bundle_counts.get(parent.namespace, 1) + taken.get(parent.namespace, 0)
     if count >= config.namespace_max_bundles:
         return "namespace_max_bundles"
@@ -135,8 +137,10 @@ def _cut_one(own: OwnBundles, config: SplittingConfig, algorithms: Algorithms, p
         return "neighbour_is_splitting"
     name = bundle_name(*parent)
     found = algorithms.boundaries(algorithms.named(), Range.of(name, own.topics_of(name)))
-    if found.positions is None or len(found.positions) != 1:
+    if found.positions is None or len(found.positions) == 0 or (len(found.positions) > 1 and not config.split_at_several_boundaries):
         return found.why or "several_boundaries"
+    if count + len(found.positions) > config.namespace_max_bundles:
+        return "namespace_max_bundles"
     result = cut(parent, found.positions)
     return result.why if isinstance(result, Uncut) else result
 
