@@ -112,6 +112,9 @@ def _trouble(names: Mapping[str, str], found: Mapping[str, Strategy[Any] | Unkno
         if isinstance(strategy, UnknownStrategyError):
             return f"{key} = {_shown(names[key])!r}: expected {strategy.expected}"
     shed, place = (names[key].rpartition(".")[2] for key in DEFAULTS)
+    chosen = found["shedding_strategy"]
+    if "." in names["shedding_strategy"] and isinstance(chosen, Strategy) and traits_of(chosen).manager == "extensible":
+        return f"shedding_strategy = {_shown(names['shedding_strategy'])!r} is none of the modular manager's in Pulsar"
     if place != BOTH or shed == BOTH:
         return None
     others = ", ".join(name for name in placement.names if name != BOTH)

@@ -64,6 +64,11 @@ def test_each_manager_runs_its_own_strategies(given: dict[str, Any], expected: t
         ({"loadBalancerLoadPlacementStrategy": " "}, SIMPLE_RUNS, "placement_strategy = ' ': expected one of AvgShedder"),
         ({"loadBalancerLoadPlacementStrategy": f"{IMPL}Nowhere"}, SIMPLE_RUNS, "Nowhere': expected one of AvgShedder"),
         ({"loadBalancerLoadPlacementStrategy": f"{IMPL}AvgShedder"}, SIMPLE_RUNS, "expected shedding_strategy = 'AvgShedder' with it"),
+        (
+            {"loadBalancerLoadSheddingStrategy": f"{EXTENSIONS}scheduler.TransferShedder"},
+            SIMPLE_RUNS,
+            "TransferShedder' is none of the modular manager's in Pulsar; the simple manager runs instead",
+        ),
         ({"load_manager": "extensible", "shedding_strategy": "ThresholdShedder"}, EXTENSIBLE_RUNS, "'ThresholdShedder' is none of the ext"),
         (
             {"load_manager": "extensible", "loadBalancerLoadSheddingStrategy": "a.b.No"},
