@@ -53,7 +53,7 @@ class Recorder:
         self.rounds.append(made)
         self._log_seq += 1
         context = BatchContext(self._stream, f"batch-{self._log_seq}", self._log_seq, made.memory.epoch, True, {})
-        taken = Taken(context, 0)
+        taken = Taken(context, "0-0")
         taken.loads(self.loop.view, made)
         inputs = {"offsets": {}, "caught_up": True, "settings": self.settings, "acks": []}
         row = {

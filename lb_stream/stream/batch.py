@@ -19,6 +19,7 @@ from lb_stream.stream.directory import NEW, Slices, forget_directories, read_dir
 from lb_stream.stream.figures import File, averages_file
 from lb_stream.stream.ports import Log, Observer, Publisher, Reading, Tables, Unobserved
 from lb_stream.stream.slicing import Parts, View, due_parts, next_slices
+from lb_stream.stream.task import task_of_batch
 from lb_stream.stream.transforms import to_rounds
 
 TIDY_EVERY = 10
@@ -87,7 +88,7 @@ class Balancer:
         """Have the executors write the parts of `bundle_averages` that are due. Returns each part's file, None for an empty one."""
         root, checkpoint, name = self.settings.stream.tables, self.settings.stream.checkpoint, self._file_tag(batch_id)
         tasks = spark.sparkContext.parallelize(list(parts.items()), min(len(parts), spark.sparkContext.defaultParallelism))
-        return dict(tasks.map(lambda part: (part[0], averages_file(*part, root, checkpoint, name))).collect())
+        return dict(tasks.map(lambda part: (part[0], averages_file(*part, root, checkpoint, f"{name}-{task_of_batch()[2]}"))).collect())
 
     def _hand_on(self, directory: Mapping[str, Slices], views: Mapping[str, View], batch_id: int) -> None:
         """Tell the next batch which clusters there are and how they are sliced; now and then delete what nobody needs any more."""

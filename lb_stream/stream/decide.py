@@ -60,17 +60,18 @@ class BatchContext:
     """What a batch's rounds start from, beside their views. `memories` is canonical JSON by cluster."""
 
     settings: Settings
-    file_tag: str  # names this batch's files: a batch that is run again writes the same ones
+    file_tag: str  # begins the names of this batch's files
     log_seq: int
     epoch: int
     caught_up: bool
     memories: Mapping[str, str]
 
 
-def decide_clusters(batches: Iterable[pa.RecordBatch], context: BatchContext, task: int) -> Iterator[pa.RecordBatch]:
+def decide_clusters(batches: Iterable[pa.RecordBatch], context: BatchContext, task: str) -> Iterator[pa.RecordBatch]:
     """The rounds of all clusters of one task, and the files of their figures.
 
-    `batches`: shards as the stateful stage emits them, all of a cluster in one task. Yields rows of ROUND_SCHEMA.
+    `batches`: shards as the stateful stage emits them, all of a cluster in one task; `task` names it and its attempt. Yields rows of
+    ROUND_SCHEMA.
     """
     given = list(batches)
     if not given:

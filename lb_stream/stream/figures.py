@@ -1,11 +1,13 @@
 """Figures that are too big for the log: Parquet files, written by executors and only named in the log or by the driver.
 
-A file becomes part of its table when the projection commits it; a batch that is run again writes the same files again.
+A file becomes part of its table when the projection commits it. Each attempt of a task writes files of its own: one that Spark has given up
+and that goes on all the same can't touch a file that a table names.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +26,8 @@ from lb_stream.stream.averages import Blocks, read_shard
 
 if TYPE_CHECKING:
     from lb_stream.stream.decide import BatchContext
+
+logger = logging.getLogger(__name__)
 
 File = dict[str, Any]
 """path (relative to its table), bytes, rows, and the partition's value if the table has partitions."""
@@ -53,9 +57,12 @@ def _four(rates: Rates, span: str) -> dict[str, Any]:
 
 
 class Taken:
-    """What the rounds of one task have to show: one file for each table, whatever the number of clusters."""
+    """What the rounds of one task have to show: one file for each table, whatever the number of clusters.
 
-    def __init__(self, context: BatchContext, task: int) -> None:
+    `task` names the task and its attempt.
+    """
+
+    def __init__(self, context: BatchContext, task: str) -> None:
         self._context, self._name = context, f"{context.file_tag}-{task}"
         self._parts: dict[str, list[pa.Table]] = {}
         self._first: dict[str, str] = {}  # table → the cluster whose round names the file
@@ -109,8 +116,17 @@ class Taken:
 
 
 def averages_file(part: str, entries: list[tuple[str, int, Blocks]], root: str, checkpoint: str, name: str) -> File | None:
-    """Write one part of `bundle_averages`: every bundle of some shards, each given as cluster, time and blocks. None without a bundle."""
-    data = pa.concat_tables([_averages(checkpoint, *entry) for entry in entries]) if entries else None
+    """Write one part of `bundle_averages`: every bundle of some shards, each given as cluster, time and blocks. None without a bundle.
+
+    A shard whose blocks can't be read has no rows in it: its cluster's rounds say so, the others that share the part don't suffer.
+    """
+    found = []
+    for cluster, now_ms, blocks in entries:
+        try:
+            found.append(_averages(checkpoint, cluster, now_ms, blocks))
+        except (OSError, pa.ArrowException) as error:
+            logger.warning("bundle_averages lacks bundles of the cluster %s: %s", cluster, error)
+    data = pa.concat_tables(found) if found else None
     return write_file(root, BUNDLE_AVERAGES, data, name, part, compression="lz4") if data is not None and len(data) else None
 
 

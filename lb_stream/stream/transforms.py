@@ -52,7 +52,8 @@ def to_rounds(context: BatchContext) -> Transform:
     """All shards of each cluster → its round."""
 
     def decide_partition(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return decide_clusters(batches, context, task=task_of_batch()[1])
+        _, partition, attempt = task_of_batch()
+        return decide_clusters(batches, context, task=f"{partition}-{attempt}")
 
     # A partition holds all shards of its clusters: they are decided together, and their figures share a file.
     return lambda shards: shards.repartition(context.settings.stream.shuffle_partitions, "cluster").mapInArrow(decide_partition, ROUND_DDL)

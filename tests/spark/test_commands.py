@@ -102,7 +102,7 @@ def answered(tmp_path: Path, memory: Memory, balancer: dict[str, Any], *values: 
     row = {"cluster": "eu", "shard": 0, "clock": clock, "brokers": "", "names": "", "values": "", "events": block}
     settings = Settings(stream=StreamSettings(tables=str(tmp_path / "tables"), checkpoint=str(tmp_path)), balancer=balancer)
     context = BatchContext(settings, "test-0", log_seq=0, epoch=1, caught_up=True, memories={"eu": memory.to_json()})
-    return decide_cluster(pa.Table.from_pylist([row]), context, Taken(context, 0))
+    return decide_cluster(pa.Table.from_pylist([row]), context, Taken(context, "0-0"))
 
 
 def test_commands_of_a_round_that_fails_are_refused_with_the_reason_and_the_round_is_logged(tmp_path: Path) -> None:

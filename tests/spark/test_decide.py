@@ -20,7 +20,7 @@ def test_a_cluster_that_fails_again_and_again_is_left_alone_for_a_while(tmp_path
         row = {"cluster": "eu", "shard": 0, "clock": clock, "brokers": "", "names": "", "values": "", "events": None}
         rows = pa.Table.from_pylist([row])
         context = BatchContext(settings, "test-0", log_seq=0, epoch=1, caught_up=True, memories=memories)
-        row = decide_cluster(rows, context, Taken(context, 0))
+        row = decide_cluster(rows, context, Taken(context, "0-0"))
         memories["eu"] = row["memory"]
         seen.append((row["error"] is not None, "suspended" in (row["error"] or ""), row["idle"]))
     failed, last, alone = (True, False, False), (True, True, False), (False, False, True)

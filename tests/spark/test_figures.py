@@ -1,0 +1,59 @@
+"""Files of figures: whose trouble stays whose, and which attempt of a task writes which. No JVM needed."""
+
+import json
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from lb_stream.contracts.reports import BundleStats
+from lb_stream.contracts.settings import Settings, StreamSettings
+from lb_stream.core.averages import FoldConfig, fold
+from lb_stream.core.blocks import Shard
+from lb_stream.stream.averages import Blocks, names_block
+from lb_stream.stream.block_files import FOLDER, BlockWriter
+from lb_stream.stream.decide import BatchContext
+from lb_stream.stream.figures import Taken, averages_file
+from tests.core.build import Report, batch_of
+
+BUNDLE = "acme/orders/0x00000000_0xffffffff"
+
+
+def written(checkpoint: Path, name: str) -> Blocks:
+    """A shard of one broker with one bundle."""
+    shard, _ = fold(Shard.empty(), batch_of([Report("b", 1_000, {BUNDLE: BundleStats()}, offset=0)], []), 1_000, FoldConfig())
+    writer = BlockWriter(str(checkpoint), name)
+    tables = (shard.brokers, names_block(shard.bundles["name"]), shard.bundles.drop_columns("name"))
+    blocks = (writer.put(tables[0]), writer.put(tables[1]), writer.put(tables[2]))
+    writer.close()
+    return blocks
+
+
+@pytest.mark.parametrize("harm", ["gone", "cut"])
+def test_a_cluster_whose_blocks_cannot_be_read_keeps_no_other_out_of_the_table(
+    tmp_path: Path, harm: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    entries = [(cluster, 1_000, written(tmp_path, f"000-{cluster}.arrow")) for cluster in ("eu", "us")]
+    file = tmp_path / FOLDER / "000-eu.arrow"
+    if harm == "gone":
+        file.unlink()
+    else:
+        file.write_bytes(file.read_bytes()[:100])
+    made = averages_file("07", entries, str(tmp_path / "tables"), str(tmp_path), "x")
+    assert made is not None
+    assert pq.read_table(tmp_path / "tables" / "bundle_averages" / made["path"], partitioning=None)["cluster"].to_pylist() == ["us"]
+    assert "lacks bundles of the cluster eu" in caplog.text
+
+
+def test_two_attempts_of_a_task_write_two_files(tmp_path: Path) -> None:
+    stream = StreamSettings(tables=str(tmp_path), checkpoint=str(tmp_path))
+    context = BatchContext(Settings(stream=stream), "tag", log_seq=0, epoch=1, caught_up=True, memories={})
+    position = {"topic": "reports", "partition": 0, "offset": 3, "append_ms": 5, "broker": "b"}
+    event = {"kind": "rejected", "payload": json.dumps({"field": "value", "value": "x", "expected": "JSON"})} | position
+    paths = set()
+    for task in ("1-4", "1-9"):
+        taken, row = Taken(context, task), {"cluster": "eu", "idle": True}
+        taken.rejected("eu", [event])
+        taken.write([row])
+        paths.add(json.loads(str(row["files"]))["rejected_reports"]["path"])
+    assert paths == {"tag-1-4.parquet", "tag-1-9.parquet"}
