@@ -39,7 +39,7 @@ def shed(config: ClusterConfig, view: ClusterView, memory: Any = None, recently:
 
 
 @pytest.mark.parametrize("profile", PROFILES)
-def test_an_overloaded_brokers_heaviest_bundles_leave_until_it_is_five_points_below_the_threshold(profile: str) -> None:
+def test_overload_shedder_unloads_the_heaviest_bundles_until_five_points_below_the_threshold(profile: str) -> None:
     given = vector("shed_overload")
     brokers = {
         one["id"]: {"cpu": [one["usage"] * 100, 100], "msgThroughputIn": one["throughput"], "bundles": list(one["bundles"])}
@@ -63,7 +63,9 @@ def uniform_cases() -> list[tuple[str, dict[str, Any]]]:
 
 @pytest.mark.parametrize("profile", PROFILES)
 @pytest.mark.parametrize(("name", "case"), uniform_cases(), ids=[name for name, _ in uniform_cases()])
-def test_the_busiest_broker_gives_what_fits_into_a_fifth_of_the_difference(name: str, case: dict[str, Any], profile: str) -> None:
+def test_uniform_load_shedder_unloads_from_the_busiest_broker_what_fits_into_a_fifth_of_the_difference(
+    name: str, case: dict[str, Any], profile: str
+) -> None:
     config = cluster_config(
         settings_of(vector("shed_uniform")["config"] | case.get("override", {}), profile=profile, shedding_strategy="UniformLoadShedder")
     )
@@ -94,7 +96,7 @@ def avg_view(config: ClusterConfig, scores: dict[str, float], rates: dict[str, f
     )
 
 
-def test_the_documented_pair_is_levelled_in_the_second_round_and_the_bundles_go_to_the_partner() -> None:
+def test_avg_shedder_levels_the_documented_pair_in_the_second_round_and_the_bundles_go_to_the_partner() -> None:
     given = vector("shed_avg")
     config = cluster_config(settings_of(given["config"], shedding_strategy="AvgShedder", placement_strategy="AvgShedder"))
     view = avg_view(config, given["scores"], given["messageRates"], given["bundles"]["b80"], "b80")
@@ -143,7 +145,7 @@ def test_one_round_close_together_starts_the_count_anew() -> None:
     assert fired == [given["reset"]["firesAtIndexFromOne"]]
 
 
-def test_the_documented_amount_is_too_little_for_the_default_minimum() -> None:
+def test_the_amount_in_the_avg_shedders_example_is_too_little_for_the_default_minimum() -> None:
     given = vector("shed_avg")
     config = cluster_config(settings_of(given["config"] | {"minUnloadMessage": 1000}, shedding_strategy="AvgShedder"))
     view = avg_view(config, given["scores"], given["messageRates"], given["bundles"]["b80"], "b80")
@@ -189,7 +191,7 @@ def cycles(case: dict[str, Any], rounds: int = 4, **settings: Any) -> list[tuple
 
 
 @pytest.mark.parametrize("profile", PROFILES)
-def test_the_worked_transfer_waits_three_rounds_and_then_moves_two_bundles(profile: str) -> None:
+def test_transfer_shedder_waits_three_rounds_and_then_moves_two_bundles(profile: str) -> None:
     given = vector("shed_transfer")
     rounds = cycles(given, profile=profile)
     assert [moves for _, moves in rounds] == given["expectedRounds"]

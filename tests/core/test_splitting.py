@@ -54,7 +54,7 @@ def boundaries(algorithm: str, bundle: Range, **settings: Any) -> Boundaries:
 
 @pytest.mark.parametrize("profile", PROFILES)
 @pytest.mark.parametrize("case", vector("split_range")["cases"])
-def test_a_range_is_cut_in_the_middle_unless_it_is_too_narrow(profile: str, case: dict[str, Any]) -> None:
+def test_range_equally_divide_cuts_in_the_middle_unless_the_range_is_too_narrow(profile: str, case: dict[str, Any]) -> None:
     lower, upper = (int(bound, 16) for bound in case["range"])
     found = boundaries("range_equally_divide", Range(lower, upper, topics_at([])), profile=profile)
     done = cut(BundleRange("t/n", lower, upper), found.positions)
@@ -68,7 +68,7 @@ def test_a_range_is_cut_in_the_middle_unless_it_is_too_narrow(profile: str, case
     ("settings", "field"),
     [({}, "referenceBoundary"), ({"profile": "documented"}, "referenceBoundary"), ({"hex_midpoint": "decimal_hex"}, "documentedBoundary")],
 )
-def test_topics_are_halved_by_number_whatever_the_digits(settings: dict[str, Any], field: str) -> None:
+def test_topic_count_equally_divide_halves_the_number_of_topics_whatever_the_digits(settings: dict[str, Any], field: str) -> None:
     given = vector("split_topic_count")
     hashes = [int(text, 16) for text in given["hashes"]]
     found = boundaries("topic_count_equally_divide", Range(*map(number, given["range"]), topics_at(hashes)), **settings)
@@ -92,7 +92,7 @@ def test_middle_topics_with_one_hash_may_put_the_boundary_where_it_is_refused() 
 
 @pytest.mark.parametrize("profile", PROFILES)
 @pytest.mark.parametrize("case", vector("split_specified")["cases"])
-def test_given_positions_count_where_they_lie_strictly_inside(profile: str, case: dict[str, Any]) -> None:
+def test_specified_positions_divide_cuts_where_the_positions_lie_strictly_inside(profile: str, case: dict[str, Any]) -> None:
     bundle = Range(
         *map(number, case["range"]), topics_at([int(text, 16) for text in case["topics"]]), tuple(map(number, case["positions"]))
     )
@@ -131,7 +131,9 @@ def limits(case: dict[str, Any]) -> dict[str, Any]:
     ],
 )
 @pytest.mark.parametrize("case", FLOW["cases"], ids=lambda case: f"case {case['case']}")
-def test_pieces_stay_within_the_limits_on_rate_and_bandwidth(case: dict[str, Any], settings: dict[str, Any], field: str) -> None:
+def test_flow_or_qps_equally_divide_keeps_pieces_within_the_limits_on_rate_and_bandwidth(
+    case: dict[str, Any], settings: dict[str, Any], field: str
+) -> None:
     found = boundaries("flow_or_qps_equally_divide", flow_bundle(), **limits(case), **settings)
     assert found.positions == tuple(map(number, case[field]))
     hashes = {one["name"]: int(one["hash"], 16) for one in FLOW["topics"]}

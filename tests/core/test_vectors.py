@@ -112,7 +112,7 @@ def shed(given: dict[str, Any], settings: dict[str, Any]) -> tuple[dict[str, lis
 
 
 @pytest.mark.parametrize("profile", PROFILES)
-def test_only_the_documented_hot_broker_sheds(profile: str) -> None:
+def test_threshold_shedder_unloads_from_the_documented_hot_broker_only(profile: str) -> None:
     given = vector("shed_threshold")
     bundles = {name: {f"{name}/x": 5e8, f"{name}/y": 1e8} for name in given["usage"]}
     found, (unloads, _), _ = shed(loads(given["usage"], 1e9, bundles), {"profile": profile} | given["config"])
