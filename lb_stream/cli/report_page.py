@@ -29,11 +29,11 @@ body { margin: 0 auto; max-width: 1040px; padding: 24px 28px 64px; background: v
   font: 15px/1.45 system-ui, -apple-system, "Segoe UI", "DejaVu Sans", sans-serif; }
 h1 { font-size: 24px; margin: 0 0 2px; } h2 { font-size: 20px; margin: 44px 0 2px; } h3 { font-size: 15px; margin: 28px 0 6px; }
 p { margin: 4px 0; } .soft, caption { color: var(--soft); }
-.tiles { display: grid; grid-template-columns: repeat(auto-fill, minmax(210px, 1fr)); gap: 10px; margin: 14px 0; }
+.tiles { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(210px, 50% - 5px), 1fr)); gap: 10px; margin: 14px 0; }
 .tile { background: var(--card); border-radius: 8px; padding: 10px 14px; }
 .tile b { display: block; font-size: 22px; font-weight: 600; white-space: nowrap; }
 .tile span { color: var(--soft); font-size: 13px; }
-svg { display: block; width: 100%; height: auto; font-size: 12px; overflow: visible; }
+svg { display: block; width: 100%; min-width: 720px; height: auto; font-size: 12px; overflow: visible; }
 svg text { fill: var(--ink); } svg text.axis { fill: var(--soft); } .grid { stroke: var(--rule); stroke-width: 1; }
 .line polyline { fill: none; stroke-width: 1.8; stroke-linejoin: round; } .line circle { stroke: none; }
 .line.rest polyline { stroke: var(--rule); stroke-width: 1; } .line.rest circle { fill: var(--rule); }
@@ -42,9 +42,9 @@ svg text { fill: var(--ink); } svg text.axis { fill: var(--soft); } .grid { stro
 .bar { fill: var(--bar); } .cursor { stroke: var(--soft); stroke-dasharray: 3 3; }
 table { border-collapse: collapse; width: 100%; font-size: 13px; font-variant-numeric: tabular-nums; }
 th, td { text-align: left; padding: 4px 12px 4px 0; border-bottom: 1px solid var(--rule); vertical-align: top; }
-th { color: var(--soft); font-weight: 500; } td.number, th.number { text-align: right; } td { overflow-wrap: anywhere; }
-td.short, th { white-space: nowrap; overflow-wrap: normal; } .scroll + .scroll { margin-top: 14px; }
-.scroll { overflow-x: auto; } .confirmed { color: var(--good); } .failed { color: var(--bad); } .open { color: var(--wait); }
+th { color: var(--soft); font-weight: 500; } td.number, th.number { text-align: right; } td { overflow-wrap: anywhere; min-width: 17em; }
+td.short, td.number { min-width: 0; } td.short, th { white-space: nowrap; overflow-wrap: normal; } .scroll + .scroll { margin-top: 14px; }
+.scroll, .timed { overflow-x: auto; } .confirmed { color: var(--good); } .failed { color: var(--bad); } .open { color: var(--wait); }
 .key i { display: inline-block; width: 3px; height: 12px; margin: 0 5px -1px 14px; background: currentColor; }
 #tip { position: fixed; pointer-events: none; background: var(--card); border: 1px solid var(--rule); border-radius: 6px; padding: 6px 10px;
   font-size: 12px; white-space: pre; box-shadow: 0 2px 10px rgb(0 0 0 / 20%); font-variant-numeric: tabular-nums; }
@@ -208,11 +208,7 @@ def _style_of(row: Row) -> str:
 def _key(one: ClusterFigures) -> str:
     words = {"confirmed": "confirmed", "failed": "refused, expired or superseded", "open": "open", "dry": "dry run"}
     used = {_style_of(row) for row in one.decisions}
-    return (
-        '<p class="key soft">'
-        + "".join(f'<span class="{name}"><i></i></span>{text}' for name, text in words.items() if name in used)
-        + "</p>"
-    )
+    return "".join(f'<span class="{name}"><i></i></span>{text}' for name, text in words.items() if name in used)
 
 
 def _marks(one: ClusterFigures) -> dict[str, list[tuple[int, str, str]]]:
@@ -258,7 +254,7 @@ def _bundles(one: ClusterFigures, number: str) -> str:
     if not bars:
         return ""
     chart = bar_chart(f"bundles-{number}", "heaviest bundles", bars, "MB/s")
-    return f"<h3>Heaviest bundles now, short-term MB/s, and their owners</h3>{chart}"
+    return f'<h3>Heaviest bundles now, short-term MB/s, and their owners</h3><div class="scroll">{chart}</div>'
 
 
 def _refusals(one: ClusterFigures) -> str:

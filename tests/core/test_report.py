@@ -320,18 +320,45 @@ def test_charts_of_one_moment_and_of_many_days_are_drawn(times_ms: list[int]) ->
 # --- in a browser ---
 
 
+def in_browser(folder: Path, option: str) -> "subprocess.CompletedProcess[str]":
+    """The document of the folder's page once its script has run (stdout), and what Chromium says (stderr)."""
+    assert BROWSER is not None
+    command = [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={folder / 'profile'}", option]
+    page = (folder / "page.html").as_uri()
+    return subprocess.run([*command, "--dump-dom", page], capture_output=True, text=True, timeout=90, check=True)
+
+
 @pytest.mark.skipif(BROWSER is None, reason="no Chromium here (Debian: apt-get install chromium)")
 @pytest.mark.parametrize("which", ["recorded", "troubled"])
 def test_a_browser_shows_the_page_without_a_complaint(which: str, recorded: Recorder, troubled: Path, tmp_path: Path) -> None:
     """Chromium runs its script to the end, logs nothing, fetches nothing, and has in its document what the tables have."""
     root = recorded.root if which == "recorded" else troubled
     text = written(root, tmp_path)
-    assert BROWSER is not None
-    command = [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}", "--enable-logging=stderr"]
-    done = subprocess.run(
-        [*command, "--dump-dom", (tmp_path / "page.html").as_uri()], capture_output=True, text=True, timeout=90, check=True
-    )
+    done = in_browser(tmp_path, "--enable-logging=stderr")
     assert [line for line in done.stderr.splitlines() if "CONSOLE" in line] == []
     shown, made = Page(done.stdout), Page(text)
     assert f'data-ready="{len(made.data["clusters"])}"' in done.stdout
     assert (shown.tables, shown.tiles, shown.lines) == (made.tables, made.tiles, made.lines)
+
+
+MEASURE = """<script>
+const widths = (selector) => [...document.querySelectorAll(selector)].map((one) => one.getBoundingClientRect().width);
+document.documentElement.dataset.widths = JSON.stringify({
+  window: innerWidth, page: document.documentElement.scrollWidth, charts: Math.min(...widths("svg")),
+  bundles: Math.min(...widths('[data-table="all"] td:nth-child(4)')), tiles: Math.max(...widths(".tile")),
+});
+</script>"""
+
+
+@pytest.mark.skipif(BROWSER is None, reason="no Chromium here (Debian: apt-get install chromium)")
+@pytest.mark.parametrize("width", [500, 1300])
+def test_it_can_be_read_in_a_narrow_window_too(width: int, recorded: Recorder, tmp_path: Path) -> None:
+    """What is wider than the window is moved sideways by itself, not made smaller; the page as a whole isn't wider."""
+    text = written(recorded.root, tmp_path)
+    (tmp_path / "page.html").write_text(text.replace("</body>", f"{MEASURE}</body>"), encoding="utf-8")
+    (found,) = re.findall(r'data-widths="([^"]*)"', in_browser(tmp_path, f"--window-size={width},900").stdout)
+    widths = json.loads(found.replace("&quot;", '"'))
+    assert widths["window"] == pytest.approx(width, abs=20)
+    assert widths["page"] <= widths["window"]
+    assert widths["charts"] >= 700 and widths["bundles"] >= 200
+    assert widths["tiles"] < width / 2
