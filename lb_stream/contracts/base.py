@@ -15,6 +15,10 @@ Count = Annotated[int, Field(ge=0, le=2**63 - 1)]
 CLUSTER_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$"
 """Names of clusters and pipelines: they become parts of keys, paths and ids."""
 
+LONGEST_NAMESPACE = 900
+"""Characters of `<tenant>/<namespace>`: bundles named after it are in every record about them, and a record that is too large for Kafka
+would keep back all others of its batch."""
+
 Millis = Annotated[int, Field(ge=0, le=2**63 - 1, description="milliseconds since the epoch, UTC")]
 
 

@@ -11,12 +11,12 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field, RootModel, model_validator
 from pydantic_core import PydanticCustomError
 
-from lb_stream.contracts.base import Millis, OwnRecord
+from lb_stream.contracts.base import LONGEST_NAMESPACE, Millis, OwnRecord
 from lb_stream.contracts.namespaces import ClusterNamespaces, NamespaceIsolation
 
 SCHEMA_VERSION = 1
 
-NamespaceName = Annotated[str, Field(pattern=r"^[^/\s]+(/[^/\s]+){1,2}$", description="<tenant>/<namespace>")]
+NamespaceName = Annotated[str, Field(pattern=r"^[^/\s]+(/[^/\s]+){1,2}$", max_length=LONGEST_NAMESPACE, description="<tenant>/<namespace>")]
 BrokerName = Annotated[str, Field(min_length=1, description="host:port as in its reports; http(s):// before it is left out")]
 Range = Annotated[str, Field(min_length=1, description="0xLLLLLLLL_0xHHHHHHHH")]
 Scalar = bool | int | float | str

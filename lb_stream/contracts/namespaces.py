@@ -10,7 +10,7 @@ from typing import Annotated
 
 from pydantic import Field, FiniteFloat, field_validator
 
-from lb_stream.contracts.base import OwnRecord
+from lb_stream.contracts.base import LONGEST_NAMESPACE, OwnRecord
 
 RING_END = 0xFFFFFFFF
 
@@ -21,7 +21,7 @@ class Namespace(OwnRecord):
     `boundaries` rise strictly from 0 to 0xffffffff: a namespace of n bundles has n + 1.
     """
 
-    name: str = Field(pattern=r"^[^/]+/[^/]+$", description="<tenant>/<namespace>")
+    name: str = Field(pattern=r"^[^/]+/[^/]+$", max_length=LONGEST_NAMESPACE, description="<tenant>/<namespace>")
     boundaries: list[int]
     anti_affinity_group: str | None = None
 

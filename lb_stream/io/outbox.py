@@ -33,6 +33,10 @@ class KafkaAway(RuntimeError):
 LONGEST_S = 30
 """Without a step forward in a transaction. The client's own waits have no end: after a broker's crash it may wait for what never comes."""
 
+LONGEST_TEXT = 10_000
+"""Characters of an answer that are published; the table `commands` has all. It may quote what a command said, at any length, and a record
+that is too large for Kafka would keep back its batch for ever."""
+
 
 class Outbox:
     """The only writer of `lb-decisions`, `lb-ownership` and `lb-command-results`.
@@ -156,8 +160,8 @@ def _records(logged: Logged, topics: TopicSettings) -> Iterable[tuple[str, str, 
     """(topic, key, value, headers) of all that a batch publishes. Decisions of a dry run stay in the log."""
     for row in logged.rounds.select(["cluster", "now_ms", "decisions", "ownership", "results"]).to_pylist():
         for answer in json.loads(row["results"]):
-            said = {name: answer[name] for name in ("id", "kind", "outcome", "text", "rule", "decision_ids")}
-            result = CommandResult(**said, cluster=row["cluster"], at_ms=row["now_ms"])
+            said = {name: answer[name] for name in ("id", "kind", "outcome", "rule", "decision_ids")}
+            result = CommandResult(**said, text=answer["text"][:LONGEST_TEXT], cluster=row["cluster"], at_ms=row["now_ms"])
             yield topics.results, result.id, result.to_json(), []
         for decision in json.loads(row["decisions"]):
             if decision["dry_run"]:

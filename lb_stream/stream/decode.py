@@ -27,6 +27,7 @@ from lb_stream.core.names import BUNDLE_PATTERN
 from lb_stream.stream.directory import NEW, Slices
 from lb_stream.stream.records import (
     LONGEST_BROKER,
+    LONGEST_BUNDLE,
     NO_STATS,
     STATS_FIELDS,
     Rejection,
@@ -278,7 +279,8 @@ def _without_malformed(taken: _Taken, samples: pa.Table) -> tuple[pa.Table, NDAr
     """Samples without those of reports that name a malformed bundle, and the rows of the reports that stay. The others are rejected."""
     names = samples["name"]
     lower, upper = pc.utf8_slice_codeunits(names, -21, -11), pc.utf8_slice_codeunits(names, -10)
-    good = pc.and_(pc.match_substring_regex(names, BUNDLE_PATTERN), pc.less(lower, upper)).to_numpy(zero_copy_only=False).astype(np.bool_)
+    well_formed = pc.and_(pc.match_substring_regex(names, BUNDLE_PATTERN), pc.less(lower, upper))
+    good = pc.and_(well_formed, pc.less_equal(pc.binary_length(names), LONGEST_BUNDLE)).to_numpy(zero_copy_only=False).astype(np.bool_)
     if good.all():
         return samples, np.arange(len(taken.reports))
     of_report = samples["report"].to_numpy()
@@ -289,7 +291,7 @@ def _without_malformed(taken: _Taken, samples: pa.Table) -> tuple[pa.Table, NDAr
         shown = {
             "field": "bundle",
             "value": str(names[row].as_py())[:LONGEST_SHOWN],
-            "expected": "<tenant>/<namespace>/0xLLLLLLLL_0xHHHHHHHH, L < H",
+            "expected": f"<tenant>/<namespace>/0xLLLLLLLL_0xHHHHHHHH, L < H, at most {LONGEST_BUNDLE} bytes",
         }
         event = {"kind": "rejected", "broker": given["name"], "payload": canonical_json(shown)}
         position = {name: given[name] for name in ("topic", "partition", "offset", "append_ms")}

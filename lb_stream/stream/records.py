@@ -22,12 +22,17 @@ from lb_stream.contracts.reports import (
     BundleStats,
     ModularLoadReport,
     SimpleLoadReport,
+    SplitAsk,
     TopBundlesReport,
     report_kind,
 )
+from lb_stream.core.names import parse_bundle
 
 LONGEST_BROKER = 1_000
 """Characters of a broker's name: a host's has 253 at most."""
+
+LONGEST_BUNDLE = 1_000
+"""Bytes of a bundle's name. It is several times in each record about the bundle, and one that Kafka doesn't take holds up all others."""
 
 
 class Rejection(Exception):
@@ -247,11 +252,26 @@ def agent_record(kind: str, value: bytes) -> str:
     if kind == "heartbeat" and not value:
         return "{}"
     _json_object(value)
-    return canonical_json(_validated(model, value).model_dump(mode="json"))
+    record = _validated(model, value)
+    if isinstance(record, SplitAsk):
+        _check_ask(record)
+    return canonical_json(record.model_dump(mode="json"))
 
 
 LONGEST_ID = 256
-"""Characters of an unreadable command's id, kind and sender that are kept."""
+"""Characters of an algorithm's name, and of an unreadable command's id, kind and sender that are kept."""
+
+
+def _check_ask(ask: SplitAsk) -> None:
+    """What a round would fail at, or what makes its decision too large for Kafka, is told of the record that it comes from."""
+    if len(ask.bundle.encode(errors="replace")) > LONGEST_BUNDLE:
+        raise Rejection("bundle", ask.bundle, f"at most {LONGEST_BUNDLE} bytes of a bundle's name")
+    try:
+        parse_bundle(ask.bundle)
+    except ValueError:
+        raise Rejection("bundle", ask.bundle, "<tenant>/<namespace>/0xLLLLLLLL_0xHHHHHHHH, L < H") from None
+    if len(ask.algorithm) > LONGEST_ID:
+        raise Rejection("algorithm", ask.algorithm, f"at most {LONGEST_ID} characters of an algorithm's name")
 
 
 def command_record(value: bytes | None) -> Command | None:

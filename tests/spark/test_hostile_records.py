@@ -7,6 +7,7 @@ import pytest
 
 from lb_stream.core.blocks import from_bytes
 from lb_stream.stream.decode import DecodeConfig, decode
+from lb_stream.stream.records import Rejection, agent_record, command_record
 
 GOOD = b'{"lastStats": {"acme/orders/0x00000000_0x80000000": {"msgRateIn": 1.0}}}'
 
@@ -39,6 +40,7 @@ def events_and_reports(key: bytes | None, value: bytes | None) -> tuple[list[dic
         pytest.param(b"home/b", b'{"cpu": {}, "protocols": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", "value", id="nested without end"),
         pytest.param(b"home/b", b'{"cpu": {}, "numTopics": ' + b"9" * 5_000 + b"}", "value", id="a number of 5000 digits"),
         pytest.param(b"home/b", b"x" * 3_000_000, "value", id="three megabytes of nothing"),
+        pytest.param(b"home/b", b'{"lastStats": {"a/' + b"o" * 6_000_000 + b'/0x00000000_0x80000000": {}}}', "bundle", id="endless bundle"),
         pytest.param(b"home/", b"", "key", id="an empty report of nobody"),
         pytest.param(None, None, "key", id="nothing at all"),
     ],
@@ -71,3 +73,27 @@ def test_a_decoder_that_fails_at_a_record_rejects_the_record(monkeypatch: pytest
     (rejected,), reports = events_and_reports(b"home/b", GOOD)
     assert "ZeroDivisionError: a fault of ours" in rejected["expected"]
     assert reports == 1
+
+
+@pytest.mark.parametrize(
+    ("given", "field"),
+    [
+        ({"bundle": "orders"}, "bundle"),
+        ({"bundle": "acme/orders/0x80000000_0x00000000"}, "bundle"),
+        ({"bundle": f"acme/{'o' * 2_000_000}/0x00000000_0x80000000"}, "bundle"),
+        ({"algorithm": "a" * 2_000_000}, "algorithm"),
+    ],
+)
+def test_a_request_that_a_round_would_fail_at_is_rejected_as_a_record(given: dict[str, str], field: str) -> None:
+    ask = {"bundle": "acme/orders/0x00000000_0x80000000", "reason": "Topics", "boundaries": [7], "algorithm": "x", "saw": 2.0, "limit": 1.0}
+    agent_record("ask", json.dumps(ask).encode())
+    with pytest.raises(Rejection) as refused:
+        agent_record("ask", json.dumps(ask | given).encode())
+    assert refused.value.field == field
+
+
+def test_a_command_that_names_an_endless_namespace_is_rejected() -> None:
+    command = {"id": "1", "kind": "create-namespace", "namespace": "acme/orders"}
+    assert command_record(json.dumps(command).encode()) is not None
+    with pytest.raises(Rejection, match="namespace"):
+        command_record(json.dumps(command | {"namespace": "acme/" + "o" * 2_000_000}).encode())
