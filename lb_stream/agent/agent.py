@@ -351,6 +351,9 @@ class Agent:
         """Ask for the splits that a look at a broker's bundles suggests."""
         try:
             asks = watch.look(adapter)
+        except BrokerError as error:
+            log.warning("the bundles of %s could not be looked at: %s", adapter.name, error)
+            return
         except Exception:  # the next look may succeed
             log.exception("the bundles of %s could not be looked at", adapter.name)
             return

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import Protocol
 from urllib.parse import quote
@@ -21,9 +21,12 @@ from lb_stream.agent.adapter import BrokerError, Refused
 from lb_stream.agent.pulsar_admin import AdminClient, AdminError, Answer
 from lb_stream.agent.pulsar_guard import Guard
 from lb_stream.agent.pulsar_import import bundle_boundaries, read_cluster
+from lb_stream.agent.pulsar_stats import Measured, read_bundles
 from lb_stream.contracts.balancer import MANAGER_CLASSES
 from lb_stream.contracts.namespaces import ClusterNamespaces
+from lb_stream.contracts.reports import BundleStats
 from lb_stream.core.names import BundleRange, is_system_bundle, parse_bundle
+from lb_stream.core.splitting import Topics
 
 READY = "/admin/v2/brokers/ready"
 LOAD_REPORT = "/admin/v2/broker-stats/load-report"
@@ -68,6 +71,7 @@ class PulsarAdapter:
         self.guard = Guard(admin, clock)
         self._load_data, self._clock, self._sleep = load_data, clock, sleep
         self._known = False
+        self._measured: dict[str, Measured] = {}  # by bundle, when the statistics of all topics were last asked for
         self._changes: dict[str, tuple[bool, float]] = {}  # bundle → whether it is here now, until when reports may not know that
 
     @property
@@ -131,9 +135,20 @@ class PulsarAdapter:
 
     def owns(self, bundle: str) -> bool:
         """Whether the broker serves the bundle now; a bundle that it is letting go of doesn't count. Raises BrokerError."""
-        path = f"/admin/v2/brokers/{quote(self.pulsar_cluster)}/{quote(self.name, safe=':')}/ownedNamespaces"
-        owned = self._admin.get_json(path)
-        return bundle in owned and bool((owned[bundle] or {}).get("is_active", True))
+        return bundle in self._owned()
+
+    def stats(self) -> Mapping[str, BundleStats]:
+        """Statistics of all bundles that are served, under the extensible manager; under the others none: there the leader looks at the
+        reports, which name them all. Raises BrokerError.
+        """
+        if self.manager != "extensible":
+            return {}
+        self._measured, owned = read_bundles(self._admin), self._owned()
+        return {bundle: measured.stats for bundle, measured in self._measured.items() if bundle in owned}
+
+    def topics(self, bundle: str) -> Topics:
+        """The topics of one of the bundles that `stats` has just named."""
+        return self._measured[bundle].topics
 
     def namespaces(self) -> ClusterNamespaces:
         """Namespaces, bundles and policies of the broker's cluster as they are now. Raises BrokerError."""
@@ -188,6 +203,11 @@ class PulsarAdapter:
 
     def _runtime(self) -> dict[str, object]:
         return self.guard.runtime()
+
+    def _owned(self) -> set[str]:
+        path = f"/admin/v2/brokers/{quote(self.pulsar_cluster)}/{quote(self.name, safe=':')}/ownedNamespaces"
+        owned = self._admin.get_json(path)
+        return {bundle for bundle, state in owned.items() if (state or {}).get("is_active", True)}
 
     def _forget(self) -> None:
         self.guard.forget()

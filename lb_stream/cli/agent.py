@@ -258,6 +258,7 @@ def _serve(adapters: Sequence[PulsarAdapter], given: Effective, cluster: str, in
 
     from lb_stream.agent.agent import Agent, AgentConfig, AgentError
     from lb_stream.agent.reporting import Sparing
+    from lb_stream.agent.splits import SplitWatch
     from lb_stream.core.config import cluster_config
     from lb_stream.io.signals import StopRequest
 
@@ -275,6 +276,8 @@ def _serve(adapters: Sequence[PulsarAdapter], given: Effective, cluster: str, in
         decisions_topic=topics.decisions,
         ownership_topic=topics.ownership,
         sparing=Sparing.of_manager(balancing.reporting, balancing.balancer),
+        # Whatever the balancer's manager is: a Pulsar broker tells its bundles only when its own manager is the extensible one.
+        split_watch=(lambda: SplitWatch(balancing.splitting, balancing.split_algorithms)) if balancing.splitting.split_enabled else None,
         report_interval_s=intervals_s[0] or balancing.reporting.report_min_interval_ms / 1000,
         heartbeat_interval_s=intervals_s[1],
         client_options=given.settings.kafka.options,

@@ -10,15 +10,17 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from lb_stream.agent.pulsar import PulsarAdapter
 from lb_stream.agent.pulsar_admin import AdminClient, AdminSettings
+from lb_stream.core.topics import topic_hash
 
 PULSAR_CLUSTER = "testbed"
 NAMESPACE = "shop/orders"
+FULL_RANGE = "0x00000000_0xffffffff"
 ALGORITHMS = ("range_equally_divide", "topic_count_equally_divide", "specified_positions_divide", "flow_or_qps_equally_divide")
 MANAGERS = {
     "modular": "org.apache.pulsar.broker.loadbalance.impl.ModularLoadManagerImpl",
@@ -115,6 +117,8 @@ class FakeCluster:
                 return self._owned(call, self.names.index(broker))
             case ("GET", "broker-stats", "load-report"):
                 return self._report(call.broker)
+            case ("GET", "broker-stats", "topics"):
+                return self._topic_stats(call.broker)
             case ("GET", "clusters", _, "namespaceIsolationPolicies"):
                 return self._isolation()
             case ("GET", "clusters", _, "failureDomains"):
@@ -157,6 +161,24 @@ class FakeCluster:
             b'{"webServiceUrl":"http://x:8080","cpu":{"usage":1.5214729790815713E-7,"limit":100.0},"lastUpdate":1795270116153,"lastStats":'
         )
         return 200, head + json.dumps(stats).encode() + b',"bundles":' + json.dumps(list(stats)).encode() + b"}", {}
+
+    def _topic_stats(self, broker: int) -> Reply:
+        """Topics in order of their hashes: `topics` of each reported bundle, each with 10 msg/s in, 20 out, 3 producers, 2 consumers."""
+        figures = {"producerCount": 3, "averageMsgSize": 100.0, "msgRateIn": 10.0, "msgRateOut": 20.0}
+        figures |= {"msgThroughputIn": 1000.0, "msgThroughputOut": 2000.0, "publishers": [], "replication": {}}
+        subscriptions = {"s1": {"consumers": [{}, {}], "msgBacklog": 0}, "s2": {"consumers": []}}
+        found: dict[str, Any] = {"pulsar/testbed": {}, f"pulsar/{self.names[broker]}": {FULL_RANGE: {"persistent": {"p": figures}}}}
+        for name in self.reported[broker]:
+            topics = {topic: figures | {"subscriptions": subscriptions} for topic in self.topics_of(name)}
+            found.setdefault(NAMESPACE, {})[name] = {"persistent": topics}
+        return 200, found, {}
+
+    def topics_of(self, bounds: str) -> list[str]:
+        """Names of the topics in a range."""
+        low, high = (int(bound, 16) for bound in bounds.split("_"))
+        names = (f"persistent://{NAMESPACE}/t{number}" for number in range(10_000))
+        inside = (name for name in names if low <= topic_hash(name) < high)
+        return list(islice(inside, self.topics.get(bounds, 2)))
 
     def _bundles(self) -> dict[str, Any]:
         return {"boundaries": [f"0x{bound:08x}" for bound in self.boundaries], "numBundles": len(self.boundaries) - 1}

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from lb_stream.agent import BrokerError, ProbingAdapter, Refused, SplittingAdapter, TransferringAdapter
+from lb_stream.agent import BrokerError, MeasuringAdapter, ProbingAdapter, Refused, SplittingAdapter, TransferringAdapter
 from lb_stream.agent.pulsar_admin import AdminError
 from lb_stream.agent.pulsar_guard import Guard
+from lb_stream.core.topics import topic_hash
 from tests.pulsar.fake_cluster import NAMESPACE, Call, FakeCluster, Reply, fake_cluster
 
 HALVES = ["0x00000000_0x20000000", "0x20000000_0x40000000"]
@@ -318,6 +319,40 @@ def test_an_extensible_cluster_is_not_asked_for_more_than_one_cut(extensible: Fa
     with pytest.raises(Refused, match="one place at a time, 2 are asked for"):
         extensible.adapter(0).split(extensible.bundle(0), [0x10000000, 0x30000000], "flow_or_qps_equally_divide")
     assert not extensible.acts()
+
+
+# --- which bundles are too large ---
+
+
+def test_an_extensible_broker_tells_all_of_its_bundles_and_their_topics(extensible: FakeCluster) -> None:
+    extensible.topics[extensible.ranges[0]] = 5
+    adapter = extensible.adapter(0)
+    assert isinstance(adapter, MeasuringAdapter)
+    found = adapter.stats()
+    assert sorted(found) == [extensible.bundle(0), extensible.bundle(3)], "not the broker's own"
+    five = found[extensible.bundle(0)]
+    assert (five.topics, five.msg_rate_in, five.msg_rate_out, five.msg_throughput_in, five.msg_throughput_out) == (5, 50, 100, 5000, 10_000)
+    assert (five.producer_count, five.consumer_count) == (15, 10)
+    topics = adapter.topics(extensible.bundle(0))
+    assert sorted(topics.hashes) == sorted(topic_hash(name) for name in extensible.topics_of(extensible.ranges[0]))
+    assert (topics.rate.tolist(), topics.throughput.tolist(), topics.known.all()) == ([30.0] * 5, [3000.0] * 5, True)
+
+
+def test_a_bundle_that_has_gone_since_the_statistics_were_taken_is_not_told(extensible: FakeCluster) -> None:
+    extensible.owners[extensible.ranges[0]] = 1
+    assert list(extensible.adapter(0).stats()) == [extensible.bundle(3)]
+
+
+def test_of_a_modular_broker_the_leader_sees_all_bundles_and_the_agent_asks_for_no_split(cluster: FakeCluster) -> None:
+    assert cluster.adapter(0).stats() == {}
+    assert not any(call.path.endswith("broker-stats/topics") for call in cluster.calls)
+
+
+@pytest.mark.parametrize("answer", [[], {"shop/orders": []}, {"shop/orders": {"0x00000000_0x40000000": {"persistent": {"t": 3}}}}])
+def test_statistics_of_another_form_are_an_error_that_says_so(extensible: FakeCluster, answer: object) -> None:
+    extensible.before = lambda call: (200, answer, {}) if call.path.endswith("broker-stats/topics") else None
+    with pytest.raises(BrokerError, match=r"broker-stats/topics: expected namespaces, in them bundles"):
+        extensible.adapter(0).stats()
 
 
 # --- Pulsar's own balancing ---

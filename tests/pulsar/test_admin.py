@@ -19,6 +19,8 @@ from lb_stream.agent.pulsar_admin import AdminClient, AdminError, AdminSettings
 from tests.pulsar.fake_cluster import NAMESPACE, Call, FakeCluster, Reply, fake_cluster
 
 READY = "/admin/v2/brokers/ready"
+BUSY_S = 20.0
+"""What a busy machine may add to a time-out; the answers that are waited for would take a minute."""
 UNLOAD = f"/admin/v2/namespaces/{NAMESPACE}/0x00000000_0x40000000/unload"
 
 
@@ -107,22 +109,25 @@ def test_a_change_is_never_repeated(cluster: FakeCluster, pauses: list[float], s
 
 
 def test_an_answer_that_does_not_come_is_waited_for_no_longer_than_allowed(cluster: FakeCluster) -> None:
+    over = threading.Event()
+
     def hang(call: Call) -> Reply | None:
-        time.sleep(2)
+        over.wait(60)
         return None
 
     cluster.before = hang
     begun = time.monotonic()
     with pytest.raises(AdminError, match="no answer in time"):
-        client(cluster, read_timeout_s=0.3).get(READY)
+        client(cluster, read_timeout_s=0.3, act_timeout_s=60).get(READY)
     with pytest.raises(AdminError, match="no answer in time"):
-        client(cluster, act_timeout_s=0.3).put(UNLOAD)
-    assert time.monotonic() - begun < 1.5
+        client(cluster, act_timeout_s=0.3, read_timeout_s=60).put(UNLOAD)
+    assert time.monotonic() - begun < BUSY_S
+    over.set()
 
 
 def test_an_answer_that_trickles_is_cut_off_too(cluster: FakeCluster) -> None:
     def drops() -> Iterator[bytes]:
-        for _ in range(40):
+        for _ in range(1200):
             yield b" "
             time.sleep(0.05)
 
@@ -130,7 +135,7 @@ def test_an_answer_that_trickles_is_cut_off_too(cluster: FakeCluster) -> None:
     begun = time.monotonic()
     with pytest.raises(AdminError, match="no answer in time"):
         client(cluster, read_timeout_s=0.3).get(READY)
-    assert time.monotonic() - begun < 1.0
+    assert time.monotonic() - begun < BUSY_S
 
 
 def test_redirects_do_not_prolong_the_time(cluster: FakeCluster) -> None:
@@ -292,7 +297,7 @@ def test_a_host_that_never_takes_the_connection_is_given_up_after_the_time_to_co
             one.connect_ex(("127.0.0.1", port))
         begun = time.monotonic()
         with pytest.raises(AdminError, match="no answer in time"):
-            AdminClient(AdminSettings(f"http://127.0.0.1:{port}", connect_timeout_s=0.3, attempts=1)).get(READY)
-        assert time.monotonic() - begun < 1.5
+            AdminClient(AdminSettings(f"http://127.0.0.1:{port}", connect_timeout_s=0.3, read_timeout_s=60, attempts=1)).get(READY)
+        assert time.monotonic() - begun < BUSY_S
         for one in waiting:
             one.close()

@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from lb_stream.agent import Agent, AgentConfig, Verdict
+from lb_stream.agent import Agent, AgentConfig, SplitWatch, Verdict
 from lb_stream.contracts.decisions import Decision, example_decision
-from lb_stream.contracts.reports import Ack
+from lb_stream.contracts.reports import Ack, SplitAsk
+from lb_stream.core.config import cluster_config
 from tests.pulsar.fake_cluster import FakeCluster, fake_cluster
 
 FAR_MS = 4_000_000_000_000
@@ -136,3 +137,36 @@ def test_a_broker_that_does_not_answer_gets_no_heartbeat_and_one_line_in_the_log
             told.agent._report(told.adapter.name)
     assert len(told.sent) == 1
     assert [record.getMessage() for record in caplog.records] == [f"{told.adapter.name} does not answer: no heartbeat is sent for it"]
+
+
+def test_a_too_large_bundle_of_an_extensible_broker_is_asked_to_be_split_and_the_split_is_carried_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    config = cluster_config({"bundle_max_topics": 4, "split_hit_count": 1})
+    with fake_cluster(manager="extensible") as cluster:
+        cluster.topics[cluster.ranges[3]] = 5
+        told = Told(cluster, 0, monkeypatch)
+        watch = SplitWatch(config.splitting, config.split_algorithms)
+        for asks in ([], [("ask", cluster.bundle(3), "Topics", [0xDFFFFFFF])]):
+            told.agent._ask(told.adapter, watch)
+            assert [(kind, ask.bundle, ask.reason, ask.boundaries) for kind, ask in sent_asks(told)] == asks
+        ask = sent_asks(told)[0][1]
+        split = decision(cluster, 3, kind="split", destination=None, boundaries=ask.boundaries, algorithm=ask.algorithm)
+        assert told.take(split).outcome == "split" and 0xDFFFFFFF in cluster.boundaries
+
+
+def sent_asks(told: Told) -> list[tuple[str, SplitAsk]]:
+    return [(kind, SplitAsk.model_validate_json(value)) for kind, value in told.sent]
+
+
+def test_bundles_that_cannot_be_looked_at_are_one_line_in_the_log(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = cluster_config({})
+    with fake_cluster(manager="extensible") as cluster:
+        told = Told(cluster, 0, monkeypatch)
+        cluster.before = lambda call: (403, b"", {}) if call.path.endswith("topics") else None
+        told.agent._ask(told.adapter, SplitWatch(config.splitting, config.split_algorithms))
+    (line,) = caplog.records
+    assert line.exc_info is None and "broker-stats/topics answers 403: the token's role must be a superuser" in line.getMessage()
+    assert told.sent == []

@@ -7,14 +7,15 @@ from collections.abc import Iterator
 
 import pytest
 
-from lb_stream.agent import Refused
+from lb_stream.agent import Refused, SplitWatch
 from lb_stream.agent.pulsar import PulsarAdapter
 from lb_stream.agent.pulsar_admin import AdminError
 from lb_stream.agent.pulsar_topics import LoadDataTopics
-from lb_stream.contracts.reports import report_kind
+from lb_stream.contracts.reports import SplitAsk, report_kind
+from lb_stream.core.config import cluster_config
 from tests.e2e.pipeline import wait_until
 from tests.pulsar.test_real_cluster import SCRIPTS, missing
-from tests.pulsar.testbed import Bed, started_bed
+from tests.pulsar.testbed import NAMESPACE, PULSAR_CLUSTER, Bed, started_bed
 
 pytestmark = [pytest.mark.long, pytest.mark.e2e]
 
@@ -26,11 +27,16 @@ def bed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bed]:
     if reason := missing():
         pytest.skip(reason)
     with started_bed(SCRIPTS, tmp_path_factory.mktemp("extensible"), "extensible") as started:
+        started.create_namespace(4)
         yield started
 
 
+def operated(bed: Bed) -> dict[str, PulsarAdapter]:
+    """Each broker's adapter, for all but load data."""
+    return {name: PulsarAdapter(bed.admin(number)) for number, name in enumerate(bed.names, 1)}
+
+
 def test_the_load_data_of_every_broker_is_heard_and_a_transfer_and_a_split_are_carried_out(bed: Bed) -> None:
-    bed.create_namespace(4)
     load_data = LoadDataTopics(lambda: bed.service_url, bed.admin(1).settings)
     brokers = {name: PulsarAdapter(bed.admin(number), load_data=load_data) for number, name in enumerate(bed.names, 1)}
     kinds: dict[str, set[str | None]] = {name: set() for name in brokers}
@@ -59,3 +65,62 @@ def test_the_load_data_of_every_broker_is_heard_and_a_transfer_and_a_split_are_c
         with pytest.raises(AdminError, match="500"):
             bed.admin(1).get_json("/admin/v2/broker-stats/load-report")
     load_data.close()
+
+
+def test_statistics_of_all_topics_find_a_too_large_bundle_and_its_split_is_carried_out(bed: Bed) -> None:
+    config = cluster_config({"bundle_max_topics": 1, "split_hit_count": 0})
+    watch = SplitWatch(config.splitting, config.split_algorithms)
+    asked: list[tuple[PulsarAdapter, SplitAsk]] = []
+
+    def look() -> bool:
+        for adapter in operated(bed).values():
+            asked.extend((adapter, ask) for ask in watch.look(adapter) if ask.bundle.startswith(f"{NAMESPACE}/"))
+        return any(adapter.stats()[ask.bundle].msg_rate_in > 0 for adapter, ask in asked[-1:])
+
+    with bed.traffic(dict.fromkeys(TOPICS, 20.0)):
+        wait_until(look, "a bundle with two topics and traffic in a broker's statistics", 90)
+        adapter, ask = asked[-1]
+        path = f"/admin/v2/namespaces/{NAMESPACE}/{ask.bundle.rpartition('/')[2]}/topicHashPositions"
+        positions = bed.admin().get_json(path)["topicHashPositions"]
+        assert sorted(adapter.topics(ask.bundle).hashes) == sorted(positions.values())
+        assert adapter.stats()[ask.bundle].producer_count == len(positions)
+        adapter.split(ask.bundle, ask.boundaries, ask.algorithm)
+    assert f"0x{ask.boundaries[0]:08x}" in bed.boundaries()
+
+
+def test_nothing_is_done_while_shedding_was_turned_on_in_the_running_cluster(bed: Bed) -> None:
+    source = wait_for_owner(bed)
+    adapter, bundle = operated(bed)[source], bed.bundle_of(TOPICS[0])
+    destination = next(name for name in bed.names if name != source)
+    bed.post("brokers/configuration/loadBalancerSheddingEnabled/true")
+    wait_until(adapter.guard.troubles, "the setting to be seen", 30)
+    with pytest.raises(Refused, match="loadBalancerSheddingEnabled = true"):
+        adapter.transfer(bundle, destination)
+    bed.post("brokers/configuration/loadBalancerSheddingEnabled/false")
+    wait_until(lambda: not adapter.guard.troubles(), "the setting to be seen", 30)
+    adapter.transfer(bundle, destination)
+    assert bed.owner_of(TOPICS[0]) == destination
+
+
+def wait_for_owner(bed: Bed) -> str:
+    wait_until(lambda: bed.owner_of(TOPICS[0]), f"an owner of {TOPICS[0]}", 60)
+    return bed.owner_of(TOPICS[0]) or ""
+
+
+def test_namespaces_bundles_and_policies_of_the_cluster_are_imported(bed: Bed) -> None:
+    failover = {"policy_type": "min_available", "parameters": {"min_limit": "2", "usage_threshold": "80"}}
+    policy = {"namespaces": ["other/.*"], "primary": ["127.0.0.1"], "secondary": ["10.*"], "auto_failover_policy": failover}
+    bed.post(f"clusters/{PULSAR_CLUSTER}/namespaceIsolationPolicies/p1", policy)
+    bed.post(f"clusters/{PULSAR_CLUSTER}/failureDomains/east", {"brokers": bed.names[:2]})
+    adapter = operated(bed)[bed.names[0]]
+    assert next(one for one in adapter.namespaces().namespaces if one.name == NAMESPACE).anti_affinity_group is None
+    bed.post(f"namespaces/{NAMESPACE}/antiAffinity", b"payments")
+    found = adapter.namespaces()
+    namespace = next(one for one in found.namespaces if one.name == NAMESPACE)
+    assert [f"0x{bound:08x}" for bound in namespace.boundaries] == bed.boundaries()
+    assert namespace.anti_affinity_group == "payments"
+    assert [(one.name, one.namespaces, one.primary, one.secondary) for one in found.isolation] == [
+        ("p1", ["other/.*"], ["127.0.0.1"], ["10.*"])
+    ]
+    assert (found.isolation[0].min_available, found.isolation[0].usage_threshold_percent) == (2, 80.0)
+    assert found.failure_domains == dict.fromkeys(bed.names[:2], "east")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -95,6 +97,14 @@ class Bed:
             except AdminError:
                 continue
         return found
+
+    def post(self, path: str, body: Any = b"") -> None:
+        """What an operator sets. `body`: bytes go as they are, anything else as JSON."""
+        data = body if isinstance(body, bytes) else json.dumps(body).encode()
+        url = f"http://{self.names[0]}/admin/v2/{path}"
+        request = urllib.request.Request(url, data, {"Content-Type": "application/json"}, method="POST")
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            assert answer.status == 204, (path, answer.status)
 
     def create_namespace(self, bundles: int) -> None:
         """A tenant and the namespace that the traffic uses."""
