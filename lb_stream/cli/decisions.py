@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from lb_stream.cli.options import BrokerConf, Cluster, ConfigFile, Effective, Json, Set, effective
-from lb_stream.cli.output import clock, emit, emit_json, emit_rich, note, table
+from lb_stream.cli.output import clock, console, emit, emit_json, emit_rich, note, table
 
 _QUERY = """
     FROM (
@@ -19,6 +19,10 @@ _QUERY = """
     )
     ORDER BY issued_ms, seq, ordinal
 """
+
+
+ROOM_BESIDE = 36
+"""Columns that the others need beside the names of bundles, which stay in one piece where they can: they are copied and searched for."""
 
 
 def register(app: typer.Typer) -> None:
@@ -49,7 +53,7 @@ def decisions(
         for row in rows:
             emit_json(row)
     elif not rows:
-        note("nothing has been decided yet" + (f" for cluster {cluster}" if cluster else ""))
+        note("none of the past: --last N" if last == 0 else "nothing has been decided yet" + (f" for cluster {cluster}" if cluster else ""))
     else:
         emit_rich(_table(rows))
 
@@ -67,7 +71,10 @@ def _table(rows: list[dict[str, Any]]) -> Any:
         what = f"{row['kind']} {row['bundle']}\n{_way(row)}"
         where = f"{row['cluster']}\n" if len(clusters) > 1 else ""
         cells.append((where + clock(row["issued_ms"]), what, _why(row, "\n"), _outcome(row)))
-    return table(("issued", "decision", "why", "outcome"), cells)
+    made: Any = table(("issued", "decision", "why", "outcome"), cells)
+    longest = max(len(line) for _, what, *_ in cells for line in what.split("\n"))
+    made.columns[1].no_wrap = longest <= console().width - ROOM_BESIDE
+    return made
 
 
 def _way(row: dict[str, Any]) -> str:

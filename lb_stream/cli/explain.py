@@ -137,12 +137,15 @@ def _candidates(row: Row, candidates: list[Row]) -> RenderableType:
 
 
 def _about(lake: Lake, column: str, value: str, cluster: str | None, last: int, json: bool) -> None:
-    from lb_stream.cli.explained import decisions_about, explained, refusals_about
+    from lb_stream.cli.explained import decisions_about, explained, refusals_about, seen_broker
 
     rows = decisions_about(lake, column, value, cluster, last)
     condition = "list_contains(subjects, $1)" if column == "bundle" else "broker = $1"
     refusals = refusals_about(lake, f"{condition} AND ($2 IS NULL OR cluster = $2)", [value, cluster])
     found = [explained(lake, row) for row in rows]
+    if column == "broker" and not found and not refusals and not seen_broker(lake, value, cluster):
+        of = f" of {cluster}" if cluster else ""
+        raise CommandError(f"no round{of} has seen a broker {value}: lbctl brokers lists them, with their ports", code=2)
     if json:
         emit_json({column: value, "decisions": [one.to_dict() for one in found], "refusals": refusals})
         return

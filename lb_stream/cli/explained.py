@@ -202,15 +202,22 @@ def refusals_about(lake: Lake, where: str, parameters: list[Any]) -> list[Row]:
     return [row | {"why": why_refused(row["rule"])} for row in records(run(lake, query, parameters))]
 
 
+def seen_broker(lake: Lake, broker: str, cluster: str | None) -> bool:
+    """Whether any round has seen such a broker, dead or alive."""
+    query = "SELECT 1 AS one FROM broker_loads WHERE broker = $1 AND ($2 IS NULL OR cluster = $2) LIMIT 1"
+    return _first(lake, query, [broker, cluster]) is not None
+
+
 def explain_round(lake: Lake, cluster: str, seq: int) -> Row:
     """What a round saw, decided and refused. Raises CommandError when no such round was logged."""
     row = _first(lake, "SELECT * FROM rounds WHERE cluster = $1 AND seq = $2 ORDER BY log_seq DESC LIMIT 1", [cluster, seq])
     if row is None:
         bounds = _first(lake, "SELECT min(seq) AS low, max(seq) AS high FROM rounds WHERE cluster = $1", [cluster])
-        known = f"its rounds run from {bounds['low']} to {bounds['high']}" if bounds and bounds["high"] is not None else "none of its is"
-        raise CommandError(
-            f"round {seq} of {cluster} is not in the log ({known}; rounds that saw and said nothing new aren't logged)", code=2
-        )
+        if bounds is None or bounds["high"] is None:
+            names = [each["cluster"] for each in records(run(lake, "SELECT DISTINCT cluster FROM rounds ORDER BY cluster", []))]
+            raise CommandError(f"no round of {cluster} is in the log: {', '.join(names) or 'none of any cluster is'}", code=2)
+        known = f"its rounds run from {bounds['low']} to {bounds['high']}; rounds that saw and said nothing new aren't logged"
+        raise CommandError(f"round {seq} of {cluster} is not in the log ({known})", code=2)
     seen = _first(lake, "SELECT max(seq) AS seq FROM broker_loads WHERE cluster = $1 AND seq <= $2", [cluster, seq])
     loads = records(run(lake, f"{_LOAD} AND seq = $2 ORDER BY broker", [cluster, seen["seq"] if seen else None]))
     made = records(run(lake, f"{_DECIDED} WHERE decisions.cluster = $1 AND decisions.seq = $2 ORDER BY ordinal", [cluster, seq]))

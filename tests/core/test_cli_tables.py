@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 import time
 import uuid
 from pathlib import Path
@@ -18,6 +19,7 @@ from lb_stream.cli.lake import _rows, open_lake, records
 from lb_stream.contracts.decisions import Decision, example_decision
 from lb_stream.contracts.tables import BROKER_LOADS, BUNDLE_AVERAGES, DECISIONS, OUTCOMES, TABLES, TableSpec
 from tests.lbctl_runner import Result, lbctl
+from tests.recorded_tables import Recorder
 
 NOW = int(time.time() * 1000)
 HOT = "shop/hot/0x00000000_0x10000000"
@@ -144,6 +146,18 @@ def test_decisions_tell_people_what_why_and_what_came_of_it(ask: Any) -> None:
         assert words in out
     assert max(map(len, out.splitlines())) <= 80
     assert "dry run" in ask("decisions", "--cluster", "us-1").out
+
+
+def test_a_bundles_name_stays_in_one_piece_on_eighty_columns(recorded: Recorder, tmp_path: Path) -> None:
+    out = lbctl("decisions", "--set", f"stream.tables={recorded.root}", cwd=tmp_path).out
+    made = [decision for one in recorded.rounds for decision in one.decisions][-20:]
+    assert [line.split()[-1] for line in re.findall(r"(?:unload|assign) shop/\S+", out)] == [decision.bundle for decision in made]
+    assert max(map(len, out.splitlines())) <= 80
+
+
+def test_none_of_the_past_is_not_called_nothing(ask: Any) -> None:
+    assert "nothing" not in ask("decisions", "--last", "0").err
+    assert "nothing has been decided yet for cluster nowhere" in ask("decisions", "--cluster", "nowhere").err
 
 
 # --- sql ---

@@ -210,7 +210,9 @@ def test_a_round_tells_what_it_saw_decided_and_what_ended(recorded: Recorder, as
         (("demo:999:0",), "there is no decision demo:999:0"),
         (("--round", "demo"), "expected CLUSTER:SEQ"),
         (("--round", "demo:999"), "its rounds run from 1 to 60"),
-        (("--round", "nowhere:1"), "none of its is"),
+        (("--round", "nowhere:1"), "no round of nowhere is in the log: demo"),
+        (("--broker", "broker-1"), "no round has seen a broker broker-1: lbctl brokers lists them, with their ports"),
+        (("--broker", "broker-1:8080", "--cluster", "nowhere"), "no round of nowhere has seen a broker broker-1:8080"),
         (("--why-not", "no/such/0x00000000_0x40000000"), "no report names no/such"),
     ],
 )
