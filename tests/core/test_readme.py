@@ -5,6 +5,7 @@
 
 import re
 import shlex
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,9 @@ README = (PROJECT / "README.md").read_text()
 TABLES_PAGE = (PROJECT / "docs" / "tables.md").read_text()
 
 
+PATH = re.compile(r"(?<![\w./-])(?:conf|docs|jobs|lb_stream|notebooks|schemas|tests)/[\w./-]*\w")
+
+
 def lines_in_sh(text: str) -> list[str]:
     return [line for block in re.findall(r"```sh\n(.*?)```", text, re.DOTALL) for line in block.splitlines() if line]
 
@@ -31,13 +35,44 @@ def test_every_link_to_a_file_leads_to_one(page: Path) -> None:
     assert [target for target in targets if target and not (page.parent / target).exists()] == []
 
 
-@pytest.mark.parametrize("line", [line for line in lines_in_sh(README) if line.startswith("lbctl")])
-def test_every_lbctl_line_of_the_readme_is_one_that_lbctl_understands(line: str, tmp_path: Path) -> None:
-    arguments = shlex.split(line, comments=True)[1:]
+def commands_of(page: Path) -> list[str]:
+    """What a page says can be typed, in blocks and within sentences, without comments."""
+    text = page.read_text().replace("\\\n", " ")
+    blocks = re.findall(r"```\w*\n(.*?)```", text, re.DOTALL)
+    lines = [line.strip() for block in blocks for line in block.splitlines()] + re.findall(r"^    (\w.*)", text, re.MULTILINE)
+    lines += re.findall(r"`([^`\n]+)`", re.sub(r"```.*?```", "", text, flags=re.DOTALL))
+    return [part.strip() for line in lines for part in line.split(" && ")]
+
+
+def said(first: str) -> list[str]:
+    """Every command on any page that begins with this word, once."""
+    return sorted({line for page in PAGES for line in commands_of(page) if re.match(rf"{first} [a-z-]", line)})
+
+
+@pytest.mark.parametrize("line", said("lbctl"))
+def test_every_lbctl_command_on_a_page_is_one_that_lbctl_understands(line: str, tmp_path: Path) -> None:
+    arguments = [one for one in shlex.split(line, comments=True)[1:] if not one.startswith(">")]
     result = lbctl(*arguments, "--help", cwd=tmp_path)
     assert (result.code, result.err) == (0, "")
-    options = [argument for argument in arguments if argument.startswith("--")]
-    assert [option for option in options if option not in result.out] == []
+    options = [argument for argument in arguments if re.match(r"--?[a-z]", argument)]
+    assert [option for option in options if not re.search(rf"{option}\b", result.out)] == []
+
+
+def test_every_program_and_target_on_a_page_is_there() -> None:
+    targets = re.findall(r"^([a-z-]+):", (PROJECT / "Makefile").read_text(), re.MULTILINE)
+    made = {re.split(r"[\s,.:]", line)[1] for line in said("make")}
+    assert sorted(made - set(targets)) == [] and {"demo", "test", "bench-stream"} <= made
+    run = [shlex.split(line, comments=True)[1:] for first in (r"python", r"\.venv/bin/python") for line in said(first)]
+    modules = {arguments[1] for arguments in run if arguments[0] == "-m"}
+    assert [name for name in sorted(modules) if find_spec(name) is None] == [] and "lb_stream.sim" in modules
+    assert [arguments[0] for arguments in run if arguments[0] != "-m" and not (PROJECT / arguments[0]).is_file()] == []
+
+
+def test_every_path_in_a_page_is_one_of_a_file() -> None:
+    named = {(page.name, path) for page in PAGES for path in PATH.findall(page.read_text())}
+    others = {"docs/decisions/NNNN", "lb_stream/recorded"}  # a pattern, and the name of an application in an answer
+    assert sorted((page, path) for page, path in named if path not in others and not (PROJECT / path).exists()) == []
+    assert len(named) > 50
 
 
 def test_every_make_line_of_the_readme_names_a_target() -> None:
