@@ -30,7 +30,10 @@ class BalancerConfig(KeyModel):
     dynamic_bad_manager: Literal["reject", "fallback"] = key(
         "reject", "a command that names an unknown load manager is refused, or leads to the simple one"
     )
-    enabled: bool = key(True, "balance this cluster at all", pulsar="loadBalancerEnabled", dynamic=False)
+    enabled: bool = key(
+        True, "shed and split by itself; else orders are obeyed and bundles without an owner get one, no more",
+        pulsar="loadBalancerEnabled", dynamic=False,
+    )  # fmt: skip
     dry_run: bool = key(True, "decide and log, but publish nothing: watch first, then switch it off")
     shedding_enabled: bool = key(True, "unload bundles from hot brokers", pulsar="loadBalancerSheddingEnabled")
     shedding_interval_ms: int = key(

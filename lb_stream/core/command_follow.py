@@ -8,6 +8,7 @@ from dataclasses import replace
 import pyarrow as pa
 
 from lb_stream.contracts.decisions import Decision
+from lb_stream.core.command_standing import broker_of
 from lb_stream.core.commands import Desk, named
 from lb_stream.core.known_bundles import cut_anew
 from lb_stream.core.limits import MOVES
@@ -18,14 +19,18 @@ from lb_stream.core.view import ClusterView
 SHOWN_FAILURES = 3
 
 
-def follow(desk: Desk, view: ClusterView, settled: Settled, decided: Sequence[Decision]) -> None:
-    """Answer the commands that have come to their end. `view`: with the dead marked, and with pending moves still where they were."""
+def follow(desk: Desk, view: ClusterView, settled: Settled, decided: Sequence[Decision], reserved: Collection[str]) -> None:
+    """Answer the commands that have come to their end. `view`: with the dead marked, and with pending moves still where they were.
+
+    `reserved`: released bundles whose unload has named a destination. A command isn't done before they are there.
+    """
     under_way = {pending.decision_id for pending in settled.open} | {decision.decision_id for decision in decided if not decision.dry_run}
     moving = {one.bundle: one.source for one in (*settled.open, *(one for one, _ in settled.ended)) if one.kind in MOVES}
     moving |= {one.bundle: one.source for one in decided if one.kind in MOVES}
     waiting = []
     for one in desk.orders.waiting:
-        now = _drained(desk, view, moving, one) if one.broker is not None else _settled(desk, settled, decided, under_way, one)
+        drains = one.broker is not None
+        now = _drained(desk, view, moving, one) if drains else _settled(desk, view, settled, decided, under_way, reserved, one)
         waiting += [] if now is None else [now]
     if tuple(waiting) != desk.orders.waiting:
         desk.change(waiting=tuple(waiting))
@@ -34,20 +39,33 @@ def follow(desk: Desk, view: ClusterView, settled: Settled, decided: Sequence[De
         desk.change(namespaces=cut_anew(desk.orders.namespaces, view, split))
 
 
-def _settled(desk: Desk, settled: Settled, decided: Sequence[Decision], under_way: Collection[str], one: Waiting) -> Waiting | None:
+def _settled(
+    desk: Desk,
+    view: ClusterView,
+    settled: Settled,
+    decided: Sequence[Decision],
+    under_way: Collection[str],
+    reserved: Collection[str],
+    one: Waiting,
+) -> Waiting | None:
     """The same command, still waiting; None when it has been answered."""
     failures = tuple(
         f"{pending.bundle}: {outcome.outcome}, {outcome.detail}"
         for pending, outcome in settled.ended
         if pending.decision_id in one.decision_ids and outcome.outcome != "confirmed"
     )
-    released = {
+    mine = {bundle for bundle in one.bundles if bundle in reserved}
+    released = mine | {
         pending.bundle for pending, outcome in settled.ended if pending.decision_id in one.decision_ids and outcome.outcome == "confirmed"
     }
-    follow_ups = tuple(each.decision_id for each in decided if each.kind == "assign" and each.bundle in released)
+    assigned = {each.bundle: each for each in decided if each.kind == "assign" and each.bundle in released}
+    follow_ups = tuple(each.decision_id for each in assigned.values())
     one = replace(one, decision_ids=one.decision_ids + follow_ups, failures=one.failures + failures)
-    if any(decision_id in under_way for decision_id in one.decision_ids):
+    unassigned = {bundle for bundle in mine if bundle not in assigned or assigned[bundle].dry_run}
+    if unassigned or any(decision_id in under_way for decision_id in one.decision_ids):
         return one
+    if not one.failures:
+        one = replace(one, failures=_elsewhere(view, one))
     if one.failures:
         more = len(one.failures) - SHOWN_FAILURES
         text = "; ".join(one.failures[:SHOWN_FAILURES]) + (f"; and {more} more" if more > 0 else "")
@@ -55,6 +73,21 @@ def _settled(desk: Desk, settled: Settled, decided: Sequence[Decision], under_wa
     else:
         desk.say(one.command, "done", f"{one.text}; reports show it", None, one.decision_ids)
     return None
+
+
+def _elsewhere(view: ClusterView, one: Waiting) -> tuple[str, ...]:
+    """What is to be said of bundles that are not where an operator wanted them, though all decisions have come about."""
+    wanted = one.command["arguments"].get("destination")
+    if wanted is None:
+        return ()
+    rows = view.bundles.rows_of(one.bundles).tolist()
+    owners = [int(view.bundles.owner[row]) if row >= 0 else -1 for row in rows]
+    names = [view.brokers.names[owner] if owner >= 0 else "nobody" for owner in owners]
+    return tuple(
+        f"{bundle}: {name} has it, not {broker_of(wanted)}"
+        for bundle, name in zip(one.bundles, names, strict=True)
+        if name != broker_of(wanted)
+    )
 
 
 def _drained(desk: Desk, view: ClusterView, moving: Mapping[str, str | None], one: Waiting) -> Waiting | None:

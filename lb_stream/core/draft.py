@@ -72,6 +72,7 @@ class Draft:
     refusals: list[Refusal] = field(default_factory=list)
     reported: ClusterView | None = None  # the view before pending moves were carried out; None: `view` itself
     relieved: frozenset[int] = frozenset()  # brokers that bundles shall leave in this round, and that should take none in it
+    reserved: Mapping[str, str] = field(default_factory=dict)  # released bundle → the destination that its unload named
     unloaded_brokers: Mapping[str, int] = field(default_factory=dict)  # broker → when a move out of it was last confirmed
     desk: Desk = field(default_factory=lambda: Desk(Orders()))  # where commands are answered
     _live: dict[str, Any] = field(default_factory=dict)

@@ -58,6 +58,7 @@ class Memory:
     recently_unloaded: Mapping[str, int] = field(default_factory=dict)
     unloaded_brokers: Mapping[str, int] = field(default_factory=dict)  # broker → when a move out of it was last confirmed
     retries: Mapping[str, Retry] = field(default_factory=dict)
+    reserved: Mapping[str, str] = field(default_factory=dict)  # released bundle → its unload's destination, to which it isn't assigned yet
     versions: Mapping[str, int] = field(default_factory=dict)  # of ownership records, where not 1
     unserved: Mapping[str, Unserved] = field(default_factory=dict)  # bundles whose record says that nobody serves them
     untold: tuple[str, ...] = ()  # bundles whose record has changed in a dry run, and is not on the topic

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -100,6 +101,7 @@ def decide(view: ClusterView, memory: Memory, inbox: Inbox, config: ClusterConfi
         refusals=not_finite,
         reported=reported,
         desk=desk,
+        reserved=_reserved(memory, settled, alive.view),
         unloaded_brokers=_unloaded_brokers(memory, settled, reported, now_ms),
     )
     observe_loads(draft)
@@ -109,20 +111,26 @@ def decide(view: ClusterView, memory: Memory, inbox: Inbox, config: ClusterConfi
     shed = False
     if alive.suspended is not None:
         draft.refusals.append(alive.suspended)
-    elif config.balancer.enabled and not too_early(draft):
-        assign_unowned(draft, _reserved(settled))
+    elif not too_early(draft):
+        assign_unowned(draft, draft.reserved)
         drain(draft)
         unload_children(draft, _split_to_unload(settled))
-        split_too_large(draft)
-        split_as_asked(draft, inbox.asks)
-        shed = shedding_is_due(draft, sampled=bool(view.brokers.sampled.any()))
-        if shed:
-            unload_from_hot(draft)
+        shed = config.balancer.enabled and _balance(draft, inbox.asks, sampled=bool(view.brokers.sampled.any()))
     if not config.balancer.dry_run:
         for decision in draft.decisions:
             ledger.decided(decision)
     ledger.finish()
     return _finish(draft, ledger, settled, alive, shed)
+
+
+def _balance(draft: Draft, asks: Iterable[tuple[str, SplitAsk]], sampled: bool) -> bool:
+    """What the balancer does of its own accord: split, and shed when that is due. Returns whether it was."""
+    split_too_large(draft)
+    split_as_asked(draft, asks)
+    due = shedding_is_due(draft, sampled)
+    if due:
+        unload_from_hot(draft)
+    return due
 
 
 def _carry_out(view: ClusterView, pending: tuple[Pending, ...], moves_count: bool) -> ClusterView:
@@ -183,13 +191,16 @@ def _retries(memory: Memory, settled: Settled, now_ms: int, config: BalancerConf
     return retries
 
 
-def _reserved(settled: Settled) -> dict[str, str]:
-    """Released bundle → the destination that its unload named: a one-shot affinity."""
-    return {
+def _reserved(memory: Memory, settled: Settled, view: ClusterView) -> dict[str, str]:
+    """Released bundle → the destination that its unload named: a one-shot affinity, kept until a round can assign the bundle."""
+    released = {
         pending.bundle: pending.destination
         for pending, outcome in settled.ended
         if pending.kind in ("unload", "transfer") and outcome.outcome == "confirmed" and pending.destination is not None
     }
+    every = {**memory.reserved, **released}
+    rows = zip(every.items(), view.bundles.rows_of(every).tolist(), strict=True)
+    return {bundle: destination for (bundle, destination), row in rows if row >= 0 and view.bundles.owner[row] < 0}
 
 
 def _split_to_unload(settled: Settled) -> list[Pending]:
@@ -199,7 +210,9 @@ def _split_to_unload(settled: Settled) -> list[Pending]:
 
 def _finish(draft: Draft, ledger: Ledger, settled: Settled, alive: Liveness, shed: bool) -> Round:
     """The round and its memory. A dry run remembers no decision and tells of no ownership record."""
-    follow(draft.desk, draft.reported or draft.view, settled, draft.decisions)
+    assigned = {one.bundle for one in draft.decisions if one.kind == "assign" and not one.dry_run}
+    reserved = {bundle: destination for bundle, destination in draft.reserved.items() if bundle not in assigned}
+    follow(draft.desk, draft.reported or draft.view, settled, draft.decisions, draft.reserved.keys())
     memory, dry_run = draft.memory, draft.config.balancer.dry_run
     new = () if dry_run else tuple(_pending(decision, ledger) for decision in draft.decisions)
     kept = replace(
@@ -211,6 +224,7 @@ def _finish(draft: Draft, ledger: Ledger, settled: Settled, alive: Liveness, she
         recently_unloaded=draft.recently_unloaded,
         unloaded_brokers=draft.unloaded_brokers,
         retries=draft.retries,
+        reserved=reserved,
         versions=ledger.versions,
         unserved=ledger.unserved,
         untold=tuple(sorted(ledger.untold)),
