@@ -12,7 +12,7 @@
 # had to leave, who was considered, what happened next, and whether it helped.
 #
 # No Kafka, no Spark: everything below is read from Delta tables with DuckDB, as it would be from those of a real cluster. To follow one
-# of your own, set `TABLES` to its folder (`stream.tables`) and leave out the first cell.
+# of your own, set `TABLES` to its folder (`stream.tables`; the demo's is `.lb/demo/tables`) instead of recording a run.
 
 # %%
 import json
@@ -26,10 +26,13 @@ ROOT = next(folder for folder in (Path.cwd(), *Path.cwd().parents) if (folder / 
 sys.path.insert(0, str(ROOT))
 
 from lb_stream.cli.lake import open_lake
-from tests.recorded_tables import START_MS, record
+from tests.recorded_tables import record
 
+# %%
 TABLES = Path(tempfile.mkdtemp()) / "tables"
 record(TABLES, steps=60, workload="hot_spot")
+
+# %%
 lake = open_lake(TABLES)
 
 
@@ -39,6 +42,8 @@ def ask(query, *values):
     names = [column[0] for column in answer.description]
     return [dict(zip(names, row, strict=True)) for row in answer.fetchall()]
 
+
+BEGIN_MS = ask("SELECT min(now_ms) AS now_ms FROM broker_loads")[0]["now_ms"]
 
 # %% [markdown]
 # ## What was decided
@@ -96,7 +101,7 @@ story = ask(
     unload["issued_ms"],
 )
 for step in story:
-    begun = (step["issued_ms"] - START_MS) / 1000
+    begun = (step["issued_ms"] - BEGIN_MS) / 1000
     print(f"{begun:5.1f} s  {step['kind']:7} {step['rule']:15} {step['outcome']} after {step['took_ms']} ms: {step['detail']}")
 assert [step["kind"] for step in story] == ["unload", "assign"]
 assert {step["outcome"] for step in story} == {"confirmed"}
@@ -129,13 +134,13 @@ loads = ask(
 figure, (above, below) = plt.subplots(2, 1, figsize=(9, 7), sharex=True, constrained_layout=True)
 for broker in sorted({row["broker"] for row in loads}):
     mine = [row for row in loads if row["broker"] == broker]
-    times, values = [(row["now_ms"] - START_MS) / 1000 for row in mine], [row["bytes_per_s"] / 1e6 for row in mine]
+    times, values = [(row["now_ms"] - BEGIN_MS) / 1000 for row in mine], [row["bytes_per_s"] / 1e6 for row in mine]
     role = "source" if broker == unload["source"] else "destination" if broker == unload["destination"] else None
     style = {"source": {"color": "tab:red", "lw": 2}, "destination": {"color": "tab:green", "lw": 2}}.get(role, {"color": "0.75", "lw": 1})
     above.plot(times, values, label=f"{broker} ({role})" if role else None, **style)
 for number, step in enumerate(story):
-    above.axvline((step["issued_ms"] - START_MS) / 1000, color="0.3", ls=":", label="decided" if number == 0 else None)
-    above.axvline((step["at_ms"] - START_MS) / 1000, color="tab:blue", ls="--", label="confirmed" if number == 0 else None)
+    above.axvline((step["issued_ms"] - BEGIN_MS) / 1000, color="0.3", ls=":", label="decided" if number == 0 else None)
+    above.axvline((step["at_ms"] - BEGIN_MS) / 1000, color="tab:blue", ls="--", label="confirmed" if number == 0 else None)
 above.set(title=f"Throughput of the brokers while {bundle} moves", ylabel="MB/s")
 above.legend(loc="upper right")
 uneven = ask(
@@ -145,7 +150,7 @@ uneven = ask(
     GROUP BY now_ms ORDER BY now_ms
     """
 )
-below.plot([(row["now_ms"] - START_MS) / 1000 for row in uneven], [row["ratio"] for row in uneven], color="black")
+below.plot([(row["now_ms"] - BEGIN_MS) / 1000 for row in uneven], [row["ratio"] for row in uneven], color="black")
 below.axhline(1, color="0.7", lw=1)
 below.set(title="Unevenness: busiest broker over the mean", xlabel="seconds", ylabel="max / mean")
 worst, last = max(row["ratio"] for row in uneven), uneven[-1]["ratio"]

@@ -14,6 +14,8 @@ matplotlib.use("Agg")  # draws into memory: there may be no screen
 from matplotlib import pyplot as plt
 from matplotlib.image import imread
 
+from tests.recorded_tables import record
+
 FOLDER = Path(__file__).parents[2] / "notebooks"
 NOTEBOOKS = {path.stem: path for path in sorted(FOLDER.glob("*.py"))}
 PLOTS = {"averages": 3, "compare_strategies": 2, "follow_an_unload": 1}
@@ -48,6 +50,16 @@ def test_a_notebook_runs_by_itself_and_draws(name: str, tmp_path: Path, capsys: 
         pixels = imread(file)[..., :3].reshape(-1, 3)
         assert len(np.unique(pixels, axis=0)) > 20, "a plot has lines in colours, and letters with soft edges"
         assert all(axes.get_title() and (axes.lines or axes.collections or axes.patches) for axes in figure.axes)
+
+
+def test_an_unload_in_tables_of_ones_own_is_followed_as_the_notebook_says(tmp_path: Path) -> None:
+    """`TABLES` set instead of the cell that records a run, of eight brokers."""
+    record(tmp_path / "own", steps=40, brokers=8, bundles=96)
+    cells = NOTEBOOKS["follow_an_unload"].read_text().split("\n# %%\n")
+    (at,) = (number for number, cell in enumerate(cells) if cell.startswith("TABLES ="))
+    cells[at] = f"TABLES = Path({str(tmp_path / 'own')!r})\n"
+    exec(compile("\n# %%\n".join(cells), "follow_an_unload.py", "exec"), {"__name__": "notebook"})
+    assert len(plt.figure(plt.get_fignums()[0]).axes[0].lines) > 8
 
 
 @pytest.mark.parametrize("name", NOTEBOOKS)

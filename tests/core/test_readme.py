@@ -3,6 +3,7 @@
 `make demo` and the commands that need Kafka or Spark are run in tests/e2e.
 """
 
+import gzip
 import re
 import shlex
 from importlib.util import find_spec
@@ -80,6 +81,12 @@ def test_every_make_line_of_the_readme_names_a_target() -> None:
     named = [line.split()[1] for line in lines_in_sh(README) if line.startswith("make ")]
     assert named == ["demo", "test"]
     assert set(named) <= set(targets)
+
+
+def test_there_are_as_many_recorded_decisions_as_the_readme_says() -> None:
+    files = (PROJECT / "tests" / "conformance" / "data").glob("*.decisions.jsonl.gz")
+    (said_there,) = re.findall(r"([\d ]+) recorded decisions of the reference", README)
+    assert int(said_there.replace(" ", "")) == sum(len(gzip.decompress(file.read_bytes()).splitlines()) for file in files)
 
 
 def test_every_query_of_the_documentation_runs(tmp_path: Path) -> None:
