@@ -126,10 +126,12 @@ def pulsar(
     adapters = _adapters(clients, broker, load_data)
     if len({adapter.name for adapter in adapters}) != len(adapters):
         raise CommandError("one broker is given twice: expected each of them once", 2)
-    if check:
-        raise typer.Exit(_check(adapters, json))
-    _serve(adapters, given, cluster, (report_interval, heartbeat_interval), json)
-    load_data.close()
+    try:
+        if check:
+            raise typer.Exit(_check(adapters, json))
+        _serve(adapters, given, cluster, (report_interval, heartbeat_interval), json)
+    finally:
+        load_data.close()
 
 
 @app.command(epilog="Example: lbctl agent namespaces --admin-url http://broker-1:8080 --json")
@@ -234,8 +236,7 @@ def _check(adapters: Sequence[PulsarAdapter], json: bool) -> int:
         try:
             row |= {"cluster": adapter.pulsar_cluster, "manager": adapter.manager, "troubles": list(adapter.guard.troubles())}
             row["statistics_every_s"] = adapter.statistics_s
-            if row["manager"] != "extensible":
-                adapter.report()
+            adapter.report()
         except BrokerError as error:
             row.setdefault("troubles", []).append(str(error))
         unfit |= bool(row["troubles"])

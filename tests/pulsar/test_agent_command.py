@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -54,6 +55,14 @@ def test_a_check_says_what_must_be_changed_first(cluster: FakeCluster, tmp_path:
     first, _, third = result.objects
     assert first["alive"] and "--config loadBalancerSheddingEnabled --value false" in first["troubles"][0]
     assert not third["alive"] and "Connection refused" in third["troubles"][0]
+
+
+@pytest.mark.skipif(importlib.util.find_spec("pulsar") is not None, reason="the package pulsar-client is installed")
+def test_a_check_of_an_extensible_cluster_says_that_its_load_data_cannot_be_read(tmp_path: Path) -> None:
+    with fake_cluster(brokers=1, manager="extensible") as cluster:
+        result = lbctl(*check(cluster), cwd=tmp_path)
+    assert result.code == 1
+    assert "extensible manager of cluster testbed: not fit\n" in result.out and "pip install 'lb_stream[pulsar]'" in result.out
 
 
 @pytest.mark.parametrize(

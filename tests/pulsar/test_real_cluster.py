@@ -65,12 +65,14 @@ def bed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bed]:
 def agents(bed: Bed, pipeline: Pipeline) -> Iterator[None]:
     """One process that speaks for the three brokers, started as users start it."""
     urls = [part for name in bed.names for part in ("--admin-url", f"http://{name}")]
-    topics = [part for name in ("reports", "decisions") for part in ("--set", f"topics.{name}={getattr(pipeline.topics, name)}")]
+    topics = [part for name in ("reports", "decisions", "ownership") for part in ("--set", f"topics.{name}={getattr(pipeline.topics, name)}")]
     command = [sys.executable, "-c", "from lb_stream.cli.main import main; main()", "agent", "pulsar", *urls, "--cluster", CLUSTER]
     command += ["--kafka", pipeline.bootstrap, "--report-interval", "2", "--heartbeat-interval", "2", *topics]
     with (pipeline.folder / "agents.log").open("ab") as log:
         process = subprocess.Popen(command, cwd=PROJECT, stdout=log, stderr=log)
     try:
+        wait_until(lambda: process.poll() is not None or "speaking for" in agent_log(pipeline), "the agents to be there", 60)
+        assert process.poll() is None, agent_log(pipeline)
         yield
         assert process.poll() is None, agent_log(pipeline)
     finally:
