@@ -65,7 +65,8 @@ def bed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bed]:
 def agents(bed: Bed, pipeline: Pipeline) -> Iterator[None]:
     """One process that speaks for the three brokers, started as users start it."""
     urls = [part for name in bed.names for part in ("--admin-url", f"http://{name}")]
-    topics = [part for name in ("reports", "decisions", "ownership") for part in ("--set", f"topics.{name}={getattr(pipeline.topics, name)}")]
+    named = {name: getattr(pipeline.topics, name) for name in ("reports", "decisions", "ownership")}
+    topics = [part for name, topic in named.items() for part in ("--set", f"topics.{name}={topic}")]
     command = [sys.executable, "-c", "from lb_stream.cli.main import main; main()", "agent", "pulsar", *urls, "--cluster", CLUSTER]
     command += ["--kafka", pipeline.bootstrap, "--report-interval", "2", "--heartbeat-interval", "2", *topics]
     with (pipeline.folder / "agents.log").open("ab") as log:
