@@ -28,7 +28,7 @@ class BalancerConfig(KeyModel):
         pulsar="loadManagerClassName",
     )  # fmt: skip
     dynamic_bad_manager: Literal["reject", "fallback"] = key(
-        "reject", "a command that names an unknown load manager is refused, or leads to the simple one"
+        "reject", "a command that names an unknown load manager or shedder is refused, or leads to the simple manager"
     )
     enabled: bool = key(
         True, "shed and split by itself; else orders are obeyed and bundles without an owner get one, no more",
@@ -51,7 +51,6 @@ class BalancerConfig(KeyModel):
         "ThresholdShedder",
         "which shedder; the simple name or Pulsar's class name",
         pulsar="loadBalancerLoadSheddingStrategy",
-        dynamic=False,
     )
     placement_strategy: str = key(
         "LeastLongTermMessageRate", "which placement strategy; the simple name or Pulsar's class name",

@@ -99,7 +99,7 @@ def _set(settings: dict[str, Any], values: Mapping[str, Any], given: Mapping[str
     ours = [_checked(name, value) for name, value in values.items()]
     after = _without(settings, ours) | dict(values)
     try:
-        config = cluster_config(in_force(given, after), dynamic="load_manager" in ours)
+        config = cluster_config(in_force(given, after), dynamic=not set(ours).isdisjoint(CLASS_KEYS.values()))
     except SettingError as error:
         name = dict(zip(ours, values, strict=True)).get(error.key, error.key)
         raise SettingError(name, values.get(name, error.value), error.expected) from None

@@ -57,7 +57,7 @@ def in_pulsars_words(key: str, value: Any) -> Any:
 def resolve(given: Mapping[str, Any], dynamic: bool = False) -> Resolved:
     """From one cluster's settings under our names. `dynamic`: they come from a command while a manager runs.
 
-    Raises SettingError for what is wrong in our own words, and for a manager that a command names wrongly.
+    Raises SettingError for what is wrong in our own words, and for a manager or a shedder that a command names wrongly.
     """
     manager, warnings = _manager(given, dynamic)
     names = {key: given.get(key, default) for key, default in DEFAULTS.items()}
@@ -67,6 +67,8 @@ def resolve(given: Mapping[str, Any], dynamic: bool = False) -> Resolved:
             raise SettingError(key, names[key], strategy.expected) from None
     if manager == "modular":
         trouble = _trouble(names, found)
+        if trouble is not None and _refuses(given, dynamic):
+            raise trouble
         if trouble is not None:
             manager, warnings = "simple", [*warnings, f"{trouble}; the simple manager runs instead"]
     chosen, place = found["shedding_strategy"], found["placement_strategy"]
@@ -92,9 +94,14 @@ def _manager(given: Mapping[str, Any], dynamic: bool) -> tuple[Manager, list[str
             return known, []
     allowed = f"one of {', '.join((*MANAGERS, *MANAGER_CLASSES))}"
     pulsars = isinstance(name, str) and (not name.strip() or "." in name)
-    if not pulsars or (dynamic and given.get("dynamic_bad_manager", "reject") == "reject"):
+    if not pulsars or _refuses(given, dynamic):
         raise SettingError("load_manager", _shown(name), allowed)
     return "simple", [f"load_manager = {_shown(name)!r}: expected {allowed}; the simple manager runs instead"]
+
+
+def _refuses(given: Mapping[str, Any], dynamic: bool) -> bool:
+    """Whether a mistake is refused rather than answered with the simple manager."""
+    return dynamic and given.get("dynamic_bad_manager", "reject") == "reject"
 
 
 def _find(key: str, name: Any) -> Strategy[Any] | UnknownStrategyError:
@@ -106,22 +113,22 @@ def _find(key: str, name: Any) -> Strategy[Any] | UnknownStrategyError:
         return error
 
 
-def _trouble(names: Mapping[str, str], found: Mapping[str, Strategy[Any] | UnknownStrategyError]) -> str | None:
+def _trouble(names: Mapping[str, str], found: Mapping[str, Strategy[Any] | UnknownStrategyError]) -> SettingError | None:
     """Why Pulsar could not build its modular manager, if so. Raises SettingError when that is said in our words."""
     for key, strategy in found.items():
         if isinstance(strategy, UnknownStrategyError):
-            return f"{key} = {_shown(names[key])!r}: expected {strategy.expected}"
+            return SettingError(key, _shown(names[key]), strategy.expected)
     shed, place = (names[key].rpartition(".")[2] for key in DEFAULTS)
     chosen = found["shedding_strategy"]
     if "." in names["shedding_strategy"] and isinstance(chosen, Strategy) and traits_of(chosen).manager == "extensible":
-        return f"shedding_strategy = {_shown(names['shedding_strategy'])!r} is none of the modular manager's in Pulsar"
+        return SettingError("shedding_strategy", _shown(names["shedding_strategy"]), "one of the modular manager's, as Pulsar has them")
     if place != BOTH or shed == BOTH:
         return None
     others = ", ".join(name for name in placement.names if name != BOTH)
     expected = f"shedding_strategy = {BOTH!r} with it, which is {shed!r}, or one of {others}"
     if "." not in names["placement_strategy"] and "." not in names["shedding_strategy"]:
         raise SettingError("placement_strategy", place, expected)
-    return f"placement_strategy = {names['placement_strategy']!r}: expected {expected}"
+    return SettingError("placement_strategy", names["placement_strategy"], expected)
 
 
 def _shown(name: Any) -> Any:

@@ -67,7 +67,7 @@ def test_each_manager_runs_its_own_strategies(given: dict[str, Any], expected: t
         (
             {"loadBalancerLoadSheddingStrategy": f"{EXTENSIONS}scheduler.TransferShedder"},
             SIMPLE_RUNS,
-            "TransferShedder' is none of the modular manager's in Pulsar; the simple manager runs instead",
+            "TransferShedder': expected one of the modular manager's, as Pulsar has them; the simple manager runs instead",
         ),
         ({"load_manager": "extensible", "shedding_strategy": "ThresholdShedder"}, EXTENSIBLE_RUNS, "'ThresholdShedder' is none of the ext"),
         (

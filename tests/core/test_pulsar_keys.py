@@ -19,7 +19,6 @@ OTHER_DEFAULTS = {
     "loadBalancerDirectMemoryResourceWeight": None,
 }
 AT_A_START_ONLY = {
-    "loadBalancerLoadSheddingStrategy",  # Pulsar takes the change too, and goes on with the old one until it is started again
     "loadBalancerReportUpdateThresholdPercentage",  # agents read them when they start
     "loadBalancerReportUpdateMinIntervalMillis",
 }
