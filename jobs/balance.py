@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import os
 import signal
 import sys
 from pathlib import Path
@@ -70,6 +71,7 @@ def main() -> int:
         return 1
 
     from lb_stream.io.outbox import KafkaAway
+    from lb_stream.io.running import Stuck
     from lb_stream.io.session import spark_session
     from lb_stream.io.supervise import run
     from lb_stream.stream.ports import Stopped
@@ -78,6 +80,9 @@ def main() -> int:
     spark = spark_session(settings)
     try:
         run(spark, settings, options.once)
+    except Stuck as error:
+        print(f"balance.py: {error}", file=sys.stderr, flush=True)
+        os._exit(1)  # an orderly end would wait for the batch, too
     except (Stopped, KafkaAway) as error:
         print(f"balance.py: {error}", file=sys.stderr)
         return 1

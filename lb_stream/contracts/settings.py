@@ -101,6 +101,10 @@ class StreamSettings(KeyModel):
         10, "a cluster whose rounds fail that often in a row is left alone for a while", unit="rounds", dynamic=False, ge=1
     )
     suspended_ms: int = key(300_000, "how long such a cluster is left alone", unit="ms", dynamic=False, ge=0)
+    stuck_after_ms: int = key(
+        900_000, "a batch that takes longer has been forgotten by Spark: the job ends with code 1, to be started again; 0: never",
+        unit="ms", dynamic=False, ge=0,
+    )  # fmt: skip
     shuffle_partitions: int = key(2, "partitions of the stream's state; fixed by the first checkpoint", dynamic=False, ge=1)
     metrics_address: str = key(
         "127.0.0.1:9474",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from dataclasses import dataclass
 
 from kafka.errors import KafkaError
@@ -21,6 +22,12 @@ from lb_stream.stream.ports import Stopped
 _AWAY = re.compile(r"common\.errors\.(Timeout|Disconnect|Network|Coordinator|BrokerNotAvailable|LeaderNotAvailable)|Cannot fetch record")
 """What Spark's own Kafka client says, among other things, when nobody answers."""
 
+LOOK_EVERY_S = 5
+
+
+class Stuck(Stopped):
+    """A batch doesn't end. Neither would a stop of the query: whoever catches this ends the process without one."""
+
 
 @dataclass(slots=True)
 class Watched:
@@ -29,13 +36,17 @@ class Watched:
     balancer: Balancer
     done: int = 0
     failure: Exception | None = None
+    under_way: tuple[int, float] | None = None  # number of the batch, when it began (time.monotonic)
 
     def __call__(self, shards: DataFrame, batch_id: int) -> None:
+        self.under_way = batch_id, time.monotonic()
         try:
             self.balancer(shards, batch_id)
         except Exception as error:
             self.failure = error
             raise
+        finally:
+            self.under_way = None
         self.done += 1
 
 
@@ -51,11 +62,28 @@ class Running:
     batches: Watched
 
     def wait(self) -> None:
-        """Wait until the stream ends. Raises Stopped or KafkaAway when it failed for one of their reasons, else StreamingQueryException."""
+        """Wait until the stream ends.
+
+        Raises Stopped or KafkaAway when it failed for one of their reasons, Stuck when a batch doesn't end, else StreamingQueryException.
+        """
         try:
-            self.query.awaitTermination()
+            while not self.query.awaitTermination(LOOK_EVERY_S):
+                self._look()
         except StreamingQueryException as error:
             raise self._reason(error) from error
+
+    def _look(self) -> None:
+        """An error that ends a thread of Spark's leaves whoever waits for it waiting, and nobody hears of it. Raises Stuck."""
+        limit_ms, under_way = self.settings.stream.stuck_after_ms, self.batches.under_way
+        if under_way is None or not limit_ms:
+            return
+        number, began = under_way
+        if (time.monotonic() - began) * 1000 > limit_ms:
+            raise Stuck(
+                f"batch {number} has not come to an end within {limit_ms / 1000:.0f} s (stream.stuck_after_ms): this job ends, the next "
+                f"start runs the batch again. The lines above may tell more; after an OutOfMemoryError: a larger --driver-memory. A batch "
+                f"that is only large wants a longer stream.stuck_after_ms or a smaller stream.max_offsets_per_trigger"
+            )
 
     def _reason(self, error: StreamingQueryException) -> Exception:
         """What stands behind Spark's error: a batch's own exception, records that Kafka has lost while we ran, Kafka's absence."""

@@ -11,6 +11,11 @@ import pyspark
 from lb_stream.io.jars import PROJECT, jar_paths
 from lb_stream.io.java import find_java
 
+JVM_OPTIONS = (
+    "-XX:+ExitOnOutOfMemoryError",  # else Spark goes on without the thread that it has ended, and a batch waits for that one for ever
+    f"-Dlog4j2.configurationFile={(PROJECT / 'conf' / 'log4j2.properties').as_uri()}",
+)
+
 
 def submit_command(arguments: list[str], job: str = "balance.py", driver_memory: str = "3g") -> tuple[list[str], dict[str, str]]:
     """The whole command and its environment for `jobs/<job>` with `arguments`, on this machine.
@@ -25,7 +30,7 @@ def submit_command(arguments: list[str], job: str = "balance.py", driver_memory:
         "--master", os.environ.get("LB_SPARK_MASTER", "local[2]"),
         "--properties-file", str(PROJECT / "conf" / "spark-defaults.conf"),
         "--driver-memory", driver_memory,
-        "--driver-java-options", f"-Dlog4j2.configurationFile={(PROJECT / 'conf' / 'log4j2.properties').as_uri()}",
+        "--driver-java-options", " ".join(JVM_OPTIONS),
         "--jars", jars,
         str(PROJECT / "jobs" / job),
         *arguments,

@@ -13,6 +13,7 @@ from lb_stream.contracts.settings import Settings
 from lb_stream.io.kafka_options import client_options
 from lb_stream.io.outbox import KafkaAway
 from lb_stream.io.pipeline import start
+from lb_stream.io.running import Stuck
 
 logger = logging.getLogger(__name__)
 
@@ -23,7 +24,8 @@ MOST_RESTARTS = 5
 def run(spark: SparkSession, settings: Settings, once: bool = False) -> None:
     """Run the stream until it ends. When Kafka was away it begins anew, as after a restart, as soon as Kafka answers.
 
-    Raises Stopped when it can't go on, KafkaAway when beginning anew doesn't help either.
+    Raises Stopped when it can't go on, KafkaAway when beginning anew doesn't help either; Stuck without having stopped it: that would
+    take as long as the batch.
     """
     restarts = 0
     while True:
@@ -37,6 +39,9 @@ def run(spark: SparkSession, settings: Settings, once: bool = False) -> None:
             if restarts > MOST_RESTARTS:
                 raise
             logger.warning("%s: the stream begins anew once Kafka answers", error)
+        except Stuck:
+            running = None
+            raise
         finally:
             if running is not None:
                 running.stop()

@@ -2,14 +2,16 @@
 
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 
-from lb_stream.contracts.settings import Settings
+from lb_stream.contracts.settings import Settings, StreamSettings
 from lb_stream.io import supervise
 from lb_stream.io.outbox import KafkaAway, _attended
+from lb_stream.io.running import Running, Stuck, Watched
 from lb_stream.stream.ports import Stopped
 
 
@@ -104,3 +106,50 @@ def test_the_error_of_a_call_is_its_own() -> None:
 
     with pytest.raises(KeyError):
         _attended(fails, lambda: 0, 5)
+
+
+@dataclass
+class Query:
+    """Spark's query: so many looks, then it ends. `during` happens at each."""
+
+    looks: int
+    during: Callable[[], None] = lambda: None
+
+    def awaitTermination(self, seconds: float) -> bool:
+        self.looks -= 1
+        self.during()
+        return self.looks <= 0
+
+
+def running(query: Query, batches: Watched, stuck_after_ms: int) -> Running:
+    nobody: Any = None
+    settings = Settings(stream=StreamSettings(stuck_after_ms=stuck_after_ms))
+    return Running(query, nobody, nobody, nobody, settings, batches)  # type: ignore[arg-type]
+
+
+def in_a_batch(query: Query, stuck_after_ms: int) -> None:
+    """Wait for the query while batch 17 is under way."""
+    batches = Watched(lambda *_: running(query, batches, stuck_after_ms).wait())  # type: ignore[arg-type]
+    batches(None, 17)  # type: ignore[arg-type]
+
+
+def test_a_batch_that_does_not_end_ends_the_job() -> None:
+    with pytest.raises(Stuck, match=r"batch 17 has not come to an end within 0 s .*stuck_after_ms"):
+        in_a_batch(Query(1_000, lambda: time.sleep(0.002)), stuck_after_ms=1)
+
+
+@pytest.mark.parametrize("stuck_after_ms", [0, 60_000])
+def test_a_batch_may_take_its_time(stuck_after_ms: int) -> None:
+    in_a_batch(query := Query(5, lambda: time.sleep(0.002)), stuck_after_ms)
+    assert query.looks == 0
+
+
+def test_a_stream_without_input_is_not_stuck() -> None:
+    batches = Watched(lambda *_: time.sleep(0.01))  # type: ignore[arg-type]
+    batches(None, 17)  # type: ignore[arg-type]
+    running(Query(5), batches, stuck_after_ms=1).wait()
+    assert batches.done == 1
+
+
+def test_what_is_stuck_is_not_asked_to_stop(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert run(monkeypatch, Run(3, Stuck("batch 17"))).calls == ["start", "Stuck"]
