@@ -119,7 +119,7 @@ class BalancerConfig(KeyModel):
     broker_retention_ms: int = key(86_400_000, "a silent broker is forgotten after this long", unit="ms", dynamic=False, ge=1)
     bundle_retention_ms: int = key(
         300_000,
-        "a bundle that no report names is remembered this long; 0: not at all, its ownership record stays",
+        "a bundle that no report names is remembered this long; 0: not at all, as in Pulsar, for comparisons: its ownership record stays",
         unit="ms",
         dynamic=False,
         ge=0,

@@ -20,6 +20,7 @@ from lb_stream.core.commands import Answer, Desk, Received
 from lb_stream.core.config import ClusterConfig
 from lb_stream.core.draft import Draft
 from lb_stream.core.finite import without_not_finite
+from lb_stream.core.known_bundles import with_bundles
 from lb_stream.core.learn_quotas import with_quotas
 from lb_stream.core.limits import moved_lately
 from lb_stream.core.liveness import Liveness, judge
@@ -78,7 +79,9 @@ def decide(view: ClusterView, memory: Memory, inbox: Inbox, config: ClusterConfi
     ordered = obey_standing(desk, view, inbox.commands, config)
     forget_deleted(desk, view)
     wanted = bool(inbox.commands) or config.balancer.assign_unowned == "eager"
-    view, memory = laid_down(view, desk.orders, wanted), replace(memory, orders=desk.orders)
+    view = laid_down(view, desk.orders, wanted)
+    view = with_bundles(view, _forgotten(view, memory))
+    memory = replace(memory, orders=desk.orders)
     alive = judge(view, memory, config.balancer, inbox.caught_up)
     settled = settle(alive.view, memory, inbox.acks, now_ms)
     ledger = Ledger.of(alive.view, view, memory, config.balancer.dry_run)
@@ -121,6 +124,12 @@ def decide(view: ClusterView, memory: Memory, inbox: Inbox, config: ClusterConfi
             ledger.decided(decision)
     ledger.finish()
     return _finish(draft, ledger, settled, alive, shed)
+
+
+def _forgotten(view: ClusterView, memory: Memory) -> list[str]:
+    """Bundles on their way that the shards have forgotten, because no report has named them for the retention time: they aren't lost."""
+    moving = sorted({*(one.bundle for one in memory.pending if one.kind != "split"), *memory.reserved})
+    return [name for name, row in zip(moving, view.bundles.rows_of(moving).tolist(), strict=True) if row < 0]
 
 
 def _balance(draft: Draft, asks: Iterable[tuple[str, SplitAsk]], sampled: bool) -> bool:
