@@ -26,7 +26,7 @@ export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
 unexport SPARK_HOME # another Spark on this machine must not be taken for the one in .venv
 
 .DEFAULT_GOAL := help
-.PHONY: help setup steps java check test test-long test-pulsar demo bench bench-core bench-stream lock clean
+.PHONY: help setup steps java check test test-long test-pulsar demo bench bench-core bench-stream seed-checklist lock clean
 .NOTPARALLEL:
 
 help: ## show this list
@@ -67,6 +67,9 @@ bench-core: setup ## the core's strategies on three sizes of cluster (ARGS="--si
 
 bench-stream: setup ## the whole stream beside what Spark alone does, an hour or so (ARGS="--bundles 20000 --runs 3" for a glance); last line JSON
 	$(BIN)/python -m tests.bench.stream $(ARGS)
+
+seed-checklist: $(PACKAGE_STAMP) ## every system that Pulsar's documentation names, and the tests that show it (ARGS=--json)
+	@$(BIN)/python -m tests.checklist $(ARGS)
 
 # uv only writes the lock file, so it stays out of the locked environment.
 lock: java $(PACKAGE_STAMP) ## rewrite requirements*.lock from pyproject.toml, and conf/jars.sha256 from conf/ivy.xml
