@@ -8,7 +8,6 @@ import time
 from contextlib import closing
 
 from kafka import KafkaProducer
-from kafka.errors import KafkaError
 
 from lb_stream.contracts.commands import Tick
 from lb_stream.contracts.settings import Settings
@@ -50,6 +49,6 @@ class Clock:
                         tick = Tick(id=f"tick:{self._epoch}:{number}", sent_ms=time.time_ns() // 1_000_000)
                         sent = producer.send(self._settings.topics.commands, key=b"", value=tick.to_json().encode())
                         sent.get(timeout=LONGEST_TICK_S)
-            except KafkaError as error:
-                logger.warning("no tick could be sent (%s); trying again in %d s", error, RETRY_S)
+            except Exception as error:  # whatever the client raises: without ticks no silent cluster would be noticed any more
+                logger.warning("no tick could be sent (%s: %s); trying again in %d s", type(error).__name__, error, RETRY_S)
                 self._stop.wait(RETRY_S)
