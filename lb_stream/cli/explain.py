@@ -192,6 +192,8 @@ def _round(lake: Lake, text: str, json: bool) -> None:
         emit_rich(
             "\nIt saw:", table(("broker", "", "usage", "MB/s", "msg/s", "bundles"), rows, right=("usage", "MB/s", "msg/s", "bundles"))
         )
+    if found["outcomes"]:
+        emit("\nWhat had been decided before and ended in it:\n")
     for one in found["outcomes"]:
         emit(f"{one['outcome']}: {one['decision_id']} {one['bundle']}: {one['detail']}\n")
     if found["decisions"]:
@@ -200,7 +202,7 @@ def _round(lake: Lake, text: str, json: bool) -> None:
             way = " → ".join(name for name in (one["source"], one["destination"]) if name)
             emit(f"{one['decision_id']} {one['kind']} {one['bundle']} {way}, {one['rule']}\n")
     else:
-        emit("It decided nothing.\n")
+        emit("\nIt decided nothing.\n")
     _show_refusals(found["refusals"])
 
 

@@ -199,7 +199,8 @@ def test_a_round_tells_what_it_saw_decided_and_what_ended(recorded: Recorder, as
     assert [one["broker"] for one in found["brokers"]] == list(made.view.brokers.names)
     assert [one["decision_id"] for one in found["decisions"]] == [one.decision_id for one in made.decisions]
     assert [one["decision_id"] for one in found["outcomes"]] == [one.decision_id for one in made.outcomes]
-    assert "It saw:" in ask("--round", f"demo:{number}").out
+    out = ask("--round", f"demo:{number}").out
+    assert ("It saw:" in out, "\n\nWhat had been decided before and ended in it:\nconfirmed: " in out) == (True, True)
 
 
 @pytest.mark.parametrize(

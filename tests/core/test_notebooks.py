@@ -62,6 +62,12 @@ def test_an_unload_in_tables_of_ones_own_is_followed_as_the_notebook_says(tmp_pa
     assert len(plt.figure(plt.get_fignums()[0]).axes[0].lines) > 8
 
 
+def test_the_recorded_source_falls_further_than_expected_as_the_notebook_says(capsys: pytest.CaptureFixture[str]) -> None:
+    runpy.run_path(str(NOTEBOOKS["follow_an_unload"]))
+    ((expected, reported),) = re.findall(r"expected usage (\d\.\d\d), reported (\d\.\d\d)", capsys.readouterr().out)
+    assert float(reported) < float(expected) - 0.1
+
+
 @pytest.mark.parametrize("name", NOTEBOOKS)
 def test_a_notebook_is_in_percent_form_and_explains_each_step(name: str) -> None:
     text = NOTEBOOKS[name].read_text()
