@@ -110,12 +110,14 @@ def commands(
         for row in rows:
             emit_json(row)
     elif not rows:
-        note("no command has been answered yet")
+        note(f"no command{f' with the id {command_id}' if command_id else ''} has been answered yet{f' by {cluster}' if cluster else ''}")
     else:
         cells = [
             (clock(row["at_ms"]), row["cluster"], row["by"], f"{row['kind']} {_shown(row['arguments'])}", _outcome(row)) for row in rows
         ]
         emit_rich(table(("sent", "cluster", "by", "command", "outcome"), cells))
+    if command_id and not rows:
+        raise typer.Exit(1)
 
 
 def _shown(arguments: dict[str, Any]) -> str:

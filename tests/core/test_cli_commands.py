@@ -353,5 +353,15 @@ def test_commands_shows_what_came_of_each(ask: Callable[..., Result]) -> None:
     assert ask("commands", "--id", "c2").out == ""
 
 
+def test_a_command_that_nobody_has_answered_is_named_and_exit_code_1(ask: Callable[..., Result]) -> None:
+    unknown = ask("commands", "--id", "c9", "--cluster", "us-1")
+    assert (unknown.code, unknown.out, unknown.err) == (1, "", "no command with the id c9 has been answered yet by us-1\n")
+    assert ask("commands", "--id", "c9", "--json").code == 1
+    assert (ask("commands", "--cluster", "us-1").code, ask("commands", "--cluster", "us-1").err) == (
+        0,
+        "no command has been answered yet by us-1\n",
+    )
+
+
 def test_the_memory_of_the_orders_reads_back() -> None:
     assert Orders.of(json.loads(canonical_json(asdict(ORDERS)))) == ORDERS

@@ -298,4 +298,4 @@ def test_what_strategies_see_carries_every_pending_move_out(steps: list[Step], c
         assert (seen.brokers.usage >= 0).all()
         assert (seen.brokers.topics >= 0).all()
         moving = {one.bundle for one in memory.pending if one.kind != "split"} | memory.reserved.keys()
-        assert set(seen.bundles.names.to_pylist()) == set(view.bundles.names.to_pylist()) | moving  # what is forgotten on its way isn't lost
+        assert {*seen.bundles.names.to_pylist()} == {*view.bundles.names.to_pylist()} | moving  # what is forgotten on its way isn't lost
