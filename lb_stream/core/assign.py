@@ -9,8 +9,9 @@ import numpy as np
 from lb_stream.contracts.decisions import Explain
 from lb_stream.core.candidates import superseded
 from lb_stream.core.draft import Draft
-from lb_stream.core.names import namespace_of
+from lb_stream.core.names import SYSTEM_NAMESPACE, namespace_of
 from lb_stream.core.refusals import refusal
+from lb_stream.core.view import Rows
 
 FIRST_ASSIGNMENT_WAIT_MS = 10_000
 
@@ -19,12 +20,14 @@ def assign_unowned(draft: Draft, reserved: Mapping[str, str]) -> None:
     """Decide an owner for each bundle that nobody owns and no decision is about.
 
     `reserved` names the destination of bundles that an unload has just released. Released bundles are placed under either
-    value of `assign_unowned`; other unowned ones only under `eager`.
+    value of `assign_unowned`; other unowned ones only under `eager`. In the order of their names, those of pulsar/system last
+    (spec/ownership.md §2, "Repair").
     """
     view, config = draft.view, draft.config.balancer
     rows = np.flatnonzero((view.bundles.owner < 0) & ~view.bundles.in_flight & ~view.bundles.system)
     if not len(rows):
         return
+    rows = _system_last(draft, rows)
     gone = superseded(view, rows.tolist())
     ordered = {bundle for one in draft.memory.orders.waiting for bundle in one.bundles}
     waiting: dict[str, int] = {}
@@ -41,6 +44,12 @@ def assign_unowned(draft: Draft, reserved: Mapping[str, str]) -> None:
         _assign(draft, row, name, reserved.get(name), name in ordered)
     if waiting:
         draft.refusals.append(refusal("back_off", None, waiting, saw=waiting.values(), limit=0, unit="ms"))
+
+
+def _system_last(draft: Draft, rows: Rows) -> Rows:
+    system = draft.view.bundles.rows_of_namespace(SYSTEM_NAMESPACE)
+    is_system = (rows >= system.start) & (rows < system.stop)
+    return np.concatenate([rows[~is_system], rows[is_system]])
 
 
 def too_early(draft: Draft) -> bool:
