@@ -184,7 +184,8 @@ class Cluster:
             if one.bundle in wanted and one.kind in ("unload", "transfer"):
                 self.owned[str(one.source)].pop(one.bundle)
             elif one.bundle in wanted and one.kind == "assign":
-                self.owned[str(one.destination)][one.bundle] = self.loads[one.bundle]
+                self.topics.setdefault(one.bundle, 0)  # of a bundle that a command has made
+                self.owned[str(one.destination)][one.bundle] = self.loads.setdefault(one.bundle, 0.0)
             elif one.bundle in wanted and one.kind == "split":
                 self._split(one.bundle, str(one.source), self.decided[one.decision_id].children)
 
