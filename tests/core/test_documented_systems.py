@@ -33,9 +33,11 @@ from lb_stream.stream.records import report_record
 from lb_stream.stream.slicing import View, due_parts
 from tests.core.build import Report, batch_of
 from tests.core.scenario import Cluster, bundle_name
+from tests.core.test_cli_tables import fill
 from tests.core.test_splitting import loads as split_loads
 from tests.core.test_splitting import task
 from tests.core.test_vectors import place
+from tests.lbctl_runner import lbctl
 
 QUIET = {"dry_run": False, "shedding_enabled": False}
 X, Y, Z = (f"t/n/0x{at}0000000_0x{at + 1}0000000" for at in range(3))
@@ -402,6 +404,27 @@ def test_the_first_use_of_a_bundle_finds_it_assigned_by_load() -> None:
     assert cluster.last is not None
     scores = {one.broker: one.score for one in cluster.last.decisions[0].explain.candidates}
     assert scores["b"] == 0.0 < (scores["c"] or 0) < (scores["a"] or 0), "their long-term rates decide"
+
+
+def test_lookup_of_a_bundle_without_owner_says_so_until_its_assignment_leads_to_the_owner(tmp_path: Path) -> None:
+    cluster = played(
+        "brokers a=0.10 b=0.10", "bundles a: t/m/0=50MB", "round", "command create-namespace namespace=t/new bundles=1", "round",
+        shedding_enabled=False,
+    )  # fmt: skip
+    assert cluster.last is not None
+    ((kind, bundle, _, destination),) = decided(cluster)
+    assert (kind, bundle, destination) == ("assign", Ring.new("t/new", 1).bundle_of("t/new/topic"), "b")
+
+    def looked_up(folder: Path) -> tuple[str | None, str]:
+        fill(folder, OWNERSHIP, [one.model_dump() for one in cluster.last.ownership if one.bundle == bundle])
+        (row,) = lbctl("lookup", "persistent://t/new/topic", "--json", "--set", f"stream.tables={folder}", cwd=tmp_path).objects
+        assert row["bundle"] == bundle
+        return row["owner"], row["state"]
+
+    assert looked_up(tmp_path / "before") == (None, "Assigning")
+    list(cluster.do("bundles b: t/new/0-15=1MB"))
+    list(cluster.do("round"))
+    assert looked_up(tmp_path / "after") == ("b", "Owned")
 
 
 # --- splitting ---
