@@ -65,7 +65,7 @@ def collect(files: Iterable[str]) -> set[str]:
 def faults_of(rows: Sequence[Row], nodes: Collection[str]) -> list[str]:
     """A line for each row without a test, and for each test that isn't there."""
     known = {*nodes, *(node.partition("[")[0] for node in nodes)}
-    faults = [f"[{row.section}] {row.name}: no test shows it; name one in {LIST.relative_to(PROJECT)}" for row in rows if not row.tests]
+    faults = [f"[{row.section}] {row.name}: no test shows it; name one in tests/{LIST.name}" for row in rows if not row.tests]
     return faults + [
         f"[{row.section}] {row.name}: there is no test {test}; was it renamed?" for row in rows for test in row.tests if test not in known
     ]
