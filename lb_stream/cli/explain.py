@@ -57,9 +57,10 @@ def _decision(lake: Lake, decision: str, cluster: str | None, json: bool) -> Non
     from lb_stream.cli.lake import records, run
 
     if decision == "last":
-        query = (
-            "SELECT decision_id FROM decisions WHERE $1 IS NULL OR cluster = $1 ORDER BY issued_ms DESC, log_seq DESC, decision_id LIMIT 1"
-        )
+        query = """
+            SELECT decision_id FROM decisions WHERE $1 IS NULL OR cluster = $1
+            ORDER BY issued_ms DESC, seq DESC, TRY_CAST(string_split(decision_id, ':')[-1] AS INT) DESC LIMIT 1
+        """
         rows = records(run(lake, query, [cluster]))
         if not rows:
             raise CommandError("nothing has been decided yet")

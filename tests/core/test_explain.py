@@ -170,6 +170,14 @@ def test_every_kind_and_end_has_its_words_without_any_loads(
     assert words in " ".join(result.out.split())
 
 
+def test_the_last_one_is_the_one_that_ends_the_list_of_decisions(tmp_path: Path) -> None:
+    made = [example_decision(decision_id=f"eu-1:42:{number}") for number in range(11)]
+    fill(tmp_path / "tables", DECISIONS, [decided(one) for one in reversed(made)])
+    given = ("--json", "--set", "stream.tables=tables")
+    (last,) = lbctl("explain", "last", *given, cwd=tmp_path).objects
+    assert last["decision"]["decision_id"] == lbctl("decisions", *given, cwd=tmp_path).objects[-1]["decision_id"] == "eu-1:42:10"
+
+
 # --- a bundle, a broker, a round ---
 
 

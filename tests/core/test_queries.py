@@ -12,6 +12,9 @@ import pytest
 
 from lb_stream.cli.output import CommandError
 from lb_stream.cli.sql_file import parameter_values, with_parameters
+from lb_stream.contracts.decisions import example_decision
+from lb_stream.contracts.tables import DECISIONS
+from tests.core.test_cli_tables import decided, fill
 from tests.lbctl_runner import lbctl
 from tests.recorded_tables import Recorder
 
@@ -70,6 +73,12 @@ def shown(recorded: Recorder, name: str) -> str:
     answer = "\n".join([*lines[: SHOWN_ROWS + 2], *more])
     command = f"`lbctl sql --file docs/queries/{name}.sql{given}`"
     return f"\n{question.removeprefix('-- ')}\n{command}\n```sql\n{query}```\n```text\n{answer}\n```\n"
+
+
+def test_the_decisions_of_a_round_are_told_in_their_order(tmp_path: Path) -> None:
+    fill(tmp_path, DECISIONS, [decided(example_decision(decision_id=f"demo:6:{number}", cluster="demo", seq=6)) for number in range(12)])
+    result = lbctl(*arguments("round_decided"), "--json", "--set", f"stream.tables={tmp_path}", cwd=DOCS.parent)
+    assert [row["decision_id"] for row in result.objects] == [f"demo:6:{number}" for number in range(12)]
 
 
 # --- what they answer is what the run did ---
