@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from lb_stream.contracts.base import canonical_json
@@ -75,7 +75,12 @@ class Memory:
 
     def to_json(self) -> str:
         """Canonical JSON."""
-        return canonical_json(asdict(self))
+        data = {field.name: getattr(self, field.name) for field in fields(self)}  # asdict would copy every version one by one
+        data["pending"] = [asdict(one) for one in self.pending]
+        data["retries"] = {bundle: asdict(one) for bundle, one in self.retries.items()}
+        data["unserved"] = {bundle: asdict(one) for bundle, one in self.unserved.items()}
+        data["orders"] = asdict(self.orders)
+        return canonical_json(data)
 
     @staticmethod
     def from_json(text: str) -> Memory:
