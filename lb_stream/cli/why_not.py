@@ -10,6 +10,7 @@ from lb_stream.cli.explained import Row, decisions_about, refusals_about
 from lb_stream.cli.lake import records, run
 from lb_stream.cli.output import CommandError, clock
 from lb_stream.cli.rule_words import figure
+from lb_stream.core.names import is_system_bundle
 
 if TYPE_CHECKING:
     import duckdb
@@ -86,6 +87,7 @@ def why_not(lake: Lake, bundle: str, cluster: str | None) -> WhyNot:
         _pending(memory, bundle),
         _backing_off(memory, bundle, last["now_ms"]),
         _recently(memory, config, bundle, last["now_ms"]),
+        *_dwelling(known, config, last["now_ms"]),
         _interval(memory, config, last["now_ms"]),
         _refused(refusals, bundle),
         *_standing(known, broker),
@@ -125,7 +127,9 @@ def _switched(config: BalancerConfig, memory: Row, bundle: str) -> list[Check]:
         Check("operators", "have paused the balancing" if paused else "have not paused the balancing", paused),
         Check("dry run", "decisions are logged and not published" if config.dry_run else "off", config.dry_run),
         Check("shedding", f"shedding_enabled = {config.shedding_enabled}".lower(), not config.shedding_enabled),
-        Check("namespace", f"{namespace} is {'' if excluded else 'not '}in shedding_excluded_namespaces", excluded),
+        Check("namespace", f"{namespace} is {'' if excluded else 'not '}in shedding_excluded_namespaces", excluded)
+        if not is_system_bundle(bundle)
+        else Check("namespace", f"{namespace} is one of the system's: its bundle belongs to its broker", True),
     ]
 
 
@@ -168,6 +172,16 @@ def _recently(memory: Row, config: BalancerConfig, bundle: str, now_ms: int) -> 
     left_s = (at_ms + grace_ms - now_ms) / 1000
     found = f"unloaded at {clock(at_ms)}: left alone for {grace_ms / 1000:.0f} s, {max(0.0, left_s):.0f} s of them to go"
     return Check("grace period", found, left_s >= 0)
+
+
+def _dwelling(known: Row, config: BalancerConfig, now_ms: int) -> list[Check]:
+    """Only where there is such a limit."""
+    if not config.min_dwell_ms or known["owner_since_ms"] is None:
+        return []
+    since_ms, least_ms = known["owner_since_ms"], config.min_dwell_ms
+    left_s = (since_ms + least_ms - now_ms) / 1000
+    found = f"came at {clock(since_ms)}: stays for {least_ms / 1000:.0f} s (min_dwell_ms), {max(0.0, left_s):.0f} s of them to go"
+    return [Check("dwell time", found, left_s > 0)]
 
 
 def _interval(memory: Row, config: BalancerConfig, now_ms: int) -> Check:

@@ -249,6 +249,8 @@ def test_nothing_to_tell_points_at_why_not(ask: Any) -> None:
         ({"shedding_excluded_namespaces": [f"shop/app-{number:02}" for number in range(1, 13)]}, 12, "namespace"),
         ({"min_throughput_mb": 1e6}, 12, "refusals"),
         ({"max_moves_in_flight": 0}, 12, "refusals"),
+        ({"min_dwell_ms": 60_000}, 12, "dwell time"),
+        ({"min_dwell_ms": 1_000, "threshold_percent": 99}, 12, None),
         ({"threshold_percent": 99}, 12, None),
     ],
 )
@@ -263,6 +265,15 @@ def test_why_nothing_happened_to_the_hottest_brokers_bundle(
     assert keeping[:1] == ([] if keeps is None else [keeps])
     assert ("Nothing forbids" in found["sentence"]) == (keeps is None)
     assert found["sentence"] in " ".join(lbctl("explain", "--why-not", bundle, "--set", "stream.tables=tables", cwd=tmp_path).out.split())
+
+
+def test_a_brokers_own_namespace_stays_with_it(tmp_path: Path) -> None:
+    made = record(tmp_path / "tables", 3)
+    bundle = "pulsar/demo/broker-1:8080/0x00000000_0xffffffff"
+    fill(tmp_path / "tables", BUNDLE_AVERAGES, [{"cluster": "demo", "bundle": bundle, "part": "own", "owner": "broker-1:8080"}])
+    found = told(made, tmp_path, "--why-not", bundle)
+    assert [check["name"] for check in found["checks"] if check["keeps"]][:1] == ["namespace"]
+    assert "belongs to its broker" in found["sentence"]
 
 
 def test_what_operators_have_commanded_counts(tmp_path: Path) -> None:
