@@ -64,7 +64,7 @@ def split_as_asked(draft: Draft, asks: Iterable[tuple[str, SplitAsk]]) -> None:
     the namespace, and whether a neighbour is being split (spec/splitting.md §2.3).
     """
     config = draft.config.splitting
-    if draft.config.balancer.load_manager != "extensible" or not config.split_enabled:
+    if draft.config.balancer.load_manager != "extensible" or not config.split_enabled or draft.memory.orders.paused:
         return
     for broker, ask in asks:
         refused = _decide_asked(draft, broker, ask, config)

@@ -12,6 +12,7 @@ from lb_stream.core.averages import fold
 from lb_stream.core.blocks import Shard
 from lb_stream.core.config import ClusterConfig, cluster_config
 from lb_stream.core.memory import Memory, Pending
+from lb_stream.core.orders import Orders
 from lb_stream.core.round import Inbox, Round, decide, seed_of
 from lb_stream.core.splitting.config import MIB
 from lb_stream.core.view import view_of
@@ -273,6 +274,11 @@ def test_what_a_broker_does_not_know_is_looked_at_when_it_asks(
 def test_brokers_ask_in_vain_where_their_manager_does_not_split_so(settings: dict[str, Any]) -> None:
     done = asked(("a", ask()), **settings)
     assert done.decisions == done.refusals == ()
+
+
+def test_brokers_ask_in_vain_during_a_pause() -> None:
+    assert asked(("a", ask()), memory={"orders": Orders(paused=True)}).decisions == ()
+    assert len(asked(("a", ask()), memory={"orders": Orders(paused=False)}).decisions) == 1
 
 
 def test_a_bundle_on_its_way_or_beside_one_that_is_being_split_waits() -> None:
