@@ -37,11 +37,13 @@ class Section:
         """At most so many lines of at most this width, the heading and a note on what is left out among them."""
         if height <= 0:
             return []
-        room = height - 1
+        room, heading = height - 1, self.heading
         shown = list(self.lines[:room])
-        if room and len(shown) < self.whole:
+        if room == 1 and self.whole > 1:
+            heading = f"{heading}, 1 of {self.whole}"
+        elif room and len(shown) < self.whole:
             shown = [*shown[: room - 1], Text(f"and {self.whole - room + 1} more", "dim")]
-        return [_cut(Text(self.heading, "bold"), width), *(_cut(line, width) for line in shown)]
+        return [_cut(Text(heading, "bold"), width), *(_cut(line, width) for line in shown)]
 
 
 def render(snapshot: Snapshot, width: int, height: int | None, unicode: bool = True) -> list[Text]:

@@ -195,6 +195,8 @@ def test_trouble_is_told_in_words(troubled: Snapshot) -> None:
     assert "long_ago" not in whole
     small = [line.plain for line in render(troubled, 80, 24)]
     assert "and 32 more" in "\n".join(small)
+    assert "last decisions, 1 of 12" in small
+    assert [sum(words in line for line in small) for words in (" ~ unload ", "unload   acme/", "6 × min_throughput")] == [1, 2, 1]
     assert [line[5:14] for line in small if line.startswith("eu-1/")][:2] == ["broker-39", "broker-38"]  # the busiest first
 
 
