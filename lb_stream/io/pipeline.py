@@ -8,6 +8,7 @@ import logging
 from pyspark.sql import SparkSession
 
 from lb_stream.contracts.settings import Settings
+from lb_stream.io.batch_size import that_fits
 from lb_stream.io.checkpoint import CaughtUp, check_none_lost, last_batch, next_offsets, offsets_to_start, state_partitions
 from lb_stream.io.clock import Clock
 from lb_stream.io.kafka_options import spark_options
@@ -111,7 +112,7 @@ def start(spark: SparkSession, settings: Settings, once: bool = False) -> Runnin
     monitor = Monitor(settings.stream, balancer.epoch, app=lambda: balancer.log.app, memories=lambda: balancer.log.memories)
     balancer.observer = monitor
     batches = Watched(balancer)
-    records = read_records(spark, settings, spark_options(settings), starting)
+    records = read_records(spark, that_fits(settings), spark_options(settings), starting)
     shards = records.transform(to_blocks(settings)).transform(to_shards(settings))
     writer = shards.writeStream.queryName(settings.stream.pipeline_id).outputMode("update").foreachBatch(batches)
     writer = writer.option("checkpointLocation", settings.stream.checkpoint)
