@@ -83,7 +83,8 @@ def _unload_all(draft: Draft, rows: list[int], rule: str) -> None:
             name = draft.view.bundles.name(row)
             refused.append(refusal("no_candidate", draft.view.brokers.names[source], [name], limit=1, unit="brokers"))
             continue
-        _decide_unload(draft, row, None if choice is None or not preselects(draft) else choice.destination, rule)
+        named_now = preselects(draft) or draft.config.balancer.assign_unowned == "on_lookup"  # at a lookup its broker may take it back
+        _decide_unload(draft, row, choice.destination if choice is not None and named_now else None, rule)
         room.take(row, source)
     if draft.view.brokers.sampled.any():
         draft.refusals += refused
