@@ -21,6 +21,7 @@ from lb_stream.agent.adapter import BrokerError, Refused
 from lb_stream.agent.pulsar_admin import AdminClient, AdminError, Answer
 from lb_stream.agent.pulsar_guard import Guard
 from lb_stream.agent.pulsar_import import bundle_boundaries, read_cluster
+from lb_stream.agent.pulsar_load import BundlesTold
 from lb_stream.agent.pulsar_stats import Measured, read_bundles
 from lb_stream.contracts.balancer import MANAGER_CLASSES
 from lb_stream.contracts.namespaces import ClusterNamespaces
@@ -71,6 +72,7 @@ class PulsarAdapter:
         self.guard = Guard(admin, clock)
         self._load_data, self._clock, self._sleep = load_data, clock, sleep
         self._known = False
+        self._told = BundlesTold()
         self._measured: dict[str, Measured] = {}  # by bundle, when the statistics of all topics were last asked for
         self._changes: dict[str, tuple[bool, float]] = {}  # bundle → whether it is here now, until when reports may not know that
 
@@ -114,7 +116,7 @@ class PulsarAdapter:
         return alive
 
     def report(self) -> bytes | list[bytes]:
-        """The broker's own load report, byte for byte; on an extensible cluster what it has written since the last one.
+        """The broker's own load report, byte for byte; on an extensible cluster what it has written since the last one, with its bundles.
 
         Asking makes a modular broker compute it anew, but from statistics that it takes every `statsUpdateFrequencyInSecs`: until then
         the report names bundles that have gone, and would take them back from their new owners, or doesn't name those that have come.
@@ -124,7 +126,8 @@ class PulsarAdapter:
         if self.manager == "extensible":
             if self._load_data is None:
                 raise BrokerError(f"{self.name} is of an extensible cluster: its load data is read from topics, and nobody reads them here")
-            return self._load_data.take(self.name)
+            owned = self._owned()  # first: what is taken and not passed on is lost
+            return self._told.records(self._load_data.take(self.name), owned)
         answer = self._admin.get(LOAD_REPORT)
         if answer.status != 200:
             self._forget()
@@ -207,7 +210,7 @@ class PulsarAdapter:
     def _owned(self) -> set[str]:
         path = f"/admin/v2/brokers/{quote(self.pulsar_cluster)}/{quote(self.name, safe=':')}/ownedNamespaces"
         owned = self._admin.get_json(path)
-        return {bundle for bundle, state in owned.items() if (state or {}).get("is_active", True)}
+        return {bundle for bundle, state in owned.items() if (state or {}).get("is_active", True) and not is_system_bundle(bundle)}
 
     def _forget(self) -> None:
         self.guard.forget()

@@ -71,15 +71,58 @@ def test_a_broker_with_a_load_manager_of_somebody_elses_is_an_error_that_names_i
         cluster.adapter(0).report()
 
 
-def test_an_extensible_brokers_reports_come_from_its_load_data(extensible: FakeCluster) -> None:
-    class Waiting:
-        def take(self, broker: str) -> list[bytes]:
-            return [broker.encode()]
+class Waiting:
+    """Load data that waits to be taken."""
 
-    assert extensible.adapter(1, load_data=Waiting()).report() == [extensible.names[1].encode()]
+    def __init__(self, *records: bytes) -> None:
+        self.records = list(records)
+
+    def take(self, broker: str) -> list[bytes]:
+        records, self.records = self.records, []
+        return records
+
+
+LOAD = b'{"weightedMaxEMA":0.5,"msgRateIn":1.0,"reportedAt":7}'
+
+
+def top_bundles(*names: str) -> bytes:
+    return json.dumps({"topBundlesLoadData": [{"bundleName": name, "stats": {"topics": 2}} for name in names]}).encode()
+
+
+def test_an_extensible_brokers_reports_come_from_its_load_data_and_name_all_of_its_bundles(extensible: FakeCluster) -> None:
+    adapter = extensible.adapter(0, load_data=Waiting(LOAD, top_bundles(extensible.bundle(0)), b"no JSON"))
+    load, *others = adapter.report()
+    assert json.loads(load) == json.loads(LOAD) | {"bundles": [extensible.bundle(0), extensible.bundle(3)]}
+    assert others == [top_bundles(extensible.bundle(0)), b"no JSON"], "as the broker wrote them"
+    assert adapter.report() == [], "nothing is new"
     assert not any(call.path.endswith("load-report") for call in extensible.calls)  # it would answer 500
     with pytest.raises(BrokerError, match="its load data is read from topics"):
         extensible.adapter(1).report()
+
+
+def test_an_extensible_brokers_load_is_told_again_when_it_has_other_bundles(extensible: FakeCluster) -> None:
+    adapter = extensible.adapter(0, load_data=Waiting(LOAD))
+    adapter.report()
+    adapter.transfer(extensible.bundle(0), extensible.names[1])
+    (load,) = adapter.report()
+    assert json.loads(load) == json.loads(LOAD) | {"bundles": [extensible.bundle(3)]}
+    fresh = extensible.adapter(1, load_data=Waiting())
+    assert fresh.report() == [], "nothing is said of a broker of which no load is known"
+
+
+def test_top_bundles_that_have_gone_are_not_told(extensible: FakeCluster) -> None:
+    named = top_bundles(extensible.bundle(1), extensible.bundle(0))  # its statistics know 1 still, which has gone
+    (told,) = extensible.adapter(0, load_data=Waiting(named)).report()
+    assert json.loads(told) == json.loads(top_bundles(extensible.bundle(0)))
+
+
+def test_load_data_waits_while_the_broker_cannot_be_asked_for_its_bundles(extensible: FakeCluster) -> None:
+    waiting = Waiting(LOAD)
+    adapter = extensible.adapter(0, load_data=waiting)
+    extensible.before = lambda call: (500, b"", {}) if call.path.endswith("ownedNamespaces") else None
+    with pytest.raises(AdminError, match="ownedNamespaces answers 500"):
+        adapter.report()
+    assert waiting.records == [LOAD]
 
 
 def test_a_broker_lives_while_it_answers(cluster: FakeCluster) -> None:

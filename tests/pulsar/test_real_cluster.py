@@ -62,13 +62,14 @@ def bed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bed]:
 
 
 @contextmanager
-def agents(bed: Bed, pipeline: Pipeline) -> Iterator[None]:
-    """One process that speaks for the three brokers, started as users start it."""
+def agents(bed: Bed, pipeline: Pipeline, **settings: object) -> Iterator[None]:
+    """One process that speaks for the three brokers, started as users start it. `settings` are those of the balancer that agents use."""
     urls = [part for name in bed.names for part in ("--admin-url", f"http://{name}")]
     named = {name: getattr(pipeline.topics, name) for name in ("reports", "decisions", "ownership")}
     topics = [part for name, topic in named.items() for part in ("--set", f"topics.{name}={topic}")]
     command = [sys.executable, "-c", "from lb_stream.cli.main import main; main()", "agent", "pulsar", *urls, "--cluster", CLUSTER]
     command += ["--kafka", pipeline.bootstrap, "--report-interval", "2", "--heartbeat-interval", "2", *topics]
+    command += [part for name, value in settings.items() for part in ("--set", f"{name}={value}")]
     with (pipeline.folder / "agents.log").open("ab") as log:
         process = subprocess.Popen(command, cwd=PROJECT, stdout=log, stderr=log)
     try:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -13,13 +15,23 @@ from lb_stream.agent.pulsar_admin import AdminError
 from lb_stream.agent.pulsar_topics import LoadDataTopics
 from lb_stream.contracts.reports import SplitAsk, report_kind
 from lb_stream.core.config import cluster_config
-from tests.e2e.pipeline import wait_until
-from tests.pulsar.test_real_cluster import SCRIPTS, missing
+from lb_stream.io.embedded_kafka import EmbeddedKafka
+from lb_stream.io.topics import TopicNames
+from tests.e2e.pipeline import Pipeline, wait_until
+from tests.lbctl_runner import lbctl
+from tests.pulsar.test_real_cluster import CLUSTER, SCRIPTS, agent_log, agents, confirmed, missing, owners
 from tests.pulsar.testbed import NAMESPACE, PULSAR_CLUSTER, Bed, started_bed
 
 pytestmark = [pytest.mark.long, pytest.mark.e2e]
 
 TOPICS = [f"t{number}" for number in range(8)]
+SETTINGS = {
+    "dry_run": "false",
+    "load_manager": "extensible",
+    "assign_unowned": "on_lookup",
+    "shedding_enabled": "false",  # what one machine's brokers say of their usage is the same
+    "stream.tick_interval_ms": 1000,
+}
 
 
 @pytest.fixture(scope="module")
@@ -124,3 +136,49 @@ def test_namespaces_bundles_and_policies_of_the_cluster_are_imported(bed: Bed) -
     ]
     assert (found.isolation[0].min_available, found.isolation[0].usage_threshold_percent) == (2, 80.0)
     assert found.failure_domains == dict.fromkeys(bed.names[:2], "east")
+
+
+def test_the_whole_loop_splits_and_unloads_and_follows_a_crash(
+    bed: Bed, kafka: EmbeddedKafka, topic_names: TopicNames, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    splitting = {"bundle_max_topics": 1, "split_hit_count": 0, "split_interval_ms": 5000}
+    room_for_one = {"namespace_max_bundles": len(bed.boundaries())}
+    pipeline = Pipeline(kafka.bootstrap, topic_names, tmp_path, SETTINGS | splitting | room_for_one)
+    pipeline.create_topics()
+    begun = time.monotonic()
+
+    def tell(text: str) -> None:
+        with capsys.disabled():
+            print(f"{time.monotonic() - begun:6.1f} s  extensible: {text}", flush=True)
+
+    def agree() -> bool:
+        """Whether our table says what Pulsar's lookups say, of the bundles with traffic."""
+        truth, ours = {bed.bundle_of(topic): bed.owner_of(topic) for topic in TOPICS}, owners(pipeline)
+        return None not in truth.values() and all(ours.get(bundle) == owner for bundle, owner in truth.items())
+
+    def shown() -> str:
+        return f"{owners(pipeline)}\nagents: {agent_log(pipeline)}\njob: {pipeline.log()[-3000:]}"
+
+    with bed.traffic(dict.fromkeys(TOPICS, 20.0)), pipeline.running(), agents(bed, pipeline, **splitting):
+        try:
+            wait_until(lambda: bool(confirmed(pipeline, "split")), "a split that an agent asked for to be confirmed", 150)
+            split = confirmed(pipeline, "split")[0]
+            assert {child[-10:] for child in split["children"][:-1]} <= set(bed.boundaries())
+            tell(f"split: {split['bundle']} into {len(split['children'])} ({split['detail']})")
+            wait_until(agree, "our table to say what lookups say", 90)
+            bundle, source = bed.bundle_of(TOPICS[0]), bed.owner_of(TOPICS[0])
+            destination = bed.names[1] if source != bed.names[1] else bed.names[2]
+            given = {"kafka.bootstrap_servers": pipeline.bootstrap, "stream.tables": tmp_path / "tables"}
+            given |= {f"topics.{name}": getattr(topic_names, name) for name in ("reports", "commands", "results", "decisions", "ownership")}
+            more = [part for name, value in given.items() for part in ("--set", f"{name}={value}")]
+            command = ["namespaces", "unload", NAMESPACE, "-b", bundle.rpartition("/")[2], "-d", destination, "--cluster", CLUSTER]
+            done = lbctl(*command, *more, cwd=tmp_path)
+            assert done.code == 0 and bed.owner_of(TOPICS[0]) == destination, done
+            wait_until(lambda: bool(confirmed(pipeline, "unload")) and agree(), "the unload to be confirmed", 90)
+            tell(f"moved: {bundle} {source} -> {destination} ({confirmed(pipeline, 'unload')[0]['detail']}); lbctl: {done.out.strip()}")
+            bed.kill(bed.names.index(destination) + 1)
+            killed = time.monotonic()
+            wait_until(lambda: destination not in owners(pipeline).values() and agree(), "our table to follow the crash", 180)
+            tell(f"the killed broker's bundles have new owners, known to us after {time.monotonic() - killed:.0f} s")
+        except AssertionError as error:
+            raise AssertionError(f"{error}\nours: {shown()}") from None
