@@ -1,6 +1,7 @@
 """The simple manager's quotas from round to round: learned with every report, remembered as JSON. Source: spec/reports.md §3.
 
-Of each bundle five numbers are remembered, so the memory of a cluster that runs this manager grows with its bundles; of others nothing is.
+Of each bundle five numbers are remembered, so the memory of a cluster that runs this manager grows with its bundles; of others nothing is,
+but for the first day after a switch to another manager.
 """
 
 from __future__ import annotations
@@ -28,6 +29,11 @@ def with_quotas(view: ClusterView, remembered: Mapping[str, Any]) -> tuple[Clust
     elapsed_ms = FALL_MS if last_ms is None else max(0, view.now_ms - int(last_ms))
     after = _learned(view, before, elapsed_ms)
     return replace(view, quotas=after), _written(view, after)
+
+
+def while_others_run(remembered: Mapping[str, Any], now_ms: int) -> dict[str, Any]:
+    """What stays remembered while another manager runs: all, until it is so old that the first new report would count in full."""
+    return dict(remembered) if remembered and now_ms - int(remembered["at_ms"]) < FALL_MS else {}
 
 
 def _read(view: ClusterView, remembered: Mapping[str, Any]) -> Learned:

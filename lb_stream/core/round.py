@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
@@ -21,7 +20,7 @@ from lb_stream.core.config import ClusterConfig
 from lb_stream.core.draft import Draft
 from lb_stream.core.finite import without_not_finite
 from lb_stream.core.known_bundles import with_bundles
-from lb_stream.core.learn_quotas import with_quotas
+from lb_stream.core.learn_quotas import while_others_run, with_quotas
 from lb_stream.core.limits import moved_lately
 from lb_stream.core.liveness import Liveness, judge
 from lb_stream.core.memory import Memory, Pending, Retry
@@ -88,7 +87,7 @@ def decide(view: ClusterView, memory: Memory, inbox: Inbox, config: ClusterConfi
     _record_outcomes(ledger, settled, memory, config.balancer)
     grace_start = now_ms - config.balancer.shedding_grace_period_ms
     reported, not_finite = without_not_finite(alive.view)
-    quotas: dict[str, Any] = {}
+    quotas = while_others_run(memory.quotas, now_ms)
     if config.balancer.load_manager == "simple":
         reported, quotas = with_quotas(reported, memory.quotas)
     draft = Draft(
@@ -127,8 +126,12 @@ def decide(view: ClusterView, memory: Memory, inbox: Inbox, config: ClusterConfi
 
 
 def _forgotten(view: ClusterView, memory: Memory) -> list[str]:
-    """Bundles on their way that the shards have forgotten, because no report has named them for the retention time: they aren't lost."""
-    moving = sorted({*(one.bundle for one in memory.pending if one.kind != "split"), *memory.reserved})
+    """Bundles on their way that the shards have forgotten, because no report has named them for the retention time.
+
+    They aren't lost before the decision about them expires.
+    """
+    moves = (one.bundle for one in memory.pending if one.kind != "split" and view.now_ms < one.expires_ms)
+    moving = sorted({*moves, *memory.reserved})
     return [name for name, row in zip(moving, view.bundles.rows_of(moving).tolist(), strict=True) if row < 0]
 
 

@@ -63,8 +63,19 @@ def test_the_other_managers_learn_and_remember_none(manager: str) -> None:
     assert done.view.quotas is None and not done.memory.quotas
 
 
-def test_a_cluster_that_changes_its_manager_begins_anew() -> None:
+def test_a_cluster_that_changes_its_manager_and_comes_back_within_a_day_goes_on() -> None:
+    life = Life()
+    life.round(0, x=100.0)
+    simple = life.config
+    life.config = cluster_config({"load_manager": "modular", "dry_run": False, "shedding_enabled": False})
+    assert life.round(5, x=500.0).view.quotas is None
+    life.config = simple
+    assert rate_in(life.round(10, x=300.0)) == [200.0], "half of thirty minutes: what the other manager saw doesn't count"
+
+
+def test_after_a_day_under_another_manager_what_was_learned_would_count_nothing_and_is_forgotten() -> None:
     life = Life()
     life.round(0, x=100.0)
     life.config = cluster_config({"load_manager": "modular", "dry_run": False, "shedding_enabled": False})
+    assert life.round(1_439, x=100.0).memory.quotas
     assert not life.round(1, x=100.0).memory.quotas

@@ -297,5 +297,5 @@ def test_what_strategies_see_carries_every_pending_move_out(steps: list[Step], c
         assert np.count_nonzero(seen.bundles.in_flight) <= len(before_round)
         assert (seen.brokers.usage >= 0).all()
         assert (seen.brokers.topics >= 0).all()
-        moving = {one.bundle for one in memory.pending if one.kind != "split"} | memory.reserved.keys()
+        moving = {one.bundle for one in memory.pending if one.kind != "split" and done.now_ms < one.expires_ms} | memory.reserved.keys()
         assert {*seen.bundles.names.to_pylist()} == {*view.bundles.names.to_pylist()} | moving  # what is forgotten on its way isn't lost
