@@ -81,6 +81,7 @@ def _prepare(settings: Settings, outbox: Outbox) -> tuple[Balancer, str]:
     if published or projected:
         logger.info("finished an earlier run: %d batches published, %d projected", published, projected)
     if last_batch(stream.checkpoint) is None:
+        tables.forget_averages()
         write_directory(stream.checkpoint, 0, dict.fromkeys(log.memories, NEW))
 
     def finish(logged: Logged) -> None:

@@ -104,6 +104,15 @@ class Projections:
         written = [file for file in files.values() if file is not None]
         self._commit(BUNDLE_AVERAGES, written, (app, batch_id), replaced=sorted(files))
 
+    def forget_averages(self) -> None:
+        """Empty `bundle_averages`, for a new state: clusters may be cut into other parts than the old ones, which nobody would replace, and
+        a bundle would be there twice. Each cluster's rows come back with its next reports.
+        """
+        table = self._tables[BUNDLE_AVERAGES.name]
+        table.update_incremental()
+        if table.file_uris():
+            table.delete()
+
     @property
     def newest(self) -> int | None:
         """Number in the log of the newest batch that any table has; None before the first. What is projected was published before."""
