@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sized
 from dataclasses import dataclass
 from typing import Any, NoReturn
 from urllib.parse import urlsplit
@@ -11,7 +12,7 @@ import msgspec
 from pydantic import BaseModel, ValidationError
 
 from lb_stream.contracts.base import canonical_json
-from lb_stream.contracts.commands import COMMAND_KINDS, SCHEMA_VERSION, Command
+from lb_stream.contracts.commands import COMMAND_KINDS, SCHEMA_VERSION, Command, Split
 from lb_stream.contracts.fast import struct_of
 from lb_stream.contracts.reports import (
     AGENT_KINDS,
@@ -33,6 +34,9 @@ LONGEST_BROKER = 1_000
 
 LONGEST_BUNDLE = 1_000
 """Bytes of a bundle's name. It is several times in each record about the bundle, and one that Kafka doesn't take holds up all others."""
+
+MOST_BOUNDARIES = 1_000
+"""Of one split: its records name every child."""
 
 
 class Rejection(Exception):
@@ -272,6 +276,12 @@ def _check_ask(ask: SplitAsk) -> None:
         raise Rejection("bundle", ask.bundle, "<tenant>/<namespace>/0xLLLLLLLL_0xHHHHHHHH, L < H") from None
     if len(ask.algorithm) > LONGEST_ID:
         raise Rejection("algorithm", ask.algorithm, f"at most {LONGEST_ID} characters of an algorithm's name")
+    _check_boundaries(ask.boundaries)
+
+
+def _check_boundaries(given: Sized) -> None:
+    if len(given) > MOST_BOUNDARIES:
+        raise Rejection("boundaries", f"{len(given)} of them", f"{MOST_BOUNDARIES} at most")
 
 
 def command_record(value: bytes | None) -> Command | None:
@@ -283,6 +293,8 @@ def command_record(value: bytes | None) -> Command | None:
     if kind not in COMMAND_KINDS:
         raise Rejection("kind", kind, f"one of {', '.join(COMMAND_KINDS)}")
     command = _validated(COMMAND_KINDS[kind], value or b"")
+    if isinstance(command, Split):
+        _check_boundaries(command.boundaries)
     return command if isinstance(command, Command) else None
 
 

@@ -1,6 +1,7 @@
 """Records that nobody sends by mistake: each becomes a row of rejected_reports, none ends the stream. No JVM needed."""
 
 import json
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -82,9 +83,10 @@ def test_a_decoder_that_fails_at_a_record_rejects_the_record(monkeypatch: pytest
         ({"bundle": "acme/orders/0x80000000_0x00000000"}, "bundle"),
         ({"bundle": f"acme/{'o' * 2_000_000}/0x00000000_0x80000000"}, "bundle"),
         ({"algorithm": "a" * 2_000_000}, "algorithm"),
+        ({"boundaries": list(range(1_001))}, "boundaries"),
     ],
 )
-def test_a_request_that_a_round_would_fail_at_is_rejected_as_a_record(given: dict[str, str], field: str) -> None:
+def test_a_request_that_a_round_would_fail_at_is_rejected_as_a_record(given: dict[str, Any], field: str) -> None:
     ask = {"bundle": "acme/orders/0x00000000_0x80000000", "reason": "Topics", "boundaries": [7], "algorithm": "x", "saw": 2.0, "limit": 1.0}
     agent_record("ask", json.dumps(ask).encode())
     with pytest.raises(Rejection) as refused:
@@ -97,3 +99,10 @@ def test_a_command_that_names_an_endless_namespace_is_rejected() -> None:
     assert command_record(json.dumps(command).encode()) is not None
     with pytest.raises(Rejection, match="namespace"):
         command_record(json.dumps(command | {"namespace": "acme/" + "o" * 2_000_000}).encode())
+
+
+def test_a_command_that_cuts_a_bundle_into_endless_parts_is_rejected() -> None:
+    command = {"id": "1", "kind": "split", "namespace": "acme/orders", "bundle": "LARGEST", "algorithm": "specified_positions_divide"}
+    assert command_record(json.dumps(command | {"boundaries": list(range(1_000))}).encode()) is not None
+    with pytest.raises(Rejection, match="boundaries = 1001 of them"):
+        command_record(json.dumps(command | {"boundaries": list(range(1_001))}).encode())
