@@ -21,6 +21,7 @@ from lb_stream.cli import (
     explain,
     jars,
     kafka_broker,
+    lookup_server,
     monitor,
     namespaces,
     replay,
@@ -64,7 +65,7 @@ def _demo() -> None:
     """Show the whole thing: a real Kafka broker, the job, simulated brokers and one that runs hot, until they are balanced."""
 
 
-for module in (balance, decisions, explain, monitor, asked, report, sql, replay, jars, dynamic_config):
+for module in (balance, decisions, explain, monitor, asked, lookup_server, report, sql, replay, jars, dynamic_config):
     module.register(app)
 for group in (brokers, clusters, namespaces, dry_run, reports, topics, tables, kafka_broker, agent, config):
     app.add_typer(group.app)

@@ -19,6 +19,7 @@ SCHEMA_VERSION = 1
 NamespaceName = Annotated[str, Field(pattern=r"^[^/\s]+(/[^/\s]+){1,2}$", max_length=LONGEST_NAMESPACE, description="<tenant>/<namespace>")]
 BrokerName = Annotated[str, Field(min_length=1, description="host:port as in its reports; http(s):// before it is left out")]
 Range = Annotated[str, Field(min_length=1, description="0xLLLLLLLL_0xHHHHHHHH")]
+LONGEST_TOPIC = 4_096
 Scalar = bool | int | float | str
 
 
@@ -73,6 +74,21 @@ class Split(Command):
     algorithm: str | None = None
     boundaries: list[int] = []
     unload: bool = False
+
+
+class Assign(Command):
+    """Give a bundle that nobody owns an owner now: what a lookup asks for. `bundle` or `topic` says which."""
+
+    kind: Literal["assign"] = "assign"
+    namespace: NamespaceName
+    bundle: Range | None = Field(None, description="0xLLLLLLLL_0xHHHHHHHH")
+    topic: str | None = Field(None, max_length=LONGEST_TOPIC, description="the bundle that this topic is in")
+
+    @model_validator(mode="after")
+    def _one_of_them(self) -> Assign:
+        if (self.bundle is None) == (self.topic is None):
+            raise PydanticCustomError("which", "a bundle or a topic, one of them")
+        return self
 
 
 class SetConfig(Command):
@@ -161,7 +177,7 @@ class SetPolicies(Command):
 
 
 AnyCommand = (
-    Unload | Split | SetConfig | DeleteConfig | DryRun | PauseCluster | ResumeCluster | DrainBroker | UndrainBroker
+    Unload | Split | Assign | SetConfig | DeleteConfig | DryRun | PauseCluster | ResumeCluster | DrainBroker | UndrainBroker
     | CreateNamespace | DeleteNamespace | ImportNamespaces | SetPolicies
 )  # fmt: skip
 

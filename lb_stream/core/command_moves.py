@@ -13,8 +13,9 @@ from typing import Literal
 
 import numpy as np
 
-from lb_stream.contracts.commands import Split, Unload
+from lb_stream.contracts.commands import Assign, Split, Unload
 from lb_stream.contracts.decisions import Explain
+from lb_stream.core.assign import assign, too_few
 from lb_stream.core.candidates import superseded
 from lb_stream.core.command_standing import broker_of
 from lb_stream.core.commands import Desk, Received, named
@@ -51,8 +52,11 @@ def obey_moves(draft: Draft, desk: Desk, commands: Iterable[Received], suspended
             said = _unload(draft, command)
         elif isinstance(command, Split):
             said = [_split(draft, command)]
+        elif isinstance(command, Assign):
+            _answer_lookup(draft, desk, received, command)
+            continue
         else:
-            raise TypeError(f"{command.kind} is no order to move or split")
+            raise TypeError(f"{command.kind} is no order to move, split or assign")
         _answer(draft, desk, received, said, before)
 
 
@@ -220,6 +224,43 @@ def _split(draft: Draft, command: Split) -> Said:
     )
     into = f"into {named(child.rpartition('/')[2] for child in result.cut.children)}" if result.cut.children else f"by {result.algorithm}"
     return Said("decided", f"{name} is split at {source} {into}")
+
+
+def _answer_lookup(draft: Draft, desk: Desk, received: Received, command: Assign) -> None:
+    """Answered at once, as a lookup waits: with who has the bundle, or is to have it."""
+    before = len(draft.decisions)
+    said = _assign(draft, command)
+    ids = [one.decision_id for one in draft.decisions[before:]]
+    desk.answer(received, "refused" if said.outcome == "refused" else "done", said.text, said.rule, ids)
+
+
+def _assign(draft: Draft, command: Assign) -> Said:
+    view, bundles = draft.view, draft.view.bundles
+    mine = bundles.rows_of_namespace(command.namespace)
+    if mine.start == mine.stop:
+        return Said("refused", f"no bundle of a namespace {command.namespace} is known", "unknown_namespace")
+    gone = superseded(view, [row for row in range(mine.start, mine.stop) if bundles.owner[row] < 0])
+    found: str | Said | None = command.bundle
+    if command.topic is not None:
+        names = [bundles.name(row) for row in range(mine.start, mine.stop) if row not in gone]
+        found = _bundle_of_topic(command.namespace, command.topic, names)
+    row = found if found is None or isinstance(found, Said) else _row(draft, command.namespace, found)
+    if row is None or isinstance(row, Said):
+        return row or Said("refused", "which bundle?", "bad_request")
+    name = bundles.name(row)
+    if bundles.system[row]:
+        return Said("refused", f"{name} is a heartbeat or SLA-monitor bundle: it belongs to its broker", "system_namespace")
+    if (busy := _under_way(draft, row)) is not None:
+        return Said("nothing", busy.text)
+    if bundles.owner[row] >= 0:
+        return Said("nothing", f"{view.brokers.names[int(bundles.owner[row])]} has {name}")
+    if row in gone:
+        return Said("refused", f"{name} has been split", "unknown_bundle")
+    if (few := too_few(draft)) is not None:
+        return Said("refused", f"{few.rule}: a new cluster waits for {few.limit:.0f} brokers", few.rule)
+    if not assign(draft, row, name, ordered=False):
+        return Said("refused", f"no broker may have {name} now", "no_candidate")
+    return Said("decided", f"{name} is to be {draft.decisions[-1].destination}'s")
 
 
 def _bundle_of_topic(namespace: str, topic: str, names: list[str]) -> str | Said:

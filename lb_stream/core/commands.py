@@ -97,6 +97,8 @@ class Desk:
         """Answer the command with that id, kind, by, at_ms and arguments."""
         answer = Answer(**head, outcome=outcome, text=text, rule=rule, decision_ids=tuple(decision_ids))
         self.answers.append(answer)
+        if answer.kind == "assign":  # done twice it is done once, and lookups are many
+            return
         others = [one for one in self.orders.answers if one["id"] != answer.id]
         said = {name: value for name, value in answer.to_dict().items() if name in _REMEMBERED}
         self.orders = replace(self.orders, answers=(*others, said)[-MOST_REMEMBERED:])

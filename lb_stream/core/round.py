@@ -10,7 +10,7 @@ import numpy as np
 from lb_stream.contracts.balancer import BalancerConfig
 from lb_stream.contracts.decisions import Decision, Ownership
 from lb_stream.contracts.reports import Ack, SplitAsk
-from lb_stream.core.assign import assign_unowned, too_early
+from lb_stream.core.assign import assign_unowned, too_few
 from lb_stream.core.chance import seed_of
 from lb_stream.core.command_follow import follow
 from lb_stream.core.command_moves import drain, obey_moves
@@ -113,8 +113,10 @@ def decide(view: ClusterView, memory: Memory, inbox: Inbox, config: ClusterConfi
     shed = False
     if alive.suspended is not None:
         draft.refusals.append(alive.suspended)
-    elif not too_early(draft):
-        assign_unowned(draft, draft.reserved)
+    elif (few := too_few(draft)) is not None:
+        draft.refusals.append(few)
+    else:
+        assign_unowned(draft)
         drain(draft)
         unload_children(draft, _split_to_unload(settled))
         shed = config.balancer.enabled and _balance(draft, inbox.asks, sampled=bool(view.brokers.sampled.any()))

@@ -25,8 +25,9 @@ from lb_stream.contracts.settings import StreamSettings
 from lb_stream.contracts.tables import BATCHES
 from lb_stream.io.broker_metrics import BrokerMetrics
 from lb_stream.io.delta import TIDY_EVERY, append_rows, open_table, tidy
+from lb_stream.io.http_server import HttpServer
 from lb_stream.io.metrics import Memories, Metrics, is_batch, lag, spark_phases, state_of
-from lb_stream.io.metrics_server import PATHS, MetricsServer
+from lb_stream.io.metrics_server import PATHS, serve_metrics
 from lb_stream.io.round_figures import RoundFigures
 from lb_stream.stream.ports import Logged
 
@@ -76,7 +77,7 @@ class Monitor:
         self._figures = RoundFigures(settings.tables)
         self.metrics = Metrics(settings.pipeline_id, version("lb_stream"), epoch, memories, self._figures)
         self._brokers = BrokerMetrics(self._figures, memories)
-        self._server: MetricsServer | None = None
+        self._server: HttpServer | None = None
         self._query: Query | None = None
         self._now = 0.0
         self._batch: _Batch | None = None
@@ -140,7 +141,7 @@ class Monitor:
         if address in ("", "0"):
             return
         try:
-            self._server = MetricsServer(address, dict(zip(PATHS, (self.metrics.registry, self._brokers.registry), strict=True)))
+            self._server = serve_metrics(address, dict(zip(PATHS, (self.metrics.registry, self._brokers.registry), strict=True)))
         except (OSError, OverflowError) as error:
             logger.warning(
                 "no metrics are served, as %s can't be had (%s): set stream.metrics_address to a free host:port, to 127.0.0.1:0 for any "
