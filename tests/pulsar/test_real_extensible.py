@@ -174,8 +174,8 @@ def test_the_whole_loop_splits_and_unloads_and_follows_a_crash(
             command = ["namespaces", "unload", NAMESPACE, "-b", bundle.rpartition("/")[2], "-d", destination, "--cluster", CLUSTER]
             done = lbctl(*command, *more, cwd=tmp_path)
             assert done.code == 0 and bed.owner_of(TOPICS[0]) == destination, done
-            wait_until(lambda: bool(confirmed(pipeline, "unload")) and agree(), "the unload to be confirmed", 90)
-            tell(f"moved: {bundle} {source} -> {destination} ({confirmed(pipeline, 'unload')[0]['detail']}); lbctl: {done.out.strip()}")
+            wait_until(lambda: bool(confirmed(pipeline, "transfer")) and agree(), "the transfer to be confirmed", 90)
+            tell(f"moved: {bundle} {source} -> {destination} ({confirmed(pipeline, 'transfer')[0]['detail']}); lbctl: {done.out.strip()}")
             bed.kill(bed.names.index(destination) + 1)
             killed = time.monotonic()
             wait_until(lambda: destination not in owners(pipeline).values() and agree(), "our table to follow the crash", 180)
