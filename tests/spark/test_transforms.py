@@ -1,6 +1,7 @@
 """The steps of the dataflow on a real Spark, from raw records to rounds, without the stream around them."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -65,3 +66,12 @@ def test_each_cluster_gets_its_own_round_and_one_clusters_trouble_stays_its_own(
     made = {row.cluster: (row.seq, "JSONDecodeError" in (row.error or ""), row.memory) for row in rounds}
     assert made["zz"] == (0, True, "not json")
     assert [made[cluster][:2] for cluster in ("eu", "us")] == [(1, False), (1, False)]
+
+
+def test_what_clusters_remember_leaves_no_file_behind_however_much_it_is(spark: SparkSession, settings: Settings) -> None:
+    memories = {f"c{number}": os.urandom(50_000).hex() for number in range(20)}
+    context = BatchContext(settings, "test-0", log_seq=0, epoch=1, caught_up=True, memories=memories)
+    views = shards(spark, settings, records(spark, [(b"eu/b1", report(50))]).transform(to_blocks(settings)))
+    before = set(os.listdir(spark.sparkContext._temp_dir))
+    assert views.transform(to_rounds(context)).toArrow()["cluster"].to_pylist() == ["eu"]
+    assert set(os.listdir(spark.sparkContext._temp_dir)) == before
