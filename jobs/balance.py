@@ -1,7 +1,8 @@
 """The balancer: `spark-submit --properties-file conf/spark-defaults.conf jobs/balance.py --config conf/default.toml`.
 
 Reads load reports and commands from Kafka, writes decisions to Kafka and Delta tables, until it is stopped.
-Makes the topics that are missing. Exit codes: 0 ended as asked, 1 failed, 2 a wrong setting or topic (found before Spark starts).
+Makes the topics that are missing. Exit codes: 0 ended as asked, 1 failed, 2 a wrong setting or topic (found before Spark starts), 3 Spark's
+JVM had no memory left.
 """
 
 from __future__ import annotations
