@@ -44,6 +44,10 @@ WRITES_AFTER_MS = 100
 """The leader's averages in the metadata store are this much older than the store's time of them."""
 
 
+AT_ITS_START = ("shedding_strategy",)
+"""Pulsar's leader takes a change of these, too, and goes on as before until it is started anew; here they count at once."""
+
+
 @dataclass(frozen=True, slots=True)
 class Captured:
     """One load report: when the metadata store took it (or when it was polled), whose it is, its JSON byte for byte."""
@@ -184,7 +188,7 @@ def settings_at(at_ms: int) -> dict[str, Any]:
         if found and changed_ms <= at_ms and found[1] in known_keys():
             name, factor = known_keys()[found[1]]
             model = next(model for model in all_models() if name in model.model_fields)
-            if metadata(model, name)["dynamic"]:
+            if metadata(model, name)["dynamic"] and name not in AT_ITS_START:
                 given[name] = float(found[2]) * factor
     return given
 

@@ -100,7 +100,7 @@ def test_all_bundles_of_a_round_together_go_where_the_leader_sent_them_and_none_
     assert same == 6
 
 
-def test_a_setting_that_cannot_change_at_run_time_keeps_its_value_as_it_did_in_the_cluster() -> None:
+def test_a_setting_that_had_no_effect_at_run_time_keeps_its_value_as_it_did_in_the_cluster() -> None:
     rounds = captured.leader_rounds()
     before, after = (captured.settings_at(rounds[index].at_ms) for index in (0, -1))
     assert "shedding_strategy" not in after  # another one was set at 08:21:58, and the old one's log goes on
