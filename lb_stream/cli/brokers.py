@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from lb_stream.cli import dynamic_config
-from lb_stream.cli.command_options import DEFAULT_TIMEOUT_S, Id, NoWait, Sending, Timeout, ToCluster
+from lb_stream.cli.command_options import Sending, sends
 from lb_stream.cli.options import BrokerConf, Cluster, ConfigFile, Json, Set, effective
 from lb_stream.cli.output import ago, emit_json, emit_rich, note, table
 
@@ -87,35 +87,17 @@ BrokerArgument = Annotated[str, typer.Argument(metavar="BROKER", help="host:port
 
 
 @app.command(epilog="Example: lbctl brokers drain broker-3.eu:8080 --cluster eu-1")
-def drain(
-    broker: BrokerArgument,
-    cluster: ToCluster = None,
-    no_wait: NoWait = False,
-    timeout: Timeout = DEFAULT_TIMEOUT_S,
-    command_id: Id = None,
-    config: ConfigFile = None,
-    broker_conf: BrokerConf = None,
-    set_: Set = None,
-    json: Json = False,
-) -> None:
+@sends()
+def drain(broker: BrokerArgument, *, send: Sending) -> None:
     """Unload all bundles of a broker and give it none from now on; waits until it is empty."""
-    Sending(effective(config, broker_conf, set_), cluster, False, no_wait, timeout, command_id, json)("drain-broker", broker=broker)
+    send("drain-broker", broker=broker)
 
 
 @app.command(epilog="Example: lbctl brokers undrain broker-3.eu:8080 --cluster eu-1")
-def undrain(
-    broker: BrokerArgument,
-    cluster: ToCluster = None,
-    no_wait: NoWait = False,
-    timeout: Timeout = DEFAULT_TIMEOUT_S,
-    command_id: Id = None,
-    config: ConfigFile = None,
-    broker_conf: BrokerConf = None,
-    set_: Set = None,
-    json: Json = False,
-) -> None:
+@sends()
+def undrain(broker: BrokerArgument, *, send: Sending) -> None:
     """Let a drained broker take bundles again."""
-    Sending(effective(config, broker_conf, set_), cluster, False, no_wait, timeout, command_id, json)("undrain-broker", broker=broker)
+    send("undrain-broker", broker=broker)
 
 
 dynamic_config.register_brokers(app)

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from lb_stream.cli.command_options import DEFAULT_TIMEOUT_S, Id, NoWait, Sending, Timeout
+from lb_stream.cli.command_options import Sending, sends
 from lb_stream.cli.options import BrokerConf, ConfigFile, Json, Set, effective
 from lb_stream.cli.output import CommandError, ago, emit_json, emit_rich, note, table
 
@@ -77,44 +77,36 @@ def _table(rows: list[dict[str, Any]]) -> Any:
 
 
 @app.command(epilog="Example: lbctl clusters enable eu-1")
-def enable(
-    cluster: Named, no_wait: NoWait = False, timeout: Timeout = DEFAULT_TIMEOUT_S, command_id: Id = None,
-    config: ConfigFile = None, broker_conf: BrokerConf = None, set_: Set = None, json: Json = False,
-) -> None:  # fmt: skip
+@sends(cluster=Named)
+def enable(send: Sending) -> None:
     """End a cluster's dry run: from now on its decisions are published to its brokers."""
-    Sending(effective(config, broker_conf, set_), cluster, False, no_wait, timeout, command_id, json)("dry-run", on=False)
+    send("dry-run", on=False)
 
 
 @app.command(epilog="Example: lbctl clusters disable eu-1")
-def disable(
-    cluster: Named, no_wait: NoWait = False, timeout: Timeout = DEFAULT_TIMEOUT_S, command_id: Id = None,
-    config: ConfigFile = None, broker_conf: BrokerConf = None, set_: Set = None, json: Json = False,
-) -> None:  # fmt: skip
+@sends(cluster=Named)
+def disable(send: Sending) -> None:
     """Only watch a cluster again: its decisions are made and logged, and not published."""
-    Sending(effective(config, broker_conf, set_), cluster, False, no_wait, timeout, command_id, json)("dry-run", on=True)
+    send("dry-run", on=True)
 
 
 @app.command(epilog="Example: lbctl clusters pause eu-1")
-def pause(
-    cluster: Named, no_wait: NoWait = False, timeout: Timeout = DEFAULT_TIMEOUT_S, command_id: Id = None,
-    config: ConfigFile = None, broker_conf: BrokerConf = None, set_: Set = None, json: Json = False,
-) -> None:  # fmt: skip
+@sends(cluster=Named)
+def pause(send: Sending) -> None:
     """Shed and split nothing until it is resumed. Orders are obeyed, and bundles that lose their owner get one."""
-    Sending(effective(config, broker_conf, set_), cluster, False, no_wait, timeout, command_id, json)("pause-cluster")
+    send("pause-cluster")
 
 
 @app.command(epilog="Example: lbctl clusters resume eu-1")
-def resume(
-    cluster: Named, no_wait: NoWait = False, timeout: Timeout = DEFAULT_TIMEOUT_S, command_id: Id = None,
-    config: ConfigFile = None, broker_conf: BrokerConf = None, set_: Set = None, json: Json = False,
-) -> None:  # fmt: skip
+@sends(cluster=Named)
+def resume(send: Sending) -> None:
     """End a pause."""
-    Sending(effective(config, broker_conf, set_), cluster, False, no_wait, timeout, command_id, json)("resume-cluster")
+    send("resume-cluster")
 
 
 @app.command(epilog="Example: lbctl clusters limit eu-1 --in-flight 50 --per-minute 100")
+@sends(cluster=Named)
 def limit(
-    cluster: Named,
     in_flight: Annotated[int | None, typer.Option("--in-flight", metavar="N", min=0, help="Moves under way at one time.")] = None,
     per_broker: Annotated[
         int | None, typer.Option("--in-flight-per-broker", metavar="N", min=0, help="... out of one broker.")
@@ -126,11 +118,10 @@ def limit(
     dwell_s: Annotated[
         float | None, typer.Option("--dwell", metavar="S", min=0, help="How long a bundle stays where it came to before it is shed.")
     ] = None,
-    no_wait: NoWait = False, timeout: Timeout = DEFAULT_TIMEOUT_S, command_id: Id = None,
-    config: ConfigFile = None, broker_conf: BrokerConf = None, set_: Set = None, json: Json = False,
-) -> None:  # fmt: skip
+    *,
+    send: Sending,
+) -> None:
     """Change the limits on moves."""
-    send = Sending(effective(config, broker_conf, set_), cluster, False, no_wait, timeout, command_id, json)
     given = {
         "max_moves_in_flight": in_flight,
         "max_moves_in_flight_per_broker": per_broker,

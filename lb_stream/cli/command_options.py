@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import wraps
+from inspect import Parameter, signature
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from lb_stream.cli.options import Effective, cluster_name
+from lb_stream.cli.options import BrokerConf, ConfigFile, Effective, Json, Set, cluster_name, effective
 from lb_stream.cli.output import CommandError
 
 _PANEL = "Sending"
@@ -33,10 +37,13 @@ Id = Annotated[
     ),
 ]
 SettingsFile = Annotated[
-    str | None,
+    Path | None,
     typer.Option("--settings", metavar="FILE", help="Settings in a TOML file (elsewhere: --config).", rich_help_panel="Settings"),
 ]
 DEFAULT_TIMEOUT_S = 120.0
+
+
+Command = Callable[..., None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +72,48 @@ class Sending:
                 raise CommandError("--cluster and --all-clusters: one of them", 2)
             return ""
         return only_cluster(self.given, self.cluster)
+
+
+def sends(*, all_clusters: bool = False, cluster: Any = ToCluster, config: Any = ConfigFile) -> Callable[[Command], Command]:
+    """Give a command the options by which commands are sent, in place of its parameter `send`, which gets the Sending that they make.
+
+    `all_clusters`: it may go to all of them. `cluster`: an argument in place of the option; `config`: the same option, spelled otherwise.
+    """
+
+    def decorate(command: Command) -> Command:
+        own = {name: each for name, each in signature(command, eval_str=True).parameters.items() if name != "send"}
+        shared = dict(signature(_sending, eval_str=True).parameters)
+        shared["config"] = shared["config"].replace(annotation=config)
+        if cluster is not ToCluster:
+            shared["cluster"] = Parameter("cluster", Parameter.KEYWORD_ONLY, annotation=cluster)
+        if not all_clusters:
+            del shared["all_clusters"]
+
+        @wraps(command)
+        def with_options(**given: Any) -> None:
+            send = _sending(**{name: given.pop(name) for name in shared})
+            command(**given, send=send)
+
+        parameters = [each.replace(kind=Parameter.KEYWORD_ONLY) for each in (own | shared).values()]
+        with_options.__signature__ = signature(command).replace(parameters=parameters)  # type: ignore[attr-defined]
+        with_options.__annotations__ = {each.name: each.annotation for each in parameters}
+        return with_options
+
+    return decorate
+
+
+def _sending(
+    cluster: ToCluster = None,
+    all_clusters: AllClusters = False,
+    no_wait: NoWait = False,
+    timeout: Timeout = DEFAULT_TIMEOUT_S,
+    command_id: Id = None,
+    config: ConfigFile = None,
+    broker_conf: BrokerConf = None,
+    set_: Set = None,
+    json: Json = False,
+) -> Sending:
+    return Sending(effective(config, broker_conf, set_), cluster, all_clusters, no_wait, timeout, command_id, json)
 
 
 def only_cluster(given: Effective, named: str | None) -> str:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json as json_
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from lb_stream.cli.command_options import DEFAULT_TIMEOUT_S, AllClusters, Id, NoWait, Sending, SettingsFile, Timeout, ToCluster
+from lb_stream.cli.command_options import Sending, SettingsFile, sends
 from lb_stream.cli.options import BrokerConf, Cluster, ConfigFile, Json, Set, effective
 from lb_stream.cli.output import emit, emit_json
 
@@ -32,39 +31,21 @@ def register_brokers(app: typer.Typer) -> None:
     app.command("list-dynamic-config", epilog=f"{prefix} list-dynamic-config")(list_keys)
 
 
+@sends(all_clusters=True, config=SettingsFile)
 def update(
     key: Key,
     value: Annotated[str, typer.Option("--value", metavar="VALUE", help="Its new value, as it would stand in broker.conf.")],
-    cluster: ToCluster = None,
-    all_clusters: AllClusters = False,
-    no_wait: NoWait = False,
-    timeout: Timeout = DEFAULT_TIMEOUT_S,
-    command_id: Id = None,
-    settings: SettingsFile = None,
-    broker_conf: BrokerConf = None,
-    set_: Set = None,
-    json: Json = False,
+    *,
+    send: Sending,
 ) -> None:
     """Change a setting of a running cluster, until it is changed or taken back. Which ones: list-dynamic-config."""
-    given = effective(Path(settings) if settings else None, broker_conf, set_)
-    Sending(given, cluster, all_clusters, no_wait, timeout, command_id, json)("set-config", values={key: value})
+    send("set-config", values={key: value})
 
 
-def delete(
-    key: Key,
-    cluster: ToCluster = None,
-    all_clusters: AllClusters = False,
-    no_wait: NoWait = False,
-    timeout: Timeout = DEFAULT_TIMEOUT_S,
-    command_id: Id = None,
-    settings: SettingsFile = None,
-    broker_conf: BrokerConf = None,
-    set_: Set = None,
-    json: Json = False,
-) -> None:
+@sends(all_clusters=True, config=SettingsFile)
+def delete(key: Key, *, send: Sending) -> None:
     """Take a changed setting back: the job's own counts again."""
-    given = effective(Path(settings) if settings else None, broker_conf, set_)
-    Sending(given, cluster, all_clusters, no_wait, timeout, command_id, json)("delete-config", key=key)
+    send("delete-config", key=key)
 
 
 def get_all(

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from lb_stream.cli.command_options import DEFAULT_TIMEOUT_S, AllClusters, Id, NoWait, Sending, Timeout, ToCluster
+from lb_stream.cli.command_options import Sending, sends
 from lb_stream.cli.options import BrokerConf, Cluster, ConfigFile, Json, Set, effective
 from lb_stream.cli.output import CommandError, emit_json, emit_rich, note, table
 
@@ -25,6 +25,7 @@ def _group() -> None:
 
 
 @app.command(epilog="Example: lbctl namespaces unload shop/orders -b 0x00000000_0x40000000 -d broker-2.eu:8080")
+@sends()
 def unload(
     namespace: Namespace,
     bundle: Annotated[
@@ -33,24 +34,17 @@ def unload(
     destination: Annotated[
         str | None, typer.Option("--destinationBroker", "--destination", "-d", metavar="BROKER", help="Who takes it; only with --bundle.")
     ] = None,
-    cluster: ToCluster = None,
-    no_wait: NoWait = False,
-    timeout: Timeout = DEFAULT_TIMEOUT_S,
-    command_id: Id = None,
-    config: ConfigFile = None,
-    broker_conf: BrokerConf = None,
-    set_: Set = None,
-    json: Json = False,
+    *,
+    send: Sending,
 ) -> None:
     """Have a bundle leave its broker, or every bundle of a namespace; waits until reports show it."""
-    given = effective(config, broker_conf, set_)
     if destination is not None and bundle is None:
         raise CommandError("-d names the destination of one bundle: name the bundle with -b", 2)
-    send = Sending(given, cluster, False, no_wait, timeout, command_id, json)
     send("unload", namespace=namespace, bundle=bundle, destination=destination)
 
 
 @app.command("split-bundle", epilog="Example: lbctl namespaces split-bundle -b LARGEST -san topic_count_equally_divide -u shop/orders")
+@sends()
 def split_bundle(
     namespace: Namespace,
     bundle: Annotated[str | None, typer.Option("--bundle", "-b", metavar="RANGE", help="0xLLLLLLLL_0xHHHHHHHH, LARGEST or HOT.")] = None,
@@ -71,20 +65,12 @@ def split_bundle(
         typer.Option("--split-boundaries", "-sb", metavar="N,N…", help="Where, for specified_positions_divide: hashes, decimal or 0x…"),
     ] = None,
     unload_: Annotated[bool, typer.Option("--unload", "-u", help="Unload the children afterwards.")] = False,
-    cluster: ToCluster = None,
-    no_wait: NoWait = False,
-    timeout: Timeout = DEFAULT_TIMEOUT_S,
-    command_id: Id = None,
-    config: ConfigFile = None,
-    broker_conf: BrokerConf = None,
-    set_: Set = None,
-    json: Json = False,
+    *,
+    send: Sending,
 ) -> None:
     """Split a bundle; waits until reports show its children. Thresholds and the namespace's maximum of bundles don't count."""
-    given = effective(config, broker_conf, set_)
     if [bundle, bundle_type, topic].count(None) != 2:
         raise CommandError("which bundle? One of -b RANGE, -b LARGEST, -b HOT, -bt LARGEST, -bt HOT, --topic TOPIC", 2)
-    send = Sending(given, cluster, False, no_wait, timeout, command_id, json)
     fields: dict[str, Any] = {"bundle": bundle, "bundle_type": bundle_type, "topic": topic, "algorithm": algorithm}
     send("split", namespace=namespace, boundaries=_numbers(boundaries), unload=unload_, **fields)
 
@@ -97,58 +83,34 @@ def _numbers(text: str | None) -> list[int]:
 
 
 @app.command(epilog="Example: lbctl namespaces create shop/orders --bundles 16")
+@sends(all_clusters=True)
 def create(
     namespace: Namespace,
     bundles: Annotated[
         int | None, typer.Option("--bundles", "-b", metavar="N", min=1, help="How many; without it namespace_default_bundles.")
     ] = None,
-    cluster: ToCluster = None,
-    all_clusters: AllClusters = False,
-    no_wait: NoWait = False,
-    timeout: Timeout = DEFAULT_TIMEOUT_S,
-    command_id: Id = None,
-    config: ConfigFile = None,
-    broker_conf: BrokerConf = None,
-    set_: Set = None,
-    json: Json = False,
+    *,
+    send: Sending,
 ) -> None:
     """Make a namespace of equal bundles, which get owners like all others."""
-    send = Sending(effective(config, broker_conf, set_), cluster, all_clusters, no_wait, timeout, command_id, json)
     send("create-namespace", namespace=namespace, bundles=bundles)
 
 
 @app.command(epilog="Example: lbctl namespaces delete shop/orders")
-def delete(
-    namespace: Namespace,
-    cluster: ToCluster = None,
-    all_clusters: AllClusters = False,
-    no_wait: NoWait = False,
-    timeout: Timeout = DEFAULT_TIMEOUT_S,
-    command_id: Id = None,
-    config: ConfigFile = None,
-    broker_conf: BrokerConf = None,
-    set_: Set = None,
-    json: Json = False,
-) -> None:
+@sends(all_clusters=True)
+def delete(namespace: Namespace, *, send: Sending) -> None:
     """Have a namespace without topics leave its brokers, and forget it."""
-    send = Sending(effective(config, broker_conf, set_), cluster, all_clusters, no_wait, timeout, command_id, json)
     send("delete-namespace", namespace=namespace)
 
 
 @app.command("import", epilog="Example: lbctl namespaces import namespaces.json --cluster eu-1")
+@sends()
 def import_(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="What `lbctl agent namespaces` prints; - reads it from stdin.")],
-    cluster: ToCluster = None,
-    no_wait: NoWait = False,
-    timeout: Timeout = DEFAULT_TIMEOUT_S,
-    command_id: Id = None,
-    config: ConfigFile = None,
-    broker_conf: BrokerConf = None,
-    set_: Set = None,
-    json: Json = False,
+    *,
+    send: Sending,
 ) -> None:
     """Take over namespaces, isolation policies, anti-affinity groups and failure domains of a cluster that has them already."""
-    send = Sending(effective(config, broker_conf, set_), cluster, False, no_wait, timeout, command_id, json)
     try:
         content = json_.loads(sys.stdin.read() if str(file) == "-" else file.read_text())
     except (OSError, ValueError) as error:
@@ -157,6 +119,7 @@ def import_(
 
 
 @app.command("set-policies", epilog="Example: lbctl namespaces set-policies shop/orders --anti-affinity-group payment")
+@sends(all_clusters=True)
 def set_policies(
     namespace: OptionalNamespace = None,
     group: Annotated[
@@ -183,18 +146,10 @@ def set_policies(
             "--failure-domain", metavar="BROKER=DOMAIN", help="Put a broker into a domain; BROKER= takes it out. May be given again."
         ),
     ] = None,
-    cluster: ToCluster = None,
-    all_clusters: AllClusters = False,
-    no_wait: NoWait = False,
-    timeout: Timeout = DEFAULT_TIMEOUT_S,
-    command_id: Id = None,
-    config: ConfigFile = None,
-    broker_conf: BrokerConf = None,
-    set_: Set = None,
-    json: Json = False,
+    *,
+    send: Sending,
 ) -> None:
     """Say where namespaces may live: isolation policies, anti-affinity groups, failure domains. What isn't named stays as it is."""
-    send = Sending(effective(config, broker_conf, set_), cluster, all_clusters, no_wait, timeout, command_id, json)
     if (group is None) != (namespace is None):
         raise CommandError("a namespace and its --anti-affinity-group go together", 2)
     fields: dict[str, Any] = {}

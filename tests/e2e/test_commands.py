@@ -12,6 +12,7 @@ from kafka import KafkaProducer
 from lb_stream.agent import Agent, AgentConfig
 from lb_stream.core.names import parse_bundle
 from lb_stream.io.embedded_kafka import EmbeddedKafka
+from lb_stream.io.lookup import Lookup, LookupConfig
 from lb_stream.io.topics import TopicNames
 from lb_stream.sim import SimBroker, SimCluster, build_cluster
 from lb_stream.sim.brokers import wall_clock_ms
@@ -173,6 +174,22 @@ def namespaces(operator: Operator) -> None:
     assert done("namespaces", "import", "more.json").startswith("1 namespaces with 2 bundles")
 
 
+def lookups(operator: Operator) -> None:
+    """Bundles that wait for a client's lookup: it asks for an owner, and soon answers with it."""
+    done, topics, topic = operator.done, operator.run.topics, "persistent://shop/lazy/first"
+    done("brokers", "update-dynamic-config", "--config", "assign_unowned", "--value", "on_lookup")
+    done("namespaces", "create", "shop/lazy")
+    with Lookup(LookupConfig(operator.run.bootstrap, topics.ownership, topics.commands, topics.results)) as lookup:
+        first = lookup.find(topic, CLUSTER)
+        assert (first.broker, first.asked is not None) == (None, True)
+        wait_until(lambda: lookup.find(topic, CLUSTER).state == "Owned", "the bundle that was looked up to be owned")
+        found = lookup.find(topic, CLUSTER)
+        assert operator.cluster.owns(found.broker or "", found.bundle or "")
+    served = [name for broker in operator.cluster.brokers.values() for name in broker.owned if name.startswith("shop/lazy/")]
+    assert served == [found.bundle], "nobody has looked up the other one"
+    done("brokers", "delete-dynamic-config", "--config", "assign_unowned")
+
+
 def brokers_and_clusters(operator: Operator) -> None:
     """Brokers and clusters."""
     done, refused, rows, cluster = operator.done, operator.refused, operator.rows, operator.cluster
@@ -237,6 +254,7 @@ def test_every_command_is_answered_done_and_in_the_tables(operator: Operator) ->
     split(operator)
     settings(operator)
     namespaces(operator)
+    lookups(operator)
     brokers_and_clusters(operator)
     questions(operator)
     unreadable(operator)
