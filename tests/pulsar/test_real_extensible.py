@@ -19,7 +19,7 @@ from lb_stream.io.embedded_kafka import EmbeddedKafka
 from lb_stream.io.topics import TopicNames
 from tests.e2e.pipeline import Pipeline, wait_until
 from tests.lbctl_runner import lbctl
-from tests.pulsar.test_real_cluster import CLUSTER, SCRIPTS, agent_log, agents, confirmed, missing, owners
+from tests.pulsar.test_real_cluster import CLUSTER, SCRIPTS, agent_log, agents, confirmed, missing, owners, rows
 from tests.pulsar.testbed import NAMESPACE, PULSAR_CLUSTER, Bed, started_bed
 
 pytestmark = [pytest.mark.long, pytest.mark.e2e]
@@ -95,7 +95,8 @@ def test_statistics_of_all_topics_find_a_too_large_bundle_and_its_split_is_carri
         path = f"/admin/v2/namespaces/{NAMESPACE}/{ask.bundle.rpartition('/')[2]}/topicHashPositions"
         positions = bed.admin().get_json(path)["topicHashPositions"]
         assert sorted(adapter.topics(ask.bundle).hashes) == sorted(positions.values())
-        assert adapter.stats()[ask.bundle].producer_count == len(positions)
+        sent_to = [name for name in positions if name.rpartition("/")[2] in TOPICS]  # Pulsar may have one of its own in the namespace
+        assert adapter.stats()[ask.bundle].producer_count >= len(sent_to) > 0
         adapter.split(ask.bundle, ask.boundaries, ask.algorithm)
     assert f"0x{ask.boundaries[0]:08x}" in bed.boundaries()
 
@@ -168,6 +169,8 @@ def test_the_whole_loop_splits_and_unloads_and_follows_a_crash(
             wait_until(agree, "our table to say what lookups say", 90)
             bundle, source = bed.bundle_of(TOPICS[0]), bed.owner_of(TOPICS[0])
             destination = bed.names[1] if source != bed.names[1] else bed.names[2]
+            # A broker whose load stays as it is writes it once a minute.
+            wait_until(lambda: {row["broker"] for row in rows(pipeline, "broker_loads")} >= set(bed.names), "the load of all brokers", 90)
             given = {"kafka.bootstrap_servers": pipeline.bootstrap, "stream.tables": tmp_path / "tables"}
             given |= {f"topics.{name}": getattr(topic_names, name) for name in ("reports", "commands", "results", "decisions", "ownership")}
             more = [part for name, value in given.items() for part in ("--set", f"{name}={value}")]
