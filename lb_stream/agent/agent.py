@@ -349,6 +349,8 @@ class Agent:
 
     def _ask(self, adapter: MeasuringAdapter, watch: SplitWatch) -> None:
         """Ask for the splits that a look at a broker's bundles suggests."""
+        if adapter.name in self._troubles:  # that has been said
+            return
         try:
             asks = watch.look(adapter)
         except BrokerError as error:

@@ -170,3 +170,15 @@ def test_bundles_that_cannot_be_looked_at_are_one_line_in_the_log(
     (line,) = caplog.records
     assert line.exc_info is None and "broker-stats/topics answers 403: the token's role must be a superuser" in line.getMessage()
     assert told.sent == []
+
+
+def test_the_bundles_of_a_broker_that_does_not_answer_are_not_looked_at(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = cluster_config({})
+    with fake_cluster(manager="extensible") as cluster:
+        told = Told(cluster, 2, monkeypatch)
+        cluster.stop(2)
+        told.agent._beat(told.adapter.name)
+        told.agent._ask(told.adapter, SplitWatch(config.splitting, config.split_algorithms))
+    assert [record.getMessage() for record in caplog.records] == [f"{told.adapter.name} does not answer: no heartbeat is sent for it"]

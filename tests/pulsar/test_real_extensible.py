@@ -120,25 +120,6 @@ def wait_for_owner(bed: Bed) -> str:
     return bed.owner_of(TOPICS[0]) or ""
 
 
-def test_namespaces_bundles_and_policies_of_the_cluster_are_imported(bed: Bed) -> None:
-    failover = {"policy_type": "min_available", "parameters": {"min_limit": "2", "usage_threshold": "80"}}
-    policy = {"namespaces": ["other/.*"], "primary": ["127.0.0.1"], "secondary": ["10.*"], "auto_failover_policy": failover}
-    bed.post(f"clusters/{PULSAR_CLUSTER}/namespaceIsolationPolicies/p1", policy)
-    bed.post(f"clusters/{PULSAR_CLUSTER}/failureDomains/east", {"brokers": bed.names[:2]})
-    adapter = operated(bed)[bed.names[0]]
-    assert next(one for one in adapter.namespaces().namespaces if one.name == NAMESPACE).anti_affinity_group is None
-    bed.post(f"namespaces/{NAMESPACE}/antiAffinity", b"payments")
-    found = adapter.namespaces()
-    namespace = next(one for one in found.namespaces if one.name == NAMESPACE)
-    assert [f"0x{bound:08x}" for bound in namespace.boundaries] == bed.boundaries()
-    assert namespace.anti_affinity_group == "payments"
-    assert [(one.name, one.namespaces, one.primary, one.secondary) for one in found.isolation] == [
-        ("p1", ["other/.*"], ["127.0.0.1"], ["10.*"])
-    ]
-    assert (found.isolation[0].min_available, found.isolation[0].usage_threshold_percent) == (2, 80.0)
-    assert found.failure_domains == dict.fromkeys(bed.names[:2], "east")
-
-
 def test_the_whole_loop_splits_and_unloads_and_follows_a_crash(
     bed: Bed, kafka: EmbeddedKafka, topic_names: TopicNames, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -185,3 +166,23 @@ def test_the_whole_loop_splits_and_unloads_and_follows_a_crash(
             tell(f"the killed broker's bundles have new owners, known to us after {time.monotonic() - killed:.0f} s")
         except AssertionError as error:
             raise AssertionError(f"{error}\nours: {shown()}") from None
+
+
+def test_namespaces_bundles_and_policies_of_the_cluster_are_imported(bed: Bed) -> None:
+    """The last one: with a domain of its own gone, Pulsar finds no broker for a namespace with an anti-affinity group."""
+    failover = {"policy_type": "min_available", "parameters": {"min_limit": "2", "usage_threshold": "80"}}
+    policy = {"namespaces": ["other/.*"], "primary": ["127.0.0.1"], "secondary": ["10.*"], "auto_failover_policy": failover}
+    bed.post(f"clusters/{PULSAR_CLUSTER}/namespaceIsolationPolicies/p1", policy)
+    bed.post(f"clusters/{PULSAR_CLUSTER}/failureDomains/east", {"brokers": bed.names[:2]})
+    adapter = operated(bed)[bed.names[0]]
+    assert next(one for one in adapter.namespaces().namespaces if one.name == NAMESPACE).anti_affinity_group is None
+    bed.post(f"namespaces/{NAMESPACE}/antiAffinity", b"payments")
+    found = adapter.namespaces()
+    namespace = next(one for one in found.namespaces if one.name == NAMESPACE)
+    assert [f"0x{bound:08x}" for bound in namespace.boundaries] == bed.boundaries()
+    assert namespace.anti_affinity_group == "payments"
+    assert [(one.name, one.namespaces, one.primary, one.secondary) for one in found.isolation] == [
+        ("p1", ["other/.*"], ["127.0.0.1"], ["10.*"])
+    ]
+    assert (found.isolation[0].min_available, found.isolation[0].usage_threshold_percent) == (2, 80.0)
+    assert found.failure_domains == dict.fromkeys(bed.names[:2], "east")
