@@ -1,6 +1,6 @@
 """What README.md and docs/ say can be done: commands run, programs work, queries run, links lead somewhere.
 
-`make demo` and the commands that need Kafka or Spark are run in tests/e2e.
+`make demo` is run in tests/e2e/test_demo.py, the way by hand in tests/e2e/test_readme_by_hand.py.
 """
 
 import gzip
