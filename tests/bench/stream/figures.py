@@ -197,12 +197,18 @@ def _deciding(job: Stepped) -> float:
     return took_s
 
 
+ALWAYS_A_DESTINATION = {"distribute_bundles_evenly": False, "usage_difference_percent": 0.0}
+"""So that a hot broker's report always leads to a decision: its cluster has ten brokers, and each of these may leave only the owner itself."""
+
+
 @contextmanager
 def small_job(bench: Bench, name: str, view_only: bool = False) -> Iterator[tuple[Feed, Driver]]:
     """A job on a small cluster that reads what there is as soon as it is there."""
     feed = Feed(bench.place.bootstrap, name, bench.place.partitions)
     clusters = [Fleet(SMALL).cluster_name(0)]
-    driver = Driver(bench.place.folder / name, bench.place.settings(feed), clusters if view_only else None)
+    settings = bench.place.settings(feed)
+    settings = settings.model_copy(update={"balancer": settings.balancer | ALWAYS_A_DESTINATION})
+    driver = Driver(bench.place.folder / name, settings, clusters if view_only else None)
     try:
         yield feed, driver
     finally:
