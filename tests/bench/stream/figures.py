@@ -198,7 +198,7 @@ def _deciding(job: Stepped) -> float:
 
 
 ALWAYS_A_DESTINATION = {"distribute_bundles_evenly": False, "usage_difference_percent": 0.0}
-"""So that a hot broker's report always leads to a decision: its cluster has ten brokers, and each of these may leave only the owner itself."""
+"""So that a hot broker's report always leads to a decision: among ten brokers, each of these may leave only the owner itself."""
 
 
 @contextmanager
