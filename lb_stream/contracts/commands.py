@@ -20,6 +20,7 @@ NamespaceName = Annotated[str, Field(pattern=r"^[^/\s]+(/[^/\s]+){1,2}$", max_le
 BrokerName = Annotated[str, Field(min_length=1, description="host:port as in its reports; http(s):// before it is left out")]
 Range = Annotated[str, Field(min_length=1, description="0xLLLLLLLL_0xHHHHHHHH")]
 LONGEST_TOPIC = 4_096
+"""Characters of a topic that a lookup asks about."""
 Scalar = bool | int | float | str
 
 

@@ -388,7 +388,7 @@ def _average(
         for span, most in (("short", config.short_samples), ("long", config.long_samples)):
             count = np.minimum(columns.values[f"{span}_samples"][at] + np.int32(1), np.int32(most))
             columns.put(f"{span}_samples", at, count)
-            n = count.astype(np.float64)  # once for all four
+            n = count.astype(np.float64)
             for name in FOUR:
                 average = columns.values[f"{span}_{name}"][at]
                 columns.put(f"{span}_{name}", at, fold_samples(n, average, taken[f"latest_{name}"]))

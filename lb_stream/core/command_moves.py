@@ -240,13 +240,11 @@ def _assign(draft: Draft, command: Assign) -> Said:
     if mine.start == mine.stop:
         return Said("refused", f"no bundle of a namespace {command.namespace} is known", "unknown_namespace")
     gone = superseded(view, [row for row in range(mine.start, mine.stop) if bundles.owner[row] < 0])
-    found: str | Said | None = command.bundle
-    if command.topic is not None:
-        names = [bundles.name(row) for row in range(mine.start, mine.stop) if row not in gone]
-        found = _bundle_of_topic(command.namespace, command.topic, names)
-    row = found if found is None or isinstance(found, Said) else _row(draft, command.namespace, found)
-    if row is None or isinstance(row, Said):
-        return row or Said("refused", "which bundle?", "bad_request")
+    names = [bundles.name(row) for row in range(mine.start, mine.stop) if row not in gone]
+    found = command.bundle or _bundle_of_topic(command.namespace, command.topic or "", names)
+    row = found if isinstance(found, Said) else _row(draft, command.namespace, found)
+    if isinstance(row, Said):
+        return row
     name = bundles.name(row)
     if bundles.system[row]:
         return Said("refused", f"{name} is a heartbeat or SLA-monitor bundle: it belongs to its broker", "system_namespace")

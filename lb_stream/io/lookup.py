@@ -138,7 +138,7 @@ class Lookup:
         self._thread.start()
         if not self._caught_up.wait(timeout_s):
             self.stop()
-            raise LookupFailed(f"{self.config.ownership_topic} could not be read to its end within {timeout_s:g} s")
+            raise LookupFailed(f"{self.config.ownership_topic} could not be read to its end within {timeout_s:g} s: try again")
 
     def stop(self) -> None:
         """Follow no more."""
