@@ -11,8 +11,9 @@ from typing import Any
 
 from lb_stream.contracts.base import canonical_json
 from lb_stream.contracts.reports import report_kind
+from lb_stream.core.names import SYSTEM_NAMESPACE
 
-LEFT_OUT = "pulsar/system/"
+LEFT_OUT = f"{SYSTEM_NAMESPACE}/"
 """The namespace in which the load manager keeps its own topics: its brokers report nothing of it, so nobody else moves it."""
 
 
