@@ -10,7 +10,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -145,8 +144,8 @@ def test_a_pace_keeps_the_reports_distances_in_time(
     assert ctl("reports", "send", "-", "--pace", str(pace), stdin="\n".join(lines).encode()).code == 0
     times = [record.timestamp for record in records(kafka, topic_names.reports)]
     assert [record.key for record in records(kafka, topic_names.reports)] == [f"default/b-{number}:1".encode() for number in range(4)]
-    assert 900 < times[3] - times[0] < 5_000  # 1 200 on an idle machine
-    assert all(later - earlier > 150 for earlier, later in pairwise(times))
+    assert times == sorted(times)
+    assert 400 < times[3] - times[1] < 7_000  # 800 on an idle machine; the first record may wait for the connection; without the pace 8 000
 
 
 def test_an_interrupted_sending_says_how_far_it_came(kafka: EmbeddedKafka, topic_names: TopicNames, tmp_path: Path) -> None:
