@@ -18,8 +18,8 @@ from tests.bench.stream.stepped import Place, Stepped, progress
 WARM_UP = 3
 """Generations that every side sees before the first one that counts, the very first one included."""
 
-WARM_UP_TICKS = 50
-"""Batches of a small cluster are short: the JVM needs some dozens of them before it has compiled what they need."""
+WARM_UP_TICKS = 200
+"""Batches of a small cluster are short: the JVM needs many of them before it has compiled what they need."""
 
 SMALL = Shape(1, 10, 100)
 GIB = 2**30
