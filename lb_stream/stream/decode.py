@@ -60,7 +60,7 @@ BLOCK_DDL = (
 LONGEST_SHOWN = 200
 """Characters of a rejected value, and of each text about it, that are kept."""
 
-STORED_BYTES = 256 << 10
+STORED_BYTES = 16 << 10
 """Samples of a shard that are larger don't travel through Spark's shuffle: their way through its rows costs more than a file."""
 
 BATCH_BYTES = 32 << 20
