@@ -153,7 +153,10 @@ class Bundles:
 
         All rows are looked up among the given names, not the other way round: of a million rows in 6 to 30 ms instead of 200.
         """
-        wanted = pa.array(list(names), pa.string()).dictionary_encode()
+        given = list(names)
+        if not given:
+            return np.empty(0, np.intp)
+        wanted = pa.array(given, pa.string()).dictionary_encode()
         rows = np.full(len(wanted.dictionary), -1, np.intp)
         if len(rows):
             found = pc.index_in(self.names, value_set=wanted.dictionary)

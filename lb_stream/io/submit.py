@@ -12,6 +12,7 @@ from lb_stream.io.jars import PROJECT, jar_paths
 from lb_stream.io.java import find_java
 
 JVM_OPTIONS = (
+    "-XX:+UseParallelGC",  # its work is done while the job stands still; G1's goes on beside it, on cores that Python's workers need
     "-XX:+ExitOnOutOfMemoryError",  # else Spark goes on without the thread that it has ended, and a batch waits for that one for ever
     f"-Dlog4j2.configurationFile={(PROJECT / 'conf' / 'log4j2.properties').as_uri()}",
 )

@@ -69,8 +69,7 @@ class Taken:
 
     def _add(self, spec: TableSpec, cluster: str, columns: Mapping[str, Any]) -> None:
         self._first.setdefault(spec.name, cluster)
-        data = pa.table({name: columns[name] for name in spec.schema.names}).cast(spec.schema)
-        self._parts.setdefault(spec.name, []).append(data)
+        self._parts.setdefault(spec.name, []).append(pa.table(columns, schema=spec.schema))
 
     def rejected(self, cluster: str, events: list[dict[str, Any]]) -> None:
         """The records that were not taken, with the reason."""
