@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import logging
 
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
+from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 
 from lb_stream.contracts.settings import Settings
 from lb_stream.io.batch_size import that_fits
@@ -17,7 +19,7 @@ from lb_stream.io.log import LogError, RoundLog
 from lb_stream.io.monitor import Monitor
 from lb_stream.io.outbox import Outbox
 from lb_stream.io.projections import Projections
-from lb_stream.io.running import Running, Watched
+from lb_stream.io.running import Running, Watched, shared
 from lb_stream.stream.batch import Balancer
 from lb_stream.stream.crash import crash_point
 from lb_stream.stream.directory import NEW, write_directory
@@ -106,6 +108,16 @@ def _as_checkpoint_has_it(spark: SparkSession, settings: Settings) -> Settings:
     return settings.model_copy(update={"stream": settings.stream.model_copy(update={"shuffle_partitions": kept})})
 
 
+def _started(writer: DataStreamWriter, settings: Settings) -> StreamingQuery:
+    """Start the query. Raises Stopped when another job makes the same new checkpoint at this very moment."""
+    try:
+        return writer.start()
+    except Py4JJavaError as error:
+        if "Multiple streaming queries are concurrently using" in str(error):
+            raise shared(settings.stream.checkpoint) from error
+        raise
+
+
 def start(spark: SparkSession, settings: Settings, once: bool = False) -> Running:
     """Start the stream. `once`: read what is there now, then end; the clock stands still. Raises Stopped as `prepare` does."""
     settings = _as_checkpoint_has_it(spark, settings)
@@ -121,7 +133,7 @@ def start(spark: SparkSession, settings: Settings, once: bool = False) -> Runnin
         writer = writer.trigger(availableNow=True)
     elif settings.stream.trigger_interval_ms:
         writer = writer.trigger(processingTime=f"{settings.stream.trigger_interval_ms} milliseconds")
-    running = Running(writer.start(), Clock(settings, balancer.epoch), balancer.outbox, monitor, settings, batches)
+    running = Running(_started(writer, settings), Clock(settings, balancer.epoch), balancer.outbox, monitor, settings, batches)
     monitor.start(running.query)
     if not once:
         running.clock.start()

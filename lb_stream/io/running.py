@@ -91,7 +91,7 @@ class Running:
         if isinstance(self.batches.failure, Stopped | KafkaAway):
             return self.batches.failure
         if "CONCURRENT_STREAM_LOG_UPDATE" in str(error):
-            return Stopped(f"another job reads with the checkpoint {checkpoint}: this one stops (each needs one of its own)")
+            return shared(checkpoint)
         try:
             check_none_lost(self.settings, next_offsets(checkpoint), new_checkpoint=False)
         except LostRecords as lost:
@@ -108,3 +108,8 @@ class Running:
         finally:
             self.monitor.stop()
             self.outbox.close()
+
+
+def shared(checkpoint: str) -> Stopped:
+    """What a job says that has found another one at its checkpoint."""
+    return Stopped(f"another job reads with the checkpoint {checkpoint}: this one stops (each needs one of its own)")

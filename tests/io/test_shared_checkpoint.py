@@ -1,0 +1,38 @@
+"""Two jobs that make one new checkpoint at the same moment: Spark lets one of them write it, the other says what is the matter."""
+
+import pytest
+from py4j.protocol import Py4JJavaError
+
+from lb_stream.contracts.settings import Settings
+from lb_stream.io.pipeline import _started
+from lb_stream.stream.ports import Stopped
+
+
+class Raised(Py4JJavaError):
+    """As Spark's own error, without a JVM."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def __str__(self) -> str:
+        return self.text
+
+
+class Writer:
+    """A query that can't be started."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def start(self) -> None:
+        raise Raised(self.text)
+
+
+def test_the_one_that_was_late_says_that_another_one_is_there() -> None:
+    with pytest.raises(Stopped, match="another job reads with the checkpoint"):
+        _started(Writer("Multiple streaming queries are concurrently using metadata."), Settings())  # type: ignore[arg-type]
+
+
+def test_any_other_error_stays_as_it_is() -> None:
+    with pytest.raises(Raised, match="no room on the disk"):
+        _started(Writer("no room on the disk"), Settings())  # type: ignore[arg-type]
