@@ -1,4 +1,4 @@
-"""Which task of which batch this is."""
+"""Which task of which batch this is, and what its worker does once."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from pyspark import TaskContext
 
 
 def task_of_batch() -> tuple[int, int, int]:
-    """Number of the batch, of the partition and of the attempt; zeros outside of a task."""
+    """Number of the batch, of the partition and of the attempt; zeros outside of a task.
+
+    A worker's first task also puts its modules aside: every task begins here.
+    """
     task = TaskContext.get()
     if task is None:
         return 0, 0, 0
