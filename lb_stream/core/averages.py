@@ -90,7 +90,7 @@ SIGNS_OF_LIFE = ("heartbeat", "ack", "goodbye")
 
 # What decides about a report; the rest of it is only carried along, as columns.
 _DECISIVE = ("name", "topic", "partition", "offset", "append_ms", "digest", "start_timestamp_ms", "last_update_ms", "no_load")
-_LIFE = ("name", "seen_ms", "reported_ms", "heartbeats", "left")
+_LIFE = ("name", "seen_ms", "reported_ms", "heartbeats", "left", "partition")
 _CARRIED = [field.name for field in REPORT_FIELDS]
 
 
@@ -124,6 +124,7 @@ def _fold_brokers(known: pa.Table, batch: Batch) -> tuple[pa.Table, list[int], l
         row = rows.get(record["name" if index is not None else "broker"])
         if row is not None:  # whatever it says, it lives
             row["seen_ms"] = max(row["seen_ms"], record["append_ms"])
+            row["partition"] = record["partition"]
         if index is None:
             if row is not None:
                 row["heartbeats"] = row["heartbeats"] or record["kind"] == "heartbeat"
@@ -148,7 +149,8 @@ def _fold_brokers(known: pa.Table, batch: Batch) -> tuple[pa.Table, list[int], l
         if is_new:
             fresh.append(index)
         if row is None:
-            row = rows[record["name"]] = {"heartbeats": False, "sampled": False, "seen_ms": record["append_ms"]}
+            row = rows[record["name"]] = {"heartbeats": False, "sampled": False}
+            row.update(seen_ms=record["append_ms"], partition=record["partition"])
         row.update({name: record[name] for name in ("name", "digest", "start_timestamp_ms", "last_update_ms")})
         row.update(reported_ms=record["append_ms"], left=False, sampled=row["sampled"] or is_new, at=len(known) + index)
     return _broker_table(known, batch.reports, list(rows.values())), accepted, fresh, pa.Table.from_pylist(refused, EVENT_SCHEMA)

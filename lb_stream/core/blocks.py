@@ -67,6 +67,7 @@ BROKER_SCHEMA = pa.schema(
         pa.field("reported_ms", pa.int64()),  # append time of its last accepted report, 0 before the first
         pa.field("heartbeats", pa.bool_()),  # it has ever sent one
         pa.field("left", pa.bool_()),  # it said goodbye
+        pa.field("partition", pa.int32()),  # of the reports' topic, where its last record was; null: not known
         pa.field("sampled", pa.bool_()),  # a new sample of it was folded in this very batch
         *REPORT_FIELDS,
     ]
@@ -114,6 +115,14 @@ def from_bytes(data: bytes) -> pa.Table:
     """The table of an Arrow IPC stream, without copying the data."""
     with pa.ipc.open_stream(pa.py_buffer(data)) as reader:
         return reader.read_all()
+
+
+def with_all_columns(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """A block as `schema` has it now: columns that were not there when it was written are null."""
+    missing = [field for field in schema if field.name not in table.column_names]
+    for field in missing:
+        table = table.append_column(field, pa.nulls(len(table), field.type))
+    return table.select(schema.names) if missing else table
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,8 @@ class Liveness:
 def judge(view: ClusterView, memory: Memory, config: BalancerConfig, caught_up: bool) -> Liveness:
     """Declare dead who has been silent for too long or has said goodbye.
 
-    Until the job has caught up with what was there at its start, nobody newly dies: the silence may be the job's own. When more
+    Silence is measured by the time of the broker's own partition: while others' records keep the job from reading there, its time
+    stands still. Until the job has caught up with what was there at its start, nobody newly dies: the silence may be the job's own. When more
     than 30 % of the brokers (and at least two) vanish together, or nobody is left, the fault is more likely on this side: the
     cluster is suspended.
 
@@ -43,7 +44,7 @@ def judge(view: ClusterView, memory: Memory, config: BalancerConfig, caught_up: 
     here that is the stream's, which is in doubt after a start and after a suspension.
     """
     brokers = view.brokers
-    silence = view.now_ms - brokers.seen_ms
+    silence = brokers.silence_ms
     limit = np.where(brokers.heartbeats, config.heartbeat_timeout_ms, config.report_timeout_ms)
     if memory.unsteady_ms is not None and view.now_ms - memory.unsteady_ms <= JITTER_GRACE_MS:
         limit = limit + JITTER_GRACE_MS

@@ -27,6 +27,9 @@ Ints = NDArray[np.int64]
 Rows = NDArray[np.intp]
 
 
+NO_TIMES: Mapping[int, int] = {}
+
+
 @dataclass(frozen=True, slots=True)
 class Rates:
     """The four values of a bundle or broker, one row each."""
@@ -95,6 +98,7 @@ class Brokers:
     load_ema: Floats  # smoothed weighted usage that an extensible manager's broker reports; NaN: it has sent no such load data
     throughput_ema: Floats  # smoothed throughput that it reports; NaN likewise
     seen_ms: Ints
+    clock_ms: Ints  # the time in the partition that it speaks in: what is not read yet is no silence
     reported_ms: Ints
     heartbeats: Bools
     left: Bools
@@ -108,6 +112,11 @@ class Brokers:
 
     def __len__(self) -> int:
         return len(self.names)
+
+    @property
+    def silence_ms(self) -> Ints:
+        """For how long nothing has been heard of each broker, by the time of its own partition."""
+        return self.clock_ms - self.seen_ms
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,14 +211,21 @@ def name_order(shards: Sequence[pa.ChunkedArray]) -> NameOrder:
 
 
 def view_of(
-    cluster: str, shards: Iterable[Shard], now_ms: int, weights: Mapping[str, float], order: NameOrder | None = None
+    cluster: str,
+    shards: Iterable[Shard],
+    now_ms: int,
+    weights: Mapping[str, float],
+    order: NameOrder | None = None,
+    times: Mapping[int, int] = NO_TIMES,
 ) -> ClusterView:
     """Put a cluster's shards together: rows sorted by name, broker sums taken over them in that order.
 
-    The result doesn't depend on the number or order of the shards. `order`: that of their names, if it is known.
+    The result doesn't depend on the number or order of the shards. `order`: that of their names, if it is known. `times`: partition →
+    how far it has been read, in append time, where this batch has read anything of it; all others were read to their end before.
     """
     shards = list(shards)
     brokers = _all_brokers(shards)
+    clock_ms = _clocks(brokers["partition"], times, now_ms)
     broker_names = brokers["name"].combine_chunks()
     owners = []
     for shard in shards:
@@ -217,13 +233,17 @@ def view_of(
         owners.append(np.append(rows, np.int32(-1))[shard.bundles["owner"].to_numpy()])
     if len(shards) == 1:
         names = shards[0].bundles["name"].combine_chunks()
-        return ClusterView(cluster, now_ms, *_columns(brokers, names, lambda name: shards[0].bundles[name], owners[0], weights))
+        return ClusterView(cluster, now_ms, *_columns(brokers, clock_ms, names, lambda name: shards[0].bundles[name], owners[0], weights))
     known = order or name_order([shard.bundles["name"] for shard in shards])
 
     def merged(name: str) -> pa.ChunkedArray:
         return pa.chunked_array([_merged([shard.bundles[name].to_numpy() for shard in shards], known.rows)])
 
-    return ClusterView(cluster, now_ms, *_columns(brokers, known.names, merged, _merged(owners, known.rows), weights))
+    return ClusterView(cluster, now_ms, *_columns(brokers, clock_ms, known.names, merged, _merged(owners, known.rows), weights))
+
+
+def _clocks(partitions: pa.ChunkedArray, times: Mapping[int, int], now_ms: int) -> Ints:
+    return np.array([times.get(partition, now_ms) for partition in partitions.to_pylist()], np.int64)
 
 
 def _all_brokers(shards: Sequence[Shard]) -> pa.Table:
@@ -255,6 +275,7 @@ def _texts(column: pa.ChunkedArray) -> tuple[str, ...]:
 
 def _columns(
     brokers: pa.Table,
+    clock_ms: Ints,
     names: pa.StringArray,
     bundles: Callable[[str], pa.ChunkedArray],
     owner: NDArray[np.int32],
@@ -275,6 +296,7 @@ def _columns(
         load_ema=brokers["load_ema"].to_numpy(),
         throughput_ema=brokers["throughput_ema_bytes_per_s"].to_numpy(),
         seen_ms=brokers["seen_ms"].to_numpy(),
+        clock_ms=clock_ms,
         reported_ms=brokers["reported_ms"].to_numpy(),
         heartbeats=_bools(brokers["heartbeats"]),
         left=_bools(brokers["left"]),

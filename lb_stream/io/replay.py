@@ -112,7 +112,8 @@ def _decided(row: dict[str, Any], remembered: str, checkpoint: str, blocks: list
     inputs = json.loads(row["inputs"])
     memory = replace(Memory.from_json(remembered), epoch=row["epoch"])
     said = take_settings(memory, [Received(**command) for command in inputs["commands"]], inputs["settings"])
-    view = cluster_view(checkpoint, row["cluster"], blocks, row["now_ms"], said.config)
+    times = {int(partition): append_ms for partition, append_ms in inputs.get("times", {}).items()}
+    view = cluster_view(checkpoint, row["cluster"], blocks, row["now_ms"], said.config, times)
     if not len(view.brokers):
         return {name: "[]" for name in COMPARED} | {"memory": remembered, "results": row["results"]}
     acks, asks = tuple(Ack.model_validate(ack) for ack in inputs["acks"]), asks_of(inputs.get("asks", ()))

@@ -14,7 +14,18 @@ from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 
 from lb_stream.contracts.base import canonical_json
 from lb_stream.core.averages import FoldConfig, fold
-from lb_stream.core.blocks import BUNDLE_SCHEMA, EVENT_SCHEMA, REPORT_SCHEMA, SAMPLE_SCHEMA, Batch, Shard, from_bytes, to_bytes
+from lb_stream.core.blocks import (
+    BROKER_SCHEMA,
+    BUNDLE_SCHEMA,
+    EVENT_SCHEMA,
+    REPORT_SCHEMA,
+    SAMPLE_SCHEMA,
+    Batch,
+    Shard,
+    from_bytes,
+    to_bytes,
+    with_all_columns,
+)
 from lb_stream.stream.block_files import BlockWriter, read_block
 from lb_stream.stream.crash import crash_point
 from lb_stream.stream.decode import hashes
@@ -108,7 +119,8 @@ def read_shard(checkpoint: str, blocks: Iterable[str]) -> Shard:
     """A shard's blocks, from their references. Raises FileNotFoundError."""
     brokers, names, values = blocks
     rest = read_block(checkpoint, values)
-    return Shard(read_block(checkpoint, brokers), rest.add_column(0, BUNDLE_SCHEMA.field(0), read_block(checkpoint, names)["name"]))
+    known = with_all_columns(read_block(checkpoint, brokers), BROKER_SCHEMA)
+    return Shard(known, rest.add_column(0, BUNDLE_SCHEMA.field(0), read_block(checkpoint, names)["name"]))
 
 
 def names_block(names: pa.ChunkedArray) -> pa.Table:

@@ -103,7 +103,8 @@ def decide_cluster(rows: pa.Table, context: BatchContext, taken: figures.Taken) 
     row: dict[str, Any] = {"cluster": cluster, "seq": 0, "epoch": context.epoch, "now_ms": now_ms, "memory": remembered, "error": None}
     row |= dict.fromkeys(("decisions", "outcomes", "ownership", "refusals", "results"), "[]") | {"files": "{}"}
     given = context.settings.of_cluster(cluster)
-    inputs = {"offsets": _offsets(clock), "caught_up": context.caught_up, "settings": given}
+    times = {seen["partition"]: seen["append_ms"] for seen in clock if seen["topic"] == context.settings.topics.reports}
+    inputs = {"offsets": _offsets(clock), "times": times, "caught_up": context.caught_up, "settings": given}
     inputs |= {"acks": [ack.model_dump(mode="json") for ack in acks], "commands": [command.to_dict() for command in commands]}
     inputs["asks"] = [{"broker": broker, "payload": ask.to_json()} for broker, ask in asks]
     row["inputs"] = canonical_json(inputs)
@@ -118,7 +119,7 @@ def decide_cluster(rows: pa.Table, context: BatchContext, taken: figures.Taken) 
         memory = replace(memory, errors=0, retry_ms=0)
         _raise_trouble(events)
         said = take_settings(memory, commands, given)
-        view = cluster_view(context.settings.stream.checkpoint, cluster, blocks, now_ms, said.config)
+        view = cluster_view(context.settings.stream.checkpoint, cluster, blocks, now_ms, said.config, times)
         row["bundles"] = len(view.bundles)
         if not len(view.brokers):
             row |= _unanswered(commands, f"no broker of a cluster {cluster} has reported: is its name right?", "unknown_cluster")
@@ -163,13 +164,15 @@ def _failed(error: Exception, remembered: str, now_ms: int, context: BatchContex
     return {"error": text, "memory": replace(before, epoch=context.epoch, errors=errors, retry_ms=retry_ms).to_json()}
 
 
-def cluster_view(checkpoint: str, cluster: str, blocks: list[Blocks], now_ms: int, config: ClusterConfig) -> ClusterView:
-    """What a cluster's rounds see of its shards' blocks. Raises FileNotFoundError."""
+def cluster_view(
+    checkpoint: str, cluster: str, blocks: list[Blocks], now_ms: int, config: ClusterConfig, times: Mapping[int, int]
+) -> ClusterView:
+    """What a cluster's rounds see of its shards' blocks; `times` as `view_of` has it. Raises FileNotFoundError."""
     shards = [read_shard(checkpoint, references) for references in blocks]
     order = None
     if len(shards) > 1:
         order = remembered_order(tuple(names for _, names, _ in blocks), [shard.bundles["name"] for shard in shards])
-    return view_of(cluster, shards, now_ms, config.balancer.weights, order)
+    return view_of(cluster, shards, now_ms, config.balancer.weights, order, times)
 
 
 _ORDERS: OrderedDict[tuple[str, ...], NameOrder] = OrderedDict()

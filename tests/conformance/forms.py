@@ -89,6 +89,7 @@ def view_of_loads(loads: Mapping[str, Any], weights: Mapping[str, float], order:
         load_ema=np.full(count, np.nan),
         throughput_ema=np.full(count, np.nan),
         seen_ms=zeros,
+        clock_ms=zeros,
         reported_ms=zeros,
         heartbeats=np.ones(count, np.bool_),
         left=np.zeros(count, np.bool_),

@@ -4,7 +4,7 @@ import pytest
 
 from lb_stream.contracts.reports import BundleStats
 from lb_stream.core.averages import FoldConfig, fold
-from lb_stream.core.blocks import Shard
+from lb_stream.core.blocks import BROKER_SCHEMA, Shard, with_all_columns
 from lb_stream.core.config import cluster_config
 from lb_stream.core.liveness import Liveness, judge
 from lb_stream.core.memory import Memory
@@ -86,3 +86,37 @@ def test_only_the_extensible_manager_remembers_when_its_connection_was_in_doubt(
         view = view_of("c", [shard], NOW_MS, config.weights)
         assert judge(view, Memory(), config, caught_up=False).unsteady_ms == remembered
         assert judge(view, Memory(unsteady_ms=5), config, caught_up=True).unsteady_ms == (5 if remembered else None)
+
+
+def sharing(last_ms: dict[str, tuple[int, int]]) -> Shard:
+    """Brokers that were last heard in that partition at that time; all send heartbeats."""
+    reports = [Report(name, at_ms, {}, partition=partition, offset=at_ms) for name, (partition, at_ms) in last_ms.items()]
+    beats = [Event("heartbeat", name, at_ms, partition=partition, offset=at_ms + 1) for name, (partition, at_ms) in last_ms.items()]
+    return fold(Shard.empty(), batch_of(reports, beats), NOW_MS, FoldConfig())[0]
+
+
+def test_a_flood_in_its_partition_that_is_still_being_read_kills_no_broker() -> None:
+    behind_ms = NOW_MS - 40_000
+    shard = sharing({"shared": (0, behind_ms - 2_000)} | {f"b{at}": (1, NOW_MS) for at in range(9)})
+
+    def dead(times: dict[int, int]) -> tuple[str, ...]:
+        return judge(view_of("c", [shard], NOW_MS, CONFIG.weights, times=times), Memory(), CONFIG, caught_up=True).dead
+
+    assert dead({0: behind_ms, 1: NOW_MS}) == ()
+    assert dead({0: behind_ms + 28_001, 1: NOW_MS}) == ("shared",), "its own partition has been read further than its limit"
+    assert dead({1: NOW_MS}) == ("shared",), "nothing of its partition is left to read"
+
+
+def test_a_broker_is_measured_where_it_spoke_last() -> None:
+    shard = sharing({"a": (0, NOW_MS - 31_000), "b": (1, NOW_MS)})
+    shard, _ = fold(shard, batch_of([], [Event("heartbeat", "a", NOW_MS - 31_000, partition=3)]), NOW_MS, FoldConfig())
+    assert view_of("c", [shard], NOW_MS, CONFIG.weights, times={0: 5, 3: NOW_MS - 30_000}).brokers.silence_ms.tolist() == [1_000, 0]
+
+
+def test_a_block_of_before_partitions_were_kept_is_read_and_measured_by_the_newest_time() -> None:
+    shard = sharing({"a": (0, NOW_MS - 31_000), "b": (0, NOW_MS)})
+    old = Shard(with_all_columns(shard.brokers.drop_columns("partition"), BROKER_SCHEMA), shard.bundles)
+    view = view_of("c", [old], NOW_MS, CONFIG.weights, times={0: NOW_MS - 40_000})
+    assert view.brokers.silence_ms.tolist() == [31_000, 0]
+    again, _ = fold(old, batch_of([], [Event("heartbeat", "a", NOW_MS)]), NOW_MS, FoldConfig())
+    assert again.brokers["partition"].to_pylist() == [0, None]
