@@ -12,7 +12,7 @@ from pydantic import ConfigDict, Field, RootModel, model_validator
 from pydantic_core import PydanticCustomError
 
 from lb_stream.contracts.base import LONGEST_NAMESPACE, Millis, OwnRecord
-from lb_stream.contracts.namespaces import ClusterNamespaces, NamespaceIsolation
+from lb_stream.contracts.namespaces import MOST_BUNDLES, ClusterNamespaces, NamespaceIsolation
 
 SCHEMA_VERSION = 1
 
@@ -144,7 +144,7 @@ class CreateNamespace(Command):
 
     kind: Literal["create-namespace"] = "create-namespace"
     namespace: NamespaceName
-    bundles: Annotated[int, Field(ge=1, le=1 << 20)] | None = Field(None, description="none: namespace_default_bundles")
+    bundles: Annotated[int, Field(ge=1, le=MOST_BUNDLES)] | None = Field(None, description="none: namespace_default_bundles")
 
 
 class DeleteNamespace(Command):

@@ -13,6 +13,8 @@ from pydantic import Field, FiniteFloat, field_validator
 from lb_stream.contracts.base import LONGEST_NAMESPACE, OwnRecord
 
 RING_END = 0xFFFFFFFF
+MOST_BUNDLES = 1 << 14
+"""Of one namespace. Pulsar's own limit, 2^32, is none; its brokers stop to split at 128 (loadBalancerNamespaceMaximumBundles)."""
 
 
 class Namespace(OwnRecord):
@@ -22,7 +24,7 @@ class Namespace(OwnRecord):
     """
 
     name: str = Field(pattern=r"^[^/]+/[^/]+$", max_length=LONGEST_NAMESPACE, description="<tenant>/<namespace>")
-    boundaries: list[int]
+    boundaries: Annotated[list[int], Field(max_length=MOST_BUNDLES + 1)]
     anti_affinity_group: str | None = None
 
     @field_validator("boundaries")

@@ -53,7 +53,7 @@ ROUNDS = TableSpec(
             ("refusals", pa.string()),  # JSON array
             ("results", pa.string()),  # JSON array: the answers to commands
             ("memory", pa.string()),  # JSON object: what the next round starts from
-            ("inputs", pa.string()),  # JSON object: offsets read and how far in time, whether caught up, the settings, acknowledgements, commands
+            ("inputs", pa.string()),  # JSON object: offsets and times read, whether caught up, the settings, acknowledgements, commands
             ("files", pa.string()),  # JSON object: table → the Parquet file that this batch's task wrote for it; named in one of its rounds
             ("blocks", pa.string()),  # JSON array: of each shard, where its brokers, bundle names and values are (kept for some batches)
             ("error", pa.string()),  # what went wrong in this cluster, if anything

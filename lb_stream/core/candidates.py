@@ -6,7 +6,6 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
 from lb_stream.contracts.balancer import BalancerConfig
 from lb_stream.core.filters import (
@@ -26,7 +25,7 @@ from lb_stream.core.filters import (
     TopicKind,
     unload_helps,
 )
-from lb_stream.core.names import namespace_of
+from lb_stream.core.names import Overlaps, namespace_of
 from lb_stream.core.placement.base import Targets
 from lb_stream.core.refusals import Refusal, refusal
 from lb_stream.core.view import ClusterView, Rows
@@ -175,15 +174,13 @@ def superseded(view: ClusterView, rows: Iterable[int]) -> set[int]:
     children of a split may have lost their owner as well.
     """
     found: set[int] = set()
-    current: dict[str, NDArray[np.int64]] = {}
+    current: dict[str, Overlaps] = {}
     for row in rows:
         name = view.bundles.name(row)
         namespace = namespace_of(name)
         if namespace not in current:
-            current[namespace] = np.array(list(ranges(view, namespace)), np.int64).T
-        lower, upper = _bounds(name)
-        lowers, uppers, since_ms = current[namespace]
-        if ((lowers < upper) & (lower < uppers) & (since_ms > view.bundles.reported_ms[row])).any():
+            current[namespace] = Overlaps(np.array(list(ranges(view, namespace)), np.int64))
+        if current[namespace].newest(*_bounds(name)) > view.bundles.reported_ms[row]:
             found.add(row)
     return found
 

@@ -176,7 +176,7 @@ def _set_policies(desk: Desk, received: Received, command: SetPolicies, view: Cl
 def _malformed(desk: Desk, received: Received, policies: dict[str, dict[str, Any]]) -> bool:
     try:
         for policy in policies.values():
-            isolation_policy(policy)
+            isolation_policy(policy).check()
     except ValueError as error:
         desk.answer(received, "refused", str(error), "not_an_expression")
         return True

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from functools import lru_cache
 from typing import Any
@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from lb_stream.core.averages import DEFAULT_FOUR
-from lb_stream.core.names import namespace_of, parse_bundle
+from lb_stream.core.names import Overlaps, namespace_of, parse_bundle
 from lb_stream.core.topics import Ring
 from lb_stream.core.view import Bundles, ClusterView, Rates
 
@@ -44,8 +44,8 @@ def missing(view: ClusterView, namespaces: Namespaces) -> list[str]:
         return []
     names = [name for namespace, cut in namespaces.items() for name in _names(namespace, cut if isinstance(cut, int) else tuple(cut))]
     lacking = [names[at] for at in np.flatnonzero(view.bundles.rows_of(names) < 0).tolist()]
-    known = {namespace: known_ranges(view, namespace) for namespace in {namespace_of(name) for name in lacking}}
-    return sorted(name for name in lacking if not _overlaps(name, known[namespace_of(name)]))
+    known = {namespace: _known(view, namespace) for namespace in {namespace_of(name) for name in lacking}}
+    return sorted(name for name in lacking if known[namespace_of(name)].newest(*parse_bundle(name)[1:]) < 0)
 
 
 @lru_cache(maxsize=1 << 16)
@@ -59,9 +59,8 @@ def known_ranges(view: ClusterView, namespace: str) -> list[tuple[int, int]]:
     return [parse_bundle(name)[1:] for name in view.bundles.names[view.bundles.rows_of_namespace(namespace)].to_pylist()]
 
 
-def _overlaps(name: str, known: Collection[tuple[int, int]]) -> bool:
-    _, lower, upper = parse_bundle(name)
-    return any(low < upper and lower < high for low, high in known)
+def _known(view: ClusterView, namespace: str) -> Overlaps:
+    return Overlaps(np.array([(*bounds, 0) for bounds in known_ranges(view, namespace)], np.int64))
 
 
 def with_bundles(view: ClusterView, names: Sequence[str]) -> ClusterView:

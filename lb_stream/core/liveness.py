@@ -36,9 +36,9 @@ def judge(view: ClusterView, memory: Memory, config: BalancerConfig, caught_up: 
     """Declare dead who has been silent for too long or has said goodbye.
 
     Silence is measured by the time of the broker's own partition: while others' records keep the job from reading there, its time
-    stands still. Until the job has caught up with what was there at its start, nobody newly dies: the silence may be the job's own. When more
-    than 30 % of the brokers (and at least two) vanish together, or nobody is left, the fault is more likely on this side: the
-    cluster is suspended.
+    stands still. Until the job has caught up with what was there at its start, nobody newly dies: the silence may be the job's own.
+    When more than 30 % of the brokers (and at least two) vanish together, or nobody is left, the fault is more likely on this side:
+    the cluster is suspended.
 
     The extensible manager waits longer for as long as its connection has not been steady for a while (spec/ownership.md §2, "Repair"):
     here that is the stream's, which is in doubt after a start and after a suspension.

@@ -44,6 +44,20 @@ def parse_bundle(name: str) -> BundleRange:
     return BundleRange(namespace, lower, upper)
 
 
+class Overlaps:
+    """Ranges of one namespace, each with a time: which is the newest that overlaps a given one. O(log n) where they are disjoint."""
+
+    def __init__(self, ranges: NDArray[np.int64]) -> None:
+        """`ranges`: rows of (lower, upper, time), sorted by lower."""
+        self._lowers, self._uppers, self._times = ranges.reshape(-1, 3).T
+        self._reach = np.maximum.accumulate(self._uppers)  # of all up to here: rises, as the uppers of ranges inside others don't
+
+    def newest(self, lower: int, upper: int) -> int:
+        """The greatest time of those that overlap it; -1: none does."""
+        some = slice(int(np.searchsorted(self._reach, lower, "right")), int(np.searchsorted(self._lowers, upper, "left")))
+        return int(self._times[some].max(initial=-1, where=self._uppers[some] > lower))
+
+
 def namespace_of(name: str) -> str:
     """The namespace of a bundle name that is known to be well formed."""
     return name.rpartition("/")[0]

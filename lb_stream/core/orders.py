@@ -64,7 +64,7 @@ class Orders:
 
 
 def isolation_policy(given: Mapping[str, Any]) -> IsolationPolicy:
-    """One isolation policy, from its record's fields. Raises ValueError for an expression that is none."""
+    """One isolation policy, from its record's fields."""
     policy = NamespaceIsolation.model_validate(dict(given))
     return IsolationPolicy(
         tuple(policy.namespaces), tuple(policy.primary), tuple(policy.secondary), policy.min_available, policy.usage_threshold_percent

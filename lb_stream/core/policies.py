@@ -6,9 +6,16 @@ Source: spec/placement.md §4.1 and §4.3.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import chain
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+LONGEST_EXPRESSION = 1_000
+"""Characters of a regular expression."""
 
 DEFAULT_DOMAIN = "default"
 """The failure domain of brokers that no domain names."""
@@ -24,7 +31,7 @@ class IsolationPolicy:
     """Which brokers the namespaces that it names may use: regular expressions, each of which must match the whole name.
 
     Secondary hosts help out while fewer than `min_available` primary ones are there. `usage_threshold_percent` belongs to the
-    policy's form and decides nothing here. Raises ValueError for an expression that is none.
+    policy's form and decides nothing here.
     """
 
     namespaces: tuple[str, ...]
@@ -33,12 +40,12 @@ class IsolationPolicy:
     min_available: int = 1
     usage_threshold_percent: float = 100.0
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
+        """Raises ValueError for an expression that is none, or that can't be matched in linear time."""
         for pattern in chain(self.namespaces, self.primary, self.secondary):
-            try:
-                re.compile(pattern)
-            except re.error as error:
-                raise ValueError(f"isolation policy: {pattern!r} is no regular expression: {error}") from None
+            if (trouble := _trouble(pattern)) is not None:
+                shown = pattern if len(pattern) <= LONGEST_EXPRESSION else f"{pattern[:LONGEST_EXPRESSION]}…"
+                raise ValueError(f"isolation policy: {shown!r} is no regular expression that is taken: {trouble}")
 
     def names(self, namespace: str) -> bool:
         """Whether the policy is about that namespace."""
@@ -53,8 +60,36 @@ class IsolationPolicy:
         return not self.is_primary(host) and _matches(self.secondary, host)
 
 
-def _matches(patterns: Iterable[str], text: str) -> bool:
-    return any(re.fullmatch(pattern, text) for pattern in patterns)
+@lru_cache(maxsize=1 << 14)
+def _trouble(pattern: str) -> str | None:
+    """What is wrong with an expression, by itself or as it is matched; None: nothing."""
+    if len(pattern) > LONGEST_EXPRESSION:
+        return f"it has {len(pattern)} characters, {LONGEST_EXPRESSION} are allowed"
+    try:
+        for one in (pattern, _whole(pattern)):
+            pc.match_substring_regex(pa.array([""]), one)
+    except pa.ArrowInvalid as error:
+        hint = "look-around, back-references and possessive repetition aren't taken, as they can't be matched in linear time"
+        return f"{str(error).removeprefix('Invalid regular expression: ')} ({hint})"
+    return None
+
+
+def _whole(pattern: str) -> str:
+    return rf"\A(?:{pattern})\z"
+
+
+@lru_cache(maxsize=1 << 16)
+def _matches(patterns: tuple[str, ...], text: str) -> bool:
+    """Whether one of the expressions matches the whole text. A policy's answers are kept from round to round."""
+    return any(_matches_one(pattern, text) for pattern in patterns)
+
+
+def _matches_one(pattern: str, text: str) -> bool:
+    """In time linear in both: Arrow's engine is RE2, whose port to Java Pulsar uses."""
+    try:
+        return bool(pc.match_substring_regex(pa.array([text]), _whole(pattern))[0].as_py())
+    except pa.ArrowInvalid:  # laid down before expressions were checked, and in a cluster's memory since
+        return re.fullmatch(pattern, text) is not None
 
 
 @dataclass(frozen=True, slots=True)
