@@ -62,15 +62,15 @@ class AdminSettings:
     back_off_s: float = 0.2
 
     def __post_init__(self) -> None:
-        parts = urlsplit(self.url)
         wanted = f"admin url = {self.url!r}: expected http://HOST:PORT or https://HOST:PORT, nothing after it"
-        beyond = parts.path.strip("/") or parts.query or parts.fragment or "@" in parts.netloc
-        if parts.scheme not in _PORTS or not parts.hostname or beyond:
-            raise ValueError(wanted)
         try:
+            parts = urlsplit(self.url)
             _ = parts.port
         except ValueError:
             raise ValueError(wanted) from None
+        beyond = parts.path.strip("/") or parts.query or parts.fragment or "@" in parts.netloc
+        if parts.scheme not in _PORTS or not parts.hostname or beyond:
+            raise ValueError(wanted)
         if self.token is not None and self.token_file is not None:
             raise ValueError("token and token file: expected one of them, both are given")
         if self.key_file is not None and self.cert_file is None:
@@ -173,7 +173,11 @@ class AdminClient:
             status, location, content = self._once(method, address, target, body, deadline)
             if status not in _REDIRECTS or location is None:
                 return Answer(status, content, tuple(hops))
-            parts = urlsplit(urljoin(address + target, location))
+            try:
+                parts = urlsplit(urljoin(address + target, location))
+                _ = parts.port
+            except ValueError:
+                raise AdminError(f"{method} {address}{path}: sent on to {location!r}, which is no address", status) from None
             following = f"{parts.scheme}://{parts.netloc}"
             if len(hops) > MOST_HOPS:
                 raise AdminError(f"{method} {hops[0]}{path}: sent on more than {MOST_HOPS} times, last to {following}", status)

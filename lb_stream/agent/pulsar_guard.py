@@ -90,10 +90,14 @@ class Guard:
     def _leader(self) -> AdminClient | None:
         """The leader's admin API; None when this broker leads, or names an address that is less safe than ours: then our settings count."""
         settings = self._admin.settings
-        parts = urlsplit(str(_object(self._admin, LEADER).get("serviceUrl", "")))
-        if parts.scheme not in ("http", "https") or (settings.url.startswith("https:") and parts.scheme == "http"):
+        address = str(_object(self._admin, LEADER).get("serviceUrl", ""))
+        if not address.startswith(("http:", "https:")) or (settings.url.startswith("https:") and address.startswith("http:")):
             return None
-        other = replace(settings, url=f"{parts.scheme}://{parts.netloc}")
+        try:
+            parts = urlsplit(address)
+            other = replace(settings, url=f"{parts.scheme}://{parts.netloc}")
+        except ValueError:
+            raise AdminError(f"GET {settings.url}{LEADER}: serviceUrl = {address!r} is no address") from None
         return None if other.broker == settings.broker else AdminClient(other)
 
 

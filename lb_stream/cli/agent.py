@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from lb_stream.cli.options import BrokerConf, ConfigFile, Effective, Json, Set, cluster_name, effective, kafka_at, require_topic
-from lb_stream.cli.output import CommandError, emit, emit_json, note
+from lb_stream.cli.output import CommandError, emit, emit_json, emit_line, note
 
 if TYPE_CHECKING:
     from lb_stream.agent.agent import Agent
@@ -328,4 +328,4 @@ def _tell(decision: Decision, broker: str | None, verdict: Verdict | None, json:
     if done is None or verdict.reason:
         done = f"{'refuses to' if done is None else 'could not'} {decision.kind}"
     to = f" to {decision.destination}" if verdict.action == "release" and decision.destination else ""
-    emit(f"{broker} {done} {decision.bundle}{to}{f': {verdict.reason}' if verdict.reason else ''}\n")
+    emit_line(f"{broker} {done} {decision.bundle}{to}{f': {verdict.reason}' if verdict.reason else ''}")

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json as json_
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from lb_stream.cli.options import BrokerConf, Cluster, ConfigFile, Json, Set, effective
-from lb_stream.cli.output import CommandError, ago, clock, emit, emit_json, emit_rich, note, table
+from lb_stream.cli.output import CommandError, ago, clock, emit_json, emit_line, emit_rich, note, styled, table
+
+if TYPE_CHECKING:
+    from rich.text import Text
 
 _LEADER = """
     SELECT pipeline, epoch, host, pid, since_ms, (SELECT max(now_ms) FROM rounds) AS last_round_ms
@@ -50,7 +53,7 @@ def leader(config: ConfigFile = None, broker_conf: BrokerConf = None, set_: Set 
     if json:
         emit_json(row)
         return
-    emit(f"{row['host']} (process {row['pid']}) leads {row['pipeline']}, epoch {row['epoch']}, since {clock(row['since_ms'])}\n")
+    emit_line(f"{row['host']} (process {row['pid']}) leads {row['pipeline']}, epoch {row['epoch']}, since {clock(row['since_ms'])}")
     note(f"its last logged round: {ago(row['last_round_ms'])}")
 
 
@@ -88,7 +91,7 @@ def lookup(
                 {"cluster": name, "topic": full, "hash": hashed} | {key: row[key] for key in ("bundle", "state", "owner", "since_ms")}
             )
         else:
-            emit(f"{name}: {row['owner'] or 'nobody'} has {row['bundle']} ({row['state']}, hash 0x{hashed:08x})\n")
+            emit_line(f"{name}: {row['owner'] or 'nobody'} has {row['bundle']} ({row['state']}, hash 0x{hashed:08x})")
 
 
 def commands(
@@ -125,6 +128,6 @@ def _shown(arguments: dict[str, Any]) -> str:
     return text if len(text) <= 120 else text[:119] + "…"
 
 
-def _outcome(row: dict[str, Any]) -> str:
+def _outcome(row: dict[str, Any]) -> Text:
     colour = {"done": "green", "accepted": "yellow"}.get(row["outcome"], "red")
-    return f"[{colour}]{row['outcome']}[/]\n{row['text']}"
+    return styled((row["outcome"], colour), row["text"] or "")

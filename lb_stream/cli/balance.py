@@ -12,6 +12,7 @@ import typer
 
 from lb_stream.cli.options import BrokerConf, ConfigFile, Json, Set, effective
 from lb_stream.cli.output import emit, emit_json
+from lb_stream.io.secrets import hide
 
 
 def register(app: typer.Typer) -> None:
@@ -43,9 +44,9 @@ def balance(
         os.execve(command[0], command, environment)  # the job takes this process's place: signals and exit code are its own
     changed = {name: value for name, value in environment.items() if os.environ.get(name) != value}
     if json:
-        emit_json({"command": command, "environment": changed})
+        emit_json({"command": [hide(part) for part in command], "environment": changed})
     else:
-        emit(" ".join([*(f"{name}={shlex.quote(value)}" for name, value in changed.items()), shlex.join(command)]) + "\n")
+        emit(" ".join([*(f"{name}={shlex.quote(value)}" for name, value in changed.items()), hide(shlex.join(command))]) + "\n")
 
 
 def _arguments(config: Path | None, broker_conf: Path | None, set_: list[str] | None, once: bool) -> list[str]:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from itertools import groupby
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from lb_stream.cli import dynamic_config
 from lb_stream.cli.command_options import Sending, sends
 from lb_stream.cli.options import BrokerConf, Cluster, ConfigFile, Json, Set, effective
-from lb_stream.cli.output import ago, emit_json, emit_rich, note, table
+from lb_stream.cli.output import ago, emit_json, emit_rich, note, styled, table
+
+if TYPE_CHECKING:
+    from rich.text import Text
 
 _QUERY = """
     SELECT cluster, broker, alive, usage_ratio, latest_throughput_in_bytes_per_s + latest_throughput_out_bytes_per_s AS bytes_per_s,
@@ -64,8 +67,8 @@ def show(cluster: Cluster = None, config: ConfigFile = None, broker_conf: Broker
         emit_rich(_summary(name, members), table(_COLUMNS, [_cells(row) for row in members], right=_COLUMNS[2:6]), "")
 
 
-def _cells(row: dict[str, Any]) -> tuple[str, ...]:
-    alive = "yes" if row["alive"] else "[red]no[/]"
+def _cells(row: dict[str, Any]) -> tuple[str | Text, ...]:
+    alive = "yes" if row["alive"] else styled(("no", "red"))
     figures = (
         f"{row['usage_ratio'] or 0:.0%}",
         f"{(row['bytes_per_s'] or 0) / 1e6:.2f}",
@@ -75,12 +78,13 @@ def _cells(row: dict[str, Any]) -> tuple[str, ...]:
     return (row["broker"], alive, *figures, ago(row["seen_ms"]))
 
 
-def _summary(cluster: str, rows: list[dict[str, Any]]) -> str:
+def _summary(cluster: str, rows: list[dict[str, Any]]) -> Text:
     """How even the living brokers' loads are: 1.00 is perfect."""
     rates = [row["bytes_per_s"] or 0.0 for row in rows if row["alive"]]
     mean = sum(rates) / len(rates) if rates else 0.0
     evenness = f", busiest ÷ mean {max(rates) / mean:.2f} by throughput" if mean else ""
-    return f"[bold]{cluster}[/]: {len(rates)} of {len(rows)} brokers alive, {sum(row['bundles'] or 0 for row in rows)} bundles{evenness}"
+    told = f": {len(rates)} of {len(rows)} brokers alive, {sum(row['bundles'] or 0 for row in rows)} bundles{evenness}"
+    return styled((cluster, "bold")).append(told)
 
 
 BrokerArgument = Annotated[str, typer.Argument(metavar="BROKER", help="host:port, as in its reports.")]

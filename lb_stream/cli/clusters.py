@@ -8,7 +8,7 @@ import typer
 
 from lb_stream.cli.command_options import Sending, sends
 from lb_stream.cli.options import BrokerConf, ConfigFile, Json, Set, effective
-from lb_stream.cli.output import CommandError, ago, emit_json, emit_rich, note, table
+from lb_stream.cli.output import CommandError, ago, emit_json, emit_rich, note, styled, table
 
 app = typer.Typer(name="clusters", help="Clusters: list, enable, pause, limit.", no_args_is_help=True)
 
@@ -65,7 +65,7 @@ def _table(rows: list[dict[str, Any]]) -> Any:
         (
             row["cluster"],
             row["load_manager"],
-            "dry run" if row["dry_run"] else "[red]paused[/]" if row["paused"] else "[green]live[/]",
+            styled("dry run" if row["dry_run"] else ("paused", "red") if row["paused"] else ("live", "green")),
             f"{row['brokers_alive']}/{row['brokers']}" + (f", {len(row['drained'])} drained" if row["drained"] else ""),
             row["bundles"],
             row["pending"],

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json as json_
-import re
 from collections.abc import Iterable
 from typing import Annotated, Any
 
@@ -12,12 +11,11 @@ import typer
 from lb_stream.cli.config_explain import explain
 from lb_stream.cli.options import BrokerConf, ConfigFile, Effective, Json, Set, effective
 from lb_stream.cli.output import emit, emit_json
+from lb_stream.io.secrets import hide, is_secret
 
 app = typer.Typer(name="config", help="The settings in force.", no_args_is_help=True)
 
 app.command("explain", epilog="Example: lbctl config explain --broker-conf broker.conf; lbctl config explain threshold_percent")(explain)
-
-_SECRET = re.compile(r"password|secret|token", re.IGNORECASE)
 
 
 @app.callback()
@@ -50,8 +48,7 @@ def _sections(given: Effective) -> dict[str, dict[str, Any]]:
     from lb_stream.io.configuration import effective as balancer
 
     settings = given.settings
-    sections = {name: getattr(settings, name).model_dump() for name in ("kafka", "topics", "stream", "upkeep")}
-    sections["kafka"] = hidden("kafka", sections["kafka"])
+    sections = {name: hidden(name, getattr(settings, name).model_dump()) for name in ("kafka", "topics", "stream", "upkeep")}
     sections["balancer"] = balancer(settings)
     return sections | {f"cluster.{name}": balancer(settings, name) for name in settings.cluster}
 
@@ -86,10 +83,14 @@ def _explained(section: str, name: str) -> Iterable[str]:
 
 
 def hidden(section: str, values: dict[str, Any]) -> dict[str, Any]:
-    """A section's values to be shown: of the clients' options secrets are stars."""
-    if section != "kafka":
-        return values
-    return values | {"options": {name: "***" if _SECRET.search(name) else value for name, value in values["options"].items()}}
+    """A section's values to be shown: secrets are stars, also where they stand within another value."""
+    return {name: _hidden((section, name), value) for name, value in values.items()}
+
+
+def _hidden(path: tuple[str, ...], value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _hidden((*path, name), item) for name, item in value.items()}
+    return "***" if is_secret(path) else hide(value) if isinstance(value, str) else value
 
 
 def as_toml(value: Any) -> str:

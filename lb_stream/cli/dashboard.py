@@ -6,7 +6,7 @@ Every line is cut at the screen's width; the sections share its height. Wide scr
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from rich.cells import cell_len, set_cell_size
@@ -14,6 +14,7 @@ from rich.text import Text
 
 from lb_stream.cli.dashboard_figures import PHASES, Rows, Snapshot, unevenness
 from lb_stream.cli.output import ago, clock
+from lb_stream.io.shown import shown_within
 
 WIDE = 120
 """From so many columns on there are message rates too, and sections stand side by side."""
@@ -48,7 +49,7 @@ class Section:
 
 def render(snapshot: Snapshot, width: int, height: int | None, unicode: bool = True) -> list[Text]:
     """The dashboard within `width` columns and `height` lines; None: all of it, in as many lines as it takes, none cut."""
-    snapshot, wide = _with_short_names(snapshot), width >= WIDE
+    snapshot, wide = _with_short_names(_with_shown_names(snapshot)), width >= WIDE
     head = _head(snapshot, width if height is not None else None, unicode)
     decided = _decisions(snapshot, width // 2 - 1 if wide else width, unicode)
     left, right = [_pending(snapshot, unicode), decided], [_refusals(snapshot, unicode), _timings(snapshot, unicode)]
@@ -67,6 +68,10 @@ def render(snapshot: Snapshot, width: int, height: int | None, unicode: bool = T
     else:
         lines += _stacked([left[0], decided, right[0]] if snapshot.pending else [decided, right[0]], below, width)
     return lines[:height]
+
+
+def _with_shown_names(snapshot: Snapshot) -> Snapshot:
+    return replace(snapshot, **{each.name: shown_within(getattr(snapshot, each.name)) for each in fields(snapshot)})
 
 
 def _with_short_names(snapshot: Snapshot) -> Snapshot:

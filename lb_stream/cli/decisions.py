@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json as json_
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from lb_stream.cli.options import BrokerConf, Cluster, ConfigFile, Effective, Json, Set, effective
-from lb_stream.cli.output import clock, console, emit, emit_json, emit_rich, note, table
+from lb_stream.cli.output import clock, console, emit_json, emit_line, emit_rich, note, styled, table
+
+if TYPE_CHECKING:
+    from rich.text import Text
 
 _QUERY = """
     FROM (
@@ -68,11 +71,11 @@ def _table(rows: list[dict[str, Any]]) -> Any:
     clusters = {row["cluster"] for row in rows}
     cells = []
     for row in rows:
-        what = f"{row['kind']} {row['bundle']}\n{_way(row)}"
-        where = f"{row['cluster']}\n" if len(clusters) > 1 else ""
-        cells.append((where + clock(row["issued_ms"]), what, _why(row, "\n"), _outcome(row)))
+        what = styled(f"{row['kind']} {row['bundle']}", _way(row))
+        where = [row["cluster"]] if len(clusters) > 1 else []
+        cells.append((styled(*where, clock(row["issued_ms"])), what, styled(*_why(row)), _outcome(row)))
     made: Any = table(("issued", "decision", "why", "outcome"), cells)
-    longest = max(len(line) for _, what, *_ in cells for line in what.split("\n"))
+    longest = max(len(line) for _, what, *_ in cells for line in what.plain.split("\n"))
     made.columns[1].no_wrap = longest <= console().width - ROOM_BESIDE
     return made
 
@@ -83,26 +86,25 @@ def _way(row: dict[str, Any]) -> str:
     return f"{row['source'] or 'nobody'} → {row['destination'] or 'to be found'}"
 
 
-def _why(row: dict[str, Any], between: str = " ") -> str:
+def _why(row: dict[str, Any]) -> list[str]:
+    """The rule, and the figures if there are any."""
     explain = row.get("explain") or {}
     figures = [
         words + _figure(explain[name], explain.get("unit"))
         for name, words in (("saw", ""), ("limit", "limit "))
         if explain.get(name) is not None
     ]
-    return row["rule"] + (between + ", ".join(figures) if figures else "")
+    return [row["rule"], *([", ".join(figures)] if figures else [])]
 
 
 def _figure(value: float, unit: str | None) -> str:
     return f"{value:.3f}" if unit in (None, "ratio") else f"{value:.4g} {unit}"
 
 
-def _outcome(row: dict[str, Any]) -> str:
-    if row["dry_run"]:
-        return "dry run"
-    if row["outcome"] is None:
-        return "open"
-    return f"[{'green' if row['outcome'] == 'confirmed' else 'red'}]{row['outcome']}[/]\nin {row['took_ms'] / 1000:.1f} s"
+def _outcome(row: dict[str, Any]) -> Text:
+    if row["dry_run"] or row["outcome"] is None:
+        return styled("dry run" if row["dry_run"] else "open")
+    return styled((row["outcome"], "green" if row["outcome"] == "confirmed" else "red"), f"in {row['took_ms'] / 1000:.1f} s")
 
 
 def _follow(given: Effective, cluster: str | None, last: int, json: bool) -> None:
@@ -127,5 +129,5 @@ def _follow(given: Effective, cluster: str | None, last: int, json: bool) -> Non
             if json:
                 emit_json(decision)
             else:
-                why = f"({_why(decision, ': ')})"
-                emit(f"{clock(record.timestamp)} {decision['cluster']} {decision['kind']} {decision['bundle']} {_way(decision)} {why}\n")
+                why = f"({': '.join(_why(decision))})"
+                emit_line(f"{clock(record.timestamp)} {decision['cluster']} {decision['kind']} {decision['bundle']} {_way(decision)} {why}")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lb_stream.cli.options import BrokerConf, Cluster, ConfigFile, Json, Set, effective
-from lb_stream.cli.output import CommandError, clock, emit, emit_json, emit_rich, note, table
+from lb_stream.cli.output import CommandError, clock, emit, emit_json, emit_line, emit_rich, note, styled, table
 from lb_stream.cli.rule_words import figure, why_taken_out
 
 if TYPE_CHECKING:
@@ -76,8 +76,6 @@ def _decision(lake: Lake, decision: str, cluster: str | None, json: bool) -> Non
 
 
 def _told(found: Explained) -> list[RenderableType]:
-    from rich.text import Text
-
     row, explain = found.decision, found.decision["explain"]
     unit = explain.get("unit")
     facts = [
@@ -92,15 +90,16 @@ def _told(found: Explained) -> list[RenderableType]:
         facts.append(("follows", found.follows))
     if found.followed_by:
         facts.append(("followed by", found.followed_by))
-    lines: list[RenderableType] = [Text(found.sentence), Text(""), *(Text(f"{name:<12} {value}") for name, value in facts)]
+    lines: list[RenderableType] = [found.sentence, "", *(f"{name:<12} {value}" for name, value in facts)]
     if any(part.before or part.after for part in found.parts):
         heading = "The brokers as that round saw them, and once its moves had ended:"
-        lines += [Text(""), Text(heading, "bold"), _loads(found.parts, unit)]
+        lines += ["", styled((heading, "bold")), _loads(found.parts, unit)]
         if explain.get("expected_after") is not None:
             counted = f", with all {found.moves} moves of the round from it" if found.moves > 1 else ""
-            lines.append(Text(f"(expected: by {row['strategy']}'s own measure, which may be smoothed{counted})", "dim"))
+            lines.append(styled((f"(expected: by {row['strategy']}'s own measure, which may be smoothed{counted})", "dim")))
     if explain.get("candidates"):
-        lines += [Text(""), Text(f"Candidates, the lowest score first{_of(unit)}:", "bold"), _candidates(row, explain["candidates"])]
+        heading = f"Candidates, the lowest score first{_of(unit)}:"
+        lines += ["", styled((heading, "bold")), _candidates(row, explain["candidates"])]
     return lines
 
 
@@ -154,7 +153,8 @@ def _about(lake: Lake, column: str, value: str, cluster: str | None, last: int, 
         hint = f"; why not: lbctl explain --why-not {value}" if column == "bundle" else ""
         note(f"nothing was decided about {value}, and nothing refused{hint}")
     for one in found:
-        emit(f"{clock(one.decision['issued_ms'])} {one.decision['decision_id']}: {one.sentence}\n\n")
+        emit_line(f"{clock(one.decision['issued_ms'])} {one.decision['decision_id']}: {one.sentence}")
+        emit("\n")
     _show_refusals(refusals)
     if len(found) == last:
         note(f"the last {last}: -n N shows more")
@@ -185,7 +185,7 @@ def _round(lake: Lake, text: str, json: bool) -> None:
         emit_json(found)
         return
     caught_up = "" if found["inputs"].get("caught_up", True) else ", still reading what was there at the start"
-    emit(f"Round {number} of {cluster} at {clock(found['now_ms'])}, epoch {found['epoch']}, batch {found['batch_id']}{caught_up}\n")
+    emit_line(f"Round {number} of {cluster} at {clock(found['now_ms'])}, epoch {found['epoch']}, batch {found['batch_id']}{caught_up}")
     if found["error"]:
         emit(f"It failed, nothing was decided:\n{found['error']}\n")
     if found["brokers"]:
@@ -196,12 +196,12 @@ def _round(lake: Lake, text: str, json: bool) -> None:
     if found["outcomes"]:
         emit("\nWhat had been decided before and ended in it:\n")
     for one in found["outcomes"]:
-        emit(f"{one['outcome']}: {one['decision_id']} {one['bundle']}: {one['detail']}\n")
+        emit_line(f"{one['outcome']}: {one['decision_id']} {one['bundle']}: {one['detail']}")
     if found["decisions"]:
         emit("\nIt decided:\n")
         for one in found["decisions"]:
             way = " → ".join(name for name in (one["source"], one["destination"]) if name)
-            emit(f"{one['decision_id']} {one['kind']} {one['bundle']} {way}, {one['rule']}\n")
+            emit_line(f"{one['decision_id']} {one['kind']} {one['bundle']} {way}, {one['rule']}")
     else:
         emit("\nIt decided nothing.\n")
     _show_refusals(found["refusals"])
@@ -217,8 +217,6 @@ def _figures(load: Row) -> tuple[str, str, str, str]:
 
 
 def _why_not(lake: Lake, bundle: str, cluster: str | None, json: bool) -> None:
-    from rich.text import Text
-
     from lb_stream.cli.why_not import why_not
 
     found: WhyNot = why_not(lake, bundle, cluster)
@@ -226,7 +224,7 @@ def _why_not(lake: Lake, bundle: str, cluster: str | None, json: bool) -> None:
         emit_json(found.to_dict())
         return
     rows = [("keeps it" if check.keeps else "", check.name, check.found) for check in found.checks]
-    emit_rich(Text(found.sentence), "", table(("", "checked", "found"), rows))
+    emit_rich(found.sentence, "", table(("", "checked", "found"), rows))
     if found.refusals:
         emit("\n")
         _show_refusals(list(found.refusals))

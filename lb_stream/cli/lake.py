@@ -14,6 +14,13 @@ if TYPE_CHECKING:
 
     from lb_stream.contracts.tables import TableSpec
 
+READ_ONLY = (
+    "SET temp_directory = ''",  # .tmp here otherwise, for what doesn't fit into memory
+    "SET enable_external_access = false",
+    "SET lock_configuration = true",
+)
+"""A query reads the tables and no other file, and writes none: no COPY TO, ATTACH, EXPORT, INSTALL."""
+
 
 def open_lake(folder: Path) -> duckdb.DuckDBPyConnection:
     """A connection that sees every table of `contracts.tables` under its name, as of now.
@@ -37,6 +44,8 @@ def open_lake(folder: Path) -> duckdb.DuckDBPyConnection:
         lake.execute(macro)
     for spec in TABLES:
         lake.register(spec.name, _rows(folder / spec.name) if spec.name in existing else spec.schema.empty_table())
+    for setting in READ_ONLY:
+        lake.execute(setting)
     return lake
 
 
@@ -71,6 +80,8 @@ def _explain(query: str, error: Exception) -> str:
     from lb_stream.contracts.tables import TABLES
 
     text = str(error).strip()
+    if isinstance(error, duckdb.PermissionException):
+        return f"{text.splitlines()[0]}: a query reads the tables, no other file, and writes none (--format csv prints rows)"
     named = [spec for spec in TABLES if re.search(rf"\b{spec.name}\b", query, re.IGNORECASE)]
     if isinstance(error, duckdb.CatalogException) and "Table" in text:
         text = text.splitlines()[0]

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand
 
+from lb_stream import __version__
 from lb_stream.cli import (
     agent,
     asked,
@@ -31,11 +32,10 @@ from lb_stream.cli import (
     tables,
     topics,
 )
-from lb_stream.cli.output import CommandError, hush, note
+from lb_stream.cli.output import CommandError, emit, hush, note
 
 app = typer.Typer(
     name="lbctl",
-    help="Runs and watches lb_stream, the load balancer for message-broker clusters.",
     epilog="Begin with: lbctl demo · Exit codes: 0 done, 1 failed, 2 wrong usage or settings.",
     no_args_is_help=True,
     add_completion=False,
@@ -43,6 +43,17 @@ app = typer.Typer(
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        emit(f"lbctl {__version__}\n")
+        raise typer.Exit
+
+
+@app.callback()
+def _all(version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")] = False) -> None:
+    """Runs and watches lb_stream, the load balancer for message-broker clusters."""
 
 
 class _Demo(TyperCommand):

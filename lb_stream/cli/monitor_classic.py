@@ -21,6 +21,7 @@ from lb_stream.cli.monitor_tables import (
     simple_table,
 )
 from lb_stream.contracts.reports import ModularLoadReport, SimpleLoadReport
+from lb_stream.io.shown import shown
 
 if TYPE_CHECKING:
     from kafka import KafkaConsumer, TopicPartition
@@ -144,7 +145,7 @@ class ClassicMonitor:
 
     def _name(self, key: Key) -> str:
         """The broker's, after its cluster's where there are several."""
-        return key[1] if len({cluster for cluster, _ in self._reports}) == 1 else "/".join(key)
+        return shown(key[1] if len({cluster for cluster, _ in self._reports}) == 1 else "/".join(key))
 
 
 def read_report(value: bytes) -> ModularLoadReport | SimpleLoadReport | None:
@@ -227,7 +228,7 @@ def watch(
         if record is not None or (shown_s is not None and time.monotonic() - shown_s < OVERVIEW_EVERY_S):
             continue
         for key in monitor.learn(standing()):
-            tell(f"broker lost: {'/'.join(key)}")
+            tell(shown(f"broker lost: {'/'.join(key)}"))
         if shown_s is None:
             for key in monitor.brokers():
                 if monitor.shown_at_change(key):

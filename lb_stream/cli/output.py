@@ -1,4 +1,4 @@
-"""How commands talk: results on stdout (nothing else), notes and errors on stderr."""
+"""How commands talk: results on stdout (nothing else), notes and errors on stderr. What names hold is shown, never obeyed."""
 
 from __future__ import annotations
 
@@ -15,8 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from lb_stream.io.secrets import hide
+from lb_stream.io.shown import in_json, shown
+
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
+    from rich.text import Text
 
 
 class CommandError(Exception):
@@ -28,7 +32,17 @@ class CommandError(Exception):
 
 
 def emit(text: str) -> None:
-    """Write to stdout at once. When its reader has gone (`| head`), end quietly: it had enough."""
+    """Write text for people to stdout at once."""
+    emit_data(shown(text, "\n\t"))
+
+
+def emit_line(text: str) -> None:
+    """One line, whatever names it holds."""
+    emit(shown(text) + "\n")
+
+
+def emit_data(text: str) -> None:
+    """Write to stdout as it is. When its reader has gone (`| head`), end quietly: it had enough."""
     try:
         sys.stdout.write(text)
         sys.stdout.flush()
@@ -45,12 +59,12 @@ def hush() -> None:
 
 def note(text: str) -> None:
     """Write a line for people to stderr."""
-    print(text, file=sys.stderr, flush=True)
+    print(shown(hide(text), "\n\t"), file=sys.stderr, flush=True)
 
 
 def emit_json(value: Any) -> None:
     """One JSON value on a line of its own. NaN and infinity, which JSON lacks, become null."""
-    emit(json.dumps(_plain(value), ensure_ascii=False, allow_nan=False) + "\n")
+    emit_data(in_json(json.dumps(_plain(value), ensure_ascii=False, allow_nan=False)) + "\n")
 
 
 def _plain(value: Any) -> Any:
@@ -73,25 +87,33 @@ def console() -> Console:
 
 
 def emit_rich(*parts: RenderableType) -> None:
-    """Tables and styled text; plain where stdout is no terminal."""
+    """Tables, styled text and lines; plain where stdout is no terminal. A plain text is no markup."""
     screen = console()
     with screen.capture() as captured:
         for part in parts:
-            screen.print(part)
-    emit(captured.get())
+            screen.print(styled(*part.split("\n")) if isinstance(part, str) else part)
+    emit_data(captured.get())
+
+
+def styled(*lines: str | tuple[str, str]) -> Text:
+    """Lines of text, or pairs of text and style, for rich: what names hold adds no line, no colour, no markup. For cells, too."""
+    from rich.text import Text
+
+    pairs = [(line, "") if isinstance(line, str) else line for line in lines]
+    return Text("\n").join(Text(shown(text), style) for text, style in pairs)
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[Any]], *, right: Sequence[str] = ()) -> RenderableType:
-    """A plain table; columns named in `right` are right-aligned."""
+    """A plain table; columns named in `right` are right-aligned. Cells that `styled` has not made are plain values."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
     made = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
     for name in columns:
-        made.add_column(name, justify="right" if name in right else "left", overflow="fold")
+        made.add_column(styled(name), justify="right" if name in right else "left", overflow="fold")
     for row in rows:
-        made.add_row(*(Text.from_markup(cell) if isinstance(cell, str) and "[/]" in cell else Text(str(cell)) for cell in row))
+        made.add_row(*(cell if isinstance(cell, Text) else styled(str(cell)) for cell in row))
     return made
 
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from lb_stream.cli.options import BrokerConf, Cluster, ConfigFile, Json, Set, effective
-from lb_stream.cli.output import CommandError, clock, emit_json, emit_rich, note, table
+from lb_stream.cli.output import CommandError, clock, emit_json, emit_rich, note, styled, table
+
+if TYPE_CHECKING:
+    from rich.text import Text
 
 LONGEST_SHOWN = 160
 
@@ -78,9 +81,9 @@ def _record(one: Any) -> dict[str, Any]:
     return {name: getattr(one, name) for name in names} | {"differences": differences}
 
 
-def _row(one: Any) -> tuple[str, ...]:
+def _row(one: Any) -> tuple[str | Text, ...]:
     shown = [f"{name}: {_where(then, now)}" for name, (then, now) in one.differences.items()]
-    return str(one.batch_id), f"{one.cluster}:{one.seq}", clock(one.now_ms), str(one.decisions), "\n".join([one.result, *shown])
+    return str(one.batch_id), f"{one.cluster}:{one.seq}", clock(one.now_ms), str(one.decisions), styled(one.result, *shown)
 
 
 def _where(then: str, now: str) -> str:

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from lb_stream.cli.options import BrokerConf, Cluster, ConfigFile, Json, Set, effective
-from lb_stream.cli.output import CommandError, emit, emit_json, note
+from lb_stream.cli.output import CommandError, emit_data, emit_json, note
 
 MOST_CLUSTERS = 20
 
@@ -59,7 +59,7 @@ def report(
         return
     text = page(figures, len(known) - len(chosen) if cluster is None else 0, int(time.time() * 1000))
     if str(out) == "-":
-        emit(text)
+        emit_data(text)
         return
     assert out is not None
     try:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from html import escape
 from typing import Any
 
 from lb_stream.cli.report_figures import MOST_DECISIONS, ClusterFigures, Row
 from lb_stream.cli.report_svg import COLOURS, bar_chart, line_chart, mark_chart
+from lb_stream.io.shown import in_html, shown_within
 
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
 """The browser itself sees to it that nothing is loaded."""
@@ -115,8 +115,8 @@ def page(figures: Sequence[ClusterFigures], left_out: int, made_ms: int) -> str:
             '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">',
             f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">',
             '<meta name="viewport" content="width=device-width, initial-scale=1"><meta name="generator" content="lbctl report">',
-            f"<title>{escape(title)}</title><style>{_STYLE}{_COLOURS}</style></head>\n<body>",
-            f'<h1>{escape(title)}</h1><p class="soft">{_time(begin)} to {_time(end)}, times in UTC; written {_time(made_ms)}.</p>{more}\n',
+            f"<title>{in_html(title)}</title><style>{_STYLE}{_COLOURS}</style></head>\n<body>",
+            f'<h1>{in_html(title)}</h1><p class="soft">{_time(begin)} to {_time(end)}, times in UTC; written {_time(made_ms)}.</p>{more}\n',
             *(_section(one, len(figures) > 1) for one in figures),
             '<div id="tip" hidden></div>\n',
             f'<script type="application/json" id="data">{_json(data)}</script>\n<script>{_SCRIPT}</script></body></html>\n',
@@ -134,20 +134,20 @@ def _under_pointer(one: ClusterFigures) -> Row:
 
 def _json(value: Any) -> str:
     """JSON that ends no script element, whatever names hold."""
-    return json.dumps(value, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c").replace("\u2028", "\\u2028")
+    return json.dumps(shown_within(value), allow_nan=False, separators=(",", ":")).replace("<", "\\u003c").replace("\u2028", "\\u2028")
 
 
 def _section(one: ClusterFigures, several: bool) -> str:
-    heading = f"<h2>{escape(one.cluster)}</h2>" if several else ""
+    heading = f"<h2>{in_html(one.cluster)}</h2>" if several else ""
     if not one.times_ms:
-        return f'<section data-cluster="{escape(one.cluster)}">{heading}<p>No broker has reported in this time.</p></section>\n'
+        return f'<section data-cluster="{in_html(one.cluster)}">{heading}<p>No broker has reported in this time.</p></section>\n'
     grey = f" The {COLOURS} with the highest peaks have a colour." if len(one.loads) > COLOURS else ""
     if one.brokers > len(one.loads):
         grey += f" The {len(one.loads)} busiest of {one.brokers} brokers are drawn."
     per_point = f" Each point is the mean of {one.rounds_per_point} rounds." if one.rounds_per_point > 1 else ""
     megabytes = {name: [None if value is None else value / 1e6 for value in line] for name, line in one.loads.items()}
     spread = {"max ÷ mean": one.max_over_mean, "std ÷ mean": one.std_over_mean}
-    number = escape(one.cluster)
+    number = in_html(one.cluster)
     loads = line_chart(f"loads-{number}", "load of each broker", one.times_ms, megabytes, "MB/s")
     uneven = line_chart(f"spread-{number}", "imbalance", one.times_ms, spread, "", height=170)
     marks = mark_chart(f"decisions-{number}", "decisions over time", one.times_ms, _marks(one))
@@ -194,7 +194,7 @@ def _tiles(one: ClusterFigures) -> str:
     ]
     return (
         '<div class="tiles">'
-        + "".join(f'<div class="tile"><b>{value}</b><span>{escape(text)}</span></div>' for value, text in tiles)
+        + "".join(f'<div class="tile"><b>{value}</b><span>{in_html(text)}</span></div>' for value, text in tiles)
         + "</div>"
     )
 
@@ -283,14 +283,14 @@ def _decisions(one: ClusterFigures) -> str:
 
 
 def _table(name: str, title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]], empty: str) -> str:
-    heading = f"<h3>{escape(title)}</h3>" if title else ""
+    heading = f"<h3>{in_html(title)}</h3>" if title else ""
     if not rows:
-        return f'{heading}<p class="soft">{escape(empty)}</p>'
+        return f'{heading}<p class="soft">{in_html(empty)}</p>'
     numbers = [all(isinstance(row[at], int) for row in rows) for at in range(len(columns))]
 
     def cell(tag: str, value: Any, number: bool) -> str:
         kind = "number" if number else "short" if len(str(value)) <= SHORT else ""
-        return f"<{tag}{f' class={kind}' if kind else ''}>{escape(str(value))}</{tag}>"
+        return f"<{tag}{f' class={kind}' if kind else ''}>{in_html(str(value))}</{tag}>"
 
     head = "".join(cell("th", column, number) for column, number in zip(columns, numbers, strict=True))
     body = "".join(f"<tr>{''.join(cell('td', value, number) for value, number in zip(row, numbers, strict=True))}</tr>" for row in rows)

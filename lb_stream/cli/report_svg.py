@@ -9,7 +9,8 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from html import escape
+
+from lb_stream.io.shown import in_html
 
 WIDTH = 960
 LEFT, RIGHT = 64, 150
@@ -68,14 +69,13 @@ def line_chart(
     parts = [_open(identity, title, height, f'data-low="{y.low:g}" data-high="{y.high:g}"'), *_grid(x, y, ticks, times_ms, height, unit)]
     for name in reversed(order):
         kind = colour.get(name, "rest")
-        parts.append(f'<g class="line {kind}" data-name="{escape(name)}">{"".join(_paths(lines[name], times_ms, x, y))}</g>')
+        parts.append(f'<g class="line {kind}" data-name="{in_html(name)}">{"".join(_paths(lines[name], times_ms, x, y))}</g>')
     ends = {name: y(lines[name][-1] or 0.0) for name in order if name in colour and lines[name][-1] is not None}
     for name, at in _spread(ends, TOP, height - BOTTOM).items():
         value = lines[name][-1]
-        text = f"{_short(name)} {_figure(value or 0.0)}"
-        parts.append(
-            f'<text class="name {colour[name]}" x="{WIDTH - RIGHT + 8}" y="{at + 4:.1f}"><title>{escape(name)}</title>{escape(text)}</text>'
-        )
+        text = in_html(f"{_short(name)} {_figure(value or 0.0)}")
+        place = f'x="{WIDTH - RIGHT + 8}" y="{at + 4:.1f}"'
+        parts.append(f'<text class="name {colour[name]}" {place}><title>{in_html(name)}</title>{text}</text>')
     parts.append(f'<line class="cursor" x1="0" x2="0" y1="{TOP}" y2="{height - BOTTOM}" visibility="hidden"/></svg>')
     return "".join(parts)
 
@@ -108,11 +108,11 @@ def mark_chart(identity: str, title: str, times_ms: Sequence[int], rows: Mapping
     parts = [_open(identity, title, height), *_time_axis(x, times_ms, height)]
     for number, (kind, marks) in enumerate(rows.items()):
         top = TOP + 22 * number
-        parts.append(f'<text class="axis" x="{LEFT - 8}" y="{top + 13}" text-anchor="end">{escape(kind)}</text>')
+        parts.append(f'<text class="axis" x="{LEFT - 8}" y="{top + 13}" text-anchor="end">{in_html(kind)}</text>')
         parts.append(f'<text class="axis" x="{WIDTH - RIGHT + 8}" y="{top + 13}">{len(marks)}</text>')
         for at_ms, style, text in marks:
             place = f'x1="{x(at_ms):.1f}" x2="{x(at_ms):.1f}" y1="{top}" y2="{top + 17}"'
-            parts.append(f'<line class="mark {style}" {place}><title>{escape(text)}</title></line>')
+            parts.append(f'<line class="mark {style}" {place}><title>{in_html(text)}</title></line>')
     return "".join([*parts, f'<line class="cursor" x1="0" x2="0" y1="{TOP}" y2="{height - BOTTOM}" visibility="hidden"/></svg>'])
 
 
@@ -123,17 +123,17 @@ def bar_chart(identity: str, title: str, bars: Sequence[tuple[str, str, float]],
     parts = [_open(identity, title, height)]
     for number, (name, word, value) in enumerate(bars):
         top = 20 * number + 4
-        label = f"<title>{escape(name)}</title>{escape(_middle_out(name, 46))}"
+        label = f"<title>{in_html(name)}</title>{in_html(_middle_out(name, 46))}"
         parts.append(f'<text class="axis" x="{left - 8}" y="{top + 12}" text-anchor="end">{label}</text>')
         parts.append(f'<rect class="bar" x="{left}" y="{top}" width="{max(1.0, x(value)):.1f}" height="15" rx="2"/>')
         parts.append(
-            f'<text class="axis" x="{left + x(value) + 8:.1f}" y="{top + 12}">{_figure(value)} {escape(unit)}, {escape(word)}</text>'
+            f'<text class="axis" x="{left + x(value) + 8:.1f}" y="{top + 12}">{_figure(value)} {in_html(unit)}, {in_html(word)}</text>'
         )
     return "".join([*parts, "</svg>"])
 
 
 def _open(identity: str, title: str, height: int, more: str = "") -> str:
-    return f'<svg id="{escape(identity)}" viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{escape(title)}" {more}>'
+    return f'<svg id="{in_html(identity)}" viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{in_html(title)}" {more}>'
 
 
 def _grid(x: Scale, y: Scale, ticks: Sequence[float], times_ms: Sequence[int], height: int, unit: str) -> list[str]:
@@ -141,7 +141,7 @@ def _grid(x: Scale, y: Scale, ticks: Sequence[float], times_ms: Sequence[int], h
     for tick in ticks:
         parts.append(f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y(tick):.1f}" y2="{y(tick):.1f}"/>')
         parts.append(f'<text class="axis" x="{LEFT - 8}" y="{y(tick) + 4:.1f}" text-anchor="end">{_figure(tick)}</text>')
-    return [*parts, f'<text class="axis" x="{LEFT - 8}" y="{height - 6}" text-anchor="end">{escape(unit)}</text>']
+    return [*parts, f'<text class="axis" x="{LEFT - 8}" y="{height - 6}" text-anchor="end">{in_html(unit)}</text>']
 
 
 def _time_axis(x: Scale, times_ms: Sequence[int], height: int) -> list[str]:

@@ -15,7 +15,7 @@ from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from pydantic import ValidationError
 
 from lb_stream.cli.options import Effective, kafka_at, require_topic
-from lb_stream.cli.output import CommandError, emit, emit_json, note
+from lb_stream.cli.output import CommandError, emit, emit_json, emit_line, note
 from lb_stream.contracts.commands import COMMANDS, Command, CommandResult
 
 if TYPE_CHECKING:
@@ -117,4 +117,4 @@ def _print(how: Sending, answer: CommandResult, alone: bool) -> None:
         emit_json(answer.model_dump(mode="json"))
         return
     rule = f" ({answer.rule})" if answer.rule and answer.outcome != "done" else ""
-    emit(f"{'' if alone else answer.cluster + ': '}{answer.outcome}{rule}: {answer.text}\n")
+    emit_line(f"{'' if alone else answer.cluster + ': '}{answer.outcome}{rule}: {answer.text}")

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from lb_stream.cli.options import BrokerConf, ConfigFile, Json, Set, effective
-from lb_stream.cli.output import CommandError, console, emit, emit_json, emit_rich, note, table
+from lb_stream.cli.output import CommandError, console, emit, emit_data, emit_json, emit_rich, note, styled, table
+from lb_stream.io.shown import shown
 
 if TYPE_CHECKING:
     import duckdb
@@ -61,9 +62,9 @@ def sql(
         for row in _rows(result):
             emit_json(dict(zip(columns, row, strict=True)))
     elif format_ is Format.csv:
-        emit(_csv([columns]))
+        _emit_csv([columns])
         for row in _rows(result):
-            emit(_csv([[json_.dumps(value) if isinstance(value, list | dict) else value for value in row]]))
+            _emit_csv([[json_.dumps(value) if isinstance(value, list | dict) else value for value in row]])
     else:
         _show(columns, result)
 
@@ -73,10 +74,11 @@ def _rows(result: duckdb.DuckDBPyConnection) -> Iterator[tuple[Any, ...]]:
         yield from some
 
 
-def _csv(rows: list[Any]) -> str:
+def _emit_csv(rows: list[Any]) -> None:
+    """As it is for a program; a terminal is shown what it would obey."""
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows(rows)
-    return text.getvalue()
+    (emit if sys.stdout.isatty() else emit_data)(text.getvalue())
 
 
 def _show(columns: list[str], result: duckdb.DuckDBPyConnection) -> None:
@@ -85,7 +87,7 @@ def _show(columns: list[str], result: duckdb.DuckDBPyConnection) -> None:
     cells = [[_cell(value) for value in row] for row in rows]
     width = sum(max(len(line) for row in [columns, *cells] for line in row[index].split("\n")) + 2 for index in range(len(columns)))
     if width - 2 <= console().width:
-        emit_rich(table(columns, cells, right=numbers))
+        emit_rich(table(columns, [[styled(*cell.split("\n")) for cell in row] for row in cells], right=numbers))
     else:
         _show_upright(columns, cells)
     more = 0 if len(rows) < SHOWN_ROWS else sum(1 for _ in _rows(result))
@@ -113,4 +115,4 @@ def _cell(value: Any) -> str:
         return value.isoformat(sep=" ", timespec="milliseconds")
     if isinstance(value, list):
         return ", ".join(map(_cell, value))
-    return str(value)
+    return shown(str(value), "\n")

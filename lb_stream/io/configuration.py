@@ -7,6 +7,7 @@ balancer's key (ours, Pulsar's) are brought to ours first: a later layer wins wh
 from __future__ import annotations
 
 import os
+import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from pydantic import ValidationError
 from lb_stream.contracts.keys import pulsar_names
 from lb_stream.contracts.settings import Settings
 from lb_stream.core.config import SettingError, all_models, canonical, cluster_config, expected, known_keys
+from lb_stream.io.secrets import learn
 
 ENVIRONMENT_PREFIX = "LB_"
 """LB_KAFKA__BOOTSTRAP_SERVERS=host:9092 sets kafka.bootstrap_servers; LB_BALANCER__DRY_RUN=false sets balancer.dry_run."""
@@ -186,6 +188,7 @@ def _from_toml(path: Path) -> dict[KeyPath, Given]:
         values = tomllib.loads(_text(path, "--config"))
     except tomllib.TOMLDecodeError as error:
         raise SettingError("--config", str(path), f"a TOML file ({error})") from None
+    learn((), values)
     return _flat(values, str(path))
 
 
@@ -213,6 +216,7 @@ def _from_environment(environment: Mapping[str, str]) -> dict[KeyPath, Given]:
     for name, text in sorted(environment.items()):
         path = tuple(name.removeprefix(ENVIRONMENT_PREFIX).lower().split("__"))
         if name.startswith(ENVIRONMENT_PREFIX):
+            learn(path, text)
             _refuse_single_underscore(name, text, path)
             found |= _flat(_nested(path, text), name) if path[0] in SECTIONS else {}
     return found
@@ -222,15 +226,18 @@ def _refuse_single_underscore(name: str, text: str, path: KeyPath) -> None:
     """LB_KAFKA_BOOTSTRAP_SERVERS would be ignored without a word. Other programs' variables (LB_KAFKA_PORT) are let be."""
     section, _, key = path[0].partition("_")
     if len(path) == 1 and section in SECTIONS and key in _known_in(section):
+        learn((section, key), text)
         right = f"{ENVIRONMENT_PREFIX}{section}__{key}".upper()
         raise SettingError(name, text, f"two underscores between section and key: {right}", "environment")
 
 
 def _from_argument(argument: str) -> dict[KeyPath, Given]:
     name, equals, text = argument.partition("=")
-    if not equals or not name.strip():
-        raise SettingError("--set", argument, "KEY=VALUE")
     path = tuple(name.strip().split("."))
+    learn(path, text)
+    if not equals or not name.strip():
+        shown = re.match(r"[\w.-]*", argument)
+        raise SettingError("--set", shown[0] if shown else "", "KEY=VALUE")  # what follows may be a secret
     if path[0] == "cluster" and len(path) > 3:
         path = ("cluster", ".".join(path[1:-1]), path[-1])  # a cluster's name may hold dots
     return _flat(_nested(path if len(path) > 1 else ("balancer", *path), text), "--set")

@@ -24,7 +24,10 @@ def serve_lookups(address: str, lookup: Lookup) -> HttpServer:
 
 
 def _answer(lookup: Lookup, path: str) -> Answer:
-    parts = urlsplit(path)
+    try:
+        parts = urlsplit(path)
+    except ValueError as error:  # an address of version 6 that doesn't end
+        return _json(400, {"error": f"{path!r}: {error}"})
     where = parts.path.rstrip("/")
     if where == "/health":
         return _health(lookup)

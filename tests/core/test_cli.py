@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import lb_stream
 from lb_stream.io.configuration import load_settings
 from lb_stream.io.jars import JarsError
 from lb_stream.io.java import JavaUnfit
@@ -115,6 +116,10 @@ def test_wrong_usage_is_exit_code_2_with_nothing_on_stdout(tmp_path: Path, argum
     assert result.err
 
 
+def test_the_version_is_one_line(tmp_path: Path) -> None:
+    assert lbctl("--version", cwd=tmp_path).out == f"lbctl {lb_stream.__version__}\n"
+
+
 # --- config show ---
 
 
@@ -166,6 +171,35 @@ def test_config_show_hides_secrets_and_shows_the_rest_of_a_clients_options(tmp_p
     plain, machine = lbctl("config", "show", *given, cwd=tmp_path), lbctl("config", "show", *given, "--json", cwd=tmp_path)
     assert "hunter2" not in plain.out + machine.out
     assert tomllib.loads(plain.out)["kafka"]["options"] == {"sasl_plain_password": "***", "security_protocol": "SASL_SSL"}
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        ("--set", "kafka.options.ssl_passwort=hunter2x"),
+        ("--set", "kafka.ssl_password=hunter2x"),
+        ("--set", "ssl_password=hunter2x"),
+        ("--set", "kafak.options.sasl_plain_password=hunter2x"),
+        ("--set", "kafka.options.sasl_plain_password hunter2x"),
+        ("--set", "kafka.options=hunter2x"),
+        ("--set", "kafka.options.sasl_plain_password=hunter2x", "--set", "kafka.options.client_id=by-hunter2x"),
+        ("--set", "kafka.options.sasl_plain_password=hunter2x", "--set", "min_brokers=hunter2x"),
+        ("--set", "kafka.options.sasl_plain_password=hunter2x", "--config", "hunter2x.toml"),
+        ("--set", "stream.tables=s3://key:hunter2x@bucket/tables"),
+    ],
+)
+@pytest.mark.parametrize("command", [("config", "show"), ("config", "show", "--json"), ("config", "explain"), ("topics", "check")])
+def test_a_secret_is_hidden_wherever_its_value_would_be_shown(tmp_path: Path, command: tuple[str, ...], given: tuple[str, ...]) -> None:
+    result = lbctl(*command, *given, "--set", "kafka.bootstrap_servers=127.0.0.1:1", cwd=tmp_path)
+    assert "hunter2x" not in result.out + result.err
+    assert result.out + result.err
+
+
+def test_a_secret_of_the_environment_or_of_a_file_is_hidden_too(tmp_path: Path) -> None:
+    (tmp_path / "lb.toml").write_text("[kafka.options]\nsasl_plain_password = 12345678\n[balancer]\nmin_brokers = 'of 12345678'\n")
+    assert "'of ***'" in lbctl("config", "show", "--config", "lb.toml", cwd=tmp_path).err
+    result = lbctl("config", "show", cwd=tmp_path, env={"LB_KAFKA_OPTIONS": "{sasl_plain_password = hunter2y}"})
+    assert result.code == 2 and "hunter2y" not in result.err
 
 
 @pytest.mark.parametrize("name", ["default.toml", "local.toml"])

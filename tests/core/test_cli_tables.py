@@ -250,6 +250,31 @@ def test_a_wrong_query_names_what_there_is(ask: Any, query: str, words: list[str
     assert [word for word in words if word not in result.err] == []
 
 
+@pytest.mark.parametrize(
+    "query",
+    [
+        "copy decisions to 'made'",
+        "copy (select 1) to 'made' (format parquet)",
+        "export database 'made'",
+        "attach 'made'",
+        "install httpfs",
+        "load 'made'",
+        "select * from read_text('there')",
+        "from read_csv('there')",
+        "from glob('*')",
+        "set enable_external_access = true",
+        "pragma profiling_output = 'made'",
+        "call enable_logging(storage = 'file', storage_path = 'made')",
+    ],
+)
+def test_sql_neither_writes_a_file_nor_reads_one_that_is_no_table(ask: Any, tmp_path: Path, query: str) -> None:
+    (tmp_path / "there").write_text("secret")
+    result = ask("sql", query)
+    assert (result.code, result.out) == (2, "")
+    assert len(result.err.splitlines()) == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["there"]
+
+
 def test_a_table_with_column_mapping_is_read_under_its_logical_names(tmp_path: Path) -> None:
     """As delta-spark writes it with delta.columnMapping.mode = name: physical names in the Parquet files and the partition values."""
     table = tmp_path / "outcomes"

@@ -168,6 +168,13 @@ def test_a_redirect_without_a_host_stays_with_the_same_broker(cluster: FakeClust
     assert client(cluster).get("/admin/v2/elsewhere").body == b"ok"
 
 
+@pytest.mark.parametrize("location", ["http://[", "http://broker-1:99999/x", "http://[::1"])
+def test_a_redirect_to_what_is_no_address_is_told(cluster: FakeCluster, location: str) -> None:
+    cluster.before = lambda call: (307, b"", {"Location": location})
+    with pytest.raises(AdminError, match="which is no address"):
+        client(cluster).put(UNLOAD)
+
+
 def test_a_circle_of_redirects_ends(cluster: FakeCluster) -> None:
     cluster.before = lambda call: (307, b"", {"Location": f"http://{cluster.names[1 - call.broker]}{call.path}"})
     with pytest.raises(AdminError, match="sent on more than 5 times"):

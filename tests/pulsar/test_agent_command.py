@@ -69,6 +69,7 @@ def test_a_check_of_an_extensible_cluster_says_that_its_load_data_cannot_be_read
     ("more", "message"),
     [
         (["--admin-url", "broker-1:8080"], "admin url = 'broker-1:8080': expected http://HOST:PORT"),
+        (["--admin-url", "http://["], "admin url = 'http://[': expected http://HOST:PORT"),
         (["--broker", "a:1", "--broker", "b:1"], "--broker is given 2 times, --admin-url 1 times"),
         (["--token", "t", "--token-file", "f"], "token and token file: expected one of them"),
         (["--admin-url", "http://broker-1:8080"], "one broker is given twice"),

@@ -1,0 +1,51 @@
+"""Secrets among the settings: learned where settings are read, hidden wherever a line is shown or logged, whoever made it."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from collections.abc import Mapping
+from typing import Any
+
+PUBLIC_OPTIONS = frozenset(
+    {"security_protocol", "sasl_mechanism", "sasl_plain_username", "client_id", "request_timeout_ms"}
+    | {"ssl_check_hostname", "ssl_cafile", "ssl_certfile", "ssl_keyfile"}
+)
+"""Of a Kafka client's options those that may be shown. What isn't known (a misspelt password, say) may not."""
+
+SHORTEST = 4
+"""Shorter texts are hidden where they stand, but not searched for in others: they would be found everywhere."""
+
+_NAMED = re.compile(r"passw|secret|token|credential|jaas", re.IGNORECASE)
+_USER_INFO = re.compile(r"(?<=://)[^/\s@]+@")  # s3://key:secret@bucket
+_known: set[str] = set()
+
+
+def is_secret(path: tuple[str, ...]) -> bool:
+    """Whether a setting that stands there may not be shown."""
+    return bool(_NAMED.search(path[-1])) or (path[:2] == ("kafka", "options") and path[-1] not in PUBLIC_OPTIONS)
+
+
+def learn(path: tuple[str, ...], value: Any) -> None:
+    """Remember what is secret of a setting, or of a section with settings in it."""
+    if isinstance(value, Mapping):
+        for name, item in value.items():
+            learn((*path, str(name)), item)
+    elif is_secret(path) and len(text := str(value)) >= SHORTEST and not isinstance(value, bool):
+        _known.update((text, repr(text)[1:-1], json.dumps(text)[1:-1]))
+
+
+def hide(text: str) -> str:
+    """A text with stars in the place of each secret."""
+    for secret in sorted(_known, key=len, reverse=True):
+        text = text.replace(secret, "***")
+    return _USER_INFO.sub("***@", text)
+
+
+class HidingFormatter(logging.Formatter):
+    """Lines and traces of a log, without secrets."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """A record's text."""
+        return hide(super().format(record))

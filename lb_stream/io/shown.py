@@ -1,0 +1,48 @@
+"""Names are data: whoever sends reports chooses them. Here they become text that no terminal, page or log takes for anything else."""
+
+from __future__ import annotations
+
+from html import escape
+from typing import Any
+
+
+def shown(text: str, keep: str = "") -> str:
+    """A text in which all that isn't seen is: escapes, controls, marks of direction, lone surrogates, as \\x1b or \\u202e.
+
+    `keep` names those that stay, such as the line feeds of a text of several lines.
+    """
+    if text.isprintable():
+        return text
+    return "".join(letter if letter.isprintable() or letter in keep else _escaped(letter) for letter in text)
+
+
+def shown_within(value: Any) -> Any:
+    """The same for every text within lists and dicts; those of several lines stay so."""
+    if isinstance(value, str):
+        return shown(value, "\n")
+    if isinstance(value, dict):
+        return {shown_within(name): shown_within(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(map(shown_within, value))
+    return value
+
+
+def in_json(text: str) -> str:
+    """JSON with the same value, in which the like of it is escaped: a terminal may be where it goes."""
+    return text if text.isprintable() else "".join(letter if letter.isprintable() else _in_json(letter) for letter in text)
+
+
+def in_html(text: str) -> str:
+    """Text as it stands in a page."""
+    return escape(shown(text))
+
+
+def _escaped(letter: str) -> str:
+    return letter.encode("unicode_escape").decode()
+
+
+def _in_json(letter: str) -> str:
+    if letter in "\n ":
+        return letter
+    units = letter.encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{units[at]:02x}{units[at + 1]:02x}" for at in range(0, len(units), 2))
