@@ -8,12 +8,21 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat
 from pydantic.alias_generators import to_camel
 
-NonNegative = Annotated[FiniteFloat, Field(ge=0)]
+GREATEST = 1e18
+"""What no rate, throughput or usage reaches: an exabyte a second. Sums and products of greater numbers would be no numbers any more."""
+
+NonNegative = Annotated[FiniteFloat, Field(ge=0, le=GREATEST)]
 """A rate (messages/s) or throughput (bytes/s): finite and not negative."""
+
+Signed = Annotated[FiniteFloat, Field(ge=-GREATEST, le=GREATEST)]
+"""A usage or a limit."""
 
 Count = Annotated[int, Field(ge=0, le=2**63 - 1)]
 CLUSTER_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$"
 """Names of clusters and pipelines: they become parts of keys, paths and ids."""
+
+LONGEST_BROKER = 1_000
+"""Characters of a broker's name: a host's has 253 at most."""
 
 LONGEST_NAMESPACE = 900
 """Characters of `<tenant>/<namespace>`: bundles named after it are in every record about them, and a record that is too large for Kafka

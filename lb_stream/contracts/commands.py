@@ -6,22 +6,41 @@ Source: spec/ownership.md §3, spec/splitting.md §5.
 
 from __future__ import annotations
 
+from math import isfinite
 from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, Field, RootModel, model_validator
+from pydantic import AfterValidator, ConfigDict, Field, RootModel, model_validator
 from pydantic_core import PydanticCustomError
 
-from lb_stream.contracts.base import LONGEST_NAMESPACE, Millis, OwnRecord
+from lb_stream.contracts.base import LONGEST_BROKER, LONGEST_NAMESPACE, Millis, OwnRecord
 from lb_stream.contracts.namespaces import MOST_BUNDLES, ClusterNamespaces, NamespaceIsolation
 
 SCHEMA_VERSION = 1
 
 NamespaceName = Annotated[str, Field(pattern=r"^[^/\s]+(/[^/\s]+){1,2}$", max_length=LONGEST_NAMESPACE, description="<tenant>/<namespace>")]
-BrokerName = Annotated[str, Field(min_length=1, description="host:port as in its reports; http(s):// before it is left out")]
-Range = Annotated[str, Field(min_length=1, description="0xLLLLLLLL_0xHHHHHHHH")]
+BrokerName = Annotated[
+    str, Field(min_length=1, max_length=LONGEST_BROKER, description="host:port as in its reports; http(s):// before it is left out")
+]
+LONGEST_WORD = 256
+"""Characters of a key, a range, the name of an algorithm or of a group."""
+Word = Annotated[str, Field(max_length=LONGEST_WORD)]
+Range = Annotated[str, Field(min_length=1, max_length=LONGEST_WORD, description="0xLLLLLLLL_0xHHHHHHHH")]
 LONGEST_TOPIC = 4_096
 """Characters of a topic that a lookup asks about."""
-Scalar = bool | int | float | str
+LONGEST_VALUE = 10_000
+"""Characters of a setting's value: what is set stays in the memory that each round logs."""
+MOST_VALUES = 500
+
+
+def _within_bounds(value: bool | int | float | str) -> bool | int | float | str:
+    if isinstance(value, float) and not isfinite(value):
+        raise PydanticCustomError("finite_number", "a finite number")
+    if isinstance(value, str) and len(value) > LONGEST_VALUE:
+        raise PydanticCustomError("string_too_long", "at most {most} characters", {"most": LONGEST_VALUE})
+    return value
+
+
+Scalar = Annotated[bool | int | float | str, AfterValidator(_within_bounds)]
 
 
 class Tick(OwnRecord):
@@ -69,10 +88,10 @@ class Split(Command):
 
     kind: Literal["split"] = "split"
     namespace: NamespaceName
-    bundle: Annotated[str, Field(min_length=1)] | None = Field(None, description="0xLLLLLLLL_0xHHHHHHHH, LARGEST or HOT")
+    bundle: Range | None = Field(None, description="0xLLLLLLLL_0xHHHHHHHH, LARGEST or HOT")
     bundle_type: Literal["LARGEST", "HOT"] | None = None
-    topic: str | None = Field(None, description="the bundle that this topic is in")
-    algorithm: str | None = None
+    topic: str | None = Field(None, max_length=LONGEST_TOPIC, description="the bundle that this topic is in")
+    algorithm: Word | None = None
     boundaries: list[int] = []
     unload: bool = False
 
@@ -96,14 +115,14 @@ class SetConfig(Command):
     """Change dynamic settings, under our names or Pulsar's: all of them, or none when one of them can't be."""
 
     kind: Literal["set-config"] = "set-config"
-    values: dict[str, Scalar] = Field(min_length=1)
+    values: dict[Word, Scalar] = Field(min_length=1, max_length=MOST_VALUES)
 
 
 class DeleteConfig(Command):
     """Take back what `set-config` has set: the job's own setting counts again."""
 
     kind: Literal["delete-config"] = "delete-config"
-    key: str = Field(min_length=1)
+    key: str = Field(min_length=1, max_length=LONGEST_WORD)
 
 
 class DryRun(Command):
@@ -167,8 +186,8 @@ class SetPolicies(Command):
     kind: Literal["set-policies"] = "set-policies"
     isolation: list[NamespaceIsolation] = Field([], description="each takes the place of the policy of its name")
     remove_isolation: list[str] = Field([], description="names of policies")
-    anti_affinity: dict[NamespaceName, str | None] = Field({}, description="namespace → group")
-    failure_domains: dict[BrokerName, str | None] = Field({}, description="broker → domain")
+    anti_affinity: dict[NamespaceName, Word | None] = Field({}, description="namespace → group")
+    failure_domains: dict[BrokerName, Word | None] = Field({}, description="broker → domain")
 
     @model_validator(mode="after")
     def _something(self) -> SetPolicies:

@@ -22,12 +22,19 @@ class SettingError(ValueError):
         self.key, self.value, self.expected, self.origin = key, value, expected, origin
 
 
+_YEARS_MS = 100 * 365 * 86_400_000
+LONGEST = {"ms": _YEARS_MS, "s": _YEARS_MS // 1_000, "min": _YEARS_MS // 60_000, "hours": _YEARS_MS // 3_600_000}
+"""Unit of time → the most that any setting in it may be, a hundred years: added to a record's time it is still a time."""
+
+
 def key(default: Any, doc: str, *, unit: str = "", pulsar: str | None = None, factor: int = 1, dynamic: bool = True, **limits: Any) -> Any:
     """Declare one setting.
 
     `pulsar` is the name that broker.conf uses; a value given under that name is multiplied by `factor` (minutes to
     milliseconds: 60 000). `dynamic` says whether a command may change it while the job runs.
     """
+    if unit in LONGEST:
+        limits.setdefault("le", LONGEST[unit])
     return Field(
         default, description=doc, json_schema_extra={"unit": unit, "pulsar": pulsar, "factor": factor, "dynamic": dynamic}, **limits
     )

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from pydantic import Field, FiniteFloat
 
-from lb_stream.contracts.base import Count, Millis, NonNegative, OwnRecord, PulsarRecord
+from lb_stream.contracts.base import Count, Millis, NonNegative, OwnRecord, PulsarRecord, Signed
 
 RESOURCES = ("cpu", "memory", "direct_memory", "bandwidth_in", "bandwidth_out")
 """The five resources of a broker, in the order of the reports."""
@@ -18,8 +18,8 @@ RESOURCES = ("cpu", "memory", "direct_memory", "bandwidth_in", "bandwidth_out")
 class ResourceUsage(PulsarRecord):
     """One resource: cpu in percent of a core, memories in MiB, bandwidths in kbit/s. Negative means "not known" and counts as it stands."""
 
-    usage: FiniteFloat = 0.0
-    limit: FiniteFloat = 0.0
+    usage: Signed = 0.0
+    limit: Signed = 0.0
 
 
 class BundleStats(PulsarRecord):
@@ -134,7 +134,7 @@ class BrokerLoadReport(PulsarRecord):
     bundle_count: Count = 0
     topics: Count = 0
     max_resource_usage: FiniteFloat = Field(1.0, description="ratio, unweighted, four resources; 1 before the first measurement")
-    weighted_max_ema: FiniteFloat = Field(alias="weightedMaxEMA", description="smoothed ratio, five weighted resources")
+    weighted_max_ema: Signed = Field(alias="weightedMaxEMA", description="smoothed ratio, five weighted resources")
     msg_throughput_ema: NonNegative = Field(0.0, alias="msgThroughputEMA", description="smoothed bytes/s")
     updated_at: Millis = 0
     reported_at: Millis = 0
@@ -186,8 +186,8 @@ class SplitAsk(OwnRecord):
     reason: Literal["Topics", "Sessions", "MsgRate", "Bandwidth"]
     boundaries: list[int] = Field(description="where its broker, which knows the topics, would cut it")
     algorithm: str = Field(description="which found them")
-    saw: FiniteFloat
-    limit: FiniteFloat
+    saw: Signed
+    limit: Signed
     sent_ms: Millis = 0
 
 

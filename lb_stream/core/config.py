@@ -98,7 +98,7 @@ def canonical(values: Mapping[str, Any]) -> dict[str, Any]:
 def _is_one(value: Any) -> bool:
     try:
         return float(value) == 1.0
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return False
 
 
@@ -111,7 +111,7 @@ def _times(name: str, value: Any, factor: int) -> Any:
         return value
     try:
         scaled = float(value) * factor
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise SettingError(name, value, "a number") from None
     return int(scaled) if scaled.is_integer() else scaled
 

@@ -1,6 +1,7 @@
-"""Figures that are no numbers: they would spoil every sum and comparison that they enter.
+"""Figures that are no numbers, or so great that their sums would be none: they would spoil every comparison that they enter.
 
-Reports can't bring them (the contracts refuse NaN and infinities); whoever calls `decide` directly can.
+Reports can't bring them (the contracts refuse NaN, infinities and what is beyond GREATEST); whoever calls `decide` directly can, and so
+can averages of reports that an earlier version took.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from lb_stream.contracts.base import GREATEST
 from lb_stream.core.refusals import Refusal, refusal
 from lb_stream.core.resources import max_weighted_usage
 from lb_stream.core.view import Bools, Brokers, Bundles, ClusterView, Floats, Rates
@@ -18,7 +20,7 @@ SPANS = ("latest", "short", "long")
 
 
 def without_not_finite(view: ClusterView) -> tuple[ClusterView, list[Refusal]]:
-    """The view without brokers that have a NaN or infinite figure, their own or of one of their bundles.
+    """The view without brokers that have a NaN, infinite or endless figure, their own or of one of their bundles.
 
     They are marked as not alive and their figures are 0: nothing is unloaded from them or placed on them in this round, and they count
     in no average. Their bundles stay theirs; an unowned bundle counts as idle. One refusal for each broker names its figures.
@@ -46,8 +48,8 @@ def _mended(bundles: Bundles) -> tuple[Bundles, Bools]:
     with np.errstate(all="ignore"):
         for span in SPANS:
             for column in getattr(bundles, span).columns:
-                if not np.isfinite(column.sum()):  # one pass, where nearly always nothing is wrong
-                    broken |= ~np.isfinite(column)
+                if not abs(column.sum()) <= GREATEST:  # one pass, where nearly always nothing is wrong
+                    broken |= ~(np.abs(column) <= GREATEST)
     if not broken.any():
         return bundles, broken
     latest, short, long = (_zeroed(rates, broken) for rates in (bundles.latest, bundles.short, bundles.long))
@@ -61,7 +63,7 @@ def _broken(brokers: Brokers) -> Iterator[tuple[int, list[str]]]:
         columns |= {f"{name}_usage": usage, f"{name}_limit": limit}
     for span in SPANS:
         columns |= dict(zip((f"{span}_{name}" for name in Rates.__slots__), getattr(brokers, span).columns, strict=True))
-    broken = {name: ~np.isfinite(column) for name, column in columns.items()}
+    broken = {name: ~(np.abs(column) <= GREATEST) for name, column in columns.items()}
     rows = np.flatnonzero(np.logical_or.reduce(list(broken.values())))
     for row in rows.tolist():
         yield row, [name for name, where in broken.items() if where[row]]

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import msgspec
 from pydantic import BaseModel, ValidationError
 
-from lb_stream.contracts.base import canonical_json
+from lb_stream.contracts.base import LONGEST_BROKER, canonical_json
 from lb_stream.contracts.commands import COMMAND_KINDS, SCHEMA_VERSION, Command, Split
 from lb_stream.contracts.fast import struct_of
 from lb_stream.contracts.reports import (
@@ -28,9 +28,6 @@ from lb_stream.contracts.reports import (
     report_kind,
 )
 from lb_stream.core.names import parse_bundle
-
-LONGEST_BROKER = 1_000
-"""Characters of a broker's name: a host's has 253 at most."""
 
 LONGEST_BUNDLE = 1_000
 """Bytes of a bundle's name. It is several times in each record about the bundle, and one that Kafka doesn't take holds up all others."""

@@ -18,7 +18,7 @@ from lb_stream.core.view import ClusterView, view_of
 from tests.core.build import Report, batch_of
 
 NOW_MS = 1_000_000
-BAD = [np.nan, np.inf, -np.inf]
+BAD = [np.nan, np.inf, -np.inf, 1.7e308]
 LOADS = {"a:1": (0.95, 6), "b:1": (0.40, 3), "c:1": (0.20, 2), "d:1": (0.90, 4)}
 
 

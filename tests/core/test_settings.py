@@ -263,3 +263,18 @@ def test_keys_that_mean_nothing_and_stand_at_their_defaults_are_told_of_in_one_l
 def test_a_key_that_means_nothing_is_checked_all_the_same(tmp_path: Path) -> None:
     error = refused(tmp_path, broker_conf="loadBalancerMultiPhaseBundleUnload=perhaps\n")
     assert "loadBalancerMultiPhaseBundleUnload" in str(error) and "expected true or false" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("unloading_timeout_ms", 2**63 - 1),
+        ("namespaceBundleUnloadingTimeoutMs", 10**400),
+        ("loadBalancerSheddingIntervalMinutes", 2**63 - 1),
+        ("loadBalancerSheddingGracePeriodMinutes", 10**400),
+        ("heartbeat_timeout_ms", 2**64),
+    ],
+)
+def test_a_time_of_more_than_a_hundred_years_is_refused_as_a_setting(key: str, value: int) -> None:
+    with pytest.raises(SettingError, match=r"expected (3153600000000 or less|a number)"):
+        cluster_config({key: value})

@@ -58,14 +58,21 @@ def test_a_tick_is_no_command() -> None:
         ({"id": "c1", "kind": "unload", "namespace": "nonsense"}, "namespace", "String should match pattern"),
         ({"id": "c1", "kind": "set-config", "values": {}}, "values", "Dictionary should have at least 1 item"),
         ({"id": "c1" * 100, "kind": "pause-cluster"}, "id", "String should have at most 128 characters"),
+        (b'{"id": "c1", "kind": "set-config", "values": {"cpu_weight": NaN}}', "values.cpu_weight", "a finite number"),
+        (b'{"id": "c1", "kind": "set-config", "values": {"cpu_weight": 1e999}}', "values.cpu_weight", "a finite number"),
+        (b'{"id": "c1", "kind": "dry-run", "on": true, "sent_ms": NaN}', "sent_ms", "a valid integer"),
+        ({"id": "c1", "kind": "set-config", "values": {"cpu_weight": "x" * 900_000}}, "values.cpu_weight", "at most 10000 characters"),
+        ({"id": "c1", "kind": "delete-config", "key": "x" * 900_000}, "key", "String should have at most 256 characters"),
+        ({"id": "c1", "kind": "drain-broker", "broker": "x" * 900_000}, "broker", "String should have at most 1000 characters"),
     ],
 )
-def test_one_that_cannot_be_read_is_rejected_and_answered(value: dict[str, Any], field: str, expected: str) -> None:
+def test_one_that_cannot_be_read_is_rejected_and_answered(value: dict[str, Any] | bytes, field: str, expected: str) -> None:
     block = decoded([sent(value)], KNOWN)["eu-1", 0]
     ((_, rejected_field, _, rejected_expected),) = rejections(block)
     assert rejected_field == field and rejected_expected.startswith(expected)
     (content,) = commands(block)
-    assert content["record"]["id"] == value["id"] and content["rejected"]["field"] == field
+    assert content["record"]["id"] == json.loads(value if isinstance(value, bytes) else json.dumps(value))["id"]
+    assert content["rejected"]["field"] == field and len(json.dumps(content)) < 2_000
 
 
 @pytest.mark.parametrize("value", [b"", b"{", b"[]", b'{"kind": "fly"}', b'{"id": 7, "kind": "fly"}', b"\xff"])

@@ -110,6 +110,8 @@ def test_a_bundle_that_is_owned_but_not_measured_is_a_sample_without_statistics(
         (b'{"lastStats": {}, "cpu": {"usage": NaN}}', "cpu.usage", "finite"),
         (b'{"lastStats": {}, "cpu": {"usage": Infinity}}', "cpu.usage", "finite"),
         (b'{"lastStats": {}, "msgRateIn": 1e999}', "msgRateIn", "finite"),
+        (b'{"lastStats": {}, "msgRateIn": 1e308}', "msgRateIn", "1000000000000000000|1e18|1e+18"),
+        (b'{"lastStats": {}, "cpu": {"usage": -1e308}}', "cpu.usage", "greater than or equal to -"),
         (
             b'{"lastStats": {"acme/o/0x00000000_0xffffffff": {"msgRateIn": -1.0}}}',
             "lastStats.acme/o/0x00000000_0xffffffff.msgRateIn",
