@@ -315,7 +315,7 @@ def replay(read_together_ms: int = READ_TOGETHER_MS) -> Replay:
     modes: dict[str, Mode] = {"reference": Reference(), "per_report": PerReport()}
     reports = [(report, decoded(report)) for report in stored_reports()]
     rounds = [one for one in leader_rounds() if one.at_ms >= reports[0][0].at_ms]
-    memories = dict.fromkeys(modes, _memory_before())
+    memories = dict.fromkeys(modes, memory_before())
     moments: list[tuple[int, Any]] = [(report.at_ms, (report, batch)) for report, batch in reports]
     moments += [(one.at_ms - WRITES_AFTER_MS, one) for one in leader_averages()] + [(one.at_ms, one) for one in rounds]
     bundles: list[BundleBeside] = []
@@ -328,7 +328,7 @@ def replay(read_together_ms: int = READ_TOGETHER_MS) -> Replay:
             bundles += _bundles_beside(what, modes)
             brokers += _brokers_beside(what, modes)
         elif isinstance(what, LeaderRound):
-            decided.append(_round_beside(what, _in_grace(what, rounds), modes, memories))
+            decided.append(_round_beside(what, in_grace(what, rounds), modes, memories))
             memories = {name: one.memory for name, one in decided[-1].ours.items()}
         else:
             seen = [(report, batch) for report, batch in reports if at_ms <= report.at_ms <= at_ms + read_together_ms]
@@ -337,7 +337,7 @@ def replay(read_together_ms: int = READ_TOGETHER_MS) -> Replay:
     return Replay(tuple(bundles), tuple(brokers), tuple(decided))
 
 
-def _memory_before() -> Memory:
+def memory_before() -> Memory:
     """What the shedder remembers when the capture begins: one round, in which each broker's usage was 0.00 % as the log says."""
     return Memory(strategies={"ThresholdShedder": {"usage": dict.fromkeys({report.broker for report in stored_reports()}, 0.0)}})
 
@@ -365,7 +365,7 @@ def _brokers_beside(written: LeaderAverages, modes: Mapping[str, Mode]) -> Itera
         yield BrokerBeside(written.at_ms, broker, leader, ours)
 
 
-def _decide(shard: Shard, memory: Memory, leader: LeaderRound, left_alone: Iterable[str]) -> Round:
+def decide_beside(shard: Shard, memory: Memory, leader: LeaderRound, left_alone: Iterable[str]) -> Round:
     """Our shedding round at the leader's moment. The bundles `left_alone` have been unloaded just now: they may not leave."""
     config = cluster_config(settings_at(leader.at_ms) | {"dry_run": True, "assign_unowned": "on_lookup", "split_enabled": False})
     memory = Memory(seq=memory.seq, recently_unloaded=dict.fromkeys(left_alone, leader.at_ms), strategies=memory.strategies)
@@ -376,16 +376,16 @@ def _decide(shard: Shard, memory: Memory, leader: LeaderRound, left_alone: Itera
 def _round_beside(leader: LeaderRound, in_grace: list[str], modes: Mapping[str, Mode], memories: Mapping[str, Memory]) -> RoundBeside:
     shard, memory = modes["reference"].shard, memories["reference"]
     names = shard.bundles["name"].to_pylist()
-    alone = {shed.bundle: _decide(shard, memory, leader, [name for name in names if name != shed.bundle]) for shed in leader.sheds}
+    alone = {shed.bundle: decide_beside(shard, memory, leader, [name for name in names if name != shed.bundle]) for shed in leader.sheds}
     return RoundBeside(
         leader,
-        ours={name: _decide(mode.shard, memories[name], leader, in_grace) for name, mode in modes.items()},
-        spared=_decide(shard, memory, leader, [*in_grace, *leader.splitting]),
+        ours={name: decide_beside(mode.shard, memories[name], leader, in_grace) for name, mode in modes.items()},
+        spared=decide_beside(shard, memory, leader, [*in_grace, *leader.splitting]),
         alone={bundle: next(iter(one.decisions), None) for bundle, one in alone.items()},
     )
 
 
-def _in_grace(leader: LeaderRound, rounds: list[LeaderRound]) -> list[str]:
+def in_grace(leader: LeaderRound, rounds: list[LeaderRound]) -> list[str]:
     """What the leader has unloaded within the grace period. The cluster did what the leader said, so it is this that counts."""
     grace_ms = settings_at(leader.at_ms)["shedding_grace_period_ms"]
     return [shed.bundle for one in rounds for shed in one.sheds if leader.at_ms - grace_ms <= one.at_ms < leader.at_ms]

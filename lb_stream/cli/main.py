@@ -15,6 +15,7 @@ from lb_stream.cli import (
     balance,
     brokers,
     clusters,
+    compare,
     config,
     decisions,
     dry_run,
@@ -76,7 +77,7 @@ def _demo() -> None:
     """Show the whole thing: a real Kafka broker, the job, simulated brokers and one that runs hot, until they are balanced."""
 
 
-for module in (balance, decisions, explain, monitor, asked, lookup_server, report, sql, replay, jars, dynamic_config):
+for module in (balance, decisions, explain, compare, monitor, asked, lookup_server, report, sql, replay, jars, dynamic_config):
     module.register(app)
 for group in (brokers, clusters, namespaces, dry_run, reports, topics, tables, kafka_broker, agent, config):
     app.add_typer(group.app)

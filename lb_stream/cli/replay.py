@@ -24,7 +24,8 @@ def register(app: typer.Typer) -> None:
     app.command("replay", epilog=f"Example: lbctl replay --since 2026-11-21T13:00 · {codes}")(replay)
 
 
-def _time(text: str | None) -> datetime | None:
+def time_given(text: str | None) -> datetime | None:
+    """A time given on the command line. Raises typer.BadParameter."""
     if text is None:
         return None
     try:
@@ -58,7 +59,7 @@ def replay(
     stream = effective(config, broker_conf, set_).stream
     if not (Path(stream.tables) / "rounds").exists():
         raise CommandError(f"no log in {stream.tables}: name the tables' folder with --set stream.tables=FOLDER")
-    at = _time(since)
+    at = time_given(since)
     total, each = replayed(stream, Wanted(batch, None if at is None else int(at.timestamp() * 1000), cluster))
     rounds = list(track(each, description="replaying", total=total, console=Console(stderr=True)))
     counts = Counter(one.result for one in rounds)

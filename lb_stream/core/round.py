@@ -96,7 +96,7 @@ def decide(view: ClusterView, memory: Memory, inbox: Inbox, config: ClusterConfi
         config=config,
         now_ms=now_ms,
         seed=seed,
-        recently_unloaded=_recently_unloaded(memory, settled, grace_start, now_ms),
+        recently_unloaded=_recently_unloaded(memory, settled, grace_start, now_ms) | _moved_by_others(alive, config.balancer, now_ms),
         retries=_retries(memory, settled, now_ms, config.balancer),
         version=ledger.version,
         strategies=dict(memory.strategies),
@@ -179,6 +179,18 @@ def _recently_unloaded(memory: Memory, settled: Settled, grace_start: int, now_m
         if pending.kind in ("unload", "transfer") and outcome.outcome == "confirmed"
     }
     return kept | confirmed
+
+
+def _moved_by_others(alive: Liveness, config: BalancerConfig, now_ms: int) -> dict[str, int]:
+    """In a dry run: bundles that changed hands in this batch. Somebody else balances, and leaves alone what it has moved; so do we.
+
+    While brokers are dead it may be failover, after which the others' balancer leaves nothing alone.
+    """
+    if not config.dry_run or alive.dead:
+        return {}
+    bundles = alive.view.bundles
+    moved = np.flatnonzero(bundles.gained & ~bundles.appeared & (bundles.owner >= 0) & ~bundles.system)
+    return dict.fromkeys((bundles.name(row) for row in moved.tolist()), now_ms)
 
 
 def _unloaded_brokers(memory: Memory, settled: Settled, view: ClusterView, now_ms: int) -> dict[str, int]:

@@ -44,6 +44,20 @@ def test_a_dry_run_does_not_make_records_of_all_bundles_that_nobody_will_read(mo
     assert len(round_after(memory).ownership) == 3, "all are published anew when the dry run is over"
 
 
+def test_in_a_dry_run_what_somebody_else_has_moved_is_left_alone_for_the_grace_period() -> None:
+    bundle, grace_ms = OWNED["a"][1], 60_000
+    config = cluster_config({"dry_run": True, "shedding_interval_ms": 0, "shedding_grace_period_ms": grace_ms})
+    shard, memory = Shard.empty(), Memory()
+    remembered = []
+    for number, owned in enumerate([OWNED, {"a": OWNED["a"][:1], "b": [*OWNED["b"], bundle]}, {}, {"a": OWNED["a"][:1]}]):
+        now_ms = 1_000_000 + 35_000 * number
+        reports = [Report(name, now_ms, dict.fromkeys(names, STATS), offset=place) for place, (name, names) in enumerate(owned.items())]
+        shard, _ = fold(shard, batch_of(reports), now_ms, config.fold)
+        memory = decide(view_of("c", [shard], now_ms, config.balancer.weights), memory, Inbox(), config, now_ms, 1).memory
+        remembered.append(dict(memory.recently_unloaded))
+    assert remembered == [{}, {bundle: 1_035_000}, {bundle: 1_035_000}, {}]
+
+
 def test_a_strategy_that_is_chosen_again_starts_anew() -> None:
     first = round_after(Memory(), shedding_strategy="ThresholdShedder", placement_strategy="RoundRobinBrokerSelector")
     assert "ThresholdShedder" in first.memory.strategies

@@ -7,9 +7,9 @@ import os
 import subprocess
 import sys
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -38,6 +38,7 @@ class Bed:
     folder: Path
     base_port: int
     manager: str
+    environment: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def names(self) -> list[str]:
@@ -59,12 +60,23 @@ class Bed:
             "BASE_PORT": str(self.base_port),
             "EXTRA_CONF": str(self.folder / "extra.conf"),
             "USE_CGROUPS": "no",
+            **self.environment,
         }
         with (self.folder / "cluster.log").open("ab") as log:
             done = subprocess.run(
                 ["bash", str(self.scripts / "cluster.sh"), *command], env=environment, stdout=log, stderr=log, timeout=START_S, check=False
             )
         assert done.returncode == 0, f"cluster.sh {' '.join(command)}: {(self.folder / 'cluster.log').read_text()[-3000:]}"
+
+    @property
+    def broker_conf(self) -> Path:
+        """The first broker's file, as it was started with."""
+        return self.folder / "conf" / "broker-1.conf"
+
+    @property
+    def logs(self) -> list[Path]:
+        """The log of each broker."""
+        return [self.folder / "logs" / f"broker-{number}.log" for number in range(1, BROKERS + 1)]
 
     def kill(self, number: int) -> None:
         """SIGKILL for one broker."""
@@ -136,11 +148,18 @@ class Bed:
 
 
 @contextmanager
-def started_bed(scripts: Path, folder: Path, manager: str = "modular", base_port: int = 27000) -> Iterator[Bed]:
-    """Start it, stop it."""
+def started_bed(
+    scripts: Path,
+    folder: Path,
+    manager: str = "modular",
+    base_port: int = 27000,
+    settings: Mapping[str, str] = {},
+    environment: Mapping[str, str] = {},
+) -> Iterator[Bed]:
+    """Start it, stop it. `settings` go over SETTINGS, `environment` is that of its scripts."""
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "extra.conf").write_text("".join(f"{key}={value}\n" for key, value in SETTINGS.items()))
-    bed = Bed(scripts, folder, base_port, manager)
+    (folder / "extra.conf").write_text("".join(f"{key}={value}\n" for key, value in {**SETTINGS, **settings}.items()))
+    bed = Bed(scripts, folder, base_port, manager, environment)
     try:
         bed.run("start", manager)
         yield bed
