@@ -8,6 +8,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 JARS := $(or $(LB_JARS_DIR),.jars)
 PULSAR_CLUSTER_DIR ?= ../shared/pulsar-cluster
+REFERENCE ?= ../shared/reference/run.sh
 PULSAR_CLIENT := .make/pulsar-client
 
 hash = $(shell cat $(1) 2>/dev/null | cksum | cut -d' ' -f1)
@@ -26,7 +27,7 @@ export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
 unexport SPARK_HOME # another Spark on this machine must not be taken for the one in .venv
 
 .DEFAULT_GOAL := help
-.PHONY: help setup steps java check test test-long test-pulsar demo bench bench-core bench-stream seed-checklist lock clean
+.PHONY: help setup steps java check test test-long test-pulsar differential demo bench bench-core bench-stream seed-checklist lock clean
 .NOTPARALLEL:
 
 help: ## show this list
@@ -52,6 +53,10 @@ test-pulsar: setup ## the whole loop beside a real Pulsar cluster, started by th
 	  echo "test-pulsar: skipped, there is no cluster.sh in $(PULSAR_CLUSTER_DIR): give its folder, make test-pulsar PULSAR_CLUSTER_DIR=FOLDER"; \
 	else $(MAKE) --no-print-directory $(PULSAR_STAMP) && \
 	  PULSAR_CLUSTER_DIR="$(abspath $(PULSAR_CLUSTER_DIR))" PYTHONPATH=$(PULSAR_CLIENT) $(PYTEST) -q -m long tests/pulsar $(ARGS); fi
+
+differential: setup ## generated cases to the core and to Pulsar's own classes, by the command REFERENCE (ARGS="--cases 2000 --seed 1"); last line JSON
+	@command -v $(REFERENCE) >/dev/null || { echo "differential: no command $(REFERENCE): make differential REFERENCE=COMMAND" >&2; exit 2; }
+	$(BIN)/python -m tests.conformance.differential $(REFERENCE) $(ARGS)
 
 demo: ## from nothing to a balanced cluster (ARGS="--shedder AvgShedder" and the like)
 	@if $(MAKE) -q steps >/dev/null 2>&1; then LB_SETUP_SECONDS=0; $(MAKE) --no-print-directory java || exit; \

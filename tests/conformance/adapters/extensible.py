@@ -109,13 +109,11 @@ class Stored:
 
 @kind("transfer")
 def transfer(case: Case) -> Any:
-    """TransferShedder on a load store that lives through the rounds."""
-    settings, stored, hits, results = Settings.of(case["config"]), {}, 0, []
-    rounds = [given for given in case["rounds"] for _ in range(int(given.get("repeat", 1)))]
-    for at, given in enumerate(rounds):
-        later = {name for coming in rounds[at:] for name in coming["brokers"]}  # who is named again keeps its load data
-        updated = {name: _store(settings, stored.get(name), broker) for name, broker in given["brokers"].items()}
-        stored = updated | {name: one for name, one in stored.items() if name in later and name not in updated}
+    """TransferShedder on each round's load store; what brokers average lives on while a round doesn't name them."""
+    settings, known, hits, results = Settings.of(case["config"]), dict[str, Stored](), 0, []
+    for given in [one for one in case["rounds"] for _ in range(int(one.get("repeat", 1)))]:
+        stored = {name: _store(settings, known.get(name), broker) for name, broker in given["brokers"].items()}
+        known |= stored
         unloaded = {name: NOW_MS - int(ago) for name, ago in given.get("recentlyUnloadedBrokers", {}).items()}
         bundles = _Bundles(case, given, {name: one.given for name, one in stored.items()})
         store = _load_store(stored, given, bundles)
