@@ -86,7 +86,7 @@ def explained(lake: Lake, decision: Row) -> Explained:
     next_one = _next(lake, decision)
     parts = tuple(_parts(lake, decision, siblings, next_one))
     followed_by = None if next_one is None else next_one["decision_id"]
-    return Explained(_sentence(decision, parts), decision, parts, len(siblings), _follows(lake, decision), followed_by)
+    return Explained(_sentence(decision, parts, _has_it(lake, decision)), decision, parts, len(siblings), _follows(lake, decision), followed_by)
 
 
 def _siblings(lake: Lake, decision: Row) -> list[Row]:
@@ -99,7 +99,7 @@ def _siblings(lake: Lake, decision: Row) -> list[Row]:
 
 def _next(lake: Lake, decision: Row) -> Row | None:
     """The assignment that follows an unload."""
-    if decision["kind"] not in MOVES or decision["outcome"] != "confirmed":
+    if decision["kind"] not in MOVES or decision["outcome"] in ("refused", "expired"):
         return None
     query = f"""{_DECIDED} WHERE decisions.cluster = $1 AND decisions.bundle = $2 AND kind = 'assign' AND decisions.seq > $3
         ORDER BY decisions.seq LIMIT 1"""
@@ -115,6 +115,14 @@ def _follows(lake: Lake, decision: Row) -> str | None:
         ORDER BY seq DESC LIMIT 1"""
     row = _first(lake, query, [decision["cluster"], decision["bundle"], decision["seq"]])
     return None if row is None else str(row["decision_id"])
+
+
+def _has_it(lake: Lake, decision: Row) -> str:
+    """Who has the bundle of a move that did not come to its destination."""
+    if decision["kind"] not in MOVES or decision["outcome"] not in ("failed", "superseded"):
+        return ""
+    row = _first(lake, "SELECT owner FROM ownership WHERE cluster = $1 AND bundle = $2", [decision["cluster"], decision["bundle"]])
+    return f"; {row['owner'] if row and row['owner'] else 'nobody'} has the bundle now"
 
 
 def _parts(lake: Lake, decision: Row, siblings: list[Row], next_one: Row | None) -> list[Part]:
@@ -149,7 +157,7 @@ def _first(lake: Lake, query: str, parameters: list[Any]) -> Row | None:
     return rows[0] if rows else None
 
 
-def _sentence(decision: Row, parts: tuple[Part, ...]) -> str:
+def _sentence(decision: Row, parts: tuple[Part, ...], has_it: str) -> str:
     """What was decided, why, and what came of it, in words."""
     target = f" for {decision['destination']}" if decision["destination"] else ", its new broker to be found"
     what = {
@@ -158,10 +166,10 @@ def _sentence(decision: Row, parts: tuple[Part, ...]) -> str:
     }.get(decision["kind"], f"moved {decision['bundle']} away from {decision['source']}{target}")
     why = why_decided(decision["rule"], decision["source"], decision["explain"])
     dry = ", in a dry run," if decision["dry_run"] else ""
-    return f"Round {decision['seq']} of {decision['cluster']}{dry} {what}: {why}. {_came_of_it(decision, parts)}"
+    return f"Round {decision['seq']} of {decision['cluster']}{dry} {what}: {why}. {_came_of_it(decision, parts, has_it)}"
 
 
-def _came_of_it(decision: Row, parts: tuple[Part, ...]) -> str:
+def _came_of_it(decision: Row, parts: tuple[Part, ...], has_it: str) -> str:
     if decision["dry_run"]:
         return "Nobody was told."
     if decision["outcome"] is None:
@@ -171,8 +179,9 @@ def _came_of_it(decision: Row, parts: tuple[Part, ...]) -> str:
         "superseded": "It was superseded",
         "refused": "It was refused",
         "expired": "It expired",
+        "failed": "It failed",
     }[decision["outcome"]]
-    told += f" after {decision['took_ms'] / 1000:.1f} s" + ("" if decision["outcome"] == "confirmed" else f" ({decision['detail']})")
+    told += f" after {decision['took_ms'] / 1000:.1f} s" + ("" if decision["outcome"] == "confirmed" else f" ({decision['detail']})") + has_it
     source = next((part for part in parts if part.role == "source" and part.before and part.after), None)
     if source is None or decision["kind"] == "split" or source.before is None or source.after is None:
         return f"{told}."

@@ -157,7 +157,7 @@ def _reasons(decisions: list[Row]) -> list[Row]:
     found: dict[tuple[str, str, str], Row] = {}
     for row in decisions:
         key = (row["kind"], row["reason"], row["rule"])
-        counts = found.setdefault(key, dict.fromkeys(("decisions", "confirmed", "superseded", "refused", "expired", "open", "dry_run"), 0))
+        counts = found.setdefault(key, dict.fromkeys(("decisions", "confirmed", "superseded", "refused", "expired", "failed", "open", "dry_run"), 0))
         counts["decisions"] += 1
         counts["dry_run" if row["dry_run"] else row["outcome"] or "open"] += 1
     return [{"kind": kind, "reason": reason, "rule": rule} | found[kind, reason, rule] for kind, reason, rule in sorted(found)]

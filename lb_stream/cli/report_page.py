@@ -206,7 +206,7 @@ def _style_of(row: Row) -> str:
 
 
 def _key(one: ClusterFigures) -> str:
-    words = {"confirmed": "confirmed", "failed": "refused, expired or superseded", "open": "open", "dry": "dry run"}
+    words = {"confirmed": "confirmed", "failed": "refused, expired, superseded or failed", "open": "open", "dry": "dry run"}
     used = {_style_of(row) for row in one.decisions}
     return "".join(f'<span class="{name}"><i></i></span>{text}' for name, text in words.items() if name in used)
 
@@ -231,7 +231,7 @@ def _end(row: Row) -> str:
 
 
 def _reasons(one: ClusterFigures) -> str:
-    ends = [name for name in ("confirmed", "superseded", "refused", "expired", "open", "dry_run") if any(row[name] for row in one.reasons)]
+    ends = [name for name in ("confirmed", "superseded", "refused", "expired", "failed", "open", "dry_run") if any(row[name] for row in one.reasons)]
     columns = ["kind", "reason", "rule", "decisions", *ends]
     return _table("reasons", "Reasons", columns, [[row[name] for name in columns] for row in one.reasons], "nothing was decided")
 

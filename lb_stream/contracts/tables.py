@@ -95,7 +95,7 @@ DECISIONS = TableSpec(
 )
 OUTCOMES = TableSpec(
     "outcomes",
-    "how one decision ended: confirmed, superseded, refused or expired",
+    "how one decision ended: confirmed, superseded, refused, expired or failed",
     pa.schema(
         [
             ("decision_id", pa.string()),

@@ -49,14 +49,15 @@ def _settled(
     one: Waiting,
 ) -> Waiting | None:
     """The same command, still waiting; None when it has been answered."""
+    fine = ("confirmed", "released")
     failures = tuple(
         f"{pending.bundle}: {outcome.outcome}, {outcome.detail}"
         for pending, outcome in settled.ended
-        if pending.decision_id in one.decision_ids and outcome.outcome != "confirmed"
+        if pending.decision_id in one.decision_ids and outcome.outcome not in fine
     )
     mine = {bundle for bundle in one.bundles if bundle in reserved}
     released = mine | {
-        pending.bundle for pending, outcome in settled.ended if pending.decision_id in one.decision_ids and outcome.outcome == "confirmed"
+        pending.bundle for pending, outcome in settled.ended if pending.decision_id in one.decision_ids and outcome.outcome in fine
     }
     assigned = {each.bundle: each for each in decided if each.kind == "assign" and each.bundle in released}
     follow_ups = tuple(each.decision_id for each in assigned.values())

@@ -38,6 +38,19 @@ class Retry:
 
 
 @dataclass(frozen=True, slots=True)
+class Move:
+    """A move whose bundle has left its source and that nobody has yet. When it expires, and nothing is decided about it, it has failed."""
+
+    decision_id: str
+    kind: str
+    source: str | None
+    destination: str
+    issued_ms: int
+    released_ms: int
+    expires_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class Unserved:
     """The record of a bundle that nobody serves: Free, or Deleted after a split; since when, and who let it go, if that is known."""
 
@@ -59,6 +72,7 @@ class Memory:
     unloaded_brokers: Mapping[str, int] = field(default_factory=dict)  # broker → when a move out of it was last confirmed
     retries: Mapping[str, Retry] = field(default_factory=dict)
     reserved: Mapping[str, str] = field(default_factory=dict)  # released bundle → its unload's destination, to which it isn't assigned yet
+    moves: Mapping[str, Move] = field(default_factory=dict)  # bundle → the move that it is in the middle of
     versions: Mapping[str, int] = field(default_factory=dict)  # of ownership records, where not 1
     unserved: Mapping[str, Unserved] = field(default_factory=dict)  # bundles whose record says that nobody serves them
     untold: tuple[str, ...] = ()  # bundles whose record has changed in a dry run, and is not on the topic
@@ -78,6 +92,7 @@ class Memory:
         data = {field.name: getattr(self, field.name) for field in fields(self)}  # asdict would copy every version one by one
         data["pending"] = [asdict(one) for one in self.pending]
         data["retries"] = {bundle: asdict(one) for bundle, one in self.retries.items()}
+        data["moves"] = {bundle: asdict(one) for bundle, one in self.moves.items()}
         data["unserved"] = {bundle: asdict(one) for bundle, one in self.unserved.items()}
         data["orders"] = asdict(self.orders)
         return canonical_json(data)
@@ -87,6 +102,7 @@ class Memory:
         """The memory that `to_json` wrote."""
         data = json.loads(text)
         data["pending"] = tuple(Pending(**row | {"children": tuple(row["children"])}) for row in data["pending"])
+        data["moves"] = {bundle: Move(**row) for bundle, row in data.get("moves", {}).items()}
         data["unserved"] = {bundle: Unserved(**row) for bundle, row in data["unserved"].items()}
         data["untold"] = tuple(data["untold"])
         data["retries"] = {bundle: Retry(**row) for bundle, row in data["retries"].items()}

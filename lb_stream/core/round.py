@@ -10,6 +10,7 @@ import numpy as np
 from lb_stream.contracts.balancer import BalancerConfig
 from lb_stream.contracts.decisions import Decision, Ownership
 from lb_stream.contracts.reports import Ack, SplitAsk
+from lb_stream.core.arrivals import Arrivals, follow_moves
 from lb_stream.core.assign import assign_unowned, too_few
 from lb_stream.core.chance import seed_of
 from lb_stream.core.command_follow import follow
@@ -124,7 +125,7 @@ def decide(view: ClusterView, memory: Memory, inbox: Inbox, config: ClusterConfi
         for decision in draft.decisions:
             ledger.decided(decision)
     ledger.finish()
-    return _finish(draft, ledger, settled, alive, shed)
+    return _finish(draft, ledger, settled, follow_moves(alive.view, memory, settled, now_ms), alive, shed)
 
 
 def _forgotten(view: ClusterView, memory: Memory) -> list[str]:
@@ -171,14 +172,9 @@ def _record_outcomes(ledger: Ledger, settled: Settled, memory: Memory, config: B
 
 
 def _recently_unloaded(memory: Memory, settled: Settled, grace_start: int, now_ms: int) -> dict[str, int]:
-    """Bundle → when its unload was confirmed, within the grace period (one of exactly its length still counts)."""
+    """Bundle → when it was seen to have left its source, within the grace period (one of exactly its length still counts)."""
     kept = {bundle: at for bundle, at in memory.recently_unloaded.items() if at >= grace_start}
-    confirmed = {
-        pending.bundle: now_ms
-        for pending, outcome in settled.ended
-        if pending.kind in ("unload", "transfer") and outcome.outcome == "confirmed"
-    }
-    return kept | confirmed
+    return kept | {pending.bundle: now_ms for pending in settled.released}
 
 
 def _moved_by_others(alive: Liveness, config: BalancerConfig, now_ms: int) -> dict[str, int]:
@@ -194,13 +190,9 @@ def _moved_by_others(alive: Liveness, config: BalancerConfig, now_ms: int) -> di
 
 
 def _unloaded_brokers(memory: Memory, settled: Settled, view: ClusterView, now_ms: int) -> dict[str, int]:
-    """Broker → when a move out of it was last confirmed, as long as the broker is known."""
-    confirmed = {
-        pending.source: now_ms
-        for pending, outcome in settled.ended
-        if pending.kind in ("unload", "transfer") and outcome.outcome == "confirmed" and pending.source is not None
-    }
-    return {broker: at for broker, at in (dict(memory.unloaded_brokers) | confirmed).items() if broker in view.brokers.names}
+    """Broker → when a move was last seen to have left it, as long as the broker is known."""
+    left = {pending.source: now_ms for pending in settled.released if pending.source is not None}
+    return {broker: at for broker, at in (dict(memory.unloaded_brokers) | left).items() if broker in view.brokers.names}
 
 
 def _retries(memory: Memory, settled: Settled, now_ms: int, config: BalancerConfig) -> dict[str, Retry]:
@@ -219,11 +211,7 @@ def _retries(memory: Memory, settled: Settled, now_ms: int, config: BalancerConf
 
 def _reserved(memory: Memory, settled: Settled, view: ClusterView) -> dict[str, str]:
     """Released bundle → the destination that its unload named: a one-shot affinity, kept until a round can assign the bundle."""
-    released = {
-        pending.bundle: pending.destination
-        for pending, outcome in settled.ended
-        if pending.kind in ("unload", "transfer") and outcome.outcome == "confirmed" and pending.destination is not None
-    }
+    released = {pending.bundle: pending.destination for pending in settled.released if pending.destination is not None}
     every = {**memory.reserved, **released}
     rows = zip(every.items(), view.bundles.rows_of(every).tolist(), strict=True)
     return {bundle: destination for (bundle, destination), row in rows if row >= 0 and view.bundles.owner[row] < 0}
@@ -234,7 +222,7 @@ def _split_to_unload(settled: Settled) -> list[Pending]:
     return [pending for pending, outcome in settled.ended if pending.unload_children and outcome.outcome == "confirmed"]
 
 
-def _finish(draft: Draft, ledger: Ledger, settled: Settled, alive: Liveness, shed: bool) -> Round:
+def _finish(draft: Draft, ledger: Ledger, settled: Settled, arrivals: Arrivals, alive: Liveness, shed: bool) -> Round:
     """The round and its memory. A dry run remembers no decision and tells of no ownership record."""
     assigned = {one.bundle for one in draft.decisions if one.kind == "assign" and not one.dry_run}
     reserved = {bundle: destination for bundle, destination in draft.reserved.items() if bundle not in assigned}
@@ -251,6 +239,7 @@ def _finish(draft: Draft, ledger: Ledger, settled: Settled, alive: Liveness, she
         unloaded_brokers=draft.unloaded_brokers,
         retries=draft.retries,
         reserved=reserved,
+        moves=arrivals.moves,
         versions=ledger.versions,
         unserved=ledger.unserved,
         untold=tuple(sorted(ledger.untold)),
@@ -267,7 +256,7 @@ def _finish(draft: Draft, ledger: Ledger, settled: Settled, alive: Liveness, she
         seq=kept.seq,
         now_ms=draft.now_ms,
         decisions=tuple(draft.decisions),
-        outcomes=tuple(outcome for _, outcome in settled.ended),
+        outcomes=arrivals.outcomes,
         ownership=tuple(ledger.records),
         refusals=merged(draft.refusals),
         memory=kept,

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from lb_stream.contracts.reports import Ack
 from lb_stream.core.candidates import ranges
+from lb_stream.core.limits import MOVES
 from lb_stream.core.memory import Memory, Pending, Retry
 from lb_stream.core.names import parse_bundle
 from lb_stream.core.view import ClusterView
@@ -15,16 +16,21 @@ MOST_BACK_OFF = 10
 """A bundle that keeps failing is tried again after this many time-outs at the latest."""
 
 
+Ending = Literal["confirmed", "superseded", "refused", "expired", "failed", "released"]
+"""`failed`: a move whose bundle left its source and did not come to its destination. `released` is told to nobody: the move is half done."""
+
+
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a decision ended."""
+    """How a decision ended. `released_ms`: when a move's bundle was seen to have left its source."""
 
     decision_id: str
     bundle: str
-    outcome: Literal["confirmed", "superseded", "refused", "expired"]
+    outcome: Ending
     detail: str
     at_ms: int
     took_ms: int
+    released_ms: int | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON-able fields."""
@@ -33,18 +39,24 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """The decisions that ended in this round, with their outcome, and those still open."""
+    """The decisions that ended in this round, with their outcome, and those still open. A move ends here with its bundle's leaving."""
 
     ended: tuple[tuple[Pending, Outcome], ...]
     open: tuple[Pending, ...]
+
+    @property
+    def released(self) -> list[Pending]:
+        """The moves whose bundle has left its source, wherever it is now."""
+        return [pending for pending, outcome in self.ended if pending.kind in MOVES and outcome.released_ms is not None]
 
 
 def settle(view: ClusterView, memory: Memory, acks: tuple[Ack, ...], now_ms: int) -> Settled:
     """Compare each pending decision with who owns its bundle now.
 
-    An unload is confirmed when a report later than it shows the bundle gone from its source; an assignment when one shows it at
-    its destination, and superseded when it is at somebody else's; a split when the parent is nobody's and a bundle inside its range has
-    an owner or has been named since.
+    An assignment is confirmed when a report later than it shows the bundle at its destination, and superseded when it is at somebody
+    else's. So is a move; one that names no destination is confirmed when the bundle has gone from its source, any other is `released`
+    while the bundle is nobody's: what becomes of it then is followed (`core.arrivals`). A split is confirmed when the parent is nobody's
+    and a bundle inside its range has an owner or has been named since.
     """
     refused = {ack.decision_id: ack for ack in acks if ack.outcome in ("refused", "failed")}
     dead = {name for name, alive in zip(view.brokers.names, view.brokers.alive.tolist(), strict=True) if not alive}
@@ -66,13 +78,15 @@ def settle(view: ClusterView, memory: Memory, acks: tuple[Ack, ...], now_ms: int
             continue
         # An owner's death is no report: the bundle is gone from it since this round, not since it came to it.
         at_ms = since_ms if outcome in ("confirmed", "superseded") and since_ms >= pending.issued_ms else now_ms
-        ended.append((pending, Outcome(pending.decision_id, pending.bundle, outcome, detail, at_ms, at_ms - pending.issued_ms)))
+        released_ms = at_ms if pending.kind in MOVES and owner != pending.source else None
+        took_ms = at_ms - pending.issued_ms
+        ended.append((pending, Outcome(pending.decision_id, pending.bundle, outcome, detail, at_ms, took_ms, released_ms)))
     return Settled(tuple(ended), tuple(still_open))
 
 
 def _outcome(
     pending: Pending, owner: str | None, children: bool, known: bool, refusal: Ack | None, now_ms: int
-) -> tuple[Literal["confirmed", "superseded", "refused", "expired"] | None, str]:
+) -> tuple[Ending | None, str]:
     if pending.kind == "assign":
         if owner is not None and owner == pending.destination:
             return "confirmed", f"reported by {owner}"
@@ -83,8 +97,11 @@ def _outcome(
             return "confirmed", "its children are reported"
         if owner not in (None, pending.source):
             return "superseded", f"reported by {owner} instead"
+    elif owner is None:
+        return "confirmed" if pending.destination is None else "released", "gone from its source"
     elif owner != pending.source:
-        return "confirmed", f"reported by {owner}" if owner else "gone from its source"
+        wanted = pending.destination in (None, owner)
+        return ("confirmed", f"reported by {owner}") if wanted else ("superseded", f"reported by {owner} instead")
     if not known:
         return "superseded", "no report has named the bundle for the retention time"
     if refusal is not None:

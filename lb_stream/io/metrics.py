@@ -56,11 +56,11 @@ SKIPS = {
 }
 """Refusals of a whole shedding pass → Pulsar's word for it."""
 
-_FAILED = frozenset({"refused", "expired"})
+_FAILED = frozenset({"refused", "expired", "failed"})
 _LATENCIES = {
     "unload": ("pulsar_lb_release_latency", "from an unload decision to the report that no longer shows the bundle at its source"),
     "assign": ("pulsar_lb_assign_latency", "from an assign decision to the report that shows the bundle at its destination"),
-    "transfer": ("pulsar_lb_unload_latency", "from a transfer decision to the report that confirms it"),
+    "transfer": ("pulsar_lb_unload_latency", "from a transfer decision to the report that shows the bundle at its destination"),
 }
 
 
@@ -76,7 +76,9 @@ class _Decision(msgspec.Struct):
 class _Outcome(msgspec.Struct):
     decision_id: str
     outcome: str
+    at_ms: float
     took_ms: float
+    released_ms: float | None = None
 
 
 class _Refusal(msgspec.Struct):
@@ -91,6 +93,7 @@ class _Pending(msgspec.Struct):
 
 class _Remembered(msgspec.Struct):
     pending: list[_Pending] = []
+    moves: dict[str, _Pending] = {}
     dead: list[str] = []
     retry_ms: int = 0
 
@@ -111,7 +114,8 @@ class Metrics:
 
     def __init__(self, pipeline: str, version: str, epoch: int, memories: Memories, figures: RoundFigures) -> None:
         self.registry = CollectorRegistry()
-        self._open = {one.decision_id: one.kind for text in memories().values() for one in _read_memory(text).pending}
+        known = [_read_memory(text) for text in memories().values()]
+        self._open = {made.decision_id: made.kind for one in known for made in (*one.pending, *one.moves.values())}
         ProcessCollector(registry=self.registry)
         self._define_stream()
         self._define_clusters()
@@ -253,7 +257,10 @@ class Metrics:
                 metric, what = (self.split_results, "bundlesSplit") if kind == "split" else (self.unload_results, "bundleUnloading")
                 metric.labels(cluster, what, "Failure", "Unknown").inc()
             if one.outcome == "confirmed" and kind in self.latencies:
-                self.latencies[kind].labels(cluster, "bundleUnloading").observe(one.took_ms)
+                waited_ms = one.took_ms
+                if kind == "unload" and one.released_ms is not None:
+                    waited_ms -= one.at_ms - one.released_ms
+                self.latencies[kind].labels(cluster, "bundleUnloading").observe(waited_ms)
 
     def _count_refusals(self, cluster: str, refusals: list[_Refusal]) -> None:
         for one in refusals:

@@ -275,6 +275,8 @@ class Cluster:
         yield f"seq {memory.seq} epoch {memory.epoch}"
         for one in memory.pending:
             yield f"pending {one.kind} {short_name(one.bundle)} until {one.expires_ms - self.now_ms} ms from now"
+        for bundle, move in sorted(memory.moves.items()):
+            yield f"moving {short_name(bundle)} from {move.source} to {move.destination}, {move.decision_id}"
         for bundle, at_ms in sorted(memory.recently_unloaded.items()):
             yield f"unloaded {short_name(bundle)} {self.now_ms - at_ms} ms ago"
         for bundle, retry in sorted(memory.retries.items()):
