@@ -45,7 +45,7 @@ CREATE TABLE decisions (
   `log_seq` BIGINT
 ) USING DELTA;
 
--- how one decision ended: confirmed, superseded, refused or expired
+-- how one decision ended: confirmed, superseded, refused, expired or failed
 CREATE TABLE outcomes (
   `decision_id` STRING,
   `cluster` STRING,

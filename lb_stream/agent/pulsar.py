@@ -10,9 +10,9 @@ places a bundle when a client looks one of its topics up, after a crash too; the
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from itertools import pairwise
 from typing import Protocol
 from urllib.parse import quote
@@ -22,6 +22,8 @@ from lb_stream.agent.pulsar_admin import AdminClient, AdminError, Answer
 from lb_stream.agent.pulsar_guard import Guard
 from lb_stream.agent.pulsar_import import bundle_boundaries, read_cluster
 from lb_stream.agent.pulsar_load import BundlesTold
+from lb_stream.agent.pulsar_peers import Peers, answers
+from lb_stream.agent.pulsar_report import ReportCheck
 from lb_stream.agent.pulsar_stats import Measured, read_bundles
 from lb_stream.contracts.balancer import MANAGER_CLASSES
 from lb_stream.contracts.namespaces import ClusterNamespaces
@@ -29,10 +31,7 @@ from lb_stream.contracts.reports import BundleStats
 from lb_stream.core.names import BundleRange, is_system_bundle, parse_bundle
 from lb_stream.core.splitting import Topics
 
-READY = "/admin/v2/brokers/ready"
 LOAD_REPORT = "/admin/v2/broker-stats/load-report"
-PROBE_S = 2.0
-"""How long a broker may take to say that it lives."""
 SETTLE_S = 5.0
 """How long the effect of an act may take to be seen after its answer. Measured: 0.4 s at most."""
 STALE_S = 10.0
@@ -74,7 +73,7 @@ class PulsarAdapter:
         self._known = False
         self._told = BundlesTold()
         self._measured: dict[str, Measured] = {}  # by bundle, when the statistics of all topics were last asked for
-        self._changes: dict[str, tuple[bool, float]] = {}  # bundle → whether it is here now, until when reports may not know that
+        self._peers, self._check = Peers(admin, self._broker), ReportCheck(clock)
 
     @property
     def name(self) -> str:
@@ -107,10 +106,7 @@ class PulsarAdapter:
 
     def alive(self) -> bool:
         """Whether the broker answers: who asks for a token lives too."""
-        try:
-            alive = self._admin.get(READY, timeout_s=PROBE_S).status in (200, 401, 403)
-        except AdminError:
-            alive = False
+        alive = answers(self._admin)
         if not alive:
             self._forget()
         return alive
@@ -118,9 +114,9 @@ class PulsarAdapter:
     def report(self) -> bytes | list[bytes]:
         """The broker's own load report, byte for byte; on an extensible cluster what it has written since the last one, with its bundles.
 
-        Asking makes a modular broker compute it anew, but from statistics that it takes every `statsUpdateFrequencyInSecs`: until then
-        the report names bundles that have gone, and would take them back from their new owners, or doesn't name those that have come.
-        Such a report is kept back (none is returned). Raises BrokerError.
+        Asking makes a modular broker compute it anew, but from statistics that it takes every `statsUpdateFrequencyInSecs`. Until then
+        it may name bundles that have gone, by whomever's unload, or not name one that has come. Such a report is kept back (none is
+        returned); one that stays so is sent without what is untrue. Raises BrokerError.
         """
         self._introduce()
         if self.manager == "extensible":
@@ -134,7 +130,8 @@ class PulsarAdapter:
             raise self._admin.refusal("GET", LOAD_REPORT, answer)
         if not answer.body.lstrip().startswith(b"{"):
             raise BrokerError(f"GET {answer.hops[-1]}{LOAD_REPORT}: expected a JSON object, got {answer.reason[:80]!r}")
-        return [] if self._is_old_news(answer.body) else answer.body
+        report = self._check.checked(answer.body, self._owned(), self.statistics_s + STALE_S)
+        return [] if report is None else report
 
     def owns(self, bundle: str) -> bool:
         """Whether the broker serves the bundle now; a bundle that it is letting go of doesn't count. Raises BrokerError."""
@@ -160,13 +157,25 @@ class PulsarAdapter:
     # --- what the balancer decides ---
 
     def transfer(self, bundle: str, destination: str) -> None:
-        """Unload a bundle so that the destination serves it. Raises Refused for what can't be, BrokerError for what went wrong."""
+        """Unload a bundle so that the destination serves it. Raises Refused for what can't be, BrokerError for what went wrong.
+
+        The destination must answer, before and after. Pulsar's destination holds for one lookup only, and another one at the same time
+        may place the bundle elsewhere (apache/pulsar#24884): then it is asked for once more.
+        """
         if destination == self.name:  # modular: it would come back; extensible: 500
             raise Refused(f"{bundle} is to go to {destination}, which has it")
+        self._checked(bundle)
+        if not self._peers.answers(destination):
+            raise Refused(f"{destination} does not answer: {bundle} stays at {self.name}")
         self._unload(bundle, {"destinationBroker": destination})
+        owner = self._arrived(bundle, destination)
+        if owner not in (None, destination):
+            self._unload_again(bundle, destination, f"{owner} has it")
+            owner = self._arrived(bundle, destination)
+        if owner not in (None, destination):
+            raise BrokerError(f"{bundle} was unloaded to {destination} twice, and {owner} has it")
         if not self._soon(lambda: not self.owns(bundle)):
             raise BrokerError(f"{bundle} is still at {self.name} {SETTLE_S:.0f} s after it was unloaded to {destination}")
-        self._changed(bundle, here=False)
 
     def release(self, bundle: str) -> None:
         """Unload a bundle; Pulsar places it at the next lookup. Raises BrokerError when it has come back here at once."""
@@ -174,13 +183,12 @@ class PulsarAdapter:
         self._sleep(RETURN_S)
         if self.owns(bundle):
             raise BrokerError(f"{bundle} was unloaded, and Pulsar's own placement has given it back to {self.name}: name a destination")
-        self._changed(bundle, here=False)
 
     def acquire(self, bundle: str) -> None:
         """Nothing but a look whether the bundle is here: Pulsar's brokers take none that they are told to. Raises Refused when it isn't."""
         if not self._soon(lambda: self.owns(bundle), RETURN_S):
             raise Refused("Pulsar places bundles when clients look their topics up (set assign_unowned = on_lookup)")
-        self._changed(bundle, here=True)
+        self._check.taken(bundle)
 
     def split(self, bundle: str, boundaries: Sequence[int], algorithm: str, unload_children: bool = False) -> None:
         """Split a bundle at the boundaries, or by the algorithm when there are none, and look whether it was done.
@@ -195,12 +203,10 @@ class PulsarAdapter:
         except AdminError as error:
             if error.status or not self._soon(lambda: self._is_split(parent)):
                 raise
-            self._changed(bundle, here=False)  # the answer was lost, its effect was not
-            return
+            return  # the answer was lost, its effect was not
         self._raise_unless_done(path, answer, bundle)
         if not self._soon(lambda: self._is_split(parent)):  # a 204 proves nothing
             raise BrokerError(f"{self.name} answers {answer.status} to a split of {bundle} and has not split it; has it only one topic?")
-        self._changed(bundle, here=False)
 
     # --- details ---
 
@@ -247,6 +253,32 @@ class PulsarAdapter:
             return  # the answer was lost, its effect was not
         self._raise_unless_done(path, answer, bundle)
 
+    def _arrived(self, bundle: str, destination: str) -> str | None:
+        """Who has a bundle that was unloaded; None: nobody tells. Raises BrokerError when its destination does not answer any more.
+
+        Pulsar's modular manager would leave it with the dead broker until that one's session has ended: it is taken back here, where that
+        can be done.
+        """
+        parsed = parse_bundle(bundle)
+        owner: str | None = destination
+        with suppress(AdminError):
+            owner = self._peers.owner(parsed)
+        if owner != destination or self._peers.answers(destination):
+            return owner
+        self._unload_again(bundle, self.name, f"{destination} does not answer any more")
+        back = None
+        with suppress(AdminError):
+            back = self._peers.owner(parsed)
+        now = f"{back} has it" if back not in (None, destination) else "nobody serves it before Pulsar takes that one for dead"
+        raise BrokerError(f"{bundle} was unloaded to {destination}, which does not answer any more: {now}")
+
+    def _unload_again(self, bundle: str, destination: str, why: str) -> None:
+        """Once more, to get a bundle where it shall be. It has left its place already, so that a refusal is a failure."""
+        try:
+            self._unload(bundle, {"destinationBroker": destination})
+        except BrokerError as error:
+            raise BrokerError(f"{bundle} was unloaded, {why}, and could not be unloaded to {destination}: {error}") from error
+
     def _raise_unless_done(self, path: str, answer: Answer, bundle: str) -> None:
         if answer.status in (200, 204):
             return
@@ -270,23 +302,6 @@ class PulsarAdapter:
 
     def _is_split(self, parent: BundleRange) -> bool:
         return (parent.lower, parent.upper) not in pairwise(bundle_boundaries(self._admin, parent.namespace))
-
-    def _changed(self, bundle: str, here: bool) -> None:
-        try:
-            stats_s = self.statistics_s
-        except BrokerError:  # what was done stays done
-            stats_s = DEFAULT_STATS_S
-        self._changes[bundle] = here, self._clock() + stats_s + STALE_S
-
-    def _is_old_news(self, report: bytes) -> bool:
-        """Whether a report doesn't know of a change that is still so. Forgets the changes that it knows of."""
-        if not self._changes:
-            return False
-        fields, now = json.loads(report), self._clock()
-        named = {*(fields.get("lastStats") or ()), *(fields.get("bundleStats") or ()), *(fields.get("bundles") or ())}
-        unknown = {bundle: change for bundle, change in self._changes.items() if (bundle in named) != change[0] and now < change[1]}
-        self._changes = {bundle: change for bundle, change in unknown.items() if self.owns(bundle) == change[0]}
-        return bool(self._changes)
 
     def _soon(self, condition: Callable[[], bool], within_s: float = SETTLE_S) -> bool:
         end = self._clock() + within_s

@@ -86,7 +86,8 @@ def explained(lake: Lake, decision: Row) -> Explained:
     next_one = _next(lake, decision)
     parts = tuple(_parts(lake, decision, siblings, next_one))
     followed_by = None if next_one is None else next_one["decision_id"]
-    return Explained(_sentence(decision, parts, _has_it(lake, decision)), decision, parts, len(siblings), _follows(lake, decision), followed_by)
+    sentence = _sentence(decision, parts, _has_it(lake, decision))
+    return Explained(sentence, decision, parts, len(siblings), _follows(lake, decision), followed_by)
 
 
 def _siblings(lake: Lake, decision: Row) -> list[Row]:
@@ -181,7 +182,8 @@ def _came_of_it(decision: Row, parts: tuple[Part, ...], has_it: str) -> str:
         "expired": "It expired",
         "failed": "It failed",
     }[decision["outcome"]]
-    told += f" after {decision['took_ms'] / 1000:.1f} s" + ("" if decision["outcome"] == "confirmed" else f" ({decision['detail']})") + has_it
+    told += f" after {decision['took_ms'] / 1000:.1f} s" + ("" if decision["outcome"] == "confirmed" else f" ({decision['detail']})")
+    told += has_it
     source = next((part for part in parts if part.role == "source" and part.before and part.after), None)
     if source is None or decision["kind"] == "split" or source.before is None or source.after is None:
         return f"{told}."

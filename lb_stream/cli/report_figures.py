@@ -19,6 +19,8 @@ Row = dict[str, Any]
 MOST_POINTS = 400
 """Of each line; more rounds than that are put together, neighbours with neighbours."""
 MOST_BROKERS, MOST_BUNDLES, MOST_DECISIONS = 200, 20, 200
+ENDS = ("confirmed", "superseded", "refused", "expired", "failed", "open", "dry_run")
+"""How decisions end, and those that have not."""
 
 _LOADS = """
     WITH loads AS (
@@ -157,7 +159,7 @@ def _reasons(decisions: list[Row]) -> list[Row]:
     found: dict[tuple[str, str, str], Row] = {}
     for row in decisions:
         key = (row["kind"], row["reason"], row["rule"])
-        counts = found.setdefault(key, dict.fromkeys(("decisions", "confirmed", "superseded", "refused", "expired", "failed", "open", "dry_run"), 0))
+        counts = found.setdefault(key, dict.fromkeys(("decisions", *ENDS), 0))
         counts["decisions"] += 1
         counts["dry_run" if row["dry_run"] else row["outcome"] or "open"] += 1
     return [{"kind": kind, "reason": reason, "rule": rule} | found[kind, reason, rule] for kind, reason, rule in sorted(found)]

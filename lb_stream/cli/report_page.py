@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from lb_stream.cli.report_figures import MOST_DECISIONS, ClusterFigures, Row
+from lb_stream.cli.report_figures import ENDS, MOST_DECISIONS, ClusterFigures, Row
 from lb_stream.cli.report_svg import COLOURS, bar_chart, line_chart, mark_chart
 from lb_stream.io.shown import in_html, shown_within
 
@@ -231,7 +231,7 @@ def _end(row: Row) -> str:
 
 
 def _reasons(one: ClusterFigures) -> str:
-    ends = [name for name in ("confirmed", "superseded", "refused", "expired", "failed", "open", "dry_run") if any(row[name] for row in one.reasons)]
+    ends = [name for name in ENDS if any(row[name] for row in one.reasons)]
     columns = ["kind", "reason", "rule", "decisions", *ends]
     return _table("reasons", "Reasons", columns, [[row[name] for name in columns] for row in one.reasons], "nothing was decided")
 

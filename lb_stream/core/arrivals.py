@@ -52,9 +52,7 @@ def follow_moves(view: ClusterView, memory: Memory, settled: Settled, now_ms: in
 def _half_done(pending: Pending, released_ms: int, now_ms: int) -> Move:
     """It has as long again to arrive as it had to leave."""
     expires_ms = now_ms + pending.expires_ms - pending.issued_ms
-    return Move(
-        pending.decision_id, pending.kind, pending.source, str(pending.destination), pending.issued_ms, released_ms, expires_ms
-    )
+    return Move(pending.decision_id, pending.kind, pending.source, str(pending.destination), pending.issued_ms, released_ms, expires_ms)
 
 
 def _taken(move: Move, owner: str) -> tuple[Ending, str]:

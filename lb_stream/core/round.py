@@ -211,7 +211,7 @@ def _retries(memory: Memory, settled: Settled, now_ms: int, config: BalancerConf
 
 def _reserved(memory: Memory, settled: Settled, view: ClusterView) -> dict[str, str]:
     """Released bundle → the destination that its unload named: a one-shot affinity, kept until a round can assign the bundle."""
-    released = {pending.bundle: pending.destination for pending in settled.released if pending.destination is not None}
+    released = {one.bundle: str(one.destination) for one, outcome in settled.ended if outcome.outcome == "released"}
     every = {**memory.reserved, **released}
     rows = zip(every.items(), view.bundles.rows_of(every).tolist(), strict=True)
     return {bundle: destination for (bundle, destination), row in rows if row >= 0 and view.bundles.owner[row] < 0}

@@ -17,7 +17,7 @@ MOST_BACK_OFF = 10
 
 
 Ending = Literal["confirmed", "superseded", "refused", "expired", "failed", "released"]
-"""`failed`: a move whose bundle left its source and did not come to its destination. `released` is told to nobody: the move is half done."""
+"""`failed`: a move whose bundle left its source and did not come to its destination. `released` is told to nobody: it is half done."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +97,8 @@ def _outcome(
             return "confirmed", "its children are reported"
         if owner not in (None, pending.source):
             return "superseded", f"reported by {owner} instead"
+    elif owner is None and pending.destination is not None and refusal is not None and refusal.outcome == "failed":
+        return "failed", f"gone from its source: {refusal.reason}"
     elif owner is None:
         return "confirmed" if pending.destination is None else "released", "gone from its source"
     elif owner != pending.source:

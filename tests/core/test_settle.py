@@ -2,7 +2,7 @@
 
 import pytest
 
-from lb_stream.contracts.reports import BundleStats
+from lb_stream.contracts.reports import Ack, BundleStats
 from lb_stream.core.averages import FoldConfig, fold
 from lb_stream.core.blocks import Shard
 from lb_stream.core.config import cluster_config
@@ -37,13 +37,13 @@ def outcome(view: ClusterView, memory: Memory) -> Outcome | None:
 def test_an_unload_ends_with_the_report_that_lacks_the_bundle() -> None:
     view = seen_at(9_000, Report("a:1", 1_000, {X: BundleStats()}), Report("a:1", 8_000), Report("b:1", 9_000))
     ended = outcome(view, pending("unload", "a:1", None))
-    assert ended == Outcome("c:1:0", X, "confirmed", "gone from its source", 8_000, 3_000)
+    assert ended == Outcome("c:1:0", X, "confirmed", "gone from its source", 8_000, 3_000, 8_000)
 
 
 def test_an_unload_from_a_broker_that_dies_ends_when_that_is_seen_and_not_before_it_was_decided() -> None:
     view = seen_at(40_000, Report("a:1", 1_000, {X: BundleStats()}), Event("goodbye", "a:1", 39_000), Report("b:1", 40_000))
     ended = outcome(view, pending("unload", "a:1", None))
-    assert ended == Outcome("c:1:0", X, "confirmed", "gone from its source", 40_000, 35_000)
+    assert ended == Outcome("c:1:0", X, "confirmed", "gone from its source", 40_000, 35_000, 40_000)
 
 
 @pytest.mark.parametrize(("now_ms", "expected"), [(5_000 + TIMEOUT_MS - 1, None), (5_000 + TIMEOUT_MS, "expired")])
@@ -61,3 +61,31 @@ def test_each_failure_doubles_the_wait_up_to_ten_time_outs(kind: str, steps: lis
         assert retry == Retry(attempts, 1_000 + step * TIMEOUT_MS, kind)
     assert after_failure(Retry(5_000, 0, kind), kind, 1_000, TIMEOUT_MS).not_before_ms == 1_000 + 10 * TIMEOUT_MS
     assert after_failure(retry, "split", 1_000, TIMEOUT_MS).attempts == 1
+
+
+@pytest.mark.parametrize(
+    ("destination", "owner", "expected"),
+    [
+        (None, None, ("confirmed", "gone from its source")),
+        (None, "b:1", ("confirmed", "reported by b:1")),
+        ("b:1", None, ("released", "gone from its source")),
+        ("b:1", "b:1", ("confirmed", "reported by b:1")),
+        ("b:1", "c:1", ("superseded", "reported by c:1 instead")),
+    ],
+)
+def test_a_move_that_names_its_destination_is_confirmed_there(
+    destination: str | None, owner: str | None, expected: tuple[str, str]
+) -> None:
+    takes = [Report(owner, 9_000, {X: BundleStats()})] if owner else []
+    view = seen_at(9_000, Report("a:1", 1_000, {X: BundleStats()}), Report("a:1", 8_000), *takes)
+    ended = outcome(view, pending("unload", "a:1", destination))
+    assert ended is not None and (ended.outcome, ended.detail) == expected and ended.released_ms == ended.at_ms
+
+
+@pytest.mark.parametrize(("how", "expected"), [("failed", "failed"), ("refused", "released")])
+def test_a_move_whose_agent_has_seen_it_fail_is_not_waited_for(how: str, expected: str) -> None:
+    """A refusal says that nothing was done: then somebody else has taken the bundle from its source."""
+    view = seen_at(9_000, Report("a:1", 1_000, {X: BundleStats()}), Report("a:1", 8_000), Report("b:1", 9_000))
+    ack = Ack.model_validate({"decision_id": "c:1:0", "outcome": how, "reason": "b:1 does not answer any more"})
+    ((_, ended),) = settle(view, pending("unload", "a:1", "b:1"), (ack,), 9_000).ended
+    assert ended.outcome == expected

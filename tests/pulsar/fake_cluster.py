@@ -115,6 +115,8 @@ class FakeCluster:
                 return 200, self.names, {}
             case ("GET", "brokers", _, broker, "ownedNamespaces"):
                 return self._owned(call, self.names.index(broker))
+            case ("GET", "topic", "non-persistent", "shop", "orders", topic):
+                return self._lookup(call, topic)
             case ("GET", "broker-stats", "load-report"):
                 return self._report(call.broker)
             case ("GET", "broker-stats", "topics"):
@@ -151,6 +153,18 @@ class FakeCluster:
             return self._to(broker, call)
         status = {"broker_assignment": "shared", "is_controlled": False, "is_active": True}
         return 200, dict.fromkeys((f"{NAMESPACE}/{name}" for name in self.owned(broker)), status), {}
+
+    def _lookup(self, call: Call, topic: str) -> Reply:
+        """It has the bundle placed when nobody serves it. A modular broker sends it on to the owner, or to who is to be that."""
+        point = topic_hash(f"non-persistent://{NAMESPACE}/{topic}")
+        bounds = next(name for name, (low, high) in zip(self.ranges, pairwise(self.boundaries), strict=True) if low <= point < high)
+        owner = self.owners.get(bounds)
+        if owner is None and (owner := self.affinity.get(bounds, call.broker)) == call.broker:
+            self.owners[bounds] = owner
+            self.affinity.pop(bounds, None)
+        if owner != call.broker and self.manager == "modular":
+            return self._to(owner, call, authoritative="true")
+        return 200, {"brokerUrl": f"pulsar://x:{owner}", "httpUrl": f"http://{self.names[owner]}", "brokerUrlSsl": ""}, {}
 
     def _report(self, broker: int) -> Reply:
         if self.manager == "extensible":
