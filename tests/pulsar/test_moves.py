@@ -1,4 +1,4 @@
-"""Moves that arrive, and some that don't: their destination must answer, before and after, and Pulsar may give the bundle to another one."""
+"""Moves that arrive, and some that don't: a destination must answer, before and after, and Pulsar may give the bundle to another one."""
 
 from __future__ import annotations
 

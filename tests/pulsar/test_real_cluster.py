@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -19,6 +20,7 @@ from lb_stream.io.embedded_kafka import EmbeddedKafka
 from lb_stream.io.jars import PROJECT
 from lb_stream.io.topics import TopicNames
 from tests.e2e.pipeline import Pipeline, wait_until
+from tests.lbctl_runner import Result, lbctl
 from tests.pulsar.testbed import NAMESPACE, Bed, started_bed
 
 pytestmark = [pytest.mark.long, pytest.mark.e2e]
@@ -62,7 +64,7 @@ def bed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bed]:
 
 
 @contextmanager
-def agents(bed: Bed, pipeline: Pipeline, **settings: object) -> Iterator[None]:
+def agents(bed: Bed, pipeline: Pipeline, **settings: object) -> Iterator[subprocess.Popen[bytes]]:
     """One process that speaks for the three brokers, started as users start it. `settings` are those of the balancer that agents use."""
     urls = [part for name in bed.names for part in ("--admin-url", f"http://{name}")]
     named = {name: getattr(pipeline.topics, name) for name in ("reports", "decisions", "ownership")}
@@ -75,7 +77,7 @@ def agents(bed: Bed, pipeline: Pipeline, **settings: object) -> Iterator[None]:
     try:
         wait_until(lambda: process.poll() is not None or "speaking for" in agent_log(pipeline), "the agents to be there", 60)
         assert process.poll() is None, agent_log(pipeline)
-        yield
+        yield process
         assert process.poll() is None, agent_log(pipeline)
     finally:
         process.terminate()
@@ -156,12 +158,12 @@ def test_our_decisions_balance_a_real_cluster_and_our_table_follows_it(
         wait_until(lambda: max_over_mean(bed) > 2.5, "the first broker to report all of the load", 60)
         uneven = max_over_mean(bed)
         tell(f"{sum(rates.values()):.0f} msg/s, all at {bed.names[0]}: max/mean {uneven:.2f}")
-        with pipeline.running(), agents(bed, pipeline):
+        with pipeline.running(), agents(bed, pipeline) as speaking:
             check_moves(bed, pipeline, tell)
             check_split(bed, pipeline, hot, tell)
             wait_until(lambda: 0 < max_over_mean(bed) < 0.7 * uneven, "the imbalance to fall", 150)
             tell(f"max/mean {max_over_mean(bed):.2f}, it was {uneven:.2f}")
-            check_crash(bed, pipeline, tell)
+            check_crash(bed, pipeline, speaking, tell)
 
 
 def check_moves(bed: Bed, pipeline: Pipeline, tell: Any) -> None:
@@ -192,15 +194,55 @@ def check_split(bed: Bed, pipeline: Pipeline, hot: str, tell: Any) -> None:
     tell(f"split: {hot} at {', '.join(cuts)} ({split['detail']})")
 
 
-def check_crash(bed: Bed, pipeline: Pipeline, tell: Any) -> None:
-    """After kill -9 of a broker our ownership table says what the cluster's own lookups say."""
+def unload(pipeline: Pipeline, bundle: str, destination: str, *more: str) -> Result:
+    """What an operator orders."""
+    given = {"kafka.bootstrap_servers": pipeline.bootstrap, "stream.tables": pipeline.folder / "tables"}
+    given |= {f"topics.{name}": getattr(pipeline.topics, name) for name in ("reports", "commands", "results", "decisions", "ownership")}
+    settings = [part for name, value in given.items() for part in ("--set", f"{name}={value}")]
+    namespace, _, bounds = bundle.rpartition("/")
+    command = ["namespaces", "unload", namespace, "-b", bounds, "-d", destination, "--cluster", CLUSTER, *more]
+    return lbctl(*command, *settings, cwd=pipeline.folder)
+
+
+def kill_a_destination(bed: Bed, pipeline: Pipeline, speaking: subprocess.Popen[bytes], number: int, topic: str, tell: Any) -> None:
+    """A broker is killed when a bundle has been decided to move to it, and before the agents have read that: the bundle stays."""
+    bundle, destination, asked = bed.bundle_of(topic), bed.names[number - 1], 1 if number != 1 else 3
+
+    def made() -> list[dict[str, Any]]:
+        moves = (row for row in rows(pipeline, "decisions") if row["kind"] in ("unload", "transfer") and row["bundle"] == bundle)
+        return [row for row in moves if row["destination"] == destination and row["reason"] == "Admin"]
+
+    source, before = bed.owner_of(topic), len(made())
+    assert source not in (None, destination)
+    speaking.send_signal(signal.SIGSTOP)
+    try:
+        assert unload(pipeline, bundle, destination, "--no-wait").code == 0
+        wait_until(lambda: len(made()) > before, "the decision", 30)
+        bed.kill(number)
+    finally:
+        speaking.send_signal(signal.SIGCONT)
+    decision_id = made()[-1]["decision_id"]
+
+    def outcome() -> dict[str, Any] | None:
+        return next((row for row in rows(pipeline, "outcomes") if row["decision_id"] == decision_id), None)
+
+    wait_until(lambda: outcome() is not None, f"what became of {decision_id}", 90)
+    found = outcome()
+    assert found is not None and found["outcome"] == "refused" and f"{destination} does not answer" in found["detail"], found
+    assert bed.owner_of(topic, asked) == source, "it was unloaded all the same"
+    tell(f"{bundle} to {destination}, which was killed meanwhile: {found['outcome']} ({found['detail']})")
+
+
+def check_crash(bed: Bed, pipeline: Pipeline, speaking: subprocess.Popen[bytes], tell: Any) -> None:
+    """After kill -9 of a broker our ownership table says what the cluster's own lookups say. A bundle was on its way there."""
 
     def held() -> list[str]:
         return [bundle for bundle, owner in owners(pipeline).items() if owner == bed.names[1]]
 
     wait_until(lambda: len(held()) >= 2, f"two bundles or more to be at {bed.names[1]}", 120)
     lost = held()
-    bed.kill(2)
+    topic = next(topic for topic in TOPICS if bed.owner_of(topic) not in (None, bed.names[1]))
+    kill_a_destination(bed, pipeline, speaking, 2, topic, tell)
     killed = time.monotonic()
 
     def agree() -> bool:

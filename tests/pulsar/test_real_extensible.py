@@ -18,8 +18,7 @@ from lb_stream.core.config import cluster_config
 from lb_stream.io.embedded_kafka import EmbeddedKafka
 from lb_stream.io.topics import TopicNames
 from tests.e2e.pipeline import Pipeline, wait_until
-from tests.lbctl_runner import lbctl
-from tests.pulsar.test_real_cluster import CLUSTER, SCRIPTS, agent_log, agents, confirmed, missing, owners, rows
+from tests.pulsar.test_real_cluster import SCRIPTS, agent_log, agents, confirmed, kill_a_destination, missing, owners, rows, unload
 from tests.pulsar.testbed import NAMESPACE, PULSAR_CLUSTER, Bed, started_bed
 
 pytestmark = [pytest.mark.long, pytest.mark.e2e]
@@ -141,7 +140,7 @@ def test_the_whole_loop_splits_and_unloads_and_follows_a_crash(
     def shown() -> str:
         return f"{owners(pipeline)}\nagents: {agent_log(pipeline)}\njob: {pipeline.log()[-3000:]}"
 
-    with bed.traffic(dict.fromkeys(TOPICS, 20.0)), pipeline.running(), agents(bed, pipeline, **splitting):
+    with bed.traffic(dict.fromkeys(TOPICS, 20.0)), pipeline.running(), agents(bed, pipeline, **splitting) as speaking:
         try:
             wait_until(lambda: bool(confirmed(pipeline, "split")), "a split that an agent asked for to be confirmed", 150)
             split = confirmed(pipeline, "split")[0]
@@ -152,15 +151,12 @@ def test_the_whole_loop_splits_and_unloads_and_follows_a_crash(
             destination = bed.names[1] if source != bed.names[1] else bed.names[2]
             # A broker whose load stays as it is writes it once a minute.
             wait_until(lambda: {row["broker"] for row in rows(pipeline, "broker_loads")} >= set(bed.names), "the load of all brokers", 90)
-            given = {"kafka.bootstrap_servers": pipeline.bootstrap, "stream.tables": tmp_path / "tables"}
-            given |= {f"topics.{name}": getattr(topic_names, name) for name in ("reports", "commands", "results", "decisions", "ownership")}
-            more = [part for name, value in given.items() for part in ("--set", f"{name}={value}")]
-            command = ["namespaces", "unload", NAMESPACE, "-b", bundle.rpartition("/")[2], "-d", destination, "--cluster", CLUSTER]
-            done = lbctl(*command, *more, cwd=tmp_path)
+            done = unload(pipeline, bundle, destination)
             assert done.code == 0 and bed.owner_of(TOPICS[0]) == destination, done
             wait_until(lambda: bool(confirmed(pipeline, "transfer")) and agree(), "the transfer to be confirmed", 90)
             tell(f"moved: {bundle} {source} -> {destination} ({confirmed(pipeline, 'transfer')[0]['detail']}); lbctl: {done.out.strip()}")
-            bed.kill(bed.names.index(destination) + 1)
+            elsewhere = next(topic for topic in TOPICS if bed.owner_of(topic) not in (None, destination))
+            kill_a_destination(bed, pipeline, speaking, bed.names.index(destination) + 1, elsewhere, tell)
             killed = time.monotonic()
             wait_until(lambda: destination not in owners(pipeline).values() and agree(), "our table to follow the crash", 180)
             tell(f"the killed broker's bundles have new owners, known to us after {time.monotonic() - killed:.0f} s")

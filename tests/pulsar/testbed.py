@@ -20,6 +20,7 @@ from lb_stream.io.jars import PROJECT
 BROKERS = 3
 NAMESPACE = "lab/skew"
 PULSAR_CLUSTER = "testbed"
+BASE_PORT = int(os.environ.get("PULSAR_BASE_PORT", "27000"))
 START_S = 400  # the first start downloads its jars
 SETTINGS = {
     "loadBalancerSheddingEnabled": "false",
@@ -152,7 +153,7 @@ def started_bed(
     scripts: Path,
     folder: Path,
     manager: str = "modular",
-    base_port: int = 27000,
+    base_port: int = BASE_PORT,
     settings: Mapping[str, str] = {},
     environment: Mapping[str, str] = {},
 ) -> Iterator[Bed]:
