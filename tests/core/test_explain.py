@@ -133,7 +133,7 @@ def test_a_person_reads_the_sentence_then_the_figures(ask: Any) -> None:
     for words in (
         "saw          ",
         "limit        ",
-        "confirmed in 1.0 s, round 18",
+        "confirmed in 2.0 s, round 19",
         "followed by  demo:18:",
         "expected",
         "chosen",
