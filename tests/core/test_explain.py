@@ -12,7 +12,7 @@ from lb_stream.cli.explained import explain_decision
 from lb_stream.cli.lake import open_lake, records, run
 from lb_stream.cli.rule_words import DECIDES, REFUSES, TAKES_OUT, figure, why_decided
 from lb_stream.contracts.decisions import example_decision
-from lb_stream.contracts.tables import BUNDLE_AVERAGES, DECISIONS, OUTCOMES, ROUNDS
+from lb_stream.contracts.tables import BROKER_LOADS, BUNDLE_AVERAGES, DECISIONS, OUTCOMES, OWNERSHIP, ROUNDS
 from lb_stream.core.filters import base as filters_base
 from tests.core.test_cli_tables import decided, fill
 from tests.lbctl_runner import Result, lbctl
@@ -304,6 +304,20 @@ def test_a_bundle_that_was_split_names_its_children(tmp_path: Path) -> None:
     fill(tmp_path / "tables", OUTCOMES, [{"decision_id": split.decision_id, "outcome": "confirmed", "took_ms": 1}])
     result = lbctl("explain", "--why-not", "a/b/0x0_0x2", "--set", "stream.tables=tables", cwd=tmp_path)
     assert "it was split into a/b/0x0_0x1, a/b/0x1_0x2 (eu-1:42:0)" in result.err
+
+
+@pytest.mark.parametrize(("owner", "words"), [("broker-3:8080", "broker-3:8080 has the bundle now"), (None, "nobody has the bundle now")])
+def test_a_move_that_did_not_come_to_its_destination_is_told_with_who_has_the_bundle(tmp_path: Path, owner: str | None, words: str) -> None:
+    move = example_decision(bundle="a/b/0x0_0x2")
+    given = {"cluster": move.cluster, "bundle": move.bundle}
+    ended = {"decision_id": move.decision_id, "outcome": "failed", "detail": "it left broker-7, then broker-9 was dead", "took_ms": 31_000}
+    fill(tmp_path / "tables", DECISIONS, [decided(move)])
+    fill(tmp_path / "tables", OUTCOMES, [given | ended | {"seq": 43}])
+    fill(tmp_path / "tables", OWNERSHIP, [given | {"state": "Owned", "owner": owner}])
+    fill(tmp_path / "tables", BROKER_LOADS, [{"cluster": move.cluster, "broker": "other", "seq": 1}])
+    result = lbctl("explain", move.decision_id, "--json", "--set", "stream.tables=tables", cwd=tmp_path)
+    (found,) = result.objects
+    assert found["sentence"].endswith(f"It failed after 31.0 s (it left broker-7, then broker-9 was dead); {words}.")
 
 
 # --- words ---
