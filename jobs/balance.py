@@ -19,9 +19,11 @@ from kafka.errors import KafkaError
 
 from lb_stream.contracts.settings import Settings
 from lb_stream.core.config import SettingError
+from lb_stream.io.alive import make_way
 from lb_stream.io.configuration import load
 from lb_stream.io.kafka_options import spark_options
 from lb_stream.io.topics import TopicMismatch, TopicNames, create_topics, topic_specs
+from lb_stream.stream.ports import Stopped
 
 
 def arguments() -> argparse.Namespace:
@@ -33,6 +35,7 @@ def arguments() -> argparse.Namespace:
         "--set", action="append", default=[], metavar="KEY=VALUE", help="one setting, e.g. kafka.bootstrap_servers=host:9092"
     )
     parser.add_argument("--once", action="store_true", help="read what is there now, then end")
+    parser.add_argument("--take-over", action="store_true", help="replace the job that runs this pipeline: shut it out, wait for its end")
     return parser.parse_args()
 
 
@@ -59,7 +62,11 @@ def main() -> int:
         for warning in loaded.warnings:
             logging.getLogger("balance").warning("%s", warning)
         ready_topics(settings)
+        make_way(settings, options.take_over)
         logging.getLogger("kafka").setLevel(logging.WARNING)
+    except Stopped as error:
+        print(f"balance.py: {error}", file=sys.stderr)
+        return 1
     except (SettingError, TopicMismatch) as error:
         print(f"balance.py: {error}", file=sys.stderr)
         return 2
@@ -75,7 +82,6 @@ def main() -> int:
     from lb_stream.io.running import Stuck
     from lb_stream.io.session import spark_session
     from lb_stream.io.supervise import run
-    from lb_stream.stream.ports import Stopped
 
     signal.signal(signal.SIGTERM, stop_on_signal)
     spark = spark_session(settings)

@@ -44,16 +44,19 @@ def leader(config: ConfigFile = None, broker_conf: BrokerConf = None, set_: Set 
     """Show who leads: the job that was started last, its epoch, host and process, and since when."""
     given = effective(config, broker_conf, set_)
     from lb_stream.cli.lake import open_lake, records, run
+    from lb_stream.cli.status_facts import warn_if_stale
 
-    rows = records(run(open_lake(given.tables), _LEADER))
+    lake = open_lake(given.tables)
+    rows = records(run(lake, _LEADER))
     if not rows:
         note("no job has been started yet")
         raise typer.Exit(1)
-    row = rows[0]
+    row, dead = rows[0], warn_if_stale(given, lake)
     if json:
         emit_json(row)
         return
-    emit_line(f"{row['host']} (process {row['pid']}) leads {row['pipeline']}, epoch {row['epoch']}, since {clock(row['since_ms'])}")
+    who = f"{row['host']} (process {row['pid']})"
+    emit_line(f"{who} {'led' if dead else 'leads'} {row['pipeline']}, epoch {row['epoch']}, since {clock(row['since_ms'])}")
     note(f"its last logged round: {ago(row['last_round_ms'])}")
 
 
@@ -68,6 +71,8 @@ def lookup(
     """Show which bundle a topic is in and which broker owns that, in each cluster that has its namespace."""
     given = effective(config, broker_conf, set_)
     from lb_stream.cli.lake import open_lake, records, run
+    from lb_stream.cli.standing import require_cluster
+    from lb_stream.cli.status_facts import warn_if_stale
     from lb_stream.core.names import parse_bundle
     from lb_stream.core.topics import full_topic_name, namespace_of_topic, topic_hash
 
@@ -76,7 +81,10 @@ def lookup(
     except ValueError as error:
         raise CommandError(str(error), 2) from None
     best: dict[str, tuple[Any, dict[str, Any]]] = {}
-    for row in records(run(open_lake(given.tables), _LOOKUP, [namespace, cluster])):
+    lake = open_lake(given.tables)
+    require_cluster(lake, cluster)
+    warn_if_stale(given, lake)
+    for row in records(run(lake, _LOOKUP, [namespace, cluster])):
         _, lower, upper = parse_bundle(row["bundle"])
         if lower <= hashed < upper or hashed == upper == 0xFFFFFFFF:
             rank = (row["owner"] is None, row.pop("rank"), upper - lower)  # of a split bundle's remains and its child the child
@@ -106,8 +114,13 @@ def commands(
     """Show the last commands: who sent each and when, and what came of it, or why not."""
     given = effective(config, broker_conf, set_)
     from lb_stream.cli.lake import open_lake, records, run
+    from lb_stream.cli.standing import require_cluster
+    from lb_stream.cli.status_facts import warn_if_stale
 
-    rows = records(run(open_lake(given.tables), _COMMANDS, [cluster, command_id, last]))
+    lake = open_lake(given.tables)
+    require_cluster(lake, cluster)
+    warn_if_stale(given, lake)
+    rows = records(run(lake, _COMMANDS, [cluster, command_id, last]))
     rows = [row | {"arguments": json_.loads(row["arguments"] or "{}")} for row in rows]
     if json:
         for row in rows:

@@ -26,6 +26,13 @@ def balance(
     driver_memory: Annotated[
         str, typer.Option("--driver-memory", metavar="SIZE", help="Heap of Spark's JVM: enough for a million bundles; 1g does for 100 000.")
     ] = "3g",
+    take_over: Annotated[
+        bool,
+        typer.Option(
+            "--take-over",
+            help="Replace the job that runs this pipeline: shut it out of publishing, wait for its end, go on where its log ends.",
+        ),
+    ] = False,
     config: ConfigFile = None,
     broker_conf: BrokerConf = None,
     set_: Set = None,
@@ -38,7 +45,8 @@ def balance(
     bootstrap = given.bootstrap
     if bootstrap != given.settings.kafka.bootstrap_servers:
         set_ = [*(set_ or []), f"kafka.bootstrap_servers={bootstrap}"]
-    command, environment = submit_command(_arguments(config, broker_conf, set_, once), driver_memory=driver_memory)
+    flags = [flag for flag, wanted in (("--once", once), ("--take-over", take_over)) if wanted]
+    command, environment = submit_command([*_arguments(config, broker_conf, set_), *flags], driver_memory=driver_memory)
     if not show:
         sys.stdout.flush()
         os.execve(command[0], command, environment)  # the job takes this process's place: signals and exit code are its own
@@ -49,6 +57,6 @@ def balance(
         emit(" ".join([*(f"{name}={shlex.quote(value)}" for name, value in changed.items()), hide(shlex.join(command))]) + "\n")
 
 
-def _arguments(config: Path | None, broker_conf: Path | None, set_: list[str] | None, once: bool) -> list[str]:
+def _arguments(config: Path | None, broker_conf: Path | None, set_: list[str] | None) -> list[str]:
     files = [part for option, file in (("--config", config), ("--broker-conf", broker_conf)) if file for part in (option, str(file))]
-    return [*files, *(part for one in set_ or () for part in ("--set", one)), *(["--once"] if once else [])]
+    return [*files, *(part for one in set_ or () for part in ("--set", one))]

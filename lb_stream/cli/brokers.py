@@ -53,8 +53,13 @@ def brokers(
 def show(cluster: Cluster = None, config: ConfigFile = None, broker_conf: BrokerConf = None, set_: Set = None, json: Json = False) -> None:
     """Show each broker's latest load: usage, throughput, message rate, bundles, and when it was last heard of."""
     from lb_stream.cli.lake import open_lake, records, run
+    from lb_stream.cli.standing import require_cluster
+    from lb_stream.cli.status_facts import warn_if_stale
 
-    lake = open_lake(effective(config, broker_conf, set_).tables)
+    given = effective(config, broker_conf, set_)
+    lake = open_lake(given.tables)
+    require_cluster(lake, cluster)
+    warn_if_stale(given, lake)
     rows = records(run(lake, _QUERY, [cluster]))
     if json:
         for row in rows:

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from lb_stream.cli.command_options import Sending, sends
 from lb_stream.cli.options import BrokerConf, ConfigFile, Json, Set, effective
-from lb_stream.cli.output import CommandError, ago, emit_json, emit_rich, note, styled, table
+from lb_stream.cli.output import CommandError, emit_json, emit_rich, note
+
+if TYPE_CHECKING:
+    from lb_stream.core.health import ClusterFacts
 
 app = typer.Typer(name="clusters", help="Clusters: list, enable, pause, limit.", no_args_is_help=True)
 
 Named = Annotated[str, typer.Argument(metavar="CLUSTER", help="The cluster.")]
-
-_SEEN = """
-    SELECT cluster, count(*) FILTER (alive) AS alive, count(*) AS brokers, CAST(sum(bundles) AS BIGINT) AS bundles FROM (
-        FROM broker_loads QUALIFY row_number() OVER (PARTITION BY cluster, broker ORDER BY log_seq DESC) = 1
-    ) GROUP BY cluster
-"""
 
 
 @app.callback()
@@ -28,52 +25,31 @@ def _group() -> None:
 
 @app.command("list", epilog="Example: lbctl clusters list")
 def list_(config: ConfigFile = None, broker_conf: BrokerConf = None, set_: Set = None, json: Json = False) -> None:
-    """Show each cluster: load manager, whether its decisions are published, what is paused and drained, its brokers and bundles."""
+    """Show each cluster: whether its decisions are published, what is suspended, paused and drained, its brokers and bundles."""
     given = effective(config, broker_conf, set_)
-    from lb_stream.cli.lake import open_lake, records, run
-    from lb_stream.cli.standing import standing
+    from lb_stream.cli.lake import open_lake
+    from lb_stream.cli.standing import standing_in
+    from lb_stream.cli.status import clusters_table
+    from lb_stream.cli.status_facts import cluster_facts, warn_if_stale
 
-    seen = {row["cluster"]: row for row in records(run(open_lake(given.tables), _SEEN))}
-    rows = []
-    for one in standing(given.tables):
-        balancer, loads = one.config.balancer, seen.get(one.cluster, {})
-        rows.append(
-            {
-                "cluster": one.cluster,
-                "load_manager": balancer.load_manager,
-                "dry_run": balancer.dry_run,
-                "paused": one.orders.paused,
-                "drained": list(one.orders.drained),
-                "brokers_alive": loads.get("alive", 0),
-                "brokers": loads.get("brokers", 0),
-                "bundles": loads.get("bundles", 0),
-                "pending": len(one.memory.pending),
-                "last_round_ms": one.now_ms,
-            }
-        )
+    lake = open_lake(given.tables)
+    warn_if_stale(given, lake)
+    found = cluster_facts(lake)
     if json:
-        for row in rows:
-            emit_json(row)
-    elif not rows:
+        managers = {one.cluster: one.config.balancer.load_manager for one in standing_in(lake)}
+        for one in found:
+            emit_json(_fields(one, managers[one.cluster]))
+    elif not found:
         note("no cluster has had a round yet")
     else:
-        emit_rich(_table(rows))
+        emit_rich(clusters_table(found))
 
 
-def _table(rows: list[dict[str, Any]]) -> Any:
-    cells = [
-        (
-            row["cluster"],
-            row["load_manager"],
-            styled("dry run" if row["dry_run"] else ("paused", "red") if row["paused"] else ("live", "green")),
-            f"{row['brokers_alive']}/{row['brokers']}" + (f", {len(row['drained'])} drained" if row["drained"] else ""),
-            row["bundles"],
-            row["pending"],
-            ago(row["last_round_ms"]),
-        )
-        for row in rows
-    ]
-    return table(("cluster", "manager", "state", "brokers", "bundles", "pending", "last round"), cells, right=("bundles", "pending"))
+def _fields(one: ClusterFacts, manager: str) -> dict[str, Any]:
+    told = {name: getattr(one, name) for name in ("dry_run", "paused", "suspended_by", "error", "drained", "silent", "gone")}
+    figures = {name: getattr(one, name) for name in ("brokers", "bundles", "pending", "last_round_ms")}
+    alive = one.brokers - len(one.silent) - len(one.gone)
+    return {"cluster": one.cluster, "load_manager": manager, "state": one.state, **told, "brokers_alive": alive, **figures}
 
 
 @app.command(epilog="Example: lbctl clusters enable eu-1")
@@ -108,9 +84,7 @@ def resume(send: Sending) -> None:
 @sends(cluster=Named)
 def limit(
     in_flight: Annotated[int | None, typer.Option("--in-flight", metavar="N", min=0, help="Moves under way at one time.")] = None,
-    per_broker: Annotated[
-        int | None, typer.Option("--in-flight-per-broker", metavar="N", min=0, help="... out of one broker.")
-    ] = None,
+    per_broker: Annotated[int | None, typer.Option("--in-flight-per-broker", metavar="N", min=0, help="... out of one broker.")] = None,
     per_minute: Annotated[int | None, typer.Option("--per-minute", metavar="N", min=0, help="Moves in a minute.")] = None,
     mb_per_minute: Annotated[
         float | None, typer.Option("--mb-per-minute", metavar="MB/S", min=0, help="Traffic of the bundles that move in a minute.")

@@ -120,6 +120,9 @@ def _head(snapshot: Snapshot, width: int | None, unicode: bool) -> list[Text]:
             f"{sum(one['bundles'] or 0 for one in members)} bundles",
         ]
         ends = (f"{clock(row['now_ms'])}, {ago(row['now_ms'])}", ago(row["now_ms"]))
+        state = next((one for one in snapshot.states if one.cluster == row["cluster"]), None)
+        if state is not None and state.state != "live":
+            words = [state.state + (f" ({state.suspended_by})" if state.suspended_by else ""), *words]
         told = [Text.assemble((row["cluster"], "bold"), " ", dot.join([*words, end])) for end in ends]
         lines.append(told[0] if width is None or cell_len(told[0].plain) <= width else told[1])
         if row["error"]:
@@ -127,8 +130,7 @@ def _head(snapshot: Snapshot, width: int | None, unicode: bool) -> list[Text]:
     if len(snapshot.clusters) > 3:
         lines.append(Text(f"and {len(snapshot.clusters) - 3} more clusters: --cluster NAME shows one", "dim"))
     if not snapshot.clusters:
-        of, others = (f" of {snapshot.asked}", f"; there are some of {', '.join(snapshot.others)}") if snapshot.others else ("", "")
-        lines.append(Text(f"no round{of} has been logged yet{others}", "bold"))
+        lines.append(Text("no round has been logged yet", "bold"))
     if timings := snapshot.timings:
         words = [f"batches of {_ms(timings['whole'])}, at most {_ms(timings['whole_max'])}", f"last {ago(timings['started_ms'])}"]
         behind = timings["lag_records"] or 0

@@ -6,6 +6,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from lb_stream.core.health import ClusterFacts
+
 Rows = list[dict[str, Any]]
 
 REFUSALS_SINCE_MS = 600_000
@@ -76,12 +78,11 @@ class Snapshot:
     refusals: Rows
     timings: dict[str, Any]
     trouble: str | None = None  # why these figures are not those of now
-    asked: str | None = None  # the cluster that was asked for
-    others: tuple[str, ...] = ()  # clusters that there are, when that one has no round
+    states: tuple[ClusterFacts, ...] = ()  # what is suspended, paused, drained
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON-able fields: the figures."""
-        return {name: value for name, value in asdict(self).items() if name not in ("asked", "others")}
+        """As JSON-able fields."""
+        return asdict(self)
 
 
 def snapshot(tables: Path, cluster: str | None = None) -> Snapshot:
@@ -92,9 +93,7 @@ def snapshot(tables: Path, cluster: str | None = None) -> Snapshot:
         asked = [_CLUSTERS, _LOADS, _PENDING, _DECISIONS, _REFUSALS]
         clusters, brokers, pending, decisions, refusals = (records(run(lake, query, [cluster])) for query in asked)
         (timings,) = records(run(lake, _TIMINGS))
-        others = [] if clusters or cluster is None else records(run(lake, _CLUSTERS, [None]))
-    names = tuple(row["cluster"] for row in others)
-    return Snapshot(clusters, brokers, pending, decisions, refusals, timings if timings["batches"] else {}, None, cluster, names)
+    return Snapshot(clusters, brokers, pending, decisions, refusals, timings if timings["batches"] else {})
 
 
 def unevenness(brokers: Rows) -> float | None:

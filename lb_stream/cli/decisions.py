@@ -50,8 +50,13 @@ def decisions(
         _follow(given, cluster, last, json)
         return
     from lb_stream.cli.lake import open_lake, records, run
+    from lb_stream.cli.standing import require_cluster
+    from lb_stream.cli.status_facts import warn_if_stale
 
-    rows = [_unpacked(row) for row in records(run(open_lake(given.tables), _QUERY, [cluster, last]))]
+    lake = open_lake(given.tables)
+    require_cluster(lake, cluster)
+    warn_if_stale(given, lake)
+    rows = [_unpacked(row) for row in records(run(lake, _QUERY, [cluster, last]))]
     if json:
         for row in rows:
             emit_json(row)

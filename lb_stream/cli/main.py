@@ -30,6 +30,7 @@ from lb_stream.cli import (
     report,
     reports,
     sql,
+    status,
     tables,
     topics,
 )
@@ -37,7 +38,7 @@ from lb_stream.cli.output import CommandError, emit, hush, note
 
 app = typer.Typer(
     name="lbctl",
-    epilog="Begin with: lbctl demo · Exit codes: 0 done, 1 failed, 2 wrong usage or settings.",
+    epilog="Begin with: lbctl demo · How is it: lbctl status · Exit codes: 0 done, 1 failed, 2 wrong usage or settings.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -77,7 +78,7 @@ def _demo() -> None:
     """Show the whole thing: a real Kafka broker, the job, simulated brokers and one that runs hot, until they are balanced."""
 
 
-for module in (balance, decisions, explain, compare, monitor, asked, lookup_server, report, sql, replay, jars, dynamic_config):
+for module in (balance, status, decisions, explain, compare, monitor, asked, lookup_server, report, sql, replay, jars, dynamic_config):
     module.register(app)
 for group in (brokers, clusters, namespaces, dry_run, reports, topics, tables, kafka_broker, agent, config):
     app.add_typer(group.app)

@@ -15,6 +15,7 @@ from lb_stream.cli.options import BrokerConf, Cluster, ConfigFile, Effective, Js
 from lb_stream.cli.output import CommandError, console, emit, emit_json, emit_rich, note
 
 if TYPE_CHECKING:
+    from lb_stream.cli.dashboard_figures import Snapshot
     from lb_stream.cli.monitor_classic import Key, Manner, Standing
 
 _STANDING = """
@@ -50,45 +51,58 @@ def monitor(
         _classic(given, cluster, once)
         return
     from lb_stream.cli.dashboard import render
-    from lb_stream.cli.dashboard_figures import snapshot
 
-    tables = given.tables
     if json:
-        emit_json(snapshot(tables, cluster).to_dict())
+        emit_json(_look(given, cluster).to_dict())
         return
     screen = console()
     if screen.is_terminal and not screen.is_dumb_terminal and not once:
-        _live(tables, cluster, interval)
+        _live(given, cluster, interval)
         return
-    lines = render(snapshot(tables, cluster), screen.width, None, _unicode(screen.encoding))
+    lines = render(_look(given, cluster), screen.width, None, _unicode(screen.encoding))
     if screen.is_terminal:
         emit_rich(*lines)
     else:
         emit("".join(f"{line.plain.rstrip()}\n" for line in lines))
 
 
+def _look(given: Effective, cluster: str | None) -> Snapshot:
+    """The tables as they are now, and whether that is how things are."""
+    from lb_stream.cli.dashboard_figures import snapshot
+    from lb_stream.cli.standing import unknown_cluster
+    from lb_stream.cli.status_facts import gather
+    from lb_stream.core.health import stale
+
+    facts = gather(given)
+    said = stale(facts)
+    shown = snapshot(given.tables, cluster)
+    states = tuple(one for one in facts.clusters if cluster in (None, one.cluster))
+    if cluster and not states:
+        raise CommandError(unknown_cluster(cluster, [one.cluster for one in facts.clusters]), code=2)
+    return replace(shown, states=states, trouble=f"NOT UP TO DATE: {said}" if said else None)
+
+
 def _unicode(encoding: str) -> bool:
     return encoding.lower().startswith("utf")
 
 
-def _live(tables: Path, cluster: str | None, interval_s: float) -> None:
+def _live(given: Effective, cluster: str | None, interval_s: float) -> None:
     """The dashboard on the whole screen until Ctrl-C. It follows the screen's size at once, the tables every `interval_s`."""
     from deltalake.exceptions import DeltaError
     from rich.console import Group
     from rich.live import Live
 
     from lb_stream.cli.dashboard import render
-    from lb_stream.cli.dashboard_figures import snapshot
     from lb_stream.io.signals import StopRequest
 
     screen = console()
-    shown, read_s, size = snapshot(tables, cluster), time.monotonic(), (0, 0)
+    shown, read_s, size = _look(given, cluster), time.monotonic(), (0, 0)
     with StopRequest() as stop, Live(console=screen, screen=True, auto_refresh=False) as live:
         while not stop:
             due = time.monotonic() - read_s >= interval_s
             if due:
                 try:
-                    shown = snapshot(tables, cluster)
+                    shown = _look(given, cluster)
                 except (CommandError, DeltaError, OSError) as error:  # upkeep may take a file away that is just being read
                     shown = replace(shown, trouble=f"the tables can't be read just now: {str(error).splitlines()[0]}")
                 read_s = time.monotonic()

@@ -201,10 +201,13 @@ def bundles(
     given = effective(config, broker_conf, set_)
     from lb_stream.cli.lake import open_lake, records, run
     from lb_stream.cli.standing import the_only
+    from lb_stream.cli.status_facts import warn_if_stale
     from lb_stream.core.known_bundles import ring_of
 
     here = the_only(given.tables, cluster)
-    rows = records(run(open_lake(given.tables), _BUNDLES, [here.cluster, namespace]))
+    lake = open_lake(given.tables)
+    warn_if_stale(given, lake)
+    rows = records(run(lake, _BUNDLES, [here.cluster, namespace]))
     if not rows and namespace in here.orders.namespaces:
         empty = {"state": "unowned", "owner": None, "topics": None, "long_msgs_per_s": None, "long_bytes_per_s": None}
         rows = [{"bundle": name} | empty for name in ring_of(namespace, here.orders.namespaces[namespace]).names]

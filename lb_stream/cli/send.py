@@ -107,7 +107,7 @@ def _wait(how: Sending, command: Command, answers: _Answers) -> dict[str, Comman
         waiting = sorted(name for name, answer in last.items() if answer.outcome == "accepted")
         raise CommandError(f"{', '.join(waiting)}: not done after {how.timeout_s:g} s; it goes on: lbctl commands --id {command.id}")
     raise CommandError(
-        f"no answer after {how.timeout_s:g} s: is the job running (lbctl leader), and does it know the cluster? "
+        f"no answer after {how.timeout_s:g} s: is the job running (lbctl status), and does it know the cluster? "
         f"The command {command.id} stays on the topic and is done when the job reads it"
     )
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lb_stream.cli.lake import open_lake, records, run
 from lb_stream.cli.output import CommandError
@@ -14,6 +14,9 @@ from lb_stream.core.command_settings import in_force
 from lb_stream.core.config import ClusterConfig, cluster_config
 from lb_stream.core.memory import Memory
 from lb_stream.core.orders import Orders
+
+if TYPE_CHECKING:
+    import duckdb
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +27,9 @@ class Standing:
     now_ms: int
     memory: Memory
     given: Mapping[str, Any]
+    seq: int = 0
+    error: str | None = None
+    refusals: Sequence[Mapping[str, Any]] = ()
 
     @property
     def orders(self) -> Orders:
@@ -34,6 +40,22 @@ class Standing:
     def config(self) -> ClusterConfig:
         """The settings in force. Raises SettingError when they don't go together."""
         return cluster_config(in_force(self.given, self.orders.settings))
+
+
+def require_cluster(lake: duckdb.DuckDBPyConnection, cluster: str | None) -> None:
+    """Raises CommandError (exit code 2) for a cluster that the tables don't know; None means all of them."""
+    if cluster is None:
+        return
+    tables = ("rounds", "broker_loads", "decisions")  # upkeep keeps them for different times
+    known = " UNION ".join(f"SELECT DISTINCT cluster FROM {table}" for table in tables)
+    names = [row["cluster"] for row in records(run(lake, f"{known} ORDER BY cluster"))]
+    if cluster not in names:
+        raise CommandError(unknown_cluster(cluster, names), 2)
+
+
+def unknown_cluster(cluster: str, known: Sequence[str]) -> str:
+    """What is said of a cluster that the tables don't know."""
+    return f"there is no cluster {cluster}: " + (f"there are {', '.join(known)}" if known else "none has had a round yet")
 
 
 def known_clusters(tables: Path) -> list[str]:
@@ -47,19 +69,35 @@ def known_clusters(tables: Path) -> list[str]:
 
 def standing(tables: Path, cluster: str | None = None) -> list[Standing]:
     """Every cluster, or the one; none of those that have had no round. Raises CommandError where there are no tables."""
-    lake = open_lake(tables)
+    return standing_in(open_lake(tables), cluster)
+
+
+def standing_in(lake: duckdb.DuckDBPyConnection, cluster: str | None = None) -> list[Standing]:
+    """The same, of tables that are open already."""
     last = records(
         run(
-            lake, "SELECT cluster, max(log_seq) AS n FROM rounds WHERE seq > 0 AND ($1 IS NULL OR cluster = $1) GROUP BY cluster", [cluster]
+            lake,
+            """SELECT cluster, max(log_seq) AS n FROM rounds
+               WHERE (seq > 0 OR error IS NOT NULL) AND ($1 IS NULL OR cluster = $1) GROUP BY cluster""",
+            [cluster],
         )
     )
     if not last:
         return []
     numbers = ", ".join(sorted({str(row["n"]) for row in last}))  # of the log's long rows only these are read
-    rows = records(run(lake, f"SELECT cluster, log_seq, now_ms, memory, inputs FROM rounds WHERE log_seq IN ({numbers}) ORDER BY cluster"))
+    columns = "cluster, log_seq, now_ms, memory, inputs, seq, error, refusals"
+    rows = records(run(lake, f"SELECT {columns} FROM rounds WHERE log_seq IN ({numbers}) ORDER BY cluster"))
     wanted = {(row["cluster"], row["n"]) for row in last}
     return [
-        Standing(row["cluster"], row["now_ms"], Memory.from_json(row["memory"]), json.loads(row["inputs"])["settings"])
+        Standing(
+            row["cluster"],
+            row["now_ms"],
+            Memory.from_json(row["memory"]),
+            json.loads(row["inputs"])["settings"],
+            row["seq"],
+            row["error"],
+            json.loads(row["refusals"] or "[]"),
+        )
         for row in rows
         if (row["cluster"], row["log_seq"]) in wanted
     ]

@@ -44,11 +44,18 @@ Scalar = Annotated[bool | int | float | str, AfterValidator(_within_bounds)]
 
 
 class Tick(OwnRecord):
-    """Makes time pass in a silent cluster: wakes the stream, fans out to every shard, decides nothing by itself."""
+    """Makes time pass in a silent cluster: wakes the stream, fans out to every shard, decides nothing by itself.
+
+    It is the job's sign of life, too: whose it is stands in it.
+    """
 
     id: str
     kind: Literal["tick"] = "tick"
     sent_ms: Millis = 0
+    pipeline: str = Field("", description="the job's stream.pipeline_id")
+    epoch: int = 0
+    host: str = ""
+    pid: int = 0
 
 
 class Command(OwnRecord):

@@ -205,7 +205,12 @@ RECORDS = (
     Record("ack", "lb-load-reports", Ack, _ACK),
     Record("ask", "lb-load-reports", SplitAsk, _ASK),
     Record("goodbye", "lb-load-reports", Goodbye, {"sent_ms": 1_767_229_200_000}),
-    Record("tick", "lb-commands", Tick, {"id": "tick-17", "kind": "tick", "sent_ms": 1_767_225_621_000}),
+    Record(
+        "tick",
+        "lb-commands",
+        Tick,
+        {"id": "tick:4:17", "kind": "tick", "sent_ms": 1_767_225_621_000, "pipeline": "lb-stream", "epoch": 4, "host": "lb-1", "pid": 512},
+    ),
     Record("command", "lb-commands", CommandRecord, _COMMAND),
     Record("command-result", "lb-command-results", CommandResult, _RESULT.model_dump(mode="json")),
     Record("decision", "lb-decisions", Decision, example_decision().model_dump(mode="json")),

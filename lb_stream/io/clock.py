@@ -1,8 +1,12 @@
-"""The job's clock: a thread that puts a tick on the commands topic now and then, so that time passes in a silent cluster."""
+"""The job's clock: a thread that puts a tick on the commands topic now and then.
+
+So time passes in a silent cluster, and others see that the job lives.
+"""
 
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import time
 from contextlib import closing
@@ -12,6 +16,7 @@ from kafka import KafkaProducer
 from lb_stream.contracts.commands import Tick
 from lb_stream.contracts.settings import Settings
 from lb_stream.io.kafka_options import client_options
+from lb_stream.io.leader import this_host
 
 logger = logging.getLogger(__name__)
 
@@ -38,6 +43,11 @@ class Clock:
         if self._thread.is_alive():
             self._thread.join(timeout=5)
 
+    def _tick(self, number: int) -> Tick:
+        name, epoch = self._settings.stream.pipeline_id, self._epoch
+        now_ms = time.time_ns() // 1_000_000
+        return Tick(id=f"tick:{epoch}:{number}", sent_ms=now_ms, pipeline=name, epoch=epoch, host=this_host(), pid=os.getpid())
+
     def _run(self) -> None:
         """Tick until stopped. While Kafka is away no tick is sent; each new try has a client of its own."""
         number = 0
@@ -46,8 +56,7 @@ class Clock:
                 with closing(KafkaProducer(**client_options(self._settings), acks="all", linger_ms=0)) as producer:
                     while not self._stop.wait(self._settings.stream.tick_interval_ms / 1000):
                         number += 1
-                        tick = Tick(id=f"tick:{self._epoch}:{number}", sent_ms=time.time_ns() // 1_000_000)
-                        sent = producer.send(self._settings.topics.commands, key=b"", value=tick.to_json().encode())
+                        sent = producer.send(self._settings.topics.commands, key=b"", value=self._tick(number).to_json().encode())
                         sent.get(timeout=LONGEST_TICK_S)
             except Exception as error:  # whatever the client raises: without ticks no silent cluster would be noticed any more
                 logger.warning("no tick could be sent (%s: %s); trying again in %d s", type(error).__name__, error, RETRY_S)

@@ -18,6 +18,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from lb_stream.contracts.decisions import DecisionKind
+from lb_stream.core.health import SUSPENDING
 from lb_stream.io.round_figures import Memories, RoundFigures
 from lb_stream.stream.ports import Logged
 
@@ -32,9 +33,6 @@ SPARK_PHASES = {
     "commit": ("commitOffsets",),
 }
 """Our word for a part of Spark's own work in a batch → Spark's words (milliseconds in `durationMs`)."""
-
-SUSPENDING = frozenset({"mass_disappearance", "everything_silent"})
-"""Rules by which brokers that vanish suspend their cluster (core.liveness)."""
 
 UNLOAD_RESULTS = (
     *(("Success", reason) for reason in ("Overloaded", "Underloaded", "Admin")),
@@ -120,8 +118,8 @@ class Metrics:
         self._define_stream()
         self._define_clusters()
         self._define_pulsar()
-        self._vanished: dict[str, bool] = {}
-        self.registry.register(_Clusters(memories, figures, self._vanished))
+        self.vanished: dict[str, bool] = {}
+        self.registry.register(_Clusters(memories, figures, self.vanished))
         self.info.labels(pipeline, version).set(1)
         self.epoch.set(epoch)
 
@@ -267,7 +265,7 @@ class Metrics:
             self.refusals.labels(cluster, one.rule).inc(one.count)
             if one.rule in SKIPS:
                 self.unload_results.labels(cluster, "bundleUnloading", "Skip", SKIPS[one.rule]).inc()
-        self._vanished[cluster] = any(one.rule in SUSPENDING for one in refusals)
+        self.vanished[cluster] = any(one.rule in SUSPENDING for one in refusals)
 
 
 class _Clusters(Collector):

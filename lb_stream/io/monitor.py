@@ -25,6 +25,7 @@ from lb_stream.contracts.settings import StreamSettings
 from lb_stream.contracts.tables import BATCHES
 from lb_stream.io.broker_metrics import BrokerMetrics
 from lb_stream.io.delta import TIDY_EVERY, append_rows, open_table, tidy
+from lb_stream.io.health import Health
 from lb_stream.io.http_server import HttpServer
 from lb_stream.io.metrics import Memories, Metrics, is_batch, lag, spark_phases, state_of
 from lb_stream.io.metrics_server import PATHS, serve_metrics
@@ -77,6 +78,7 @@ class Monitor:
         self._figures = RoundFigures(settings.tables)
         self.metrics = Metrics(settings.pipeline_id, version("lb_stream"), epoch, memories, self._figures)
         self._brokers = BrokerMetrics(self._figures, memories)
+        self._health = Health(settings, epoch, memories, self.metrics.vanished)
         self._server: HttpServer | None = None
         self._query: Query | None = None
         self._now = 0.0
@@ -119,6 +121,7 @@ class Monitor:
         """Begin to serve and to write."""
         self._query = query
         self.metrics.last_batch.set(time.time())
+        self._health.start()
         self._serve()
         self._thread.start()
 
@@ -141,7 +144,9 @@ class Monitor:
         if address in ("", "0"):
             return
         try:
-            self._server = serve_metrics(address, dict(zip(PATHS, (self.metrics.registry, self._brokers.registry), strict=True)))
+            self._server = serve_metrics(
+                address, dict(zip(PATHS, (self.metrics.registry, self._brokers.registry), strict=True)), self._health.answers
+            )
         except (OSError, OverflowError) as error:
             logger.warning(
                 "no metrics are served, as %s can't be had (%s): set stream.metrics_address to a free host:port, to 127.0.0.1:0 for any "
@@ -181,6 +186,7 @@ class Monitor:
         self.metrics.last_batch.set(batch.ended_s)
         for phase, seconds in batch.phases.items():
             self.metrics.phase_seconds.labels(phase).observe(seconds)
+        self._health.take(logged, batch.ended_s)
         batch.counts = {"log_seq": logged.log_seq if len(logged.rounds) else None} | self.metrics.count(logged)
         if self._server is not None:
             self.metrics.count_rejected(self._figures.take(logged))
@@ -194,6 +200,7 @@ class Monitor:
         batches = {batch.batch_id: batch for batch in self._waiting}
         for progress in (*self._missed(before, last["batchId"]), last):
             self.metrics.progressed(progress)
+            self._health.lag_records = sum(lag(progress).values())
             if is_batch(progress) and progress["batchId"] in batches:
                 batches[progress["batchId"]].progress = progress
 

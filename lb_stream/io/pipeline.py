@@ -33,9 +33,9 @@ logger = logging.getLogger(__name__)
 def _open(settings: Settings, outbox: Outbox, fenced: bool) -> tuple[RoundLog, Projections]:
     """Log and tables. Raises LogError when log, tables and Kafka don't belong together."""
     stream = settings.stream
-    log = RoundLog(stream.tables, stream.pipeline_id, stream.checkpoint)
     tables = Projections(stream.tables, stream.pipeline_id)
     outbox.resume(otherwise=0 if tables.newest is None else tables.newest + 1, fenced=fenced)
+    log = RoundLog(stream.tables, stream.pipeline_id, stream.checkpoint)  # last: a job that still runs logs, then publishes
     if outbox.watermark > log.last_seq + 1:
         raise LogError(
             f"{outbox.watermark} batches of the pipeline {stream.pipeline_id!r} have been published, but the log in {stream.tables} "

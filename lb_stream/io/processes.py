@@ -23,6 +23,16 @@ def started_at(pid: int) -> str | None:
     return None if ended else f"{_boot_id()}:{fields[19]}"
 
 
+def started_ms(pid: int) -> int | None:
+    """When process `pid` began, ms since the epoch; None if it is not running."""
+    if (mark := started_at(pid)) is None:
+        return None
+    if not Path("/proc/uptime").exists():
+        return int(time.mktime(time.strptime(mark)) * 1000)  # ps says it in words
+    booted_s = time.time() - float(Path("/proc/uptime").read_text().split()[0])
+    return int((booted_s + int(mark.rpartition(":")[2]) / os.sysconf("SC_CLK_TCK")) * 1000)
+
+
 def _boot_id() -> str:
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()  # start times count from boot

@@ -28,6 +28,7 @@ COMMANDS = {
     ("brokers",),
     ("decisions",),
     ("sql",),
+    ("status",),
     ("jars",),
     ("reports", "send"),
     ("topics", "create"),

@@ -226,7 +226,7 @@ def test_what_is_not_done_is_exit_code_1_and_says_why(call: Callable[..., Result
 def test_no_answer_in_time_is_exit_code_1(call: Callable[..., Result]) -> None:
     silent = call("dry-run", "on", "--timeout", "0.1", answers=[])
     assert (silent.code, silent.out) == (1, "")
-    assert silent.err.startswith("lbctl: no answer after 0.1 s: is the job running (lbctl leader)")
+    assert silent.err.startswith("lbctl: no answer after 0.1 s: is the job running (lbctl status)")
     slow = call("namespaces", "unload", "t/n", "--timeout", "0.1", "--id", "mine", answers=[("default", "accepted")])
     assert (slow.code, slow.out) == (1, "")
     assert slow.err.splitlines()[-1] == "lbctl: default: not done after 0.1 s; it goes on: lbctl commands --id mine"
@@ -295,7 +295,7 @@ def ask(tables: Path, tmp_path: Path) -> Iterator[Callable[..., Result]]:
 def test_leader_is_the_job_that_was_started_last(ask: Callable[..., Result]) -> None:
     (row,) = ask("leader", "--json").objects
     assert (row["epoch"], row["host"], row["pid"], row["since_ms"]) == (2, "h2", 7, 1002)
-    assert ask("leader").out.startswith("h2 (process 7) leads lb, epoch 2, since ")
+    assert ask("leader").out.startswith("h2 (process 7) led lb, epoch 2, since "), "no batch since 1970: it leads no more"
 
 
 def test_lookup_finds_the_bundle_of_a_topic_and_its_owner_in_each_cluster(ask: Callable[..., Result]) -> None:
@@ -355,12 +355,11 @@ def test_commands_shows_what_came_of_each(ask: Callable[..., Result]) -> None:
 
 def test_a_command_that_nobody_has_answered_is_named_and_exit_code_1(ask: Callable[..., Result]) -> None:
     unknown = ask("commands", "--id", "c9", "--cluster", "us-1")
-    assert (unknown.code, unknown.out, unknown.err) == (1, "", "no command with the id c9 has been answered yet by us-1\n")
+    assert (unknown.code, unknown.out) == (1, "")
+    assert unknown.err.endswith("no command with the id c9 has been answered yet by us-1\n")
     assert ask("commands", "--id", "c9", "--json").code == 1
-    assert (ask("commands", "--cluster", "us-1").code, ask("commands", "--cluster", "us-1").err) == (
-        0,
-        "no command has been answered yet by us-1\n",
-    )
+    none = ask("commands", "--cluster", "us-1")
+    assert (none.code, none.err.splitlines()[-1]) == (0, "no command has been answered yet by us-1")
 
 
 def test_the_memory_of_the_orders_reads_back() -> None:

@@ -99,8 +99,8 @@ def test_brokers_sums_each_cluster_up_over_its_living_brokers(ask: Any) -> None:
 def test_brokers_of_one_cluster_are_only_its_own(ask: Any) -> None:
     assert {row["cluster"] for row in ask("brokers", "--cluster", "us-1", "--json").objects} == {"us-1"}
     silent = ask("brokers", "--cluster", "nowhere")
-    assert (silent.code, silent.out) == (0, "")
-    assert "no broker has reported yet from cluster nowhere" in silent.err
+    assert (silent.code, silent.out) == (2, "")
+    assert silent.err == "lbctl: there is no cluster nowhere: there are eu-1, us-1\n"
 
 
 def test_a_cluster_name_with_a_slash_is_wrong_usage(ask: Any) -> None:
@@ -157,7 +157,7 @@ def test_a_bundles_name_stays_in_one_piece_on_eighty_columns(recorded: Recorder,
 
 def test_none_of_the_past_is_not_called_nothing(ask: Any) -> None:
     assert "nothing" not in ask("decisions", "--last", "0").err
-    assert "nothing has been decided yet for cluster nowhere" in ask("decisions", "--cluster", "nowhere").err
+    assert "there is no cluster nowhere: there are eu-1, us-1" in ask("decisions", "--cluster", "nowhere").err
 
 
 # --- sql ---

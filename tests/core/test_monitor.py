@@ -124,6 +124,7 @@ def test_piped_it_prints_once_in_a_second_or_two_and_cuts_nothing(recorded: Reco
     began = time.monotonic()
     done = subprocess.run(command(recorded), cwd=tmp_path, capture_output=True, text=True, timeout=30, check=False)
     assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("NOT UP TO DATE: no job of the pipeline lb-stream has been started with these tables")
     assert "\x1b" not in done.stdout
     assert len([line for line in done.stdout.splitlines() if " unload " in line or " assign " in line]) == 32
     assert "…" not in done.stdout
@@ -150,12 +151,14 @@ def test_the_figures_for_programs_are_those_of_the_last_round(recorded: Recorder
     assert (told["timings"]["lag_records"], told["timings"]["whole"], told["timings"]["decide"]) == (3, 42.0, 20.0)
 
 
-def test_of_a_cluster_that_is_not_there_nothing_is_shown_but_which_there_are(recorded: Recorder, tmp_path: Path) -> None:
-    out = lbctl("monitor", "--cluster", "nowhere", "--set", f"stream.tables={recorded.root}", cwd=tmp_path).out
-    assert "no round of nowhere has been logged yet; there are some of demo" in out
-    assert "broker-1" not in out
-    for words in ("pending: none", "nothing has been decided yet", "no refusals in ten minutes"):
-        assert words in out
+@pytest.mark.parametrize(
+    "command", [("monitor",), ("monitor", "--json"), ("brokers",), ("decisions",), ("commands",), ("lookup", "t/n/topic")]
+)
+def test_a_cluster_that_is_not_there_is_an_error_that_says_which_there_are(
+    recorded: Recorder, tmp_path: Path, command: tuple[str, ...]
+) -> None:
+    result = lbctl(*command, "--cluster", "nowhere", "--set", f"stream.tables={recorded.root}", cwd=tmp_path)
+    assert (result.code, result.out, result.err) == (2, "", "lbctl: there is no cluster nowhere: there are demo\n")
 
 
 def test_how_old_the_figures_are_is_told_on_the_narrowest_screen(seen: Snapshot) -> None:

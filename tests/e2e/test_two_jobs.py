@@ -74,7 +74,7 @@ def assert_nothing_is_doubled(first: Pipeline) -> None:
 
 def is_told(message: str) -> bool:
     """Whether a job says that another one is there."""
-    return "another job of the pipeline" in message or "another job reads with the checkpoint" in message
+    return any(words in message for words in ("another job of the pipeline", "another job reads with the checkpoint", "is run already by"))
 
 
 def ends(job: "subprocess.Popen[bytes]", pipeline: Pipeline) -> str:
@@ -92,13 +92,26 @@ def finishes(job: "subprocess.Popen[bytes]", pipeline: Pipeline, first: Pipeline
     assert job.wait(timeout=60) in (0, 143)
 
 
-def test_a_second_job_on_the_same_checkpoint_takes_over_and_the_first_one_says_so(first: Pipeline) -> None:
+def test_a_second_job_is_refused_before_spark_starts_and_one_that_is_to_take_over_waits_for_the_first_ones_end(first: Pipeline) -> None:
     second = beside(first)
     with first.running() as old:
         wait_until(lambda: has_read(first, ROUNDS) or old.poll() is not None, "the first half of the backlog")
-        with second.running() as new:
-            assert is_told(ends(old, first))
+        with second.running() as refused:
+            assert "is run already by process" in ends(refused, second) and "epoch 1" in second.message()
+            assert "epoch 2" not in second.log() and old.poll() is None
+        with second.running("--take-over") as new:
+            assert "another job of the pipeline" in ends(old, first)
             finishes(new, second, first)
+        assert "it is shut out of publishing now and ends with its next batch" in second.log()
+    assert_nothing_is_doubled(first)
+
+
+def test_after_a_kill_the_next_start_is_not_refused(first: Pipeline) -> None:
+    with first.running() as old:
+        wait_until(lambda: has_read(first, ROUNDS) or old.poll() is not None, "the first half of the backlog")
+        first.kill(old)
+    with first.running() as new:
+        finishes(new, first, first)
     assert_nothing_is_doubled(first)
 
 
@@ -117,7 +130,7 @@ def test_a_job_with_other_tables_under_the_same_id_stops_and_leaves_the_first_on
     with first.running() as old:
         wait_until(lambda: has_read(first, ROUNDS) or old.poll() is not None, "the first half of the backlog")
         with second.running() as new:
-            assert "have been published, but the log in" in ends(new, second)
+            assert "is run already by process" in ends(new, second)
         finishes(old, first, first)
     assert_nothing_is_doubled(first)
 
@@ -126,7 +139,7 @@ def test_a_job_with_another_checkpoint_takes_over_where_the_log_ends(first: Pipe
     second = beside(first, checkpoint=str(first.folder / "other-checkpoint"))
     with first.running() as old:
         wait_until(lambda: has_read(first, ROUNDS) or old.poll() is not None, "the first half of the backlog")
-        with second.running() as new:
+        with second.running("--take-over") as new:
             assert is_told(ends(old, first))
             first.send(backlog.records(2 * ROUNDS)[ROUNDS * backlog.RECORDS_A_ROUND :])
             decided = len(ids(first))

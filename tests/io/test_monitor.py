@@ -1,9 +1,11 @@
 """The monitoring of a stream, without one: batches are told to it, Spark's words are made up, metrics are scraped over HTTP."""
 
+import json
 import logging
 import socket
 import threading
 import time
+import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -18,11 +20,12 @@ from lb_stream.contracts.base import canonical_json
 from lb_stream.contracts.decisions import example_decision
 from lb_stream.contracts.settings import StreamSettings
 from lb_stream.contracts.tables import BATCHES, BROKER_LOADS, REJECTED_REPORTS
+from lb_stream.core.health import SUSPENDING
 from lb_stream.core.memory import Memory, Pending
 from lb_stream.core.refusals import refusal
 from lb_stream.core.settle import Outcome
 from lb_stream.io import monitor as monitor_module
-from lb_stream.io.metrics import SKIPS, SUSPENDING, lag
+from lb_stream.io.metrics import SKIPS, lag
 from lb_stream.io.monitor import Monitor
 from lb_stream.stream.ports import Logged
 from tests.scrape import scrape as scrape_url
@@ -278,12 +281,39 @@ def test_brokers_loads_have_a_path_of_their_own_and_rejected_records_their_clust
     assert ("lb_stream_broker_bundles", "b2", "eu") not in brokers
 
 
+def test_health_and_ready_tell_the_verdict_and_ready_waits_for_the_first_batch(started: Any) -> None:
+    monitor, query = started({"eu": Memory(seq=1).to_json(), "us": Memory(seq=3, errors=10, retry_ms=900_000).to_json()})
+    host = monitor.url.removesuffix("/metrics")
+    assert asked(f"{host}/health")[0] == 200
+    assert asked(f"{host}/ready")[0] == 503, "no batch yet"
+    run(monitor, query, 0, rounds({}))
+    until(lambda: asked(f"{host}/ready")[0] == 200)
+    status, found = asked(f"{host}/health")
+    assert (status, found["state"]) == (200, "degraded")
+    assert found["sentence"].startswith("degraded: us is SUSPENDED (round after round failed")
+
+
+def test_health_is_503_when_no_batch_ends_for_so_long_that_only_a_new_start_helps(started: Any) -> None:
+    monitor, _ = started({"eu": Memory(seq=1).to_json()}, stuck_after_ms=1)
+    host = monitor.url.removesuffix("/metrics")
+    until(lambda: asked(f"{host}/health")[0] == 503)
+
+
+def asked(url: str) -> tuple[int, dict[str, Any]]:
+    """Status and JSON of an answer."""
+    try:
+        with urllib.request.urlopen(url, timeout=10) as answer:
+            return answer.status, json.load(answer)
+    except HTTPError as error:
+        return error.code, json.load(error)
+
+
 def test_another_path_is_answered_with_those_that_there_are(started: Any) -> None:
     monitor, _ = started()
     with pytest.raises(HTTPError) as caught:
         scrape(monitor, "/nothing")
     assert caught.value.code == 404
-    assert caught.value.read().decode() == "Nothing here. There is: /metrics, /metrics/brokers\n"
+    assert caught.value.read().decode() == "Nothing here. There is: /metrics, /metrics/brokers, /health, /ready\n"
 
 
 def test_rows_of_batches_are_written_together_and_at_the_end_all_of_them(started: Any, tmp_path: Path) -> None:

@@ -1,0 +1,209 @@
+"""How the balancer is: facts about job, clusters, tables and disk in; a verdict, and what to do about it, out.
+
+Every screen takes its verdict from here: `lbctl status`, the banner above what other commands show, the job's own `/health`.
+Times are ms since the epoch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+State = Literal["healthy", "degraded", "down"]
+EXIT_CODES: dict[State, int] = {"healthy": 0, "degraded": 1, "down": 2}
+
+SUSPENDING = frozenset({"mass_disappearance", "everything_silent"})
+"""Rules by which brokers that vanish suspend their cluster (core.liveness)."""
+LATE_MS = 60_000
+"""A batch older than this is late: the clock's ticks make one every second, the table `batches` has it ten seconds later."""
+LEAST_DISK_BYTES = 1 << 30
+LEAST_DISK_SHARE = 0.05
+MOST_NAMED = 3
+
+
+@dataclass(frozen=True, slots=True)
+class JobFacts:
+    """The job. `epoch` None: none has ever been started. `running` None: there is no sign of it, and none of its end.
+
+    `seen`: what `running` was told by.
+    """
+
+    pipeline: str
+    epoch: int | None = None
+    host: str = ""
+    pid: int = 0
+    since_ms: int | None = None
+    running: bool | None = None
+    seen: str = ""
+    last_batch_ms: int | None = None
+    lag_records: int | None = None
+    ticks: bool = True  # whether time passes without reports
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterFacts:
+    """One cluster as its last logged round left it. `retry_ms`: after too many failed rounds, when the next one is tried; 0: at once."""
+
+    cluster: str
+    last_round_ms: int
+    seq: int = 0
+    error: str | None = None
+    retry_ms: int = 0
+    suspended_by: str | None = None  # the rule
+    paused: bool = False
+    dry_run: bool = False
+    drained: tuple[str, ...] = ()
+    brokers: int = 0
+    silent: tuple[str, ...] = ()  # since lately: dead ones, and those whose silence suspends the cluster
+    gone: tuple[str, ...] = ()  # dead for long, or on purpose
+    bundles: int = 0
+    pending: int = 0
+
+    @property
+    def suspended(self) -> bool:
+        """Whether nothing is decided."""
+        return self.suspended_by is not None or self.retry_ms > 0
+
+    @property
+    def state(self) -> str:
+        """One word, the gravest."""
+        if self.suspended:
+            return "SUSPENDED"
+        return "failing" if self.error else "paused" if self.paused else "dry run" if self.dry_run else "live"
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """All of it at one moment. `kafka`: why Kafka doesn't answer, None: it does, or wasn't asked. `disk_free` in bytes; None: not known."""
+
+    now_ms: int
+    job: JobFacts
+    clusters: tuple[ClusterFacts, ...] = ()
+    kafka: str | None = None
+    disk_free: int | None = None
+    disk_size: int | None = None
+    lag_limit: int = 5_000  # records: more than the job reads at a time
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something that is so, how grave it is, and what to do about it. A healthy one is only worth knowing."""
+
+    state: State
+    what: str
+    advice: str
+    cluster: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The gravest finding counts; the others follow, the gravest first."""
+
+    state: State
+    sentence: str
+    findings: tuple[Finding, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON-able fields."""
+        return asdict(self)
+
+
+def verdict(facts: Facts) -> Verdict:
+    """How the balancer is."""
+    found = sorted(_findings(facts), key=lambda one: -EXIT_CODES[one.state])
+    grave = [one for one in found if one.state != "healthy"]
+    if not grave:
+        count = len(facts.clusters)
+        said = f"healthy: the job runs, {count} cluster{'s' if count != 1 else ''} without trouble"
+        return Verdict("healthy", said, tuple(found))
+    more = f" (and {len(grave) - 1} more)" if len(grave) > 1 else ""
+    first = grave[0]
+    return Verdict(first.state, f"{first.state}: {first.what}: {first.advice}{more}", tuple(found))
+
+
+def stale(facts: Facts) -> str | None:
+    """Why what the tables show isn't how things are now, if so: the banner above every screen that shows them."""
+    found = next(_of_job(facts), None)
+    if found is None:
+        return None
+    newest = max([facts.job.last_batch_ms or 0, *(one.last_round_ms for one in facts.clusters)])
+    age = f"what is shown is {_span(facts.now_ms - newest)} old" if newest else "no round has been logged"
+    return f"{found.what}; {age}: lbctl status says more"
+
+
+def _findings(facts: Facts) -> Iterator[Finding]:
+    if facts.kafka is not None:
+        yield Finding("down", f"Kafka doesn't answer ({facts.kafka})", "nothing is read or published without it; the job goes on by itself")
+    yield from _of_job(facts)
+    if facts.job.epoch is not None and facts.job.running is None:
+        yield Finding("degraded", f"whether the job runs can't be told from here ({facts.job.seen})", f"see on {facts.job.host}")
+    if facts.job.running and not facts.clusters:
+        yield Finding("degraded", "no broker has reported yet", "start the agents: lbctl agent pulsar --help")
+    for one in facts.clusters:
+        yield from _of_cluster(one, facts.now_ms)
+    if (facts.job.lag_records or 0) > facts.lag_limit:
+        said = f"{facts.job.lag_records} records wait to be read"
+        yield Finding("degraded", said, "decisions are late: if it grows, see lb_stream_phase_seconds, give the job more cores")
+    least = min(LEAST_DISK_BYTES, LEAST_DISK_SHARE * (facts.disk_size or 0))
+    if facts.disk_free is not None and facts.disk_free < least:
+        said = f"{facts.disk_free / 2**30:.1f} GiB are free where the tables are"
+        yield Finding("degraded", said, "run jobs/maintain.py, or make room: a full disk ends the job")
+
+
+def _of_job(facts: Facts) -> Iterator[Finding]:
+    job, start = facts.job, "start it: lbctl balance, with its settings"
+    if job.epoch is None:
+        yield Finding("down", f"no job of the pipeline {job.pipeline} has been started with these tables", start)
+        return
+    if job.running is False:
+        yield Finding("down", f"the job is not running ({job.seen})", f"{start}; the end of its log says why it ended")
+        return
+    late = job.ticks and facts.now_ms - max(job.last_batch_ms or 0, job.since_ms or 0) > LATE_MS
+    if late:
+        since = f"for {_span(facts.now_ms - job.last_batch_ms)}" if job.last_batch_ms else "since its start"
+        if job.running:
+            yield Finding(
+                "degraded", f"the job runs ({job.seen}), and has finished no batch {since}", "see its log"
+            )
+        else:
+            yield Finding("down", f"the job has finished no batch {since}", f"see its log on {job.host}, or {start}")
+
+
+def _of_cluster(one: ClusterFacts, now_ms: int) -> Iterator[Finding]:
+    name, why = one.cluster, f"lbctl explain --round {one.cluster}:{one.seq}"
+    if one.suspended_by is not None:
+        who = f": {_named(one.silent)} of {one.brokers} brokers went silent together" if one.silent else ""
+        said = f"{name} is SUSPENDED ({one.suspended_by}){who}"
+        yield Finding("degraded", said, "nothing is decided until they are back: see to brokers, agents, and their way to Kafka", name)
+    elif one.retry_ms:
+        wait = f", next try in {_span(one.retry_ms - now_ms)}" if one.retry_ms > now_ms else ""
+        yield Finding("degraded", f"{name} is SUSPENDED (round after round failed{wait})", f"the error: {why}", name)
+    elif one.error is not None:
+        yield Finding("degraded", f"{name}'s last round failed ({one.error.strip().splitlines()[-1]})", why, name)
+    if one.silent and one.suspended_by is None:
+        yield Finding(
+            "degraded", f"{name}: {_named(one.silent)} of {one.brokers} brokers silent", "see to the brokers and their agents", name
+        )
+    if one.gone:
+        yield Finding("healthy", f"{name}: {_named(one.gone)} brokers gone", "forgotten in time", name)
+    if one.paused:
+        yield Finding("healthy", f"{name} is paused: nothing is shed or split", f"to end that: lbctl clusters resume {name}", name)
+    if one.dry_run:
+        yield Finding("healthy", f"{name} is in dry run: nothing is published", f"to end that: lbctl clusters enable {name}", name)
+    for broker in one.drained:
+        yield Finding("healthy", f"{name}: {broker} is drained", f"to end that: lbctl brokers undrain {broker} --cluster {name}", name)
+
+
+def _named(names: tuple[str, ...]) -> str:
+    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+    return f"{len(names)} ({', '.join(names[:MOST_NAMED])}{more})"
+
+
+def _span(ms: float) -> str:
+    """A length of time: 3 s, 12 min, 5 h, 2 d."""
+    seconds = max(0, int(ms / 1000))
+    for unit, length in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds // length} {unit}"
+    return f"{seconds} s"
