@@ -86,7 +86,7 @@ def test_the_manifests_settings_are_settings_and_lie_on_the_volume() -> None:
     port = next(port["port"] for port in one("Service")["spec"]["ports"] if port["name"] == "metrics")
     assert stream.metrics_address == f"0.0.0.0:{port}"
     probes = one("Deployment")["spec"]["template"]["spec"]["containers"][0]
-    assert probes["startupProbe"]["httpGet"] == probes["livenessProbe"]["httpGet"] == {"path": "/metrics", "port": "metrics"}
+    assert probes["startupProbe"]["httpGet"] == probes["livenessProbe"]["httpGet"] == {"path": "/health", "port": "metrics"}
 
 
 def test_labels_select_the_drivers_pod() -> None:
