@@ -30,6 +30,7 @@ app = typer.Typer(
 STEP_S = 0.2
 SLOW_STATISTICS_S = 20.0
 """Statistics that are older than this, twice and some more, outlast a decision under default settings."""
+OTHER_SETTINGS = "these brokers run with other settings: give the job and the agents their --broker-conf"
 _ACCESS, _TIMES = "Access to the admin API", "Intervals and time-outs"
 
 AdminUrls = Annotated[
@@ -128,7 +129,7 @@ def pulsar(
         raise CommandError("one broker is given twice: expected each of them once", 2)
     try:
         if check:
-            raise typer.Exit(_check(adapters, json))
+            raise typer.Exit(_check(adapters, given, cluster, json))
         _serve(adapters, given, cluster, (report_interval, heartbeat_interval), json)
     finally:
         load_data.close()
@@ -226,16 +227,18 @@ def _load_data(clients: Sequence[AdminClient], service_url: str | None) -> LoadD
     return LoadDataTopics(lambda: service_url or discover(clients), clients[0].settings)
 
 
-def _check(adapters: Sequence[PulsarAdapter], json: bool) -> int:
-    """Print what each broker says. Returns the exit code."""
+def _check(adapters: Sequence[PulsarAdapter], given: Effective, cluster: str, json: bool) -> int:
+    """Print what each broker says. Returns the exit code; other settings than here are told and are nothing unfit."""
     from lb_stream.agent.adapter import BrokerError
+    from lb_stream.cli.agent_settings import otherwise
 
-    unfit = False
+    unfit, told = False, set[str]()
     for adapter in adapters:
         row: dict[str, Any] = {"broker": adapter.name, "alive": adapter.alive()}
         try:
             row |= {"cluster": adapter.pulsar_cluster, "manager": adapter.manager, "troubles": list(adapter.guard.troubles())}
             row["statistics_every_s"] = adapter.statistics_s
+            row["settings"] = {one.pulsar: str(one) for one in otherwise(adapter.guard.runtime(), given, cluster)}
             adapter.report()
         except BrokerError as error:
             row.setdefault("troubles", []).append(str(error))
@@ -250,6 +253,10 @@ def _check(adapters: Sequence[PulsarAdapter], json: bool) -> int:
             emit(
                 f"  reports show a move up to {late_s:.0f} s late: the balancer's unloading_timeout_ms should be {needed_ms:.0f} or more\n"
             )
+        new = [text for text in row.get("settings", {}).values() if text not in told]
+        told.update(new)
+        if new:
+            emit("".join(f"  {one}\n" for one in (*new, OTHER_SETTINGS)))
     return int(unfit)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -24,6 +24,10 @@ from lb_stream.io.secrets import learn
 
 ENVIRONMENT_PREFIX = "LB_"
 """LB_KAFKA__BOOTSTRAP_SERVERS=host:9092 sets kafka.bootstrap_servers; LB_BALANCER__DRY_RUN=false sets balancer.dry_run."""
+
+_PROPERTY = re.compile(r"^[ \t]*([^#!=:\s][^=:\s]*)(?:[ \t]*[=:][ \t]*|[ \t]+)(.*)$", re.MULTILINE)
+"""A line of Java's properties: `key=value`, `key: value` or `key value`; those that begin with # or ! are comments."""
+_CONTINUED = re.compile(r"\\\r?\n[ \t]*")
 
 SECTIONS = ("kafka", "topics", "stream", "upkeep", "balancer", "cluster")
 
@@ -72,17 +76,41 @@ def load(
     environment: Mapping[str, str] | None = None,
 ) -> Loaded:
     """As `load_settings`, with the origin of every value that isn't a default."""
-    given: dict[KeyPath, Given] = {}
-    if broker_conf is not None:
-        given |= _from_broker_conf(broker_conf)
-    if toml is not None:
-        given |= _from_toml(toml)
+    given: dict[KeyPath, Given] = _from_broker_conf(broker_conf) if broker_conf is not None else {}
+    over = _from_toml(toml) if toml is not None else {}
+    replaced = list(_replaced(given, over))
+    given |= over
     given |= _from_environment(os.environ if environment is None else environment)
     for argument in arguments:
         given |= _from_argument(argument)
     settings = _checked(given)
     warnings = (one for cluster in ("", *settings.cluster) for one in cluster_config(settings.of_cluster(cluster)).warnings)
-    return Loaded(settings, {path: one.origin for path, one in given.items()}, tuple(dict.fromkeys(warnings)))
+    return Loaded(settings, {path: one.origin for path, one in given.items()}, tuple(dict.fromkeys((*replaced, *warnings))))
+
+
+def _replaced(broker_conf: Mapping[KeyPath, Given], toml: Mapping[KeyPath, Given]) -> Iterator[str]:
+    """What the TOML file has otherwise than the broker.conf: a file with every key, as of `config show`, leaves nothing of the latter."""
+    for path, below in broker_conf.items():
+        over = toml.get(path)
+        if over is not None and not same_value(over.value, below.value):
+            key, name = below.origin.rpartition(", ")[2], ".".join(path)
+            told = f"{name} = {over.value!r} ({over.origin}) goes over it; leave it out there to keep the cluster's own"
+            yield f"{key} = {below.value} of the broker.conf doesn't count: {told}"
+
+
+def same_value(one: Any, other: Any) -> bool:
+    """Whether two values mean the same; those of a broker.conf are text."""
+    return _plain(one) == _plain(other)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    text = str(value).strip()
+    try:
+        return float(text)
+    except ValueError:
+        return [part.strip() for part in text.split(",")] if "," in text else text.rpartition(".")[2].lower()
 
 
 def _checked(given: Mapping[KeyPath, Given]) -> Settings:
@@ -193,12 +221,11 @@ def _from_toml(path: Path) -> dict[KeyPath, Given]:
 
 
 def _from_broker_conf(path: Path) -> dict[KeyPath, Given]:
-    """Pulsar's key=value file. It holds hundreds of keys that are none of ours: those are left out, so are empty values."""
+    """Pulsar's properties. They hold hundreds of keys that are none of ours: those are left out, so are empty values."""
     known, found = pulsar_names(*all_models()), {}
-    for line in _text(path, "--broker-conf").splitlines():
-        name, equals, value = (part.strip() for part in line.partition("="))
-        if equals and name in known and value:
-            found[name] = value
+    for name, value in _PROPERTY.findall(_CONTINUED.sub("", _text(path, "--broker-conf"))):
+        if name in known and value.strip():
+            found[name] = value.strip()
     return _flat({"balancer": found}, str(path))
 
 

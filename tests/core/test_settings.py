@@ -278,3 +278,41 @@ def test_a_key_that_means_nothing_is_checked_all_the_same(tmp_path: Path) -> Non
 def test_a_time_of_more_than_a_hundred_years_is_refused_as_a_setting(key: str, value: int) -> None:
     with pytest.raises(SettingError, match=r"expected (3153600000000 or less|a number)"):
         cluster_config({key: value})
+
+
+BROKER_CONF_LINES = ["{} = 5", "{}: 5", "{} 5", "  {}=5  ", "{}=\\\n    5", "!{}=7\n#{}=8\n{}=5\r"]
+
+
+@pytest.mark.parametrize("line", BROKER_CONF_LINES, ids=["=", ":", "space", "indented", "continued", "comments"])
+def test_a_broker_conf_is_read_as_java_reads_properties(tmp_path: Path, line: str) -> None:
+    key = "loadBalancerBrokerThresholdShedderPercentage"
+    assert effective(given(tmp_path, broker_conf=line.replace("{}", key) + "\nother=1\n").settings)["threshold_percent"] == 5
+
+
+def test_a_toml_file_that_puts_other_values_over_those_of_the_broker_conf_is_told_of_each(tmp_path: Path) -> None:
+    """A file with every key, defaults and all, made nothing of the cluster's thresholds without a word."""
+    conf = (
+        "loadBalancerBrokerThresholdShedderPercentage=5\nloadBalancerHistoryResourcePercentage=0.9\nloadBalancerSheddingEnabled=true\n"
+        "loadBalancerLoadSheddingStrategy=org.apache.pulsar.broker.loadbalance.impl.ThresholdShedder\n"
+    )
+    toml = '[balancer]\nthreshold_percent = 10\nhistory_ratio = 0.90\nshedding_enabled = true\nshedding_strategy = "ThresholdShedder"\n'
+    loaded = given(tmp_path, toml=toml, broker_conf=conf)
+    assert effective(loaded.settings)["threshold_percent"] == 10
+    (warning,) = (one for one in loaded.warnings if "broker.conf doesn't count" in one)
+    for word in ("loadBalancerBrokerThresholdShedderPercentage = 5", "balancer.threshold_percent = 10", "lb.toml"):
+        assert word in warning
+
+
+def test_settings_of_one_cluster_and_arguments_go_over_a_broker_conf_without_a_warning(tmp_path: Path) -> None:
+    loaded = given(
+        tmp_path, toml="[cluster.eu-1]\nthreshold_percent = 10\n", broker_conf="loadBalancerBrokerThresholdShedderPercentage=5\n",
+        arguments=("history_ratio=0.5",),
+    )  # fmt: skip
+    assert loaded.warnings == ()
+
+
+def test_the_file_to_start_from_replaces_nothing_of_a_broker_conf(tmp_path: Path) -> None:
+    conf = tmp_path / "broker.conf"
+    conf.write_text("loadBalancerLoadSheddingStrategy=org.apache.pulsar.broker.loadbalance.impl.UniformLoadShedder\n")
+    loaded = load(Path(__file__).parents[2] / "conf" / "default.toml", conf, (), {})
+    assert loaded.settings.balancer["shedding_strategy"].endswith("UniformLoadShedder") and loaded.warnings == ()

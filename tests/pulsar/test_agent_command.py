@@ -46,6 +46,26 @@ def test_a_check_says_how_long_decisions_must_be_waited_for(cluster: FakeCluster
     assert line == "  reports show a move up to 60 s late: the balancer's unloading_timeout_ms should be 150000 or more"
 
 
+def test_a_check_names_the_settings_with_which_the_brokers_run_and_the_balancer_would_not(cluster: FakeCluster, tmp_path: Path) -> None:
+    """Without --broker-conf the job ran with its own defaults, and nothing said so."""
+    for runtime in cluster.runtimes:
+        runtime |= {"loadBalancerBrokerThresholdShedderPercentage": "5", "loadBalancerHistoryResourcePercentage": "0.9"}
+        runtime["loadBalancerLoadSheddingStrategy"] = "org.apache.pulsar.broker.loadbalance.impl.ThresholdShedder"
+        runtime |= {"loadBalancerSheddingGracePeriodMinutes": "30", "maxUnloadPercentage": "0.9", "statsUpdateFrequencyInSecs": "10"}
+    result = lbctl(*check(cluster), cwd=tmp_path)
+    assert result.code == 0
+    found = [line.strip() for line in result.out.splitlines() if line.startswith("  ")]
+    assert found == [
+        "loadBalancerBrokerThresholdShedderPercentage: threshold_percent would be 5.0, and is 10 here (default)",
+        "these brokers run with other settings: give the job and the agents their --broker-conf",
+    ]
+    (tmp_path / "broker.conf").write_text("loadBalancerBrokerThresholdShedderPercentage=5\n")
+    assert "would be" not in lbctl(*check(cluster), "--broker-conf", "broker.conf", cwd=tmp_path).out
+    assert "would be" not in lbctl(*check(cluster), "--set", "cluster.eu-1.threshold_percent=20", cwd=tmp_path).out
+    (tmp_path / "broker.conf").write_text("loadBalancerBrokerThresholdShedderPercentage=8\n")
+    assert "would be 5.0, and is 8.0 here" in lbctl(*check(cluster), "--broker-conf", "broker.conf", cwd=tmp_path).out
+
+
 def test_a_check_says_what_must_be_changed_first(cluster: FakeCluster, tmp_path: Path) -> None:
     for runtime in cluster.runtimes:
         runtime["loadBalancerSheddingEnabled"] = "true"

@@ -47,14 +47,14 @@ def test_what_we_would_have_moved_is_what_a_live_leader_moves_or_the_command_say
         conf = ("--broker-conf", str(bed.broker_conf))
         with bed.traffic(RATES), pipeline.running(*conf), agents(bed, pipeline):
             loads = tmp_path / "tables" / "broker_loads"
-            wait_until(lambda: loads.exists() and pipeline.table(loads.name).num_rows > 0, "rounds", 180)
+            wait_until(lambda: loads.exists() and pipeline.table(loads.name).num_rows > 0, "rounds", 400)
             crowd_onto_the_first_broker(bed)
 
             def moved() -> int:
                 return sum(len(one.moves) for one in read_passes(bed.logs))
 
             before = moved()
-            wait_until(lambda: moved() - before >= MOVES, f"the leader to move {MOVES} bundles", 480)
+            wait_until(lambda: moved() - before >= MOVES, f"the leader to move {MOVES} bundles", 700)
         given = ("--set", f"stream.tables={tmp_path / 'tables'}", *conf)
         result = lbctl("compare", *(part for log in bed.logs for part in ("--with-log", str(log))), "--json", *given, cwd=tmp_path)
         told = lbctl("compare", *(part for log in bed.logs for part in ("--with-log", str(log))), *given, cwd=tmp_path).out
