@@ -82,16 +82,16 @@ def _prepare(settings: Settings, outbox: Outbox) -> tuple[Balancer, str]:
     projected = tables.catch_up(log.since)
     if published or projected:
         logger.info("finished an earlier run: %d batches published, %d projected", published, projected)
+    epoch = announce(stream.tables, stream.pipeline_id, log.last_epoch)
     if last_batch(stream.checkpoint) is None:
         tables.forget_averages()
-        write_directory(stream.checkpoint, 0, dict.fromkeys(log.memories, NEW))
+        write_directory(stream.checkpoint, 0, epoch, dict.fromkeys(log.memories, NEW))
 
     def finish(logged: Logged) -> None:
         outbox.publish(logged)
         tables.project(logged)
 
     log.meanwhile = finish
-    epoch = announce(stream.tables, stream.pipeline_id, log.last_epoch)
     return Balancer(settings, log, outbox, tables, CaughtUp.at_start(settings), epoch=epoch), starting
 
 
@@ -126,7 +126,7 @@ def start(spark: SparkSession, settings: Settings, once: bool = False) -> Runnin
     balancer.observer = monitor
     batches = Watched(balancer)
     records = read_records(spark, that_fits(settings), spark_options(settings), starting)
-    shards = records.transform(to_blocks(settings)).transform(to_shards(settings))
+    shards = records.transform(to_blocks(settings, balancer.epoch)).transform(to_shards(settings, balancer.epoch))
     writer = shards.writeStream.queryName(settings.stream.pipeline_id).outputMode("update").foreachBatch(batches)
     writer = writer.option("checkpointLocation", settings.stream.checkpoint)
     if once:

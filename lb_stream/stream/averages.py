@@ -26,9 +26,10 @@ from lb_stream.core.blocks import (
     to_bytes,
     with_all_columns,
 )
-from lb_stream.stream.block_files import BlockWriter, read_block
+from lb_stream.stream.block_files import BlockWriter, file_name, read_block
 from lb_stream.stream.crash import crash_point
 from lb_stream.stream.decode import hashes
+from lb_stream.stream.state_socket import leave_closing_to_spark
 from lb_stream.stream.task import task_of_batch
 
 STATE_DDL = "shards int, brokers string, names string, values string"
@@ -45,15 +46,16 @@ class ShardProcessor(StatefulProcessor):
     that the averages depend on, so that two runs of one batch with different ones don't write different files under one name.
     """
 
-    def __init__(self, configs: Mapping[str, FoldConfig], default: FoldConfig, checkpoint: str, settings_tag: str) -> None:
+    def __init__(self, configs: Mapping[str, FoldConfig], default: FoldConfig, checkpoint: str, settings_tag: str, epoch: int) -> None:
         self._configs, self._default = configs, default
-        self._checkpoint, self._tag = checkpoint, settings_tag
+        self._checkpoint, self._tag, self._epoch = checkpoint, settings_tag, epoch
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         """Called by Spark once for each partition and batch."""
+        leave_closing_to_spark(handle)
         self._state = handle.getValueState("shard", STATE_DDL)
         batch_id, partition, attempt = task_of_batch()
-        name = f"{batch_id:012d}-{partition}-{self._tag}"
+        name = file_name(batch_id, self._epoch, f"{partition}-{self._tag}")
         self._values = BlockWriter(self._checkpoint, f"{name}.arrow", attempt)
         self._names = BlockWriter(self._checkpoint, f"{name}-names.arrow", attempt)
 

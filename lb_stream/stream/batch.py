@@ -61,7 +61,7 @@ class Balancer:
         crash_point("after_publish")
         self.tables.project(logged)
         self.observer.done("project")
-        directory = read_directory(self.settings.stream.checkpoint, batch_id)
+        directory = read_directory(self.settings.stream.checkpoint, batch_id, self.epoch)
         if parts := due_parts(directory, views):
             self.tables.put_averages(self.log.app, batch_id, self._averages(shards.sparkSession, parts, batch_id))
         self.observer.done("averages")
@@ -94,8 +94,8 @@ class Balancer:
         """Tell the next batch which clusters there are and how they are sliced; now and then delete what nobody needs any more."""
         stream = self.settings.stream
         slices = {cluster: next_slices(directory.get(cluster, NEW), view, stream.shard_bundles) for cluster, view in views.items()}
-        write_directory(stream.checkpoint, batch_id + 1, dict(directory) | slices)
-        remove_samples(stream.checkpoint, batch_id)
+        write_directory(stream.checkpoint, batch_id + 1, self.epoch, dict(directory) | slices)
+        remove_samples(stream.checkpoint, batch_id, self.epoch)
         if batch_id % TIDY_EVERY == 0:
             oldest = batch_id + 1 - stream.keep_views
             remove_unused(stream.checkpoint, forget_directories(stream.checkpoint, oldest), oldest)

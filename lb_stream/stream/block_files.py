@@ -1,12 +1,14 @@
 """Files of Arrow blocks beside the checkpoint: what the shards hold. The state store only names places in them.
 
 A file is written once, by one task, and never changed; it counts from the moment when it has its name. Names come from the batch,
-the task and the settings, so that a batch that is run again writes the same bytes under the same name.
+the job's epoch, the task and the settings, so that a batch that is run again writes the same bytes under the same name, and a job that
+was shut out and goes on all the same writes beside its heir, never over it.
 """
 
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -100,16 +102,28 @@ def file_of(reference: str) -> str:
     return reference.rsplit(":", 2)[0]
 
 
-def sample_file(batch_id: int, partition: int) -> str:
+def file_name(batch_id: int, epoch: int, rest: object) -> str:
+    """Begins with the batch and the job's epoch; files that were written before epochs had a place in names have none."""
+    return f"{batch_id:012d}-e{epoch}-{rest}"
+
+
+def _epoch_of(name: str) -> int:
+    """0 for one of the names without."""
+    found = re.match(r"\d+-e(\d+)-", name)
+    return int(found[1]) if found else 0
+
+
+def sample_file(batch_id: int, epoch: int, partition: int) -> str:
     """The file of the samples that one partition brought in one batch; nobody needs it after the batch."""
-    return f"{batch_id:012d}-{partition}{_SAMPLES}"
+    return file_name(batch_id, epoch, f"{partition}{_SAMPLES}")
 
 
-def remove_samples(checkpoint: str, batch_id: int) -> None:
-    """Delete the samples of all batches up to this one."""
+def remove_samples(checkpoint: str, batch_id: int, epoch: int) -> None:
+    """Delete the samples of all batches up to this one; not those of a job that has come after this one."""
     filesystem, folder = _filesystem(checkpoint)
     for info in filesystem.get_file_info(fs.FileSelector(folder, allow_not_found=True)):
-        if info.base_name.endswith(_SAMPLES) and int(info.base_name.partition("-")[0]) <= batch_id:
+        name = info.base_name
+        if name.endswith(_SAMPLES) and int(name.partition("-")[0]) <= batch_id and _epoch_of(name) <= epoch:
             filesystem.delete_file(info.path)
 
 

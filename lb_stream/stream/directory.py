@@ -1,11 +1,13 @@
 """Which clusters there are and how each is sliced, batch by batch: written by the driver, read by the decoders.
 
-One small JSON file for each batch in the checkpoint, so that a batch that is run again sees what it saw at first.
+One small JSON file for each batch in the checkpoint, so that a batch that is run again sees what it saw at first. Its name has the epoch
+of the job that wrote it: what a job writes that was shut out and goes on all the same isn't read by its heir.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -45,10 +47,16 @@ def _folder(checkpoint: str) -> tuple[fs.FileSystem, str]:
     return filesystem, f"{path.rstrip('/')}/{FOLDER}"
 
 
-def write_directory(checkpoint: str, batch_id: int, clusters: Mapping[str, Slices]) -> None:
-    """Say what batch `batch_id` will see. A file that is there already stays as it is."""
+def _place_of(name: str) -> tuple[int, int] | None:
+    """The batch and the epoch that a file's name tells, epoch 0 where there is none: so they were written before. None for other files."""
+    found = re.fullmatch(r"(\d+)(?:-e(\d+))?\.json", name)
+    return (int(found[1]), int(found[2] or 0)) if found else None
+
+
+def write_directory(checkpoint: str, batch_id: int, epoch: int, clusters: Mapping[str, Slices]) -> None:
+    """Say what batch `batch_id` will see. What this job has said already stays as it is."""
     filesystem, folder = _folder(checkpoint)
-    path = f"{folder}/{batch_id}.json"
+    path = f"{folder}/{batch_id}-e{epoch}.json"
     if filesystem.get_file_info(path).type != fs.FileType.NotFound:
         return
     filesystem.create_dir(folder, recursive=True)
@@ -58,10 +66,24 @@ def write_directory(checkpoint: str, batch_id: int, clusters: Mapping[str, Slice
     filesystem.move(f"{path}.new", path)
 
 
-def read_directory(checkpoint: str, batch_id: int) -> dict[str, Slices]:
-    """What batch `batch_id` sees. Raises FileNotFoundError when nobody has written it."""
+def read_directory(checkpoint: str, batch_id: int, epoch: int) -> dict[str, Slices]:
+    """What batch `batch_id` sees: what this job wrote, else the last one before it. Raises FileNotFoundError when nobody has."""
     filesystem, folder = _folder(checkpoint)
-    with filesystem.open_input_stream(f"{folder}/{batch_id}.json") as source:
+    path = f"{folder}/{batch_id}-e{epoch}.json"
+    if filesystem.get_file_info(path).type == fs.FileType.NotFound:
+        before = [(place[1], info.path) for place, info in _directories(filesystem, folder) if place[0] == batch_id and place[1] < epoch]
+        path = max(before)[1] if before else path
+    return _read(filesystem, path)
+
+
+def _directories(filesystem: fs.FileSystem, folder: str) -> list[tuple[tuple[int, int], fs.FileInfo]]:
+    """Batch and epoch of each file that is there."""
+    found = filesystem.get_file_info(fs.FileSelector(folder, allow_not_found=True))
+    return [(place, info) for info in found if (place := _place_of(info.base_name)) is not None]
+
+
+def _read(filesystem: fs.FileSystem, path: str) -> dict[str, Slices]:
+    with filesystem.open_input_stream(path) as source:
         clusters = json.loads(source.read())
     return {name: Slices(given["shards"], tuple(map(tuple, given["blocks"]))) for name, given in clusters.items()}
 
@@ -70,14 +92,11 @@ def forget_directories(checkpoint: str, oldest_batch: int) -> set[str]:
     """Delete the files of batches before `oldest_batch`. Returns the block files that the others name."""
     filesystem, folder = _folder(checkpoint)
     used: set[str] = set()
-    for info in filesystem.get_file_info(fs.FileSelector(folder, allow_not_found=True)):
-        batch = info.base_name.partition(".")[0]
-        if not batch.isdigit() or not info.base_name.endswith(".json"):
-            continue
-        if int(batch) < oldest_batch:
+    for (batch, _), info in _directories(filesystem, folder):
+        if batch < oldest_batch:
             filesystem.delete_file(info.path)
         else:
-            used |= _files(read_directory(checkpoint, int(batch)).values())
+            used |= _files(_read(filesystem, info.path).values())
     return used
 
 

@@ -22,27 +22,27 @@ from lb_stream.stream.task import task_of_batch
 Transform = Callable[[DataFrame], DataFrame]
 
 
-def to_blocks(settings: Settings) -> Transform:
-    """Raw records → validated columnar blocks for each (cluster, shard)."""
+def to_blocks(settings: Settings, epoch: int) -> Transform:
+    """Raw records → validated columnar blocks for each (cluster, shard). `epoch`: of the job, which names its files by it."""
     stream, commands = settings.stream, settings.topics.commands
 
     def decode_partition(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         batch_id, partition, attempt = task_of_batch()
-        known = read_directory(stream.checkpoint, batch_id)
-        samples = BlockWriter(stream.checkpoint, sample_file(batch_id, partition), attempt, lasts=False)
+        known = read_directory(stream.checkpoint, batch_id, epoch)
+        samples = BlockWriter(stream.checkpoint, sample_file(batch_id, epoch, partition), attempt, lasts=False)
         yield from decode(batches, DecodeConfig(stream.default_cluster, commands, known, stream.shuffle_partitions), samples.put)
         samples.close()  # nobody reads them before all of this stage is done
 
     return lambda records: records.mapInArrow(decode_partition, BLOCK_DDL)
 
 
-def to_shards(settings: Settings) -> Transform:
+def to_shards(settings: Settings, epoch: int) -> Transform:
     """Blocks → where the whole view of each shard is, averages folded into its state."""
     configs = {name: cluster_config(settings.of_cluster(name)).fold for name in settings.cluster}
     default = cluster_config(settings.of_cluster("")).fold
     every = {name: asdict(config) for name, config in [*configs.items(), ("", default)]}
     tag = blake2b(canonical_json(every).encode(), digest_size=4).hexdigest()
-    processor = ShardProcessor(configs, default, settings.stream.checkpoint, tag)
+    processor = ShardProcessor(configs, default, settings.stream.checkpoint, tag, epoch)
     return lambda blocks: blocks.groupBy("cluster", "slot").transformWithState(
         statefulProcessor=processor, outputStructType=SHARD_DDL, outputMode="Update", timeMode="None"
     )

@@ -107,9 +107,9 @@ class World:
 def run(world: World, folder: Path) -> dict[str, Slices]:
     """One batch, number 5. Returns what batch 6 will know of clusters and shards."""
     settings = Settings(stream=StreamSettings(tables=str(folder / "tables"), checkpoint=str(folder)))
-    write_directory(str(folder), 5, {"eu": NEW, "us": Slices(2)})
+    write_directory(str(folder), 5, 2, {"eu": NEW, "us": Slices(2)})
     Balancer(settings, world, world, world, world, epoch=2, observer=world)(world, 5)  # type: ignore[arg-type]
-    return read_directory(str(folder), 6)
+    return read_directory(str(folder), 6, epoch=2)
 
 
 AFTER = {"eu": Slices(1, BLOCKS), "us": Slices(2)}

@@ -13,6 +13,17 @@ from lb_stream.stream.records import Rejection, report_record
 
 CONFIG = DecodeConfig(default_cluster="home", commands_topic="commands", known={})
 BUNDLE = "acme/orders/0x00000000_0x80000000"
+RECORDS = pa.schema(
+    [
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("kind", pa.string()),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("append_ms", pa.int64()),
+    ]
+)
 
 
 def record(
@@ -30,18 +41,7 @@ def report(**fields: Any) -> bytes:
 
 def decoded(records: list[dict[str, Any]], config: DecodeConfig = CONFIG) -> dict[tuple[str, int], dict[str, Any]]:
     """(cluster, shard) → its reports, samples and events as lists of rows."""
-    schema = pa.schema(
-        [
-            ("key", pa.binary()),
-            ("value", pa.binary()),
-            ("kind", pa.string()),
-            ("topic", pa.string()),
-            ("partition", pa.int32()),
-            ("offset", pa.int64()),
-            ("append_ms", pa.int64()),
-        ]
-    )
-    rows = [row for batch in decode([pa.RecordBatch.from_pylist(records, schema)], config) for row in batch.to_pylist()]
+    rows = [row for batch in decode([pa.RecordBatch.from_pylist(records, RECORDS)], config) for row in batch.to_pylist()]
     return {
         (row["cluster"], row["shard"]): {
             name: from_bytes(row[name]).to_pylist() if row[name] else [] for name in ("reports", "samples", "events")

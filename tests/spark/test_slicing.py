@@ -82,7 +82,7 @@ def test_a_block_is_read_as_it_was_written_and_only_from_a_closed_file(tmp_path:
 def test_files_that_no_kept_batch_names_are_removed_but_not_those_of_the_batch_under_way(tmp_path: Path) -> None:
     blocks = [written(tmp_path, f"{batch:03d}-0-a.arrow", folded()) for batch in range(4)]
     for batch in (1, 2, 3):
-        write_directory(str(tmp_path), batch, {"eu": Slices(1, (blocks[0 if batch == 2 else batch - 1],))})
+        write_directory(str(tmp_path), batch, 1, {"eu": Slices(1, (blocks[0 if batch == 2 else batch - 1],))})
     used = forget_directories(str(tmp_path), 2)
     assert used == {file_of(blocks[0][0]), file_of(blocks[2][0])}
     assert remove_unused(str(tmp_path), used, 2) == 1
@@ -91,7 +91,7 @@ def test_files_that_no_kept_batch_names_are_removed_but_not_those_of_the_batch_u
         read_shard(str(tmp_path), blocks[1])
     assert read_shard(str(tmp_path), blocks[3]).bundles.num_rows == 4
     with pytest.raises(FileNotFoundError):
-        read_directory(str(tmp_path), 1)
+        read_directory(str(tmp_path), 1, epoch=1)
 
 
 def blocks_of(*names: str) -> tuple[Blocks, ...]:

@@ -29,7 +29,7 @@ def report(usage: float) -> bytes:
 @pytest.fixture
 def settings(tmp_path: Path) -> Settings:
     """Folders of this test's own; no cluster is known before the first batch."""
-    write_directory(str(tmp_path / "checkpoint"), 0, {})
+    write_directory(str(tmp_path / "checkpoint"), 0, 1, {})
     return Settings(stream=StreamSettings(tables=str(tmp_path / "tables"), checkpoint=str(tmp_path / "checkpoint")))
 
 
@@ -55,14 +55,14 @@ def shards(spark: SparkSession, settings: Settings, blocks: DataFrame) -> DataFr
 
 def test_blocks_are_keyed_by_cluster_and_shard(spark: SparkSession, settings: Settings) -> None:
     raw = records(spark, [(b"eu/b1", report(50)), (b"us/b1", report(60)), (b"eu/b2", b"broken")])
-    keys = raw.transform(to_blocks(settings)).select("cluster", "shard")
+    keys = raw.transform(to_blocks(settings, epoch=1)).select("cluster", "shard")
     assert_df_equality(keys, spark.createDataFrame([("eu", 0), ("us", 0)], keys.schema), ignore_row_order=True)
 
 
 def test_each_cluster_gets_its_own_round_and_one_clusters_trouble_stays_its_own(spark: SparkSession, settings: Settings) -> None:
     raw = records(spark, [(b"eu/b1", report(50)), (b"us/b1", report(60)), (b"zz/b1", report(70))])
     context = BatchContext(settings, "test-0", log_seq=0, epoch=1, caught_up=True, memories={"zz": "not json"})
-    rounds = shards(spark, settings, raw.transform(to_blocks(settings))).transform(to_rounds(context)).collect()
+    rounds = shards(spark, settings, raw.transform(to_blocks(settings, epoch=1))).transform(to_rounds(context)).collect()
     made = {row.cluster: (row.seq, "JSONDecodeError" in (row.error or ""), row.memory) for row in rounds}
     assert made["zz"] == (0, True, "not json")
     assert [made[cluster][:2] for cluster in ("eu", "us")] == [(1, False), (1, False)]
@@ -71,7 +71,7 @@ def test_each_cluster_gets_its_own_round_and_one_clusters_trouble_stays_its_own(
 def test_what_clusters_remember_leaves_no_file_behind_however_much_it_is(spark: SparkSession, settings: Settings) -> None:
     memories = {f"c{number}": os.urandom(50_000).hex() for number in range(20)}
     context = BatchContext(settings, "test-0", log_seq=0, epoch=1, caught_up=True, memories=memories)
-    views = shards(spark, settings, records(spark, [(b"eu/b1", report(50))]).transform(to_blocks(settings)))
+    views = shards(spark, settings, records(spark, [(b"eu/b1", report(50))]).transform(to_blocks(settings, epoch=1)))
     before = set(os.listdir(spark.sparkContext._temp_dir))
     assert views.transform(to_rounds(context)).toArrow()["cluster"].to_pylist() == ["eu"]
     assert set(os.listdir(spark.sparkContext._temp_dir)) == before

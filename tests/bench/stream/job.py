@@ -32,6 +32,7 @@ from lb_stream.stream.slicing import next_slices
 from lb_stream.stream.source import read_records
 from lb_stream.stream.transforms import to_blocks, to_shards
 
+EPOCH = 1
 _lock = threading.Lock()
 
 
@@ -71,18 +72,18 @@ class Stoppable(Protocol):
 def start_view(spark: SparkSession, settings: Settings, clusters: list[str]) -> StreamingQuery:
     """Decode and averages as the job has them, with nothing behind them."""
     checkpoint = settings.stream.checkpoint
-    write_directory(checkpoint, 0, dict.fromkeys(clusters, NEW))
+    write_directory(checkpoint, 0, EPOCH, dict.fromkeys(clusters, NEW))
 
     def to_nowhere(shards: DataFrame, batch_id: int) -> None:
         """The view is in files now; the next batch slices it as the job would."""
-        directory = read_directory(checkpoint, batch_id)
+        directory = read_directory(checkpoint, batch_id, EPOCH)
         for cluster, view in views_of_shards(shards.drop("events").toArrow()).items():
             bundles = sum(len(read_block(checkpoint, names)) for _, names, _ in view.blocks)
             directory[cluster] = next_slices(directory[cluster], replace(view, bundles=bundles), settings.stream.shard_bundles)
-        write_directory(checkpoint, batch_id + 1, directory)
+        write_directory(checkpoint, batch_id + 1, EPOCH, directory)
 
     records = read_records(spark, settings, spark_options(settings), "earliest")
-    shards = records.transform(to_blocks(settings)).transform(to_shards(settings))
+    shards = records.transform(to_blocks(settings, EPOCH)).transform(to_shards(settings, EPOCH))
     writer = shards.writeStream.outputMode("update").option("checkpointLocation", checkpoint).foreachBatch(to_nowhere)
     if settings.stream.trigger_interval_ms:
         writer = writer.trigger(processingTime=f"{settings.stream.trigger_interval_ms} milliseconds")

@@ -1,0 +1,47 @@
+"""The socket to Spark's state server: our end outlives the task, and goes once Spark's has gone. No JVM needed."""
+
+import socket
+from types import SimpleNamespace
+
+import pytest
+from pyspark.sql.streaming.stateful_processor_api_client import StatefulProcessorHandleState as HandleState
+
+from lb_stream.stream import state_socket
+from lb_stream.stream.state_socket import leave_closing_to_spark
+
+
+@pytest.fixture(autouse=True)
+def nothing_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(state_socket, "_held", [])
+
+
+def task() -> tuple[socket.socket, socket.socket, list[HandleState]]:
+    """A task that begins, says all that a task says, and ends. Returns Spark's end, ours, and what Spark was told."""
+    sparks, ours = socket.socketpair()
+    told: list[HandleState] = []
+    client = SimpleNamespace(_client_socket=ours, set_handle_state=told.append)
+    leave_closing_to_spark(SimpleNamespace(_statefulProcessorApiClient=client))
+    for state in (HandleState.INITIALIZED, HandleState.TIMER_PROCESSED, HandleState.CLOSED):
+        client.set_handle_state(state)
+    return sparks, ours, told
+
+
+def test_a_task_does_not_say_that_it_is_done_as_sparks_thread_would_forget_its_socket() -> None:
+    assert task()[2] == [HandleState.INITIALIZED, HandleState.TIMER_PROCESSED]
+
+
+def test_our_end_stays_open_until_sparks_is_closed() -> None:
+    first, ours, _ = task()
+    second, later, _ = task()
+    assert ours.fileno() >= 0, "Spark's thread reads from it still"
+    first.close()
+    third, _, _ = task()
+    assert (ours.fileno() >= 0, later.fileno() >= 0) == (False, True)
+    for one in (second, third):
+        one.close()
+
+
+def test_a_worker_holds_one_socket_however_many_tasks_it_has_run() -> None:
+    for _ in range(50):
+        task()[0].close()
+    assert len(state_socket._held) == 1
