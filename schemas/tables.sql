@@ -58,7 +58,7 @@ CREATE TABLE outcomes (
   `log_seq` BIGINT
 ) USING DELTA;
 
--- the ownership record of one bundle, as on the topic; earlier versions by time travel
+-- the ownership record of one bundle, as on the topic; earlier ones are in the log
 CREATE TABLE ownership (
   `cluster` STRING,
   `bundle` STRING,

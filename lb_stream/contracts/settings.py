@@ -132,9 +132,10 @@ class UpkeepSettings(KeyModel):
     keep_rejected_reports_hours: int = _keep(30, "records that could not be taken")
     keep_commands_hours: int = _keep(90, "answers to commands")
     keep_batches_hours: int = _keep(7, "figures of micro-batches")
-    keep_replaced_files_hours: int = key(
-        4, "how long files stay that no table names any more: queries that began before may read them", unit="hours", dynamic=False, ge=1
-    )
+    keep_replaced_files_hours: float = key(
+        0.25, "how long files stay that a table no longer names: queries that began before may read them", unit="hours", dynamic=False,
+        ge=0.01, le=876_000,
+    )  # fmt: skip
     file_mb: int = key(128, "size up to which small files are put together", unit="MB", dynamic=False, ge=1)
 
 

@@ -23,7 +23,7 @@ class TableSpec:
     """One table: its name (also its folder), columns, partition column if any, and what a row is.
 
     `kept_by`: the column with a row's time (ms since the epoch), by which old rows are deleted; None: the table holds the present.
-    `from_log`: whether `lbctl tables rebuild` can write it anew from the log. `history_minutes`: how long its versions can be read.
+    `from_log`: whether `lbctl tables rebuild` can write it anew from the log.
     """
 
     name: str
@@ -32,7 +32,6 @@ class TableSpec:
     partition_by: str | None = None
     kept_by: str | None = None
     from_log: bool = False
-    history_minutes: int = 1
 
 
 ROUNDS = TableSpec(
@@ -114,7 +113,7 @@ OUTCOMES = TableSpec(
 )
 OWNERSHIP = TableSpec(
     "ownership",
-    "the ownership record of one bundle, as on the topic; earlier versions by time travel",
+    "the ownership record of one bundle, as on the topic; earlier ones are in the log",
     pa.schema(
         [
             ("cluster", pa.string()),
@@ -133,7 +132,6 @@ OWNERSHIP = TableSpec(
         ]
     ),
     from_log=True,
-    history_minutes=180,
 )
 BUNDLE_AVERAGES = TableSpec(
     "bundle_averages",

@@ -40,6 +40,8 @@ COMMIT_TROUBLES = (CommitFailedError, DeltaError, OSError)
 `_delta_log`, which follows it, fails when another process removes them at the same time. So look whether it is there."""
 ONLY_COMMIT = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 """For all but the table's own writer: checkpoints and the removal of old files of `_delta_log` are left to it."""
+HISTORY = "interval 1 minutes"
+"""How long a table's versions can be read. Short, because each commit lists `_delta_log` twice: 12 µs for each file in it."""
 STATS_COLUMNS = "delta.dataSkippingStatsColumns"
 
 
@@ -48,15 +50,12 @@ class UnfitTable(Stopped):
 
 
 def configuration(spec: TableSpec) -> dict[str, str | None]:
-    """Properties of a new table.
-
-    Short histories, because each commit lists `_delta_log` twice: 12 µs for each file in it.
-    """
+    """Properties of a table."""
     return {
         "delta.enableDeletionVectors": "false",  # readers without Spark don't understand them
         "delta.checkpointInterval": "10",
-        "delta.logRetentionDuration": f"interval {spec.history_minutes} minutes",
-        "delta.deletedFileRetentionDuration": f"interval {max(60, spec.history_minutes)} minutes",
+        "delta.logRetentionDuration": HISTORY,
+        "delta.deletedFileRetentionDuration": "interval 60 minutes",
         # Else compaction would write each file's least and greatest memory (JSON) into the log.
         STATS_COLUMNS: ",".join(_columns_with_bounds(spec)),
     }
@@ -73,6 +72,7 @@ def open_table(root: str, spec: TableSpec) -> DeltaTable:
     uri = table_uri(root, spec)
     if (table := existing_table(root, spec)) is not None:
         check_columns(table, spec)
+        renew_properties(table, spec)
         return table
     return DeltaTable.create(
         uri,
@@ -83,6 +83,13 @@ def open_table(root: str, spec: TableSpec) -> DeltaTable:
         partition_by=[spec.partition_by] if spec.partition_by else None,
         configuration=configuration(spec),
     )
+
+
+def renew_properties(table: DeltaTable, spec: TableSpec) -> None:
+    """Those of today, for a table that an earlier version has made."""
+    wanted = {name: value for name, value in configuration(spec).items() if value is not None}
+    if wanted.items() - table.metadata().configuration.items():
+        table.alter.set_table_properties(wanted)
 
 
 def existing_table(root: str, spec: TableSpec) -> DeltaTable | None:
@@ -171,6 +178,23 @@ def _without_views(found: FileSystemDataset) -> Dataset:
 
 def _has_views(schema: pa.Schema) -> bool:
     return any(pa.types.is_string_view(field.type) for field in schema)
+
+
+def replaced_ms(table: DeltaTable) -> dict[str, int]:
+    """When each file was replaced that the table has named within the last hour: path → ms since the epoch.
+
+    Read from `_delta_log` itself: delta-rs's own vacuum counts in whole hours, and a busy table replaces thousands of files in one.
+    """
+    filesystem, folder = place(table)
+    files = {info.base_name: info.path for info in filesystem.get_file_info(fs.FileSelector(f"{folder}/_delta_log"))}
+    newest = max((name for name in files if name.endswith(".checkpoint.parquet")), default="")
+    removed: list[Mapping[str, Any]] = []
+    if newest:
+        removed += pq.read_table(files[newest], columns=["remove"], filesystem=filesystem)["remove"].drop_null().to_pylist()
+    for name in sorted(name for name in files if name.endswith(".json") and name > newest.partition(".")[0]):
+        with filesystem.open_input_stream(files[name]) as source:
+            removed += [action["remove"] for action in map(json.loads, source.read().splitlines()) if "remove" in action]
+    return {unquote(one["path"]): one["deletionTimestamp"] or 0 for one in removed}
 
 
 def committed(table: DeltaTable, app: str) -> int | None:

@@ -26,10 +26,10 @@ from lb_stream.io.delta import (
     add_files,
     by_numbers,
     check_columns,
-    configuration,
     existing_table,
     open_table,
     place,
+    renew_properties,
     plain,
     table_uri,
     transaction,
@@ -156,7 +156,7 @@ def _rebuild(root: str, spec: TableSpec, log: _Log, report: Report) -> Rebuilt:
             yield from some
 
     try:
-        _renew_properties(table, spec)
+        renew_properties(table, spec)
         files = list(_write(table, spec, rows(), done))
         add_files(table, spec, files, transaction((log.pipeline, log.last)), replaced=())
     except CommitFailedError as error:
@@ -178,12 +178,6 @@ def _write(table: DeltaTable, spec: TableSpec, rows: Iterable[pa.RecordBatch], d
             waiting, size = [], 0
     if size:
         yield write_rows(table, pa.Table.from_batches(waiting, spec.schema), REBUILT)
-
-
-def _renew_properties(table: DeltaTable, spec: TableSpec) -> None:
-    wanted = {name: value for name, value in configuration(spec).items() if value is not None}
-    if wanted.items() - table.metadata().configuration.items():
-        table.alter.set_table_properties(wanted)
 
 
 # The sources of a table's rows: for each step (first what is taken over, then batch after batch) some record batches.

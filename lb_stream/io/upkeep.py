@@ -11,19 +11,23 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
+from urllib.parse import unquote
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError, DeltaError
+from pyarrow import fs
 
 from lb_stream.contracts.settings import UpkeepSettings
 from lb_stream.contracts.tables import ROUNDS, TABLES, TableSpec
-from lb_stream.io.delta import ONLY_COMMIT, by_numbers, existing_table, place
+from lb_stream.io.delta import ONLY_COMMIT, by_numbers, existing_table, place, replaced_ms
 from lb_stream.io.log import pipeline_of
 
 HOUR_MS = 3_600_000
+WRITTEN_MS = HOUR_MS
+"""A file that no table has named yet stays for so long: an executor may just have written it, and its batch isn't done."""
 SLICE_MS = 24 * HOUR_MS
 """Rows are deleted a day at a time: a commit that takes longer than the table's history is kept can't be made beside a running job."""
 COMPACTION_COMMITS = timedelta(seconds=20)
@@ -162,18 +166,27 @@ def _compact(table: DeltaTable, target_bytes: int, done: Kept, dry_run: bool) ->
 
 
 def _vacuum(table: DeltaTable, spec: TableSpec, settings: UpkeepSettings, protected: Protected, done: Kept, dry_run: bool) -> None:
-    """Remove files that no kept version names, once they are old enough: what an executor has just written isn't named yet.
+    """Remove files that the table doesn't name, once it has been so for long enough; what was never named, once it is old enough.
 
     Figures' files that the log names and a stopped job has not projected may be of any age: then only what the table itself has
     replaced is removed.
     """
     whole = spec.name not in protected.unprojected
-    hours = max(settings.keep_replaced_files_hours, math.ceil(spec.history_minutes / 60))
-    unused = table.vacuum(hours, dry_run=True, enforce_retention_duration=False, full=whole)
+    unused = table.vacuum(0, dry_run=True, enforce_retention_duration=False, full=whole)
     filesystem, folder = place(table)
-    sizes = [info.size or 0 for info in filesystem.get_file_info([f"{folder}/{path}" for path in unused])] if unused else []
-    done.files_removed, done.bytes_removed = len(unused), sum(sizes)
-    if unused and not dry_run:
-        table.vacuum(hours, dry_run=False, enforce_retention_duration=False, full=whole, post_commithook_properties=ONLY_COMMIT)
+    replaced, now_ms = replaced_ms(table), time.time_ns() // 1_000_000
+    found = filesystem.get_file_info([f"{folder}/{path}" for path in unused]) if unused else []
+    for path, info in zip(unused, found, strict=True):
+        if info.type != fs.FileType.File:
+            continue
+        if (at_ms := replaced.get(unquote(path))) is not None:
+            old = now_ms - at_ms >= settings.keep_replaced_files_hours * HOUR_MS
+        else:
+            old = now_ms - info.mtime_ns // 1_000_000 >= max(WRITTEN_MS, settings.keep_replaced_files_hours * HOUR_MS)
+        if old:
+            done.files_removed += 1
+            done.bytes_removed += info.size or 0
+            if not dry_run:
+                filesystem.delete_file(info.path)
     if not whole:
         done.left = done.left or "files that the log names are not part of the table yet: start the job once"

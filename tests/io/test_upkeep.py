@@ -16,6 +16,7 @@ from deltalake import DeltaTable
 
 from lb_stream.contracts.settings import UpkeepSettings
 from lb_stream.contracts.tables import BROKER_LOADS, DECISIONS, OWNERSHIP, ROUNDS, TABLES
+from lb_stream.io.delta import replaced_ms
 from lb_stream.io.upkeep import HOUR_MS, Kept, maintain
 from tests.io.written import Job, decision, ownership, rows_of
 
@@ -123,6 +124,40 @@ def test_small_files_become_one_and_the_replaced_go_when_they_are_old_enough(job
     assert done["rounds"].bytes_removed > 0
     assert len(list((job.tables / "rounds").glob("*.parquet"))) == 1
     assert sorted(rows_of(job, ROUNDS)["log_seq"].to_pylist()) == list(range(20))
+
+
+def test_what_a_busy_job_replaces_does_not_pile_up_on_the_disk(job: Job) -> None:
+    """Minutes, not hours: a batch leaves a file in each table, and a replaced one in `ownership`."""
+    counts = []
+    for number in range(6):
+        content: dict[str, Any] = {"decisions": [decision("a")], "ownership": [ownership("a", "x", owner="b", version=number)]}
+        project(job, *range(40 * number, 40 * (number + 1)), loads=1, **content)
+        with DeltaClock(job.tables, hours=0.3):
+            keep(job)
+        counts.append({name: len(list((job.tables / name).glob("*.parquet"))) for name in ("rounds", "decisions", "broker_loads", "ownership")})
+    assert max(max(one.values()) for one in counts) <= 42, counts
+    assert len(rows_of(job, DECISIONS)) == 240
+    assert len(rows_of(job, OWNERSHIP)) == 1
+
+
+def test_what_was_replaced_is_known_from_a_checkpoint_too(job: Job) -> None:
+    project(job, *range(8))
+    table = DeltaTable(str(job.tables / "rounds"))
+    files = {Path(uri).name for uri in table.file_uris()}
+    table.optimize.compact()
+    table.create_checkpoint()
+    for commit in (job.tables / "rounds" / "_delta_log").glob("*.json"):
+        commit.unlink()
+    found = replaced_ms(table)
+    assert set(found) == files
+    assert all(abs(at_ms - time.time() * 1_000) < 600_000 for at_ms in found.values())
+
+
+def test_a_table_of_a_version_with_longer_histories_gets_todays(job: Job) -> None:
+    table = DeltaTable(str(job.tables / "ownership"))
+    table.alter.set_table_properties({"delta.logRetentionDuration": "interval 180 minutes"})
+    Job(job.folder)
+    assert DeltaTable(str(job.tables / "ownership")).metadata().configuration["delta.logRetentionDuration"] == "interval 1 minutes"
 
 
 class DeltaClock:
