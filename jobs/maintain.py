@@ -1,7 +1,7 @@
 """Upkeep of the tables, once or every so often: `python jobs/maintain.py --config conf/default.toml [--every 1h]`.
 
 Deletes rows that are older than the settings [upkeep] say, puts small files together, and removes files from the disk that no table
-names any more. Run it beside the streaming job or without it, from any machine that reaches the tables' folder: about once an hour
+names any more. Run it beside the streaming job or without it, from any machine that reaches the tables' folder: every ten minutes
 for a busy pipeline, once a day for a small one. It needs no Spark and no Kafka; spark-submit runs it, too.
 
 What the job still needs stays, however old: each cluster's last round (its memory), rounds that may not have been published or

@@ -1,0 +1,104 @@
+"""Thousands of batches, and upkeep beside them: what a job holds and what lies on the disk doesn't grow with their number.
+
+LB_SOAK_BATCHES sets another number than 2,000. Growth is the slope of a straight line through what was seen after the first third.
+"""
+
+import os
+import re
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from lb_stream.contracts.settings import UpkeepSettings
+from lb_stream.io.embedded_kafka import EmbeddedKafka
+from lb_stream.io.topics import TopicNames
+from lb_stream.io.upkeep import maintain
+from tests.e2e import backlog
+from tests.e2e.pipeline import Pipeline, wait_until
+
+pytestmark = [pytest.mark.jvm, pytest.mark.e2e, pytest.mark.long]
+
+BATCHES = int(os.environ.get("LB_SOAK_BATCHES", "2000"))
+LOOKS = 40
+SETTINGS = backlog.SETTINGS | {"stream.metrics_address": ""}
+UPKEEP = UpkeepSettings(keep_replaced_files_hours=0.01)
+
+MOST_IN_A_THOUSAND = {"descriptors": 20, "threads": 20, "JVM's live kB": 3_000, "Python's resident kB": 30_000, "files": 150}
+"""Growth within a thousand batches. With a socket for each task, descriptors grew by 2,000; files by 9,000."""
+
+
+def processes(group: int) -> set[int]:
+    """Those of the job: of its process group, and the Python workers, which are in groups of their own but are descended from it."""
+    parents, found = {}, {group}
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit():
+            with suppress(OSError):
+                parents[int(folder.name)] = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+    while more := {pid for pid, parent in parents.items() if parent in found} - found:
+        found |= more
+    return found
+
+
+def live_heap_kb(job: Pipeline, jvm: int) -> float:
+    """What the JVM's objects take after a full collection: SIGQUIT makes it print a histogram of them."""
+    total = re.compile(r"^Total +\d+ +(\d+)$", re.MULTILINE)
+    before = len(total.findall(job.log()))
+    os.kill(jvm, signal.SIGQUIT)
+    wait_until(lambda: len(total.findall(job.log())) > before, "the JVM's histogram", timeout_s=60)
+    return int(total.findall(job.log())[-1]) / 1024
+
+
+def look(job: Pipeline, jvm: int) -> dict[str, float]:
+    """All that must not grow."""
+    seen: Counter[str] = Counter({"JVM's live kB": int(live_heap_kb(job, jvm))})
+    for pid in processes(jvm):
+        with suppress(OSError):
+            seen["descriptors"] += len(os.listdir(f"/proc/{pid}/fd"))
+            seen["threads"] += len(os.listdir(f"/proc/{pid}/task"))
+            if pid != jvm:
+                resident = re.search(r"VmRSS:\s+(\d+)", Path(f"/proc/{pid}/status").read_text())
+                seen["Python's resident kB"] += int(resident[1]) if resident else 0
+    seen["files"] = sum(len(names) for part in ("tables", "checkpoint") for _, _, names in os.walk(job.folder / part))
+    return dict(seen)
+
+
+def growth(batches: list[int], seen: list[Mapping[str, float]], name: str) -> float:
+    """Within a thousand batches."""
+    after = len(seen) // 3
+    return 1_000 * float(np.polyfit(batches[after:], [one[name] for one in seen[after:]], 1)[0])
+
+
+def test_what_a_job_holds_and_leaves_on_the_disk_does_not_grow_with_its_batches(
+    kafka: EmbeddedKafka, topic_names: TopicNames, tmp_path: Path, count: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JAVA_TOOL_OPTIONS", "-XX:+PrintClassHistogram")
+    job = Pipeline(kafka.bootstrap, topic_names, tmp_path, SETTINGS)
+    job.create_topics(reports=backlog.PARTITIONS)
+    job.send(backlog.records(BATCHES))
+    batches, seen, goal = [], [], 0
+    with job.running() as process:
+
+        def newest() -> int:
+            commits = (job.folder / "checkpoint" / "commits").glob("*")
+            return max((int(path.name) for path in commits if path.name.isdigit()), default=-1)
+
+        while goal < BATCHES - 1:
+            goal = min(goal + BATCHES // LOOKS, BATCHES - 1)
+            wait_until(lambda: newest() >= goal or process.poll() is not None, f"batch {goal}", timeout_s=600)
+            assert process.poll() is None, job.log()[-4000:]
+            for _ in maintain(str(tmp_path / "tables"), UPKEEP, time.time_ns() // 1_000_000):
+                pass
+            batches.append(newest())
+            seen.append(look(job, process.pid))
+            print(batches[-1], round(time.monotonic()), seen[-1], flush=True)
+    grown = {name: growth(batches, seen, name) for name in MOST_IN_A_THOUSAND}
+    for name, slope in grown.items():
+        first, last = seen[len(seen) // 3][name], seen[-1][name]
+        count(f"soak: {name} {first:,.0f} → {last:,.0f}, {slope:+,.0f} in a thousand of {batches[-1] + 1} batches")
+    assert {name: slope for name, slope in grown.items() if slope > MOST_IN_A_THOUSAND[name]} == {}
