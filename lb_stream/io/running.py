@@ -22,7 +22,14 @@ from lb_stream.stream.ports import Stopped
 _AWAY = re.compile(r"common\.errors\.(Timeout|Disconnect|Network|Coordinator|BrokerNotAvailable|LeaderNotAvailable)|Cannot fetch record")
 """What Spark's own Kafka client says, among other things, when nobody answers."""
 
+_WORKER_DIED = re.compile(r"Python worker (exited unexpectedly|failed to connect back|crashed)|(died|crashed) with exit code")
+"""What Spark says when a worker's process is gone: a Python exception in it reads otherwise."""
+
 LOOK_EVERY_S = 5
+
+
+class WorkerDied(Stopped):
+    """A batch's task was tried again and again, and each time its Python worker came to an end."""
 
 
 class Stuck(Stopped):
@@ -64,7 +71,8 @@ class Running:
     def wait(self) -> None:
         """Wait until the stream ends.
 
-        Raises Stopped or KafkaAway when it failed for one of their reasons, Stuck when a batch doesn't end, else StreamingQueryException.
+        Raises Stopped (WorkerDied among them) or KafkaAway when it failed for one of their reasons, Stuck when a batch doesn't end, else
+        StreamingQueryException.
         """
         try:
             while not self.query.awaitTermination(LOOK_EVERY_S):
@@ -98,6 +106,11 @@ class Running:
             return lost
         except KafkaError as away:
             return KafkaAway(f"Kafka does not answer ({away})")
+        if _WORKER_DIED.search(str(error)):
+            return WorkerDied(
+                "Python workers have come to an end while they were at a batch: killed from outside, or for want of memory (the system's "
+                "log tells); then give the machine more, or let a batch read less (stream.max_offsets_per_trigger)"
+            )
         return KafkaAway("Kafka did not answer Spark") if _AWAY.search(str(error)) else error
 
     def stop(self) -> None:

@@ -28,7 +28,7 @@ def submit_command(arguments: list[str], job: str = "balance.py", driver_memory:
     home = Path(pyspark.__file__).parent
     command = [
         str(home / "bin" / "spark-submit"),
-        "--master", os.environ.get("LB_SPARK_MASTER", "local[2]"),
+        "--master", os.environ.get("LB_SPARK_MASTER", "local[2,4]"),
         "--properties-file", str(PROJECT / "conf" / "spark-defaults.conf"),
         "--driver-memory", driver_memory,
         "--driver-java-options", " ".join(JVM_OPTIONS),

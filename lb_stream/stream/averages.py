@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,8 @@ from lb_stream.stream.crash import crash_point
 from lb_stream.stream.decode import hashes
 from lb_stream.stream.state_socket import leave_closing_to_spark
 from lb_stream.stream.task import task_of_batch
+
+logger = logging.getLogger(__name__)
 
 STATE_DDL = "shards int, brokers string, names string, values string"
 SHARD_DDL = "cluster string, shard int, clock string, brokers string, names string, values string, events binary"
@@ -72,18 +75,20 @@ class ShardProcessor(StatefulProcessor):
         events = batch.events
         try:
             if before is not None:
-                shard = hand_over(self._checkpoint, json.loads(before), number, shards)
+                shard, lost = _kept(lambda: hand_over(self._checkpoint, json.loads(before), number, shards))
             elif remembered is None:
-                shard = Shard.empty()
+                shard, lost = Shard.empty(), None
             elif remembered[0] != shards:
                 raise RuntimeError(f"the state was written for {remembered[0]} shards, now there are {shards}, and nothing was handed over")
             else:
-                blocks = remembered[1:]
-                shard = read_shard(self._checkpoint, blocks)
+                shard, lost = _kept(lambda: read_shard(self._checkpoint, remembered[1:]))
+                blocks = remembered[1:] if lost is None else None
             folded, refused = fold(shard, batch, now_ms, self._configs.get(cluster, self._default))
             if number == 0:
                 events = pa.concat_tables([events, refused])
             blocks = self._written(shard, folded, blocks)
+            if lost is not None:
+                events = pa.concat_tables([events, _trouble(lost, now_ms)])
         except Exception as error:  # one cluster's trouble stays its own: its round will be an error round
             events = pa.concat_tables([events, _trouble(error, now_ms)])
         if blocks is not None and (remembered is None or tuple(remembered) != (shards, *blocks)):
@@ -115,6 +120,22 @@ class ShardProcessor(StatefulProcessor):
         self._names.close()
         self._values.close()
         crash_point("in_state")
+
+
+class BlockLost(RuntimeError):
+    """A file of blocks that the state names is gone or damaged."""
+
+
+def _kept(read: Callable[[], Shard]) -> tuple[Shard, BlockLost | None]:
+    """What a shard was; where its file can't be read, an empty one and the reason: the next reports fill it as after a new checkpoint."""
+    try:
+        return read(), None
+    except (FileNotFoundError, pa.ArrowInvalid) as error:
+        lost = BlockLost(
+            f"{error}. This round decides nothing; the shard begins anew, averages and owners come back with the next full reports"
+        )
+        logger.warning("%s", lost)
+        return Shard.empty(), lost
 
 
 def read_shard(checkpoint: str, blocks: Iterable[str]) -> Shard:

@@ -82,17 +82,18 @@ def _sync(path: str) -> None:
 
 
 def read_block(checkpoint: str, reference: str) -> pa.Table:
-    """The block that a reference names; of a local file only those pages that are used are read. Raises FileNotFoundError."""
+    """The block that a reference names; of a local file only those pages that are used are read.
+
+    Raises FileNotFoundError, and ArrowInvalid when the file is damaged.
+    """
     name, begin, length = reference.rsplit(":", 2)
     filesystem, folder = _filesystem(checkpoint)
     path = f"{folder}/{name}"
-    if _is_local(filesystem):
-        with pa.memory_map(path) as source:
-            source.seek(int(begin))
-            block = source.read_buffer(int(length))
-    else:
-        with filesystem.open_input_file(path) as remote:
-            block = pa.py_buffer(remote.read_at(int(length), int(begin)))
+    with pa.memory_map(path) if _is_local(filesystem) else filesystem.open_input_file(path) as source:
+        if source.size() < int(begin) + int(length):
+            raise pa.ArrowInvalid(f"{path} is cut off: it has {source.size()} bytes, {reference} ends behind them")
+        source.seek(int(begin))
+        block = source.read_buffer(int(length))
     with pa.ipc.open_stream(block) as reader:
         return reader.read_all()
 

@@ -5,17 +5,18 @@ from __future__ import annotations
 import json
 import traceback
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lb_stream.contracts.base import canonical_json
 from lb_stream.contracts.reports import Ack, SplitAsk
 from lb_stream.contracts.settings import Settings
-from lb_stream.core.blocks import from_bytes
+from lb_stream.core.blocks import Shard, from_bytes
 from lb_stream.core.command_settings import take_settings
 from lb_stream.core.commands import Answer, Received, refuse_all
 from lb_stream.core.config import ClusterConfig
@@ -167,12 +168,35 @@ def _failed(error: Exception, remembered: str, now_ms: int, context: BatchContex
 def cluster_view(
     checkpoint: str, cluster: str, blocks: list[Blocks], now_ms: int, config: ClusterConfig, times: Mapping[int, int]
 ) -> ClusterView:
-    """What a cluster's rounds see of its shards' blocks; `times` as `view_of` has it. Raises FileNotFoundError."""
+    """What a cluster's rounds see of its shards' blocks; `times` as `view_of` has it.
+
+    Raises FileNotFoundError; RuntimeError while a shard that began anew waits for reports.
+    """
     shards = [read_shard(checkpoint, references) for references in blocks]
     order = None
     if len(shards) > 1:
+        _raise_incomplete(shards, now_ms - config.balancer.report_timeout_ms)
         order = remembered_order(tuple(names for _, names, _ in blocks), [shard.bundles["name"] for shard in shards])
     return view_of(cluster, shards, now_ms, config.balancer.weights, order, times)
+
+
+def _raise_incomplete(shards: Sequence[Shard], since_ms: int) -> None:
+    """A report goes to every shard: one that lacks a broker's began anew since then, and the broker's bundles seem to be nobody's.
+
+    A broker that hasn't been heard since then is not waited for.
+    """
+    reported = [_reported(shard, since_ms) for shard in shards]
+    everywhere = set.intersection(*reported)
+    if waiting := sorted(set.union(*reported) - everywhere):
+        more = f" and {len(waiting) - 5} others" if len(waiting) > 5 else ""
+        raise RuntimeError(
+            f"a shard has begun anew, and its bundles are not known before these brokers report: {', '.join(waiting[:5])}{more}"
+        )
+
+
+def _reported(shard: Shard, since_ms: int) -> set[str]:
+    brokers = shard.brokers
+    return set(brokers["name"].filter(pc.and_(pc.greater(brokers["reported_ms"], 0), pc.greater(brokers["seen_ms"], since_ms))).to_pylist())
 
 
 _ORDERS: OrderedDict[tuple[str, ...], NameOrder] = OrderedDict()

@@ -81,16 +81,15 @@ def test_what_a_job_holds_and_leaves_on_the_disk_does_not_grow_with_its_batches(
     job = Pipeline(kafka.bootstrap, topic_names, tmp_path, SETTINGS)
     job.create_topics(reports=backlog.PARTITIONS)
     job.send(backlog.records(BATCHES))
-    batches, seen, goal = [], [], 0
+    batches, seen = [], []
     with job.running() as process:
 
         def newest() -> int:
             commits = (job.folder / "checkpoint" / "commits").glob("*")
             return max((int(path.name) for path in commits if path.name.isdigit()), default=-1)
 
-        while goal < BATCHES - 1:
-            goal = min(goal + BATCHES // LOOKS, BATCHES - 1)
-            wait_until(lambda: newest() >= goal or process.poll() is not None, f"batch {goal}", timeout_s=600)
+        for goal in np.linspace(0, BATCHES - 1, LOOKS, dtype=int).tolist():
+            wait_until(lambda least=goal: newest() >= least or process.poll() is not None, f"batch {goal}", timeout_s=600)
             assert process.poll() is None, job.log()[-4000:]
             for _ in maintain(str(tmp_path / "tables"), UPKEEP, time.time_ns() // 1_000_000):
                 pass

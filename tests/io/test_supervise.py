@@ -7,11 +7,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+from pyspark.errors import StreamingQueryException
 
 from lb_stream.contracts.settings import Settings, StreamSettings
 from lb_stream.io import supervise
 from lb_stream.io.outbox import KafkaAway, _attended
-from lb_stream.io.running import Running, Stuck, Watched
+from lb_stream.io.running import Running, Stuck, Watched, WorkerDied
 from lb_stream.stream.ports import Stopped
 
 
@@ -74,6 +75,30 @@ def test_it_gives_up_when_beginning_anew_leads_nowhere(monkeypatch: pytest.Monke
     world = run(monkeypatch, *[Run(0, AWAY)] * 20)
     assert world.calls.count("start") == 1 + supervise.MOST_RESTARTS
     assert world.calls[-1] == "KafkaAway"
+
+
+DIED = WorkerDied("Python workers have come to an end")
+
+
+def test_it_begins_anew_when_its_workers_were_killed_and_gives_up_when_they_die_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert run(monkeypatch, Run(7, DIED), Run(0, DIED), Run(2, None)).calls == ["start", "stop", "wait"] * 2 + ["start", "stop"]
+    world = run(monkeypatch, *[Run(0, DIED)] * 20)
+    assert world.calls.count("start") == 1 + supervise.MOST_RESTARTS
+    assert world.calls[-1] == "WorkerDied"
+
+
+def test_a_fault_of_the_machine_behind_an_error_is_what_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert run(monkeypatch, Run(3, RuntimeError("No space left on device"))).calls[-1] == "DiskTrouble"
+    assert run(monkeypatch, Run(3, RuntimeError("a fault of ours"))).calls[-1] == "RuntimeError"
+
+
+def test_what_spark_says_of_a_dead_worker_is_understood(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lb_stream.io.running.check_none_lost", lambda *_, **__: "")
+    monkeypatch.setattr("lb_stream.io.running.next_offsets", lambda _: {})
+    waiting = running(Query(1), Watched(lambda *_: None), 0)  # type: ignore[arg-type]
+    said = "Job aborted: Task 1 in stage 7.0 failed 4 times: org.apache.spark.SparkException: Python worker exited unexpectedly (crashed)"
+    assert isinstance(waiting._reason(StreamingQueryException(said)), WorkerDied)
+    assert isinstance(waiting._reason(StreamingQueryException("ValueError: a fault of ours")), StreamingQueryException)
 
 
 def test_a_run_that_got_somewhere_gives_it_another_chance(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -134,7 +134,9 @@ def test_what_a_busy_job_replaces_does_not_pile_up_on_the_disk(job: Job) -> None
         project(job, *range(40 * number, 40 * (number + 1)), loads=1, **content)
         with DeltaClock(job.tables, hours=0.3):
             keep(job)
-        counts.append({name: len(list((job.tables / name).glob("*.parquet"))) for name in ("rounds", "decisions", "broker_loads", "ownership")})
+        counts.append(
+            {name: len(list((job.tables / name).glob("*.parquet"))) for name in ("rounds", "decisions", "broker_loads", "ownership")}
+        )
     assert max(max(one.values()) for one in counts) <= 42, counts
     assert len(rows_of(job, DECISIONS)) == 240
     assert len(rows_of(job, OWNERSHIP)) == 1

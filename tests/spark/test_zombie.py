@@ -1,60 +1,17 @@
 """A job that was shut out and goes on all the same: it writes what its heir has written, later and otherwise. No JVM needed."""
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.sql import Row
 
 from lb_stream.contracts.base import canonical_json
-from lb_stream.core.averages import FoldConfig
-from lb_stream.stream import averages
-from lb_stream.stream.averages import ShardProcessor, read_shard
 from lb_stream.stream.block_files import BlockWriter, read_block, remove_samples, sample_file
-from lb_stream.stream.decode import decode
 from lb_stream.stream.directory import FOLDER, NEW, Slices, forget_directories, read_directory, write_directory
-from tests.spark.test_decode import BUNDLE, CONFIG, RECORDS, record, report
+from tests.spark.shard_task import BATCH, State, folded, rates
 
-BATCH, ZOMBIE, HEIR = 5, 1, 2
-
-
-class State:
-    """The state of one key, as Spark keeps it."""
-
-    value: tuple[Any, ...] | None = None
-
-    def get(self) -> tuple[Any, ...] | None:
-        return self.value
-
-    def update(self, value: tuple[Any, ...]) -> None:
-        self.value = value
-
-
-@pytest.fixture(autouse=True)
-def in_batch(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(averages, "task_of_batch", lambda: (BATCH, 0, 0))
-    monkeypatch.setattr(averages, "leave_closing_to_spark", lambda _: None)
-
-
-def folded(checkpoint: Path, epoch: int, rates: Sequence[float], state: State | None = None) -> Row:
-    """What one task of a job's batch emits for broker b1, which reports one bundle with these rates."""
-    processor = ShardProcessor({}, FoldConfig(), str(checkpoint), "cafe0123", epoch)
-    processor.init(SimpleNamespace(getValueState=lambda *_: state or State()))  # type: ignore[arg-type]
-    stats = [{BUNDLE: {"msgRateIn": rate, "topics": 3}} for rate in rates]
-    records = [record(b"eu/b1", report(lastStats=one), offset) for offset, one in enumerate(stats)]
-    rows = [row for batch in decode([pa.RecordBatch.from_pylist(records, RECORDS)], CONFIG) for row in batch.to_pylist()]
-    (emitted,) = processor.handleInputRows(("eu", 0), iter([Row(**row) for row in rows]), None)
-    processor.close()
-    return emitted
-
-
-def rates(checkpoint: Path, shard: Row) -> list[float]:
-    """The latest rates in the blocks that a task has named."""
-    return read_shard(str(checkpoint), (shard.brokers, shard.names, shard.values)).bundles["latest_rate_in_msgs_per_s"].to_pylist()
+ZOMBIE, HEIR = 1, 2
 
 
 def test_a_zombies_blocks_lie_beside_its_heirs(tmp_path: Path) -> None:

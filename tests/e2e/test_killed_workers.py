@@ -1,0 +1,71 @@
+"""Python workers are killed under a running job, and the daemon that forks them: it goes on, and decides what it would have decided."""
+
+import json
+import os
+import random
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from lb_stream.io.embedded_kafka import EmbeddedKafka
+from lb_stream.io.topics import TopicNames
+from tests.e2e import backlog
+from tests.e2e.pipeline import Pipeline, wait_until
+from tests.e2e.test_soak import processes
+
+pytestmark = [pytest.mark.jvm, pytest.mark.e2e, pytest.mark.long]
+
+ROUNDS, KILLS = 120, 14
+COMPARED = ("log_seq", "cluster", "seq", "now_ms", "decisions", "outcomes", "ownership", "refusals", "error")
+
+
+def workers(jvm: int) -> list[int]:
+    """Python workers and their daemon."""
+    found = []
+    for pid in processes(jvm):
+        with suppress(OSError):
+            if "pyspark.daemon" in Path(f"/proc/{pid}/cmdline").read_text():
+                found.append(pid)
+    return found
+
+
+def test_a_job_whose_workers_are_killed_decides_each_thing_once(
+    kafka: EmbeddedKafka,
+    topic_names: TopicNames,
+    unique_topic: Callable[..., str],
+    tmp_path: Path,
+    count: Callable[[str], None],
+) -> None:
+    chance = random.Random(int(os.environ.get("LB_TEST_SEED", "20261122")))
+    others = TopicNames(topic_names.reports, topic_names.commands, *(unique_topic(name) for name in ("results", "decisions", "ownership")))
+    killed = Pipeline(kafka.bootstrap, topic_names, tmp_path / "killed", backlog.SETTINGS)
+    quiet = Pipeline(kafka.bootstrap, others, tmp_path / "quiet", backlog.SETTINGS | {"stream.pipeline_id": "no-worker-killed"})
+    for pipeline in (killed, quiet):
+        pipeline.folder.mkdir()
+        pipeline.create_topics(reports=backlog.PARTITIONS)
+    killed.send(backlog.records(ROUNDS))
+    kills = 0
+    with killed.running("--once") as job:
+        wait_until(lambda: killed.table("rounds").num_rows > 0 or job.poll() is not None, "a round")
+        while kills < KILLS and job.poll() is None:
+            if found := workers(job.pid):
+                os.kill(chance.choice(found), signal.SIGKILL)
+                kills += 1
+            time.sleep(chance.uniform(0.2, 2.5))
+        code = job.wait(timeout=600)
+    assert code == 0, killed.log()[-4000:]
+    quiet.run_once(600)
+    ours, theirs = (one.table("rounds").sort_by([("log_seq", "ascending"), ("cluster", "ascending")]) for one in (killed, quiet))
+    for name in COMPARED:
+        assert [backlog.without_epoch(str(one)) for one in ours[name].to_pylist()] == [
+            backlog.without_epoch(str(one)) for one in theirs[name].to_pylist()
+        ], name
+    logged = Counter(entry["decision_id"] for text in ours["decisions"].to_pylist() for entry in json.loads(text))
+    assert Counter(decision.decision_id for decision in killed.decisions()) == logged
+    begun_anew = killed.log().count("the stream begins anew")
+    count(f"killed workers: {kills} kills, the stream began anew {begun_anew} times, {logged.total()} decisions, each once")

@@ -1,0 +1,49 @@
+"""A task of the stateful stage, without Spark: one shard of the cluster `eu` in one batch."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import patch
+
+import pyarrow as pa
+from pyspark.sql import Row
+
+from lb_stream.core.averages import FoldConfig
+from lb_stream.stream import averages
+from lb_stream.stream.averages import ShardProcessor, read_shard
+from lb_stream.stream.decode import decode
+from tests.spark.test_decode import BUNDLE, CONFIG, RECORDS, record, report
+
+BATCH = 5
+
+
+class State:
+    """The state of one key, as Spark keeps it."""
+
+    def __init__(self) -> None:
+        self.value: tuple[Any, ...] | None = None
+
+    def get(self) -> tuple[Any, ...] | None:
+        return self.value
+
+    def update(self, value: tuple[Any, ...]) -> None:
+        self.value = value
+
+
+def folded(checkpoint: Path, epoch: int, rates: Sequence[float], state: State | None = None, batch: int = BATCH) -> Row:
+    """What the task emits in a batch in which broker b1 reports one bundle with these rates, one after another."""
+    processor = ShardProcessor({}, FoldConfig(), str(checkpoint), "cafe0123", epoch)
+    with patch.object(averages, "task_of_batch", lambda: (batch, 0, 0)), patch.object(averages, "leave_closing_to_spark", lambda _: None):
+        processor.init(SimpleNamespace(getValueState=lambda *_: state or State()))  # type: ignore[arg-type]
+    stats = [{BUNDLE: {"msgRateIn": rate, "topics": 3}} for rate in rates]
+    records = [record(b"eu/b1", report(lastStats=one), 100 * batch + offset) for offset, one in enumerate(stats)]
+    rows = [row for one in decode([pa.RecordBatch.from_pylist(records, RECORDS)], CONFIG) for row in one.to_pylist()]
+    (emitted,) = processor.handleInputRows(("eu", 0), iter([Row(**row) for row in rows]), None)
+    processor.close()
+    return emitted
+
+
+def rates(checkpoint: Path, shard: Row) -> list[float]:
+    """The latest rates in the blocks that a task has named."""
+    return read_shard(str(checkpoint), (shard.brokers, shard.names, shard.values)).bundles["latest_rate_in_msgs_per_s"].to_pylist()

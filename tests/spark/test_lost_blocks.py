@@ -1,0 +1,81 @@
+"""A file of blocks that is gone or cut off: told, and healed by the next reports. No JVM needed."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import Row
+
+from lb_stream.contracts.reports import BundleStats
+from lb_stream.core.averages import FoldConfig, fold
+from lb_stream.core.blocks import Shard, from_bytes
+from lb_stream.core.config import cluster_config
+from lb_stream.stream.averages import names_block
+from lb_stream.stream.block_files import FOLDER, BlockWriter, read_block
+from lb_stream.stream.decide import cluster_view
+from tests.core.build import Report, batch_of
+from tests.spark.shard_task import BATCH, State, folded, rates
+
+CUTS: dict[str, Callable[[Path], object]] = {
+    "gone": Path.unlink,
+    "empty": lambda path: path.write_bytes(b""),
+    "cut off": lambda path: path.write_bytes(path.read_bytes()[: path.stat().st_size // 2]),
+}
+
+
+def troubles(emitted: Row) -> list[str]:
+    """The errors that a task tells the round of."""
+    events = from_bytes(emitted.events).to_pylist()
+    return [json.loads(event["payload"])["error"] for event in events if event["kind"] == "error"]
+
+
+@pytest.mark.parametrize("cut", CUTS)
+@pytest.mark.parametrize("which", ["", "-names"])
+def test_a_shard_whose_file_cannot_be_read_says_so_once_and_begins_anew(tmp_path: Path, cut: str, which: str) -> None:
+    state = State()
+    folded(tmp_path, 1, [10.0], state)
+    (file,) = (tmp_path / FOLDER).glob(f"*cafe0123{which}.arrow")
+    CUTS[cut](file)
+    healed = folded(tmp_path, 1, [20.0], state, BATCH + 1)
+    (told,) = troubles(healed)
+    assert str(file) in told and "come back with the next full reports" in told
+    assert rates(tmp_path, healed) == [20.0]
+    after = folded(tmp_path, 1, [30.0], state, BATCH + 2)
+    assert troubles(after) == []
+    assert rates(tmp_path, after) == [30.0]
+
+
+def test_a_block_behind_the_end_of_its_file_is_no_block(tmp_path: Path) -> None:
+    writer = BlockWriter(str(tmp_path), "7-0-a.arrow")
+    reference = writer.put(pa.table({"x": list(range(1_000))}))
+    writer.close()
+    CUTS["cut off"](tmp_path / FOLDER / "7-0-a.arrow")
+    with pytest.raises(pa.ArrowInvalid, match=r"7-0-a\.arrow is cut off"):
+        read_block(str(tmp_path), reference)
+
+
+def written(folder: Path, name: str, brokers: list[str], at_ms: int) -> tuple[str, str, str]:
+    """A shard that has heard these brokers."""
+    reports = [
+        Report(broker, at_ms, {f"acme/{broker}/0x00000000_0xffffffff": BundleStats()}, offset=at) for at, broker in enumerate(brokers)
+    ]
+    shard = fold(Shard.empty(), batch_of(reports, []), at_ms, FoldConfig())[0]
+    writer = BlockWriter(str(folder), name)
+    parts = (shard.brokers, names_block(shard.bundles["name"]), shard.bundles.drop_columns("name"))
+    brokers_at, names, values = (writer.put(part) for part in parts)
+    writer.close()
+    return brokers_at, names, values
+
+
+def test_nothing_is_decided_before_a_shard_that_began_anew_has_heard_all_brokers_that_speak(tmp_path: Path) -> None:
+    config = cluster_config({})
+    heard, fresh = written(tmp_path, "a.arrow", ["b1", "b2"], 1_000), written(tmp_path, "b.arrow", ["b1"], 1_000)
+    with pytest.raises(RuntimeError, match="not known before these brokers report: b2"):
+        cluster_view(str(tmp_path), "eu", [heard, fresh], 2_000, config, {})
+    later_ms = 1_001 + config.balancer.report_timeout_ms
+    fresh = written(tmp_path, "c.arrow", ["b1"], later_ms)
+    heard_again = written(tmp_path, "d.arrow", ["b1"], later_ms)
+    assert len(cluster_view(str(tmp_path), "eu", [heard_again, fresh], later_ms, config, {}).brokers) == 1
+    assert len(cluster_view(str(tmp_path), "eu", [heard, heard], 2_000, config, {}).brokers) == 2
