@@ -39,6 +39,7 @@ REFUSES: Mapping[str, str] = {
     "moves_per_minute": "as many moves as allowed were begun within the last minute",
     "moved_per_minute": "as much load as allowed was moved within the last minute",
     "no_candidate": "no broker may take it",
+    "shifts_overload": "the move would only shift the overload: whoever took it would be too hot then",
     "placement_keeps_owner": "placement found no better broker than its owner",
     "no_other_allowed": "policies allow no other broker",
     "anti_affinity": "its namespace's anti-affinity group would be spread worse",
@@ -90,6 +91,7 @@ TAKES_OUT: Mapping[str, str] = {
     "load_manager_class": "runs another load manager",
     "version": "runs an older version",
     "drained": "is being drained",
+    "shifts_overload": "would be too hot with it",
     "being_relieved": "is itself being relieved in this round",
 }
 """What took a broker out of the candidates → in words."""

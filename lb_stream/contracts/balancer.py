@@ -77,8 +77,8 @@ class BalancerConfig(KeyModel):
     prefer_later_versions: bool = key(False, "place on the brokers with the latest version only", pulsar="preferLaterVersions")
     count_pending_moves: bool = key(
         True,
-        "what was decided and no report has confirmed counts in every load figure, and who is being relieved takes nothing in that round; "
-        "else only in placement's, by preallocation_release",
+        "what was decided and no report has confirmed counts in every load figure; who is being relieved is spared in that round, no move "
+        "only shifts the overload; else it counts only in placement's, by preallocation_release",
     )
     preallocation_release: Literal["reference", "on_report"] = key(
         "reference", "how long a placed bundle counts at its destination when count_pending_moves is off: until the next report of "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -11,7 +11,6 @@ from lb_stream.contracts.balancer import BalancerConfig
 from lb_stream.core.filters import (
     AntiAffinity,
     Asked,
-    BeingRelieved,
     Census,
     Drained,
     EvenDistribution,
@@ -41,7 +40,7 @@ class Pool:
     """Who may take a bundle: rows of brokers in order."""
 
     kept: Rows  # what all filters leave
-    allowed: Rows  # all that policies allow, without those that are being relieved
+    allowed: Rows  # all that policies allow
     steps: Steps  # the way to `kept`
     policy_steps: Steps  # the way to `allowed`
 
@@ -60,11 +59,8 @@ class Candidates:
     def __post_init__(self) -> None:
         self.census = Census(self.view, "bundles" if self.config.load_manager == "extensible" else "namespaces")
 
-    def of(self, bundle: int, targets: Targets, relieved: Collection[int] = ()) -> Pool:
-        """The candidates for a bundle, in the order of its manager's filters.
-
-        Under the modular manager none of the `relieved`.
-        """
+    def of(self, bundle: int, targets: Targets) -> Pool:
+        """The candidates for a bundle, in the order of its manager's filters."""
         asked = self._asked(bundle, targets)
         rows = np.flatnonzero(self.view.brokers.alive)
         match self.config.load_manager:
@@ -73,7 +69,35 @@ class Candidates:
             case "simple":
                 return self._simple(rows, asked)
             case _:
-                return self._modular(rows, asked, BeingRelieved(relieved))
+                return self._modular(rows, asked)
+
+    def by_rules(self, bundle: int, targets: Targets) -> tuple[Rows, Steps]:
+        """Whom the rules let have a bundle: all filters count but even distribution, which is a wish.
+
+        A filter that fails or leaves nobody doesn't count, but policies do. A bundle that has a broker goes to none that serves more
+        of its anti-affinity group's other namespaces than that one.
+        """
+        asked = self._asked(bundle, targets)
+        rows, steps = _filtered(self._policies, np.flatnonzero(self.view.brokers.alive), asked)
+        for one in self._others:
+            if isinstance(one, EvenDistribution):
+                continue
+            try:
+                kept, more = _filtered((one,), rows, asked)
+            except FilterError as error:
+                self._note(error.rule, error.brokers)
+                continue
+            rows, steps = (kept, steps + more) if len(kept) else (rows, steps)
+        others, owner = self.census.of_others(asked.namespace), int(self.view.bundles.owner[bundle])
+        if others is None or owner < 0:
+            return rows, steps
+        apart = rows[others[rows] <= others[owner]]
+        return apart, steps if len(apart) == len(rows) else (*steps, (AntiAffinity.name, rows, apart))
+
+    def evenly(self, bundle: int, rows: Rows, targets: Targets) -> tuple[Rows, Steps]:
+        """Those of the given brokers that even distribution prefers."""
+        asked = self._asked(bundle, targets)
+        return _filtered([one for one in self._others if isinstance(one, EvenDistribution)], rows, asked)
 
     def allowed(self, bundle: int, targets: Targets) -> Rows:
         """All brokers that policies allow."""
@@ -116,9 +140,9 @@ class Candidates:
         even = EvenDistribution(census, everywhere=config.distribute_bundles_evenly)
         return policies, (MaxTopics(config.broker_max_topics, strict=False), *group, even, own_class, *version)
 
-    def _modular(self, rows: Rows, asked: Asked, relieved: Filter) -> Pool:
+    def _modular(self, rows: Rows, asked: Asked) -> Pool:
         """Policies, then the others. When the step for topics leaves nobody it is undone, when the last leaves nobody or fails all are."""
-        allowed, policy_steps = _filtered((*self._policies, relieved), rows, asked)
+        allowed, policy_steps = _filtered(self._policies, rows, asked)
         first, *rest = self._others
         few_topics, topics_step = _filtered((first,), allowed, asked)
         if not len(few_topics):

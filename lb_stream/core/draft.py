@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -71,7 +71,7 @@ class Draft:
     decisions: list[Decision] = field(default_factory=list)
     refusals: list[Refusal] = field(default_factory=list)
     reported: ClusterView | None = None  # the view before pending moves were carried out; None: `view` itself
-    relieved: frozenset[int] = frozenset()  # brokers that bundles shall leave in this round, and that should take none in it
+    relieved: frozenset[int] = frozenset()  # brokers that bundles leave in this round, and that are spared in it
     reserved: Mapping[str, str] = field(default_factory=dict)  # released bundle → the destination that its unload named
     unloaded_brokers: Mapping[str, int] = field(default_factory=dict)  # broker → when a move out of it was last confirmed
     desk: Desk = field(default_factory=lambda: Desk(Orders()))  # where commands are answered
@@ -84,28 +84,31 @@ class Draft:
     def place(self, bundle: int) -> Choice | None:
         """Find a destination for a bundle; None when there is no candidate at all (spec/placement.md §3).
 
-        When that is another broker that is being relieved in this round, one is sought among the others.
+        When the modular manager's choice is overloaded the strategy is asked again, about all that policies allow.
         """
-        choice = self._place(bundle)
-        if choice is None or choice.destination not in self.relieved or choice.destination == self.view.bundles.owner[bundle]:
-            return choice
-        other = self._place(bundle, self.relieved)
-        return choice if other is None else replace(other, calls=choice.calls + other.calls)
+        pool = self.candidates.of(bundle, self.targets)
+        return self._choose(bundle, (pool.kept, pool.steps), (pool.allowed, pool.policy_steps))
 
-    def _place(self, bundle: int, relieved: Collection[int] = ()) -> Choice | None:
-        """When the modular manager's choice is overloaded the strategy is asked again, about all that policies allow."""
-        pool = self.candidates.of(bundle, self.targets, relieved)
-        best, ranked, steps = self._rank(pool.kept, bundle), pool.kept, pool.steps
-        calls = [Call(pool.kept, best.rows)]
+    def place_among(self, bundle: int, rows: Rows, steps: Steps, refused: Choice) -> Choice | None:
+        """Another destination than the one refused: one of these brokers, which rules and wishes have left."""
+        even, more = self.candidates.evenly(bundle, rows, self.targets)
+        choice = self._choose(bundle, (even, steps + more), (rows, steps))
+        return None if choice is None else replace(choice, calls=refused.calls + choice.calls)
+
+    def _choose(self, bundle: int, first: tuple[Rows, Steps], then: tuple[Rows, Steps]) -> Choice | None:
+        """The strategy's choice among the first, or among the others when that one is overloaded (modular manager)."""
+        ranked, steps = first
+        best = self._rank(ranked, bundle)
+        calls = [Call(ranked, best.rows)]
         if not len(best.rows):
             return None
         name = self.view.bundles.name(bundle)
         chosen, balancer = self.targets.draw(name, best.rows), self.config.balancer
         if balancer.load_manager == "modular" and self.targets.usage[chosen] > balancer.overloaded_threshold_percent / 100.0:
-            again = self._rank(pool.allowed, bundle)
-            calls.append(Call(pool.allowed, again.rows))
+            again = self._rank(then[0], bundle)
+            calls.append(Call(then[0], again.rows))
             if len(again.rows):
-                best, ranked, steps = again, pool.allowed, pool.policy_steps
+                best, (ranked, steps) = again, then
                 chosen = self.targets.draw(name, best.rows)
         score = float(best.scores[np.flatnonzero(ranked == chosen)[0]])
         return Choice(chosen, self._shown(ranked, best, steps), score, best.unit, tuple(calls))

@@ -11,7 +11,8 @@ import numpy as np
 from lb_stream.contracts.decisions import Candidate, DecisionKind, Explain
 from lb_stream.core.draft import Draft
 from lb_stream.core.limits import Room
-from lb_stream.core.refusals import refusal
+from lb_stream.core.refusals import Refusal, refusal
+from lb_stream.core.relief import place_shed
 from lb_stream.core.shedding.base import Surroundings, Unload, traits_of
 from lb_stream.core.view import Bools, ClusterView, Rows
 
@@ -143,12 +144,9 @@ def _decide(draft: Draft, proposal: Unload, room: Room) -> None:
         destination, candidates = proposal.destination, list[Candidate]()
         kind: DecisionKind = "unload" if destination is None else "transfer"
     else:
-        choice = draft.place(proposal.bundle)
-        if choice is None:
-            draft.refusals.append(refusal("no_candidate", source, [name], limit=1, unit="brokers"))
-            return
-        if choice.destination == proposal.source:
-            draft.refusals.append(refusal("placement_keeps_owner", source, [name]))
+        choice = place_shed(draft, proposal.bundle)
+        if isinstance(choice, Refusal):
+            draft.refusals.append(choice)
             return
         kind, candidates = "unload", choice.candidates
         destination = choice.destination if preselects(draft) else None

@@ -332,7 +332,7 @@ def with_moves(view: ClusterView, bundles: Rows, destinations: Rows) -> ClusterV
 
     Rates, throughputs and topics move with the bundle, at its short-term average. Of each resource the amount usage x (bundle throughput /
     broker throughput) of the broker that has it now moves: an absolute amount, so its share of the destination follows from
-    the destination's limit. A bundle that nobody owns brings only its rates: what it cost its last broker is not known any more.
+    the destination's limit. A bundle that nobody owns brings what it would use at the average broker (`resources_used`).
     """
     sources = view.bundles.owner[bundles].astype(np.intp)
     amounts = view.bundles.short.take(bundles)
@@ -360,21 +360,33 @@ def with_moves(view: ClusterView, bundles: Rows, destinations: Rows) -> ClusterV
 
 
 def _moved_resources(brokers: Brokers, sources: Rows, destinations: Rows, throughput: Floats) -> dict[str, tuple[Floats, Floats]]:
-    share = resource_share(brokers.latest.throughput, sources, throughput)
-    leaves, arrives = sources >= 0, (sources >= 0) & (destinations >= 0)
-    changed = {}
+    leaves, arrives = sources >= 0, destinations >= 0
+    amounts, changed = resources_used(brokers, sources, throughput), {}
     for name, (usage, limit) in brokers.resources.items():
         moved = usage.copy()
-        amount = share * np.maximum(usage[sources], 0.0)
-        np.subtract.at(moved, sources[leaves], amount[leaves])
-        np.add.at(moved, destinations[arrives], amount[arrives])
+        np.subtract.at(moved, sources[leaves], amounts[name][leaves])
+        np.add.at(moved, destinations[arrives], amounts[name][arrives])
         changed[name] = (np.where(usage > 0, np.maximum(moved, 0.0), moved), limit)
     return changed
 
 
-def resource_share(broker_throughput: Floats, sources: Rows, throughput: Floats) -> Floats:
-    """What part (0..1) of its source's resources each bundle is taken to use: its part of the source's throughput."""
-    total = broker_throughput[sources]
+def resources_used(brokers: Brokers, sources: Rows, throughput: Floats) -> dict[str, Floats]:
+    """What bundles are taken to use of each resource: their part of their broker's throughput (1 at most) is that part of its usage.
+
+    `sources`: their brokers. Those of nobody (-1) are taken to use what they would at the average broker.
+    """
+    carried, used = average_broker(brokers)
+    total = np.append(brokers.latest.throughput, carried)
     share = np.zeros(len(throughput))
-    np.divide(throughput, total, out=share, where=(sources >= 0) & (total > 0))
-    return np.minimum(share, 1.0)
+    np.divide(throughput, total[sources], out=share, where=total[sources] > 0)
+    share = np.minimum(share, 1.0)
+    return {name: share * np.append(np.maximum(usage, 0.0), used[name])[sources] for name, (usage, _) in brokers.resources.items()}
+
+
+def average_broker(brokers: Brokers) -> tuple[float, dict[str, float]]:
+    """Throughput and use of each resource of the average broker that is alive and carries anything; all 0 where there is none."""
+    busy = brokers.alive & (brokers.latest.throughput > 0)
+    if not busy.any():
+        return 0.0, dict.fromkeys(brokers.resources, 0.0)
+    used = {name: float(np.maximum(usage, 0.0)[busy].mean()) for name, (usage, _) in brokers.resources.items()}
+    return float(brokers.latest.throughput[busy].mean()), used

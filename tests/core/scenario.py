@@ -5,15 +5,20 @@ printed, up to an empty line. The cluster lives on from block to block. Commands
 
     config    key=value …              settings, under our names or Pulsar's
     brokers   a=0.92 b=0.30 …          brokers and their cpu usage
+    capacity  a=100MB b=50MB …         brokers whose usage follows from what they own: 1 at this throughput
     bundles   a: t/n/0=40MB t/n/1 …    what a broker owns now, with throughput in (1 MB = 1 000 msg/s); `none` empties it;
                                        t/n/0=40MB,1200topics says how many topics it has, else none
     silent    c …                      no report and no heartbeat from now on
     speaks    c …                      reports and heartbeats again
     goodbye   c …                      leaves on purpose
+    deaf      c …                      hears no decision from now on, though it reports
+    hears     c …                      hears them again
     wait      30s                      time passes
     restart   [caught_up=no]           the job starts anew with the memory that it wrote down
     round                              every broker reports, the balancer decides; prints what it decides, what came of earlier
                                        decisions, and what it refused
+    loop      20 every=10s             so many rounds; after each the brokers obey and time passes. Prints the moves, what was
+                                       refused by which rule, and what the cluster has come to
     shed      ThresholdShedder …       the shedder alone, with settings; remembers nothing
     obey      [t/n/0 …]                brokers carry out what is pending (of these bundles)
     hand_over t/n/0 …                  the broker that should act on a move does, and acknowledges it by name; it reports later
@@ -34,6 +39,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -49,7 +55,7 @@ from lb_stream.core.blocks import Shard
 from lb_stream.core.command_settings import take_settings
 from lb_stream.core.commands import Received
 from lb_stream.core.config import ClusterConfig, cluster_config
-from lb_stream.core.memory import Memory
+from lb_stream.core.memory import Memory, Pending
 from lb_stream.core.policies import NO_POLICIES, IsolationPolicy, Policies
 from lb_stream.core.refusals import Refusal
 from lb_stream.core.round import Inbox, Round, decide, seed_of
@@ -117,7 +123,9 @@ class Cluster:
     owned: dict[str, dict[str, float]] = field(default_factory=dict)  # broker → bundle → bytes/s
     loads: dict[str, float] = field(default_factory=dict)
     topics: dict[str, int] = field(default_factory=dict)
+    capacity: dict[str, float] = field(default_factory=dict)  # broker → bytes/s at which its usage is 1
     silent: set[str] = field(default_factory=set)
+    unhearing: set[str] = field(default_factory=set)
     busy: set[str] = field(default_factory=set)  # they don't report in the next round
     events: list[Event] = field(default_factory=list)
     acks: list[Ack] = field(default_factory=list)
@@ -149,6 +157,16 @@ class Cluster:
             self.usage[name] = float(usage)
             self.owned.setdefault(name, {})
 
+    def _capacity(self, words: list[str]) -> None:
+        for word in words:
+            name, _, most = word.partition("=")
+            self.capacity[name] = float(most.removesuffix("MB")) * MB
+            self.owned.setdefault(name, {})
+            self.usage[name] = self._usage(name)
+
+    def _usage(self, broker: str) -> float:
+        return sum(self.owned[broker].values()) / self.capacity[broker] if broker in self.capacity else self.usage[broker]
+
     def _bundles(self, words: list[str]) -> None:
         broker = words[0].removesuffix(":")
         self.owned[broker] = {}
@@ -167,6 +185,12 @@ class Cluster:
     def _speaks(self, words: list[str]) -> None:
         self.silent -= set(words)
 
+    def _deaf(self, words: list[str]) -> None:
+        self.unhearing |= set(words)
+
+    def _hears(self, words: list[str]) -> None:
+        self.unhearing -= set(words)
+
     def _goodbye(self, words: list[str]) -> None:
         self.silent |= set(words)
         self.events += [Event("goodbye", name, self.now_ms, offset=self._next_offset()) for name in words]
@@ -179,7 +203,7 @@ class Cluster:
         self.caught_up = "caught_up=no" not in words
 
     def _obey(self, words: list[str]) -> None:
-        wanted = {bundle_name(word) for word in words} or {one.bundle for one in self.memory.pending}
+        wanted = {bundle_name(word) for word in words} or {one.bundle for one in self.memory.pending if self._heard(one)}
         for one in self.memory.pending:
             if one.bundle in wanted and one.kind in ("unload", "transfer"):
                 self.owned[str(one.source)].pop(one.bundle)
@@ -188,6 +212,30 @@ class Cluster:
                 self.owned[str(one.destination)][one.bundle] = self.loads.setdefault(one.bundle, 0.0)
             elif one.bundle in wanted and one.kind == "split":
                 self._split(one.bundle, str(one.source), self.decided[one.decision_id].children)
+
+    def _heard(self, one: Pending) -> bool:
+        """Whether the broker that should act on a decision does."""
+        broker = str(one.destination if one.kind == "assign" else one.source)
+        return broker not in self.silent | self.unhearing and (one.kind == "assign" or one.bundle in self.owned[broker])
+
+    def _loop(self, words: list[str]) -> Iterator[str]:
+        seconds = [word.partition("=")[2] for word in words[1:]]
+        decided: Counter[str] = Counter()
+        refused: Counter[str] = Counter()
+        for _ in range(int(words[0])):
+            list(self._round([]))
+            assert self.last is not None
+            decided.update(one.kind for one in self.last.decisions)
+            refused.update(one.rule for one in self.last.refusals)
+            self._obey([])
+            self._wait(seconds or ["0s"])
+        told = ", ".join(f"{count} x {kind}" for kind, count in sorted(decided.items())) or "nothing decided"
+        yield told + "".join(f", {rule} in {count} rounds" for rule, count in sorted(refused.items()))
+        speaking = [name for name in self.usage if name not in self.silent]
+        yield "usage " + " ".join(f"{name}={self._usage(name):.2f}" for name in speaking)
+        served = {bundle for name in speaking for bundle in self.owned[name]}
+        if lost := sorted(short_name(bundle) for bundle in self.loads if bundle not in served):
+            yield f"nobody has {', '.join(lost)}"
 
     def _split(self, bundle: str, broker: str, children: list[str]) -> None:
         """The children share their parent's load and topics evenly."""
@@ -293,7 +341,7 @@ class Cluster:
         self.now_ms += 1
         reports = [
             Report(name, self.now_ms, self._stats(name), {"cpu": (usage * 100, 100.0)}, offset=self._next_offset())
-            for name, usage in self.usage.items()
+            for name, usage in {name: self._usage(name) for name in self.usage}.items()
             if name not in self.silent | self.busy
         ]
         beats = [Event("heartbeat", report.broker, self.now_ms, offset=self._next_offset()) for report in reports]

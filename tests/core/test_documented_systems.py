@@ -206,7 +206,7 @@ def test_modular_load_manager_strategy_of_another_package_is_loaded_by_name_and_
     names, bundles = targets.view.brokers.names, targets.view.bundles
     assert ([names[one] for one in candidates], config.patience) == (["a", "b", "c"], 5)
     assert (bundles.name(row), bundles.topics[row], bundles.latest.throughput[row]) == (bundle_name("t/n/0"), 9, 7 * 2**20)
-    assert names == ("a", "b", "c", "d") and targets.usage.round(6).tolist() == [0.1, 0.2, 0.3, 0.4]
+    assert names == ("a", "b", "c", "d") and targets.view.brokers.usage.round(6).tolist() == [0.1, 0.2, 0.3, 0.4]
     assert bundles.names.to_pylist() == [bundle_name("t/m/0"), bundle_name("t/n/0"), bundle_name("t/n/1")]
 
 

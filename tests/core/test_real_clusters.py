@@ -10,6 +10,8 @@ import pytest
 from tests import captured, captured_page
 from tests.captured import Replay
 
+TOO_HEAVY = "lab/skew16/0xf0000000_0xf3ffffff"
+"""It is nearly all that its broker carries: by its share its destination would end at 116 %, so that we leave it where it is."""
 PAGE = Path(__file__).parents[2] / "docs" / "real-clusters.md"
 MODES = ("reference", "per_report")
 
@@ -58,12 +60,11 @@ def test_in_every_round_the_same_brokers_are_too_hot_by_the_same_figures(run: Re
     for beside in run.rounds:
         for mode in MODES:
             ours = {one.source: (one.explain.saw, one.explain.average) for one in beside.ours[mode].decisions}
-            assert ours.keys() == beside.leader.hot.keys()
-            assert beside.leader.calm == {
-                broker for broker in ("127.0.0.1:26201", "127.0.0.1:26202", "127.0.0.1:26203") if broker not in ours
-            }
-            for broker, figures in beside.leader.hot.items():
-                assert ours[broker] == pytest.approx(figures, rel=1e-8)
+            kept = {one.broker for one in beside.ours[mode].refusals if one.rule == "shifts_overload"}
+            assert ours.keys() | kept == beside.leader.hot.keys()
+            assert beside.leader.calm == {"127.0.0.1:26201", "127.0.0.1:26202", "127.0.0.1:26203"} - ours.keys() - kept
+            for broker, figures in ours.items():
+                assert figures == pytest.approx(beside.leader.hot[broker], rel=1e-8)
 
 
 def test_a_bundle_that_we_choose_and_the_leader_does_not_was_being_split_there(run: Replay) -> None:
@@ -76,14 +77,16 @@ def test_a_bundle_that_we_choose_and_the_leader_does_not_was_being_split_there(r
     assert len(others) == 1
     assert all(bundle in splitting for bundle, splitting in others)
     for beside in run.rounds:
-        assert {one.bundle for one in beside.spared.decisions} == {shed.bundle for shed in beside.leader.sheds}
+        assert {one.bundle for one in beside.spared.decisions} == {shed.bundle for shed in beside.leader.sheds} - {TOO_HEAVY}
 
 
 def test_each_bundle_alone_goes_where_the_leader_sent_it_from_the_same_candidates(run: Replay) -> None:
     sheds = [(shed, beside.alone[shed.bundle]) for beside in run.rounds for shed in beside.leader.sheds]
     assert len(sheds) == 6
     for shed, ours in sheds:
-        assert ours is not None
+        assert (ours is None) == (shed.bundle == TOO_HEAVY)
+        if ours is None:
+            continue
         assert (ours.bundle, ours.source, ours.destination) == (shed.bundle, shed.source, shed.destination)
         ranked = {one.broker: one.score for one in ours.explain.candidates if one.refused_by is None}
         assert ranked == pytest.approx(shed.candidates, rel=1e-15)
@@ -92,12 +95,12 @@ def test_each_bundle_alone_goes_where_the_leader_sent_it_from_the_same_candidate
 def test_all_bundles_of_a_round_together_go_where_the_leader_sent_them_and_none_to_a_broker_being_relieved(run: Replay) -> None:
     same = 0
     for beside in run.rounds:
-        theirs = {shed.bundle: shed.destination for shed in beside.leader.sheds}
+        theirs = {shed.bundle: shed.destination for shed in beside.leader.sheds if shed.bundle != TOO_HEAVY}
         ours = {one.bundle: one.destination for one in beside.spared.decisions}
         assert ours == theirs
         assert not set(ours.values()) & {one.source for one in beside.spared.decisions}
         same += len(ours)
-    assert same == 6
+    assert same == 5
 
 
 def test_a_setting_that_had_no_effect_at_run_time_keeps_its_value_as_it_did_in_the_cluster() -> None:

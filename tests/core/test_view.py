@@ -59,11 +59,11 @@ def test_a_bundle_without_destination_only_leaves() -> None:
     assert after.bundles.owner[after.bundles.rows_of([X])].tolist() == [-1]
 
 
-def test_a_bundle_that_nobody_owns_brings_its_rates_only() -> None:
+def test_a_bundle_that_nobody_owns_brings_its_rates_and_what_it_would_use_at_the_average_broker() -> None:
     after = moved(view(), Z, B)
     assert after.brokers.latest.throughput.tolist() == [40.0, 10.0]
     assert after.brokers.topics.tolist() == [9, 2]
-    assert after.brokers.usage.tolist() == pytest.approx([0.80, 0.05])
+    assert after.brokers.usage.tolist() == pytest.approx([0.80, 0.10])  # 10/40 of 80: only a carries anything
 
 
 def test_the_view_that_was_given_stays_as_it_was() -> None:

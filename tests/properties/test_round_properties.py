@@ -21,6 +21,7 @@ from lb_stream.core.config import ClusterConfig, cluster_config
 from lb_stream.core.memory import Memory
 from lb_stream.core.names import is_system_bundle, namespace_of
 from lb_stream.core.placement import placement, simple_placement
+from lb_stream.core.placement.base import Targets
 from lb_stream.core.round import Inbox, Round, decide, seed_of
 from lb_stream.core.shedding import shedder
 from lb_stream.core.unit_states import Store, Unit, accepts
@@ -174,6 +175,25 @@ def test_no_bundle_is_in_two_decisions_at_once(steps: list[Step], config: Cluste
         half_done = [one.decision_id for one in done.memory.moves.values()]
         before = [one.decision_id for one in (*memory.pending, *memory.moves.values())]
         assert sorted([*ended, *still_open, *half_done]) == sorted(before), "every decision ends once"
+
+
+@given(lives(), configs)
+def test_no_round_sheds_an_overload_onto_another_broker(steps: list[Step], config: ClusterConfig) -> None:
+    if config.balancer.load_manager != "modular" or not config.balancer.modular_preselect_destination:
+        return  # their shedders choose destinations by themselves, or nobody does before the release
+    threshold = config.balancer.overloaded_threshold_percent / 100.0
+    for _, _, done in played(steps, config):
+        view, targets = done.view, Targets.of(done.view)
+        rows = view.bundles.rows_of(one.bundle for one in done.decisions).tolist()
+        for one, row in zip(done.decisions, rows, strict=True):
+            if one.destination is None:
+                continue
+            destination = view.brokers.names.index(one.destination)
+            if one.kind == "unload":
+                source = view.brokers.usage[int(view.bundles.owner[row])]
+                after = targets.with_bundle(row, np.array([destination]))[0]
+                assert after <= max(threshold, source) or after == targets.usage[destination] <= source
+            targets.add(row, destination)
 
 
 @given(lives(), configs)

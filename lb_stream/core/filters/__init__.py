@@ -2,7 +2,6 @@
 
 from lb_stream.core.filters.anti_affinity import AntiAffinity, FailureDomain, unload_helps
 from lb_stream.core.filters.base import Asked, Filter, FilterError
-from lb_stream.core.filters.being_relieved import BeingRelieved
 from lb_stream.core.filters.census import Census
 from lb_stream.core.filters.drained import Drained
 from lb_stream.core.filters.even_distribution import EvenDistribution
@@ -15,7 +14,6 @@ from lb_stream.core.filters.topic_kind import TopicKind
 __all__ = [
     "AntiAffinity",
     "Asked",
-    "BeingRelieved",
     "Census",
     "Drained",
     "EvenDistribution",

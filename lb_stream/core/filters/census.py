@@ -50,6 +50,11 @@ class Census:
             self._groups[group] = counts
         return self._groups[group]
 
+    def of_others(self, namespace: str) -> Ints | None:
+        """The same without the namespace itself: those that it should keep away from."""
+        counts = self.of_group(namespace)
+        return None if counts is None else counts - self._share(namespace)
+
     def add(self, bundle: int, destination: int) -> None:
         """Count a bundle at its destination from now on, and at its source no more."""
         namespace = namespace_of(self.view.bundles.name(bundle))

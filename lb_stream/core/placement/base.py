@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,7 +11,7 @@ import numpy as np
 from lb_stream.core.chance import draw, draw_number
 from lb_stream.core.registry import Registry
 from lb_stream.core.resources import max_weighted_usage
-from lb_stream.core.view import ClusterView, Floats, Ints, Rows, resource_share
+from lb_stream.core.view import ClusterView, Floats, Ints, Rows, average_broker
 
 
 @dataclass(slots=True)
@@ -27,14 +27,17 @@ class Targets:
     load: Floats  # smoothed usage as the extensible manager follows it; NaN: nothing known
     long_rate: Floats
     topics: Ints
+    _average: tuple[float, dict[str, float]]  # what the average broker carries, and uses of each resource
     placed: list[tuple[int, int]] = field(default_factory=list)  # (bundle, destination) of every choice so far
     _arrived: dict[str, Floats] = field(default_factory=dict)  # resource → what the choices so far bring to each broker
+    _left: dict[str, Floats] = field(default_factory=dict)  # ... and take from it
 
     @staticmethod
     def of(view: ClusterView, seed: int | None = 0) -> Targets:
         """The loads before the round's first choice. Moves in flight are in the view already."""
         brokers = view.brokers
-        return Targets(view, seed, brokers.usage.copy(), brokers.load_ema.copy(), brokers.long.rate.copy(), brokers.topics.copy())
+        loads = brokers.usage.copy(), brokers.load_ema.copy(), brokers.long.rate.copy(), brokers.topics.copy()
+        return Targets(view, seed, *loads, average_broker(brokers))
 
     def draw(self, subject: str, candidates: Rows) -> int:
         """One of the candidates (in order) by the round's seed and the subject's name."""
@@ -46,23 +49,45 @@ class Targets:
 
     def add(self, bundle: int, destination: int) -> None:
         """Count a bundle at its destination from now on."""
-        view, row = self.view, np.array([bundle])
+        view, at = self.view, np.array([destination])
         self.placed.append((bundle, destination))
-        self.long_rate[destination] += view.bundles.long.take(row).rate[0]
+        self.long_rate[destination] += view.bundles.long.take(np.array([bundle])).rate[0]
         self.topics[destination] += view.bundles.topics[bundle]
-        source = view.bundles.owner[row].astype(np.intp)
-        if source[0] < 0:
-            return
-        share = float(resource_share(view.brokers.latest.throughput, source, view.bundles.short.take(row).throughput)[0])
-        resources = {}
-        for name, (usage, limit) in view.brokers.resources.items():
-            arrived = self._arrived.setdefault(name, np.zeros(len(usage)))
-            arrived[destination] += share * max(float(usage[source[0]]), 0.0)
-            resources[name] = (usage[[destination]] + arrived[destination], limit[[destination]])
-        expected = float(max_weighted_usage(resources, view.brokers.weights)[0])
-        more = max(0.0, expected - float(self.usage[destination]))
+        source = int(view.bundles.owner[bundle])
+        more = float(self.with_bundle(bundle, at)[0] - self.usage[destination])
         self.usage[destination] += more
         self.load[destination] += more
+        for name, amount in self._amounts(bundle).items():
+            self._arrived.setdefault(name, np.zeros(len(view.brokers)))[destination] += amount
+            if source >= 0:
+                self._left.setdefault(name, np.zeros(len(view.brokers)))[source] += amount
+
+    def with_bundle(self, bundle: int, rows: Rows) -> Floats:
+        """The usage of the given brokers if they had the bundle too, never less than now; this round's choices are counted."""
+        return np.maximum(self.usage[rows], self._usage(rows, {}, self._amounts(bundle)))
+
+    def without_bundle(self, bundle: int) -> float:
+        """The usage of the bundle's broker once it has left, as those will that this round has sent elsewhere."""
+        gone = {name: -amount for name, amount in self._amounts(bundle).items()}
+        return float(self._usage(self.view.bundles.owner[[bundle]].astype(np.intp), self._left, gone)[0])
+
+    def _usage(self, rows: Rows, left: Mapping[str, Floats], more: Mapping[str, float]) -> Floats:
+        none, resources = np.zeros(len(self.view.brokers)), {}
+        for name, (usage, limit) in self.view.brokers.resources.items():
+            changed = self._arrived.get(name, none)[rows] - left.get(name, none)[rows] + more.get(name, 0.0)
+            resources[name] = (usage[rows] + changed, limit[rows])
+        return max_weighted_usage(resources, self.view.brokers.weights)
+
+    def _amounts(self, bundle: int) -> dict[str, float]:
+        """What the bundle uses of each resource, as `resources_used` has it."""
+        brokers, source = self.view.brokers, int(self.view.bundles.owner[bundle])
+        carried, used = self._average
+        if source >= 0:
+            carried = float(brokers.latest.throughput[source])
+            used = {name: max(float(usage[source]), 0.0) for name, (usage, _) in brokers.resources.items()}
+        throughput = sum(self.view.bundles.latest.row(bundle)[:2])
+        share = min(throughput / carried, 1.0) if carried > 0 else 0.0
+        return {name: share * amount for name, amount in used.items()}
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,9 +7,11 @@ from typing import Any
 import numpy as np
 
 from lb_stream.core.broker_load import BrokerLoad
+from lb_stream.core.candidates import Candidates
 from lb_stream.core.chance import draw
 from lb_stream.core.config import ClusterConfig, cluster_config
 from lb_stream.core.placement.base import Targets
+from lb_stream.core.preallocation import Preallocated, count
 from tests.conformance.adapters.extensible import NOW_MS, Settings
 from tests.conformance.forms import view_of_loads
 from tests.conformance.registry import PROFILE, Case, kind
@@ -88,7 +90,7 @@ def _called(config: ClusterConfig, targets: Targets, candidates: list[str], memo
 
 
 def targets_of(loads: dict[str, Any], weights: Any) -> Targets:
-    """The brokers' loads: their long-term rates as given, and each preallocated bundle added as a choice of this very round."""
+    """The brokers' loads: their long-term rates as given, and the preallocated bundles as the reference counts them."""
     preallocated = {
         f"{bundle}@{row}": (row, data)
         for row, broker in enumerate(loads["brokers"].values())
@@ -100,6 +102,6 @@ def targets_of(loads: dict[str, Any], weights: Any) -> Targets:
     for row, broker in enumerate(brokers.values()):
         average = broker.get("timeAverageData", {})
         targets.long_rate[row] = average.get("longTermMsgRateIn", 0.0) + average.get("longTermMsgRateOut", 0.0)
-    for bundle, (row, _) in enumerate(preallocated.values()):
-        targets.add(bundle, row)
+    given = [Preallocated.of(view, bundle, view.brokers.names[row]) for bundle, (row, _) in enumerate(preallocated.values())]
+    count(given, targets, Candidates(view, cluster_config({}).balancer))
     return targets
