@@ -21,6 +21,9 @@ def register(app: typer.Typer) -> None:
 def lookup_server(
     address: Annotated[str, typer.Option(metavar="HOST:PORT", help="Where to listen; port 0: any that is free.")] = "127.0.0.1:8095",
     max_age: Annotated[float, typer.Option(metavar="S", min=1, help="Answer nothing when Kafka was last heard of so long ago.")] = 10.0,
+    asks: Annotated[
+        float, typer.Option("--asks-per-second", metavar="N", min=0, help="Owners asked for in a second, at most; 0: none.")
+    ] = 20.0,
     ask: Annotated[bool, typer.Option(help="Ask the balancer for an owner of what nobody serves.")] = True,
     config: ConfigFile = None,
     broker_conf: BrokerConf = None,
@@ -37,9 +40,10 @@ def lookup_server(
     settings = LookupConfig(
         bootstrap_servers=bootstrap,
         ownership_topic=topics.ownership,
-        commands_topic=topics.commands if ask else None,
+        commands_topic=topics.commands if ask and asks else None,
         results_topic=topics.results,
         max_age_s=max_age,
+        asks_per_s=asks,
         client_options=given.settings.kafka.options,
     )
     with StopRequest() as stop, kafka_at(bootstrap):

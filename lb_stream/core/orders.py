@@ -43,6 +43,7 @@ class Orders:
     namespaces: Mapping[str, int | list[int]] = field(default_factory=dict)
     deleted: tuple[str, ...] = ()  # namespaces whose bundles have not all been forgotten yet
     answers: tuple[Mapping[str, Any], ...] = ()  # the last ones, oldest first
+    forgotten_ms: int = 0  # commands sent until then may have been answered and forgotten, as there were too many
     waiting: tuple[Waiting, ...] = ()
 
     @staticmethod

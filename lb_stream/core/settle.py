@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -48,6 +49,12 @@ class Settled:
     def released(self) -> list[Pending]:
         """The moves whose bundle has left its source, wherever it is now."""
         return [pending for pending, outcome in self.ended if pending.kind in MOVES and outcome.released_ms is not None]
+
+
+def counting(acks: Iterable[tuple[str, Ack]], memory: Memory) -> tuple[Ack, ...]:
+    """The acknowledgements that count: of the broker that was asked, about a decision that is under way. With each: who sent it."""
+    asked = {one.decision_id: one.destination if one.kind == "assign" else one.source for one in memory.pending}
+    return tuple(ack for broker, ack in acks if asked.get(ack.decision_id) == broker)
 
 
 def settle(view: ClusterView, memory: Memory, acks: tuple[Ack, ...], now_ms: int) -> Settled:

@@ -23,7 +23,8 @@ import msgspec
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.errors import KafkaError
 
-from lb_stream.contracts.commands import Assign, Outcome
+from lb_stream.contracts.base import LONGEST_NAMESPACE
+from lb_stream.contracts.commands import LONGEST_TOPIC, Assign, Outcome
 from lb_stream.contracts.decisions import OwnershipState
 from lb_stream.core.lookup import Route, Routes
 from lb_stream.core.topics import full_topic_name, namespace_of_topic, topic_hash
@@ -36,6 +37,11 @@ CHECK_S = 0.25
 ASK_AGAIN_S = 5.0
 MOST_ASKED = 10_000
 """Bundles and namespaces of which it is remembered that, and with what outcome, an owner was asked for."""
+REMEMBERED_S = 60.0
+"""For so long."""
+LONGEST_TEXT = 500
+"""Characters of an answer of the balancer that are remembered."""
+LIMITED = "too many owners are being asked for: ask again in a moment"
 CONNECT_MS = 10_000
 
 
@@ -52,7 +58,8 @@ class LookupConfig:
     """Where the topics are, and how old an answer may be.
 
     `commands_topic` None: nothing is asked for. `max_age_s`: how long ago all records that Kafka had must have been read, else nothing is
-    answered. `client_options` go to kafka-python's clients (security_protocol, sasl_mechanism, ssl_cafile, ...).
+    answered. `asks_per_s`: commands in a second at most about known bundles, and as many about namespaces that no record names: whoever asks
+    for these, however often, doesn't keep the others waiting. `client_options` go to kafka-python's clients (security_protocol, sasl_mechanism, ssl_cafile, ...).
     """
 
     bootstrap_servers: str
@@ -60,14 +67,15 @@ class LookupConfig:
     commands_topic: str | None = "lb-commands"
     results_topic: str = "lb-command-results"
     max_age_s: float = 10.0
+    asks_per_s: float = 20.0
     client_options: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """An owner was asked for: the command's id and, once the balancer has answered, what it said."""
+    """An owner was asked for: the command's id and, once the balancer has answered, what it said. `id` None: not yet, for `text`."""
 
-    id: str
+    id: str | None
     outcome: Outcome | None = None
     text: str | None = None
 
@@ -106,6 +114,24 @@ class _Result(msgspec.Struct):
     text: str
 
 
+@dataclass(slots=True)
+class Bucket:
+    """Lets so many through in a second; as many at once, after a rest."""
+
+    per_s: float
+    left: float = 0.0
+    at_s: float | None = None
+
+    def take(self, now_s: float) -> bool:
+        """Whether one more may pass now."""
+        most = max(self.per_s, 1.0)
+        self.left = most if self.at_s is None else min(most, self.left + (now_s - self.at_s) * self.per_s)
+        self.at_s = now_s
+        passes = self.left >= 1.0
+        self.left -= passes
+        return passes
+
+
 class Lookup:
     """Follows the ownership topic in a thread of its own. Every method may be called from any thread."""
 
@@ -117,6 +143,7 @@ class Lookup:
         self._read_at: float | None = None  # when Kafka was asked for the end of the topic that has been read up to
         self._asked: OrderedDict[tuple[str, str], tuple[float, Asked]] = OrderedDict()
         self._askers: dict[str, tuple[str, str]] = {}  # a command's id → what it asked for
+        self._buckets = {known: Bucket(config.asks_per_s) for known in (True, False)}
         self._stop = threading.Event()
         self._caught_up = threading.Event()
         self._thread = threading.Thread(target=self._run, name="lb-lookup", daemon=True)
@@ -169,7 +196,11 @@ class Lookup:
         if age_ms is None or age_ms > self.config.max_age_s * 1_000:
             since, config = "never" if age_ms is None else f"{age_ms / 1_000:.0f} s ago", self.config
             raise Stale(f"{config.ownership_topic} was last read to its end {since}: does Kafka at {config.bootstrap_servers} answer?")
+        if len(topic) > LONGEST_TOPIC:
+            raise ValueError(f"a topic's name of {len(topic)} characters: expected {LONGEST_TOPIC} at most")
         full, namespace, hashed = full_topic_name(topic), namespace_of_topic(topic), topic_hash(topic)
+        if len(namespace) > LONGEST_NAMESPACE:
+            raise ValueError(f"a namespace's name of {len(namespace)} characters: expected {LONGEST_NAMESPACE} at most")
         with self._lock:
             cluster = self._cluster(cluster)
             route = self._routes.find(cluster, namespace, hashed)
@@ -189,26 +220,34 @@ class Lookup:
         if self._producer is None or self.config.commands_topic is None:
             return None
         about, asked = (cluster, namespace if route is None else route.bundle), Asked(f"lookup-{uuid.uuid4()}")
+        which = {"topic": topic} if route is None else {"bundle": route.bundle.rpartition("/")[2]}
+        sent_ms = time.time_ns() // 1_000_000
+        command = Assign(id=str(asked.id), namespace=namespace, by=self._sender, sent_ms=sent_ms, **which)  # before anything is remembered
         with self._lock:
             now = self._clock()
-            at, before = self._asked.pop(about, (now - ASK_AGAIN_S, None))
+            self._forget(now)
+            at, before = self._asked.get(about, (now - ASK_AGAIN_S, None))
             if before is not None and now - at < ASK_AGAIN_S:
-                self._asked[about] = at, before
                 return before
+            if not self._buckets[route is not None].take(now):
+                return before or Asked(None, text=LIMITED)
             if before is not None:
-                del self._askers[before.id]
+                del self._askers[str(before.id)], self._asked[about]
                 asked = replace(asked, outcome=before.outcome, text=before.text)  # until the new answer
-            elif len(self._asked) == MOST_ASKED:
-                _, (_, oldest) = self._asked.popitem(last=False)
-                del self._askers[oldest.id]
-            self._asked[about], self._askers[asked.id] = (now, asked), about
-        which = {"topic": topic} if route is None else {"bundle": route.bundle.rpartition("/")[2]}
-        command = Assign(id=asked.id, namespace=namespace, by=self._sender, sent_ms=time.time_ns() // 1_000_000, **which)
+            self._asked[about], self._askers[command.id] = (now, asked), about
         try:
             self._producer.send(self.config.commands_topic, key=cluster.encode(), value=command.to_json().encode())
         except KafkaError as error:
             log.warning("an owner of %s could not be asked for: %s", about[1], error)
         return asked
+
+    def _forget(self, now: float) -> None:
+        """What was asked for long ago, and the oldest of too much; the order is that of the times."""
+        while self._asked:
+            about, (at, oldest) = next(iter(self._asked.items()))
+            if now - at < REMEMBERED_S and len(self._asked) < MOST_ASKED:
+                return
+            del self._asked[about], self._askers[str(oldest.id)]
 
     # --- following the topics ---
 
@@ -281,4 +320,4 @@ class Lookup:
             log.warning("a record of %s is no command's result: %s", record.topic, error)
             return
         at, asked = self._asked[about]
-        self._asked[about] = at, replace(asked, outcome=said.outcome, text=said.text)
+        self._asked[about] = at, replace(asked, outcome=said.outcome, text=said.text[:LONGEST_TEXT])

@@ -22,6 +22,7 @@ from lb_stream.core.commands import Answer, Received, refuse_all
 from lb_stream.core.config import ClusterConfig
 from lb_stream.core.memory import Memory
 from lb_stream.core.round import Inbox, Round, decide, seed_of
+from lb_stream.core.settle import counting
 from lb_stream.core.view import ClusterView, NameOrder, name_order, view_of
 from lb_stream.stream import figures
 from lb_stream.stream.averages import Blocks, read_shard
@@ -99,14 +100,14 @@ def decide_cluster(rows: pa.Table, context: BatchContext, taken: figures.Taken) 
     clock = json.loads(rows["clock"][0].as_py())
     now_ms = max(seen["append_ms"] for seen in clock)
     events = [event for block in rows["events"].to_pylist() if block is not None for event in from_bytes(block).to_pylist()]
-    acks, asks, commands = _acks(events), asks_of(_of_kind(events, "ask")), _commands(events)
+    asks, commands = asks_of(_of_kind(events, "ask")), _commands(events)
     remembered = context.memories.get(cluster, Memory().to_json())
     row: dict[str, Any] = {"cluster": cluster, "seq": 0, "epoch": context.epoch, "now_ms": now_ms, "memory": remembered, "error": None}
     row |= dict.fromkeys(("decisions", "outcomes", "ownership", "refusals", "results"), "[]") | {"files": "{}"}
     given = context.settings.of_cluster(cluster)
     times = {seen["partition"]: seen["append_ms"] for seen in clock if seen["topic"] == context.settings.topics.reports}
     inputs = {"offsets": _offsets(clock), "times": times, "caught_up": context.caught_up, "settings": given}
-    inputs |= {"acks": [ack.model_dump(mode="json") for ack in acks], "commands": [command.to_dict() for command in commands]}
+    inputs |= {"acks": [], "commands": [command.to_dict() for command in commands]}
     inputs["asks"] = [{"broker": broker, "payload": ask.to_json()} for broker, ask in asks]
     row["inputs"] = canonical_json(inputs)
     blocks = list(zip(*(rows[name].to_pylist() for name in ("brokers", "names", "values")), strict=True))
@@ -114,6 +115,8 @@ def decide_cluster(rows: pa.Table, context: BatchContext, taken: figures.Taken) 
     try:
         taken.rejected(cluster, events)
         memory = replace(Memory.from_json(remembered), epoch=context.epoch)
+        if acks := counting(_acks(events), memory):
+            row["inputs"] = canonical_json(inputs | {"acks": [ack.model_dump(mode="json") for ack in acks]})
         row["seq"] = memory.seq
         if now_ms < memory.retry_ms and not commands:  # a command may be what mends it
             return row | {"idle": True}
@@ -235,8 +238,8 @@ def _of_kind(events: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
     return sorted(found, key=lambda event: (event["append_ms"], event["partition"], event["offset"]))
 
 
-def _acks(events: list[dict[str, Any]]) -> tuple[Ack, ...]:
-    return tuple(Ack.model_validate_json(event["payload"]) for event in _of_kind(events, "ack"))
+def _acks(events: list[dict[str, Any]]) -> list[tuple[str, Ack]]:
+    return [(event["broker"], Ack.model_validate_json(event["payload"])) for event in _of_kind(events, "ack")]
 
 
 def asks_of(given: Iterable[Mapping[str, Any]]) -> tuple[tuple[str, SplitAsk], ...]:

@@ -14,7 +14,7 @@ from lb_stream.contracts.reports import BundleStats
 from lb_stream.core.averages import DEFAULT_FOUR, fold
 from lb_stream.core.blocks import Shard
 from lb_stream.core.command_settings import dynamic_keys, in_force, take_settings
-from lb_stream.core.commands import MOST_REMEMBERED, Answer, Received, refuse_all
+from lb_stream.core.commands import MOST_REMEMBERED, REMEMBERED_MS, WINDOW_MS, Answer, Received, refuse_all
 from lb_stream.core.config import cluster_config
 from lb_stream.core.known_bundles import compact, cut_anew, missing, ring_of, with_bundles
 from lb_stream.core.memory import Memory
@@ -75,9 +75,58 @@ def test_a_command_is_done_once_however_often_and_wherever_it_comes() -> None:
     assert [(answer.outcome, answer.repeated) for answer in first.results] == [("accepted", False), ("accepted", True)]
     assert first.results[1].decision_ids == first.results[0].decision_ids == ("c:1:0",)
     assert len(first.decisions) == 1
-    again = play(view(2000, **TWO), Memory.from_json(first.memory.to_json()), unload, command("dry-run", on=True))
-    assert [answer.repeated for answer in again.results] == [True, True], "an id is an id, whatever the command"
+    again = play(view(2000, **TWO), Memory.from_json(first.memory.to_json()), unload)
+    assert [answer.repeated for answer in again.results] == [True]
+    assert again.decisions == ()
+
+
+def test_an_id_that_comes_again_with_other_contents_is_refused_and_not_answered_as_the_other_was() -> None:
+    first = play(view(**TWO), Memory(), command("unload", namespace="t/n", bundle="0x00000000_0x80000000"))
+    remembered = Memory.from_json(first.memory.to_json())
+    again = play(
+        view(2000, **TWO), remembered, command("dry-run", on=True), command("unload", namespace="t/n", bundle="0x80000000_0xffffffff")
+    )
+    assert [(answer.outcome, answer.rule, answer.repeated) for answer in again.results] == [("refused", "id_used", False)] * 2
+    assert again.results[0].text == "the id x belongs to another command, which was accepted: give each command an id of its own"
     assert again.decisions == () and "dry_run" not in again.memory.orders.settings
+    other = Received.of(COMMANDS["unload"](id="x", by="bo", sent_ms=990, namespace="t/n", bundle="0x00000000_0x80000000"), 1_000)
+    assert play(view(2000, **TWO), remembered, other).results[0].repeated, "when it was sent, and by whom, is none of its contents"
+
+
+def sent(kind: str, command_id: str, sent_ms: int, at_ms: int, **fields: Any) -> Received:
+    """A command that says when it was sent."""
+    return Received.of(COMMANDS[kind](id=command_id, by="User:ann", sent_ms=sent_ms, **fields), at_ms)
+
+
+@pytest.mark.parametrize("ahead_ms", [-WINDOW_MS - 1, WINDOW_MS + 1])
+def test_a_command_that_was_sent_long_before_or_after_kafka_took_it_is_refused(ahead_ms: int) -> None:
+    at_ms = 10 * WINDOW_MS
+    made = play(view(**TWO), Memory(), sent("pause-cluster", "x", at_ms + ahead_ms, at_ms))
+    assert (made.results[0].outcome, made.results[0].rule) == ("refused", "too_old")
+    assert not made.memory.orders.paused and made.memory.orders.answers == ()
+    assert play(view(**TWO), Memory(), sent("pause-cluster", "x", at_ms + ahead_ms // 2, at_ms)).memory.orders.paused
+
+
+def test_an_old_command_does_not_come_alive_after_however_many_others() -> None:
+    old = sent("pause-cluster", "old", 1_000_000, 1_000_001)
+    memory = play(view(**TWO), Memory(), old).memory
+    others = [sent("resume-cluster", f"r{number}", 1_000_002 + number, 1_000_010 + number) for number in range(MOST_REMEMBERED + 5)]
+    memory = play(view(**TWO), memory, *others).memory
+    assert len(memory.orders.answers) == MOST_REMEMBERED
+    again = sent("pause-cluster", "old", 1_000_000, 1_010_000)
+    made = play(view(**TWO), Memory.from_json(memory.to_json()), again, sent("dry-run", "new", 1_009_990, 1_010_001, on=True))
+    assert [(one.id, one.outcome, one.rule) for one in made.results] == [("new", "done", None), ("old", "refused", "too_old")]
+    much_later = replace(again, at_ms=1_000_001 + REMEMBERED_MS)
+    assert play(view(**TWO), Memory(), much_later).results[0].rule == "too_old", "by then nothing need be remembered of it"
+
+
+def test_refused_commands_of_a_megabyte_leave_little_in_what_every_round_logs() -> None:
+    long = {f"key{number:0240d}": "x" * 9_000 for number in range(100)}
+    made = play(view(**TWO), Memory(), *(command("set-config", f"c{number}", values=long) for number in range(100)))
+    assert {one.outcome for one in made.results} == {"refused"}
+    assert len(made.memory.to_json()) < 100_000
+    assert len(canonical_json([one.to_dict() for one in made.results])) < 100 * 12_000
+    assert made.results[0].arguments.keys() == {"digest", "characters"}
 
 
 def test_as_many_answers_are_remembered_as_are_bounded() -> None:

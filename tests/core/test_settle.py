@@ -8,7 +8,7 @@ from lb_stream.core.blocks import Shard
 from lb_stream.core.config import cluster_config
 from lb_stream.core.liveness import judge
 from lb_stream.core.memory import Memory, Pending, Retry
-from lb_stream.core.settle import Outcome, after_failure, settle
+from lb_stream.core.settle import Outcome, after_failure, counting, settle
 from lb_stream.core.view import ClusterView, view_of
 from tests.core.build import Event, Report, batch_of
 
@@ -89,3 +89,12 @@ def test_a_move_whose_agent_has_seen_it_fail_is_not_waited_for(how: str, expecte
     ack = Ack.model_validate({"decision_id": "c:1:0", "outcome": how, "reason": "b:1 does not answer any more"})
     ((_, ended),) = settle(view, pending("unload", "a:1", "b:1"), (ack,), 9_000).ended
     assert ended.outcome == expected
+
+
+def test_an_acknowledgement_counts_from_the_broker_that_was_asked_and_for_a_decision_under_way_only() -> None:
+    given = Pending("c:1:0", "assign", "t/n/0x00000000_0x80000000", None, "b:1", 1_000, 61_000, version=2)
+    taken = Pending("c:1:1", "unload", "t/n/0x80000000_0xffffffff", "a:1", "b:1", 1_000, 61_000, version=2)
+    memory = Memory(pending=(given, taken))
+    acks = {name: Ack(decision_id=name, outcome="refused") for name in ("c:1:0", "c:1:1", "c:1:2")}
+    every = [(broker, ack) for broker in ("a:1", "b:1", "c:1") for ack in acks.values()]
+    assert counting(every, memory) == (acks["c:1:1"], acks["c:1:0"])

@@ -1,0 +1,81 @@
+"""What a lookup asks of the balancer for strangers: bounded in number, checked before it is remembered. No Kafka needed."""
+
+import json
+from typing import Any
+
+import pytest
+
+from lb_stream.core.lookup import Route
+from lb_stream.io.lookup import ASK_AGAIN_S, LIMITED, REMEMBERED_S, Bucket, Lookup, LookupConfig
+
+
+class Recorder:
+    """Stands for the producer."""
+
+    def __init__(self) -> None:
+        self.sent: list[dict[str, Any]] = []
+
+    def send(self, topic: str, key: bytes, value: bytes) -> None:
+        self.sent.append(json.loads(value))
+
+
+class Asking(Lookup):
+    """A lookup that knows one free bundle and is always up to date; its clock stands until it is set."""
+
+    def __init__(self, asks_per_s: float = 5.0) -> None:
+        self.now_s = 100.0
+        super().__init__(LookupConfig("nowhere:1", asks_per_s=asks_per_s), lambda: self.now_s)
+        self._producer = self.recorder = Recorder()  # type: ignore[assignment]
+        bundle = "shop/orders/0x00000000_0xffffffff"
+        self._routes.take("eu", bundle, Route.of(bundle, "Free", None, None, 1, 0))
+
+    @property
+    def age_ms(self) -> int:
+        return 0
+
+
+def test_no_client_brings_about_more_commands_in_a_second_than_are_allowed_and_none_keeps_known_bundles_waiting() -> None:
+    lookup = Asking(asks_per_s=5)
+    for second in range(3):
+        lookup.now_s = 100.0 + second
+        found = [lookup.find(f"shop/nowhere-{second}-{number}/x") for number in range(1_000)]
+        assert len(lookup.recorder.sent) == 5 * (second + 1)
+        assert found[-1].asked is not None and (found[-1].asked.id, found[-1].asked.text) == (None, LIMITED)
+        assert found[0].asked == lookup.find(f"shop/nowhere-{second}-0/x").asked, "what has been asked for is told from memory"
+    asked = lookup.find("shop/orders/new").asked
+    assert asked is not None and asked.id is not None and lookup.recorder.sent[-1]["bundle"] == "0x00000000_0xffffffff"
+
+
+@pytest.mark.parametrize("topic", [f"{'t' * 60_000}/orders/x", f"shop/{'n' * 1_000}/x", f"shop/orders/{'x' * 60_000}"])
+def test_a_name_that_no_command_may_have_is_refused_and_not_remembered(topic: str) -> None:
+    lookup = Asking()
+    with pytest.raises(ValueError, match="characters: expected"):
+        lookup.find(topic)
+    assert (lookup.recorder.sent, len(lookup._asked), len(lookup._askers)) == ([], 0, 0)
+
+
+def test_what_was_asked_for_is_forgotten_after_a_while() -> None:
+    lookup = Asking(asks_per_s=1_000)
+    for number in range(500):
+        lookup.find(f"shop/nowhere-{number}/x")
+    assert len(lookup._asked) == len(lookup._askers) == 500
+    lookup.now_s += ASK_AGAIN_S
+    again = lookup.find("shop/nowhere-0/x").asked
+    assert again is not None and again.id == lookup.recorder.sent[-1]["id"] and len(lookup.recorder.sent) == 501
+    lookup.now_s += REMEMBERED_S - ASK_AGAIN_S
+    lookup.find("shop/other/x")
+    assert len(lookup._asked) == len(lookup._askers) == 2
+
+
+def test_a_bucket_is_full_after_a_rest_and_never_more_than_full() -> None:
+    bucket = Bucket(2.0)
+    assert [bucket.take(now_s) for now_s in (0.0, 0.0, 0.0, 0.5, 0.5, 100.0, 100.0, 100.0)] == [
+        True,
+        True,
+        False,
+        True,
+        False,
+        True,
+        True,
+        False,
+    ]
