@@ -34,7 +34,7 @@ LONGEST_S = 30
 """Without a step forward in a transaction. The client's own waits have no end: after a broker's crash it may wait for what never comes."""
 
 LONGEST_TEXT = 10_000
-"""Characters of an answer that are published; the table `commands` has all. It may quote what a command said, at any length, and a record
+"""Characters of an answer that are published. It may quote what a command said, at any length, and a record
 that is too large for Kafka would keep back its batch for ever."""
 
 
