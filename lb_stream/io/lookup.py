@@ -58,9 +58,9 @@ class LookupConfig:
     """Where the topics are, and how old an answer may be.
 
     `commands_topic` None: nothing is asked for. `max_age_s`: how long ago all records that Kafka had must have been read, else nothing is
-    answered. `asks_per_s`: commands in a second at most about known bundles, and as many about namespaces that no record names: whoever asks
-    for these, however often, doesn't keep the others waiting. `client_options` go to kafka-python's clients (security_protocol,
-    sasl_mechanism, ssl_cafile, ...).
+    answered. `asks_per_s`: commands in a second at most about known bundles, and as many about namespaces that no record names:
+    whoever asks for these, however often, doesn't keep the others waiting. `client_options` go to kafka-python's clients
+    (security_protocol, sasl_mechanism, ssl_cafile, ...).
     """
 
     bootstrap_servers: str
