@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -26,7 +27,8 @@ LEAST_WINDOW_MS = 60_000
 
 _MOVES = """
     SELECT decision_id, seq, bundle, source, destination, issued_ms, rule, strategy, explain FROM decisions
-    WHERE cluster = $1 AND kind IN ('unload', 'transfer') AND rule NOT IN ('split_child', 'drained', 'namespace_deleted', 'unload_command')
+    WHERE cluster = $1 AND issued_ms BETWEEN $2 AND $3 AND kind IN ('unload', 'transfer')
+    AND rule NOT IN ('split_child', 'drained', 'namespace_deleted', 'unload_command')
     ORDER BY issued_ms, seq, TRY_CAST(string_split(decision_id, ':')[-1] AS INT)
 """
 
@@ -106,7 +108,8 @@ def compare(lake: Lake, one: Standing, passes: Sequence[LeaderPass], since_ms: i
     begun_ms, ended_ms = _watched(lake, one.cluster)
     wanted = [each for each in passes if each.at_ms >= since_ms]
     seen = [each for each in wanted if begun_ms <= each.at_ms <= ended_ms]
-    ours = [each for each in our_passes(lake, one.cluster) if each.at_ms >= since_ms]
+    bounds = (max(since_ms, wanted[0].at_ms - window_ms), wanted[-1].last_ms + window_ms) if wanted else (0, 0)
+    ours = our_passes(lake, one.cluster, *bounds)
     rounds = Rounds(lake, one.cluster, one.config, passes)
     paired = _paired(seen, ours, window_ms)
     pairs: list[Pair] = []
@@ -120,10 +123,10 @@ def compare(lake: Lake, one: Standing, passes: Sequence[LeaderPass], since_ms: i
     return Comparison(one.cluster, tuple(sorted(pairs, key=lambda pair: pair.at_ms)), unwatched, balancer.sample_mode)
 
 
-def our_passes(lake: Lake, cluster: str) -> list[OurPass]:
-    """Our rounds that moved something of the balancer's own accord."""
+def our_passes(lake: Lake, cluster: str, from_ms: int, until_ms: int) -> list[OurPass]:
+    """Our rounds of a time that moved something of the balancer's own accord, in the order of their time."""
     found: dict[int, OurPass] = {}
-    for row in records(run(lake, _MOVES, [cluster])):
+    for row in records(run(lake, _MOVES, [cluster, from_ms, until_ms])):
         row["explain"] = json.loads(row["explain"])
         found.setdefault(row["seq"], OurPass(row["seq"], row["issued_ms"])).moves.append(row)
     return list(found.values())
@@ -143,12 +146,11 @@ def _paired(theirs: Sequence[LeaderPass], ours: Sequence[OurPass], window_ms: in
 
     Time after the leader's pass counts twice: by then reports show what it has moved.
     """
-    near = []
+    near, times = [], [each.at_ms for each in ours]
     for a in theirs:
-        for b in ours:
+        for b in ours[bisect_left(times, a.at_ms - window_ms) : bisect_right(times, a.at_ms + window_ms)]:
             late_ms = b.at_ms - a.at_ms
-            if abs(late_ms) <= window_ms:
-                near.append((max(-late_ms, 2 * late_ms), a.at_ms, b.seq, b))
+            near.append((max(-late_ms, 2 * late_ms), a.at_ms, b.seq, b))
     found: dict[int, OurPass] = {}
     taken: set[int] = set()
     for _, at_ms, seq, each in sorted(near, key=lambda one: one[:3]):

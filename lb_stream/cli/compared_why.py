@@ -43,6 +43,7 @@ class Rounds:
 
     def __init__(self, lake: Lake, cluster: str, config: ClusterConfig, passes: Sequence[LeaderPass]) -> None:
         self._lake, self._cluster, self.config, self._passes = lake, cluster, config, passes
+        self._before: dict[int, Row | None] = {}
 
     def unloaded_by_leader(self, bundle: str, before_ms: int) -> int | None:
         """How long before a moment (ms) the leader had last unloaded a bundle, if that was within the grace period."""
@@ -73,7 +74,9 @@ class Rounds:
     def before(self, at_ms: int) -> Row | None:
         """The last round in the log at a moment, with its memory."""
         query = "SELECT seq, now_ms, memory, error FROM rounds WHERE cluster = $1 AND now_ms <= $2 ORDER BY log_seq DESC LIMIT 1"
-        return next(iter(records(run(self._lake, query, [self._cluster, at_ms]))), None)
+        if at_ms not in self._before:
+            self._before[at_ms] = next(iter(records(run(self._lake, query, [self._cluster, at_ms]))), None)
+        return self._before[at_ms]
 
 
 def reasons(
