@@ -136,10 +136,15 @@ def _no_pass(rounds: Rounds, theirs: LeaderPass | None, move: LeaderMove) -> Ite
 
 
 def _refused(rounds: Rounds, move: LeaderMove, our_ms: int) -> Iterator[Why]:
+    """The refusal of the leader's bundle in our pass; else of others of its broker, which took its place."""
     last = rounds.before(our_ms)
-    refusal = None if last is None else rounds.refused(None, move.bundle, last["seq"])
-    if refusal is not None:
+    if last is None:
+        return
+    if (refusal := rounds.refused(None, move.bundle, last["seq"])) is not None:
         yield Why(f"refused:{refusal['rule']}", f"{move.bundle} was refused here: {why_refused(refusal['rule'])}")
+    elif (refusal := rounds.refused(move.source, move.bundle, last["seq"])) is not None:
+        words = f"other bundles of {move.source} came first here and were refused: {why_refused(refusal['rule'])}"
+        yield Why(f"refused:{refusal['rule']}", words)
 
 
 def _destination(rounds: Rounds, move: LeaderMove, ours: Row) -> Iterator[Why]:

@@ -29,6 +29,7 @@ LEADER = {
 BESIDE = {
     "assign_unowned": "on_lookup",
     "sample_mode": "reference",
+    "count_pending_moves": "false",
     "shedding_interval_ms": 0,  # in every batch: one of ours is always right before the leader's
     "stream.max_offsets_per_trigger": 0,
 }
