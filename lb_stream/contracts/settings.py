@@ -105,6 +105,9 @@ class StreamSettings(KeyModel):
         900_000, "a batch that takes longer has been forgotten by Spark: the job ends with code 1, to be started again; 0: never",
         unit="ms", dynamic=False, ge=0,
     )  # fmt: skip
+    round_timeout_ms: int = key(
+        300_000, "a cluster's round that takes longer fails, and the others go on; 0: never", unit="ms", dynamic=False, ge=0
+    )
     shuffle_partitions: int = key(2, "partitions of the stream's state; fixed by the first checkpoint", dynamic=False, ge=1)
     metrics_address: str = key(
         "127.0.0.1:9474",

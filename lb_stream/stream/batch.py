@@ -17,7 +17,7 @@ from lb_stream.stream.crash import crash_point
 from lb_stream.stream.decide import BatchContext
 from lb_stream.stream.directory import NEW, Slices, forget_directories, read_directory, write_directory
 from lb_stream.stream.figures import File, averages_file
-from lb_stream.stream.ports import Log, Observer, Publisher, Reading, Tables, Unobserved
+from lb_stream.stream.ports import Log, NothingUnreadable, Observer, Publisher, Reading, Tables, Unobserved, Unreadable
 from lb_stream.stream.slicing import Parts, View, due_parts, next_slices
 from lb_stream.stream.task import task_of_batch
 from lb_stream.stream.transforms import to_rounds
@@ -37,6 +37,7 @@ class Balancer:
     caught_up: Reading
     epoch: int
     observer: Observer = field(default_factory=Unobserved)
+    unreadable: Unreadable = field(default_factory=NothingUnreadable)
 
     def __call__(self, shards: DataFrame, batch_id: int) -> None:
         """Decide once, then publish and project what the log says; run again, it decides nothing anew."""
@@ -78,6 +79,7 @@ class Balancer:
             epoch=self.epoch,
             caught_up=self.caught_up.now,
             memories=dict(self.log.memories),
+            unreadable=self.unreadable.told(batch_id, read_directory(self.settings.stream.checkpoint, batch_id)),
         )
 
     def _file_tag(self, batch_id: int) -> str:

@@ -6,7 +6,7 @@ import json
 import traceback
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -27,6 +27,7 @@ from lb_stream.core.view import ClusterView, NameOrder, name_order, view_of
 from lb_stream.stream import figures
 from lb_stream.stream.averages import Blocks, read_shard
 from lb_stream.stream.crash import crash_point
+from lb_stream.stream.deadline import within
 
 ROUND_SCHEMA = pa.schema(
     [
@@ -67,6 +68,7 @@ class BatchContext:
     epoch: int
     caught_up: bool
     memories: Mapping[str, str]
+    unreadable: Mapping[str, list[dict[str, Any]]] = field(default_factory=dict)  # by cluster; rejected events of records stepped over
 
 
 def decide_clusters(batches: Iterable[pa.RecordBatch], context: BatchContext, task: str) -> Iterator[pa.RecordBatch]:
@@ -113,7 +115,7 @@ def decide_cluster(rows: pa.Table, context: BatchContext, taken: figures.Taken) 
     blocks = list(zip(*(rows[name].to_pylist() for name in ("brokers", "names", "values")), strict=True))
     row |= {"blocks": canonical_json(blocks), "bundles": 0, "sampled": False}
     try:
-        taken.rejected(cluster, events)
+        taken.rejected(cluster, [*events, *context.unreadable.get(cluster, ())])
         memory = replace(Memory.from_json(remembered), epoch=context.epoch)
         if acks := counting(_acks(events), memory):
             row["inputs"] = canonical_json(inputs | {"acks": [ack.model_dump(mode="json") for ack in acks]})
@@ -129,7 +131,8 @@ def decide_cluster(rows: pa.Table, context: BatchContext, taken: figures.Taken) 
             row |= _unanswered(commands, f"no broker of a cluster {cluster} has reported: is its name right?", "unknown_cluster")
         else:
             inbox = Inbox(acks, context.caught_up, said.commands, said.answers, asks)
-            made = decide(view, said.memory, inbox, said.config, now_ms, seed_of(cluster, memory.seq + 1))
+            with within(context.settings.stream.round_timeout_ms, "stream.round_timeout_ms"):
+                made = decide(view, said.memory, inbox, said.config, now_ms, seed_of(cluster, memory.seq + 1))
             row["sampled"] = bool(view.brokers.sampled.any() or view.bundles.gained.any())
             if row["sampled"]:  # loads are written when there is something new to see
                 taken.loads(view, made)

@@ -26,6 +26,7 @@ from lb_stream.core.blocks import EVENT_SCHEMA, REPORT_SCHEMA, SAMPLE_SCHEMA, to
 from lb_stream.core.names import BUNDLE_PATTERN
 from lb_stream.stream.directory import NEW, Slices
 from lb_stream.stream.records import (
+    LARGEST_BYTES,
     LONGEST_BROKER,
     LONGEST_BUNDLE,
     NO_STATS,
@@ -141,6 +142,8 @@ def _tell_time(clock: dict[tuple[str, int], dict[str, Any]], position: Mapping[s
 def _take(taken: _Taken, config: DecodeConfig, key: bytes | None, value: bytes | None, kind: str | None, position: dict[str, Any]) -> None:
     cluster, broker = config.default_cluster, ""
     try:
+        if value is not None and len(value) > LARGEST_BYTES:
+            raise Rejection("value", f"{len(value)} bytes", f"at most {LARGEST_BYTES} bytes when decompressed")
         if position["topic"] == config.commands_topic:
             cluster = config.spokesman
             _take_command(taken, config, key, value, position)

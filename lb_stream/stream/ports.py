@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -73,6 +73,21 @@ class Reading(Protocol):
 
     def read(self, batch_id: int | None) -> None:
         """Note that a batch has been read."""
+
+
+class Unreadable(Protocol):
+    """Records that were stepped over, because reading them ends the job."""
+
+    def told(self, batch_id: int, known: Collection[str]) -> Mapping[str, list[dict[str, Any]]]:
+        """Known cluster → those that this batch tells of, as rejected events."""
+
+
+class NothingUnreadable:
+    """There are none."""
+
+    def told(self, batch_id: int, known: Collection[str]) -> Mapping[str, list[dict[str, Any]]]:
+        """Nothing."""
+        return {}
 
 
 class Observer(Protocol):

@@ -29,6 +29,9 @@ from lb_stream.contracts.reports import (
 )
 from lb_stream.core.names import parse_bundle
 
+LARGEST_BYTES = 32 << 20
+"""Of a record when it is decompressed: three times what Kafka takes of one, which bounds only what is compressed."""
+
 LONGEST_BUNDLE = 1_000
 """Bytes of a bundle's name. It is several times in each record about the bundle, and one that Kafka doesn't take holds up all others."""
 

@@ -4,10 +4,17 @@ import json
 from pathlib import Path
 
 import pyarrow as pa
+import pytest
 
 from lb_stream.contracts.settings import Settings, StreamSettings
+from lb_stream.core.averages import FoldConfig, fold
+from lb_stream.core.blocks import Shard
+from lb_stream.stream import decide
+from lb_stream.stream.averages import names_block
+from lb_stream.stream.block_files import BlockWriter
 from lb_stream.stream.decide import BatchContext, decide_cluster
 from lb_stream.stream.figures import Taken
+from tests.core.build import Report, batch_of
 
 
 def test_a_cluster_that_fails_again_and_again_is_left_alone_for_a_while(tmp_path: Path) -> None:
@@ -25,3 +32,27 @@ def test_a_cluster_that_fails_again_and_again_is_left_alone_for_a_while(tmp_path
         seen.append((row["error"] is not None, "suspended" in (row["error"] or ""), row["idle"]))
     failed, last, alone = (True, False, False), (True, True, False), (False, False, True)
     assert seen == [failed, failed, last, alone, alone, last, alone]
+
+
+def endless(*_: object) -> None:
+    """A round that never ends."""
+    while True:
+        pass
+
+
+def test_a_round_that_never_ends_fails_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shard, _ = fold(Shard.empty(), batch_of([Report("b1", 1_000, {})]), 1_000, FoldConfig())
+    writer = BlockWriter(str(tmp_path), "eu.arrow")
+    references = [writer.put(part) for part in (shard.brokers, names_block(shard.bundles["name"]), shard.bundles.drop_columns("name"))]
+    writer.close()
+    clock = json.dumps([{"topic": "lb-load-reports", "partition": 0, "first": 0, "last": 0, "append_ms": 1_000}])
+    given = dict(zip(("brokers", "names", "values"), references, strict=True))
+    rows = pa.Table.from_pylist([{"cluster": "eu", "shard": 0, "clock": clock, "events": None} | given])
+    settings = Settings(stream=StreamSettings(tables=str(tmp_path / "tables"), checkpoint=str(tmp_path), round_timeout_ms=50))
+    context = BatchContext(settings, "test-0", log_seq=0, epoch=1, caught_up=True, memories={})
+    good = decide_cluster(rows, context, Taken(context, "0-0"))
+    assert (good["error"], json.loads(good["inputs"])["times"]) == (None, {"0": 1_000})
+    monkeypatch.setattr(decide, "decide", endless)
+    failed = decide_cluster(rows, context, Taken(context, "0-0"))
+    assert "it took longer than 0.05 s (stream.round_timeout_ms)" in failed["error"]
+    assert (failed["decisions"], json.loads(failed["memory"])["errors"]) == ("[]", 1)
