@@ -44,9 +44,10 @@ class Balancer:
         crash_point("on_entry")
         self.observer.begin(batch_id)
         self.caught_up.read(batch_id)  # at once: a batch that is run again after a restart is told the same
+        directory = read_directory(self.settings.stream.checkpoint, batch_id, self.epoch)
         logged = self.log.find(batch_id)
         if logged is None:
-            rounds = shards.transform(to_rounds(self._context(batch_id))).toArrow()  # the one action of a batch
+            rounds = shards.transform(to_rounds(self._context(batch_id, directory))).toArrow()  # the one action of a batch
             views = views_of_rounds(rounds)
             self.observer.done("decide")
             crash_point("before_log")
@@ -62,7 +63,6 @@ class Balancer:
         crash_point("after_publish")
         self.tables.project(logged)
         self.observer.done("project")
-        directory = read_directory(self.settings.stream.checkpoint, batch_id, self.epoch)
         if parts := due_parts(directory, views):
             self.tables.put_averages(self.log.app, batch_id, self._averages(shards.sparkSession, parts, batch_id))
         self.observer.done("averages")
@@ -71,7 +71,7 @@ class Balancer:
         self.observer.finish(logged)
         crash_point("before_commit")
 
-    def _context(self, batch_id: int) -> BatchContext:
+    def _context(self, batch_id: int, known: Mapping[str, Slices]) -> BatchContext:
         return BatchContext(
             settings=self.settings,
             file_tag=self._file_tag(batch_id),
@@ -79,7 +79,7 @@ class Balancer:
             epoch=self.epoch,
             caught_up=self.caught_up.now,
             memories=dict(self.log.memories),
-            unreadable=self.unreadable.told(batch_id, read_directory(self.settings.stream.checkpoint, batch_id)),
+            unreadable=self.unreadable.told(batch_id, known.keys()),
         )
 
     def _file_tag(self, batch_id: int) -> str:
