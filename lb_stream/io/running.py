@@ -22,8 +22,8 @@ from lb_stream.stream.ports import Stopped
 _AWAY = re.compile(r"common\.errors\.(Timeout|Disconnect|Network|Coordinator|BrokerNotAvailable|LeaderNotAvailable)|Cannot fetch record")
 """What Spark's own Kafka client says, among other things, when nobody answers."""
 
-_WORKER_DIED = re.compile(r"Python worker (exited unexpectedly|failed to connect back|crashed)|(died|crashed) with exit code")
-"""What Spark says when a worker's process is gone: a Python exception in it reads otherwise."""
+_WORKER_DIED = re.compile(r"Python worker (exited unexpectedly|failed to connect back)|pyspark\.daemon's stdout|socket to Python daemon")
+"""What Spark says when a worker's process is gone, or the one that forks them: a Python exception in it reads otherwise."""
 
 LOOK_EVERY_S = 5
 

@@ -20,7 +20,7 @@ from tests.e2e.test_soak import processes
 
 pytestmark = [pytest.mark.jvm, pytest.mark.e2e, pytest.mark.long]
 
-ROUNDS, KILLS = 120, 14
+ROUNDS, KILLS = 60, 14
 COMPARED = ("log_seq", "cluster", "seq", "now_ms", "decisions", "outcomes", "ownership", "refusals", "error")
 
 

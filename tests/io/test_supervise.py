@@ -92,11 +92,18 @@ def test_a_fault_of_the_machine_behind_an_error_is_what_is_told(monkeypatch: pyt
     assert run(monkeypatch, Run(3, RuntimeError("a fault of ours"))).calls[-1] == "RuntimeError"
 
 
-def test_what_spark_says_of_a_dead_worker_is_understood(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "why",
+    [
+        "Python worker exited unexpectedly (crashed)",
+        "EOFException occurred while reading the port number from pyspark.daemon's stdout and terminated with code: 137.",
+    ],
+)
+def test_what_spark_says_of_a_dead_worker_is_understood(monkeypatch: pytest.MonkeyPatch, why: str) -> None:
     monkeypatch.setattr("lb_stream.io.running.check_none_lost", lambda *_, **__: "")
     monkeypatch.setattr("lb_stream.io.running.next_offsets", lambda _: {})
     waiting = running(Query(1), Watched(lambda *_: None), 0)  # type: ignore[arg-type]
-    said = "Job aborted: Task 1 in stage 7.0 failed 4 times: org.apache.spark.SparkException: Python worker exited unexpectedly (crashed)"
+    said = f"Job aborted: Task 1 in stage 7.0 failed 4 times: org.apache.spark.SparkException: {why}"
     assert isinstance(waiting._reason(StreamingQueryException(said)), WorkerDied)
     assert isinstance(waiting._reason(StreamingQueryException("ValueError: a fault of ours")), StreamingQueryException)
 
