@@ -88,7 +88,8 @@ def reasons(
     if our_ms is None:
         return tuple(_no_pass(rounds, theirs, move))
     if ours is None:
-        return (*_refused(rounds, move, our_ms), *_usage(rounds, theirs, move, None, our_ms), *_timing(rounds, move.at_ms, our_ms))
+        refused = _refused(rounds, move, our_ms, fewer=True)
+        return (*refused, *_usage(rounds, theirs, move, None, our_ms), *_timing(rounds, move.at_ms, our_ms))
     if ours["bundle"] == move.bundle:
         return (*_destination(rounds, move, ours), *_timing(rounds, move.at_ms, our_ms))
     return (
@@ -135,14 +136,14 @@ def _no_pass(rounds: Rounds, theirs: LeaderPass | None, move: LeaderMove) -> Ite
     yield from _usage(rounds, theirs, move, None, last["now_ms"])
 
 
-def _refused(rounds: Rounds, move: LeaderMove, our_ms: int) -> Iterator[Why]:
-    """The refusal of the leader's bundle in our pass; else of others of its broker, which took its place."""
+def _refused(rounds: Rounds, move: LeaderMove, our_ms: int, fewer: bool = False) -> Iterator[Why]:
+    """The refusal of the leader's bundle in our pass; where we moved fewer, of others of its broker, which took its place."""
     last = rounds.before(our_ms)
     if last is None:
         return
     if (refusal := rounds.refused(None, move.bundle, last["seq"])) is not None:
         yield Why(f"refused:{refusal['rule']}", f"{move.bundle} was refused here: {why_refused(refusal['rule'])}")
-    elif (refusal := rounds.refused(move.source, move.bundle, last["seq"])) is not None:
+    elif fewer and (refusal := rounds.refused(move.source, move.bundle, last["seq"])) is not None:
         words = f"other bundles of {move.source} came first here and were refused: {why_refused(refusal['rule'])}"
         yield Why(f"refused:{refusal['rule']}", words)
 
