@@ -43,9 +43,9 @@ class FoldConfig:
     sample_mode: Literal["per_report", "reference"] = "per_report"
 
 
-def fold_samples(n: Floats, average: Floats, sample: Floats) -> Floats:
-    """One step of the average: ((n-1)·v + s) / n, in that order of operations. `n`: samples, this one included, already capped."""
-    result: Floats = (n - 1.0) * average
+def fold_samples(n: Floats, before: Floats, average: Floats, sample: Floats) -> Floats:
+    """One step of the average: ((n-1)·v + s) / n, in that order of operations. `n`: samples, this one included, capped; `before`: n-1."""
+    result: Floats = before * average
     result += sample
     result /= n
     return result
@@ -65,10 +65,10 @@ def fold(shard: Shard, batch: Batch, now_ms: int, config: FoldConfig) -> tuple[S
         none = np.zeros(len(shard.bundles), np.bool_)
         bundles = _replaced(shard.bundles, {"gained": none, "appeared": none}) if news else shard.bundles
         return _forget(_follow_acks(Shard(brokers, bundles), batch), now_ms, config), EVENT_SCHEMA.empty_table()
-    brokers, accepted, fresh, refused = _fold_brokers(shard.brokers, batch)
+    brokers, taken = _fold_brokers(shard.brokers, batch)
     moved = _renumber(shard.brokers["name"], brokers["name"])
-    bundles = _fold_bundles(shard.bundles, moved, brokers, batch, accepted, fresh, config)
-    return _forget(_follow_acks(Shard(brokers, bundles), batch), now_ms, config), refused
+    bundles = _fold_bundles(shard.bundles, moved, brokers, batch, taken, config)
+    return _forget(_follow_acks(Shard(brokers, bundles), batch), now_ms, config), taken.refused
 
 
 def add_bundles(shard: Shard, names: Iterable[str], now_ms: int) -> Shard:
@@ -90,92 +90,166 @@ SIGNS_OF_LIFE = ("heartbeat", "ack", "goodbye")
 
 # What decides about a report; the rest of it is only carried along, as columns.
 _DECISIVE = ("name", "topic", "partition", "offset", "append_ms", "digest", "start_timestamp_ms", "last_update_ms", "no_load")
-_LIFE = ("name", "seen_ms", "reported_ms", "heartbeats", "left", "partition")
 _CARRIED = [field.name for field in REPORT_FIELDS]
 
 
-def _in_order(batch: Batch) -> list[tuple[dict[str, Any], int | None]]:
-    """Reports (with their row) and signs of life (with None) in the order in which they count.
+def _in_order(partition: Ints, offset: Ints, append_ms: Ints) -> Ints:
+    """The order in which records count: that of their append times, then of partition and offset.
 
-    That is the order of their append times, then of partition and offset. Within a partition it is the order of the offsets:
-    should the clock that stamps the records run backwards, it stands still here.
+    Within a partition it is the order of the offsets: should the clock that stamps the records run backwards, it stands still here.
     """
-    reports = batch.reports.select(_DECISIVE).to_pylist()
-    records: list[tuple[dict[str, Any], int | None]] = [(report, row) for row, report in enumerate(reports)]
-    records += [(event, None) for event in batch.events.to_pylist() if event["kind"] in SIGNS_OF_LIFE]
-    records.sort(key=lambda record: (record[0]["partition"], record[0]["offset"]))
-    latest: dict[int, int] = {}
-    times = []
-    for record, _ in records:
-        latest[record["partition"]] = max(latest.get(record["partition"], 0), record["append_ms"])
-        times.append(latest[record["partition"]])
-    return [records[index] for index in sorted(range(len(records)), key=times.__getitem__)]
+    by_offset = np.lexsort((offset, partition))
+    times = append_ms[by_offset]
+    for part in np.split(times, np.flatnonzero(np.diff(partition[by_offset])) + 1):
+        np.maximum.accumulate(part, out=part)
+    order: Ints = by_offset[np.argsort(times, kind="stable")]
+    return order
 
 
-def _fold_brokers(known: pa.Table, batch: Batch) -> tuple[pa.Table, list[int], list[int], pa.Table]:
-    """Take reports, heartbeats and goodbyes into the broker table (objects: a cluster has thousands of brokers, not millions).
+@dataclass(frozen=True, slots=True)
+class _Taken:
+    """What came of a batch's reports: rows of its reports in the order in which they count, and the refused ones as events."""
 
-    Returns the table, the accepted reports in order, those of them that are new samples, and the refused as events.
+    accepted: Ints
+    fresh: Ints  # accepted ones that are new samples
+    loads: Ints  # accepted ones that say what their broker carries
+    refused: pa.Table
+
+
+def _fold_brokers(known: pa.Table, batch: Batch) -> tuple[pa.Table, _Taken]:
+    """Take reports, heartbeats, acknowledgements and goodbyes into the broker table. Returns it, and what came of the reports."""
+    lives = batch.events.filter(pc.is_in(batch.events["kind"], value_set=pa.array(SIGNS_OF_LIFE)))
+    reports, kinds = len(batch.reports), lives["kind"]
+    before = known["name"].combine_chunks()
+    names = pa.concat_arrays([*batch.reports["name"].chunks, *lives["broker"].chunks])
+    row = pc.index_in(names, value_set=before)
+    new_names = pc.unique(names.filter(pc.is_null(row)))
+    if len(new_names):
+        row = pc.coalesce(row, pc.add(pc.index_in(names, value_set=new_names), pa.scalar(len(before), pa.int32())))
+    broker = row.to_numpy().astype(np.int64)  # of each record
+    at = {name: np.concatenate([batch.reports[name].to_numpy(), lives[name].to_numpy()]) for name in ("partition", "offset", "append_ms")}
+    order = _in_order(at["partition"], at["offset"], at["append_ms"])
+    taken = _take_reports(known, batch.reports, order[order < reports], broker)
+
+    count = len(before) + len(new_names)
+    reported = np.append(np.arange(len(before)), np.full(len(new_names), -1))  # row of the known brokers and then of the reports
+    reported[broker[taken.loads]] = len(before) + taken.loads  # the last one stays
+    place = np.empty(len(order), np.int64)
+    place[order] = np.arange(len(order))
+    begins = np.append(np.full(len(before), -1), np.full(len(new_names), len(order)))  # a new one's life begins with its first report
+    np.minimum.at(begins, broker[taken.loads], place[taken.loads])
+    lived = order[place[order] >= begins[broker[order]]]
+
+    def padded(name: str) -> NDArray[Any]:
+        column = known[name].fill_null(-1) if name == "partition" else known[name]
+        values = column.to_numpy(zero_copy_only=False)
+        return np.concatenate([values, np.zeros(len(new_names), values.dtype)])
+
+    seen_ms, reported_ms, partition, heartbeats, left = map(padded, ("seen_ms", "reported_ms", "partition", "heartbeats", "left"))
+    np.maximum.at(seen_ms, broker[lived], at["append_ms"][lived])
+    partition[broker[lived]] = at["partition"][lived]
+    reported_ms[broker[taken.loads]] = at["append_ms"][taken.loads]
+    beats, goodbyes, decisive = (np.zeros(len(names), np.bool_) for _ in range(3))
+    beats[reports:], goodbyes[reports:] = (pc.equal(kinds, kind).to_numpy(zero_copy_only=False) for kind in ("heartbeat", "goodbye"))
+    decisive[reports:] = decisive[taken.loads] = True  # a report is no goodbye, and neither is another sign of life
+    heartbeats[broker[lived[beats[lived]]]] = True
+    last = lived[decisive[lived]]
+    left[broker[last]] = goodbyes[last]
+    sampled = np.zeros(count, np.bool_)
+    sampled[broker[taken.fresh]] = True
+    columns = {
+        "name": pa.concat_arrays([before, new_names]),
+        "seen_ms": seen_ms,
+        "reported_ms": reported_ms,
+        "heartbeats": heartbeats,
+        "left": left,
+        "partition": pa.array(partition, mask=partition < 0),
+        "sampled": sampled,
+    }
+    return _broker_table(known, batch.reports, columns, reported), taken
+
+
+def _take_reports(known: pa.Table, reports: pa.Table, order: Ints, broker: Ints) -> _Taken:
+    """Which reports count, which are new samples, which are refused. `order`: their rows; `broker`: row of each one's broker.
+
+    Where a known broker's only report is concerned, as nearly always, that is a comparison of columns.
     """
-    identities = known.select([*_LIFE, "digest", "start_timestamp_ms", "last_update_ms"]).to_pylist()
-    rows = {row["name"]: row | {"sampled": False, "at": at} for at, row in enumerate(identities)}
-    accepted, fresh, refused = [], [], []
-    for record, index in _in_order(batch):
-        row = rows.get(record["name" if index is not None else "broker"])
-        if row is not None:  # whatever it says, it lives
-            row["seen_ms"] = max(row["seen_ms"], record["append_ms"])
-            row["partition"] = record["partition"]
-        if index is None:
-            if row is not None:
-                row["heartbeats"] = row["heartbeats"] or record["kind"] == "heartbeat"
-                row["left"] = record["kind"] == "goodbye"
-            continue
-        if record["no_load"]:
-            if row is None:
-                refused.append(
-                    _refusal(record, "key", record["name"], "a broker whose load data is known: its top bundles alone say too little")
-                )
-            else:
-                accepted.append(index)
-                fresh.append(index)
-                row["sampled"] = True
-            continue
-        expected = _old_report(row, record)
-        if expected is not None:
-            refused.append(_refusal(record, "lastUpdate", str(record["last_update_ms"]), expected))
-            continue
-        accepted.append(index)
-        is_new = row is None or row["digest"] != record["digest"]
-        if is_new:
-            fresh.append(index)
-        if row is None:
-            row = rows[record["name"]] = {"heartbeats": False, "sampled": False}
-            row.update(seen_ms=record["append_ms"], partition=record["partition"])
-        row.update({name: record[name] for name in ("name", "digest", "start_timestamp_ms", "last_update_ms")})
-        row.update(reported_ms=record["append_ms"], left=False, sampled=row["sampled"] or is_new, at=len(known) + index)
-    return _broker_table(known, batch.reports, list(rows.values())), accepted, fresh, pa.Table.from_pylist(refused, EVENT_SCHEMA)
+    no_load = reports["no_load"].fill_null(False).to_numpy(zero_copy_only=False).astype(np.bool_)
+    broker = broker[: len(reports)]
+    alone = (np.bincount(broker)[broker] == 1) & (broker < len(known)) & ~no_load if len(broker) else no_load
+    rows = np.flatnonzero(alone)
+    its = pa.array(broker[rows])
+    accepted, fresh = alone.copy(), np.zeros(len(reports), np.bool_)
+    gap = known["last_update_ms"].to_numpy()[broker[rows]] - reports["last_update_ms"].to_numpy()[rows]
+    same_start = known["start_timestamp_ms"].to_numpy()[broker[rows]] == reports["start_timestamp_ms"].to_numpy()[rows]
+    accepted[rows] = ~(same_start & (gap > 0) & (gap < CLOCK_CORRECTED_MS))
+    same = pc.equal(known["digest"].take(its), reports["digest"].take(pa.array(rows))).fill_null(False)
+    fresh[rows] = accepted[rows] & ~same.to_numpy().astype(np.bool_)
+    expected = {at: _expected(int(known["last_update_ms"][int(broker[at])].as_py())) for at in rows[~accepted[rows]].tolist()}
+    if len(rows) < len(reports):
+        _take_one_by_one(known, reports, order[~alone[order]], broker, accepted, fresh, expected)
+    refused = order[~accepted[order]]
+    events = [_refusal(report, expected[at]) for at, report in zip(refused.tolist(), _rows(reports, refused), strict=True)]
+    taken = order[accepted[order]]
+    return _Taken(taken, order[fresh[order]], taken[~no_load[taken]], pa.Table.from_pylist(events, EVENT_SCHEMA))
 
 
-def _broker_table(known: pa.Table, reports: pa.Table, rows: list[dict[str, Any]]) -> pa.Table:
-    """Brokers sorted by name: signs of life from `rows`, what they reported from the row `at` of the known and the new reports."""
-    rows.sort(key=lambda row: row["name"].encode())
-    reported = pa.concat_tables([known.select(_CARRIED), reports.select(_CARRIED)])
-    carried = reported.take(pa.array([row["at"] for row in rows], pa.int64()))
-    lives = pa.Table.from_pylist(rows, pa.schema([field for field in BROKER_SCHEMA if field.name not in _CARRIED]))
-    columns = {name: (carried if name in _CARRIED else lives)[name] for name in BROKER_SCHEMA.names}
+def _take_one_by_one(
+    known: pa.Table,
+    reports: pa.Table,
+    order: Ints,
+    broker: Ints,
+    accepted: NDArray[np.bool_],
+    fresh: NDArray[np.bool_],
+    expected: dict[int, str],
+) -> None:
+    """The same for the reports of new brokers and of those with several, where what one says depends on those before it."""
+    mine = np.unique(broker[order])
+    mine = mine[mine < len(known)]
+    last = dict(zip(mine.tolist(), _rows(known, mine), strict=True))
+    for at, report in zip(order.tolist(), _rows(reports, order), strict=True):
+        before = last.get(int(broker[at]))
+        if report["no_load"]:
+            accepted[at] = fresh[at] = before is not None
+            expected[at] = "a broker whose load data is known: its top bundles alone say too little"
+            continue
+        if before is not None and before["start_timestamp_ms"] == report["start_timestamp_ms"]:
+            if 0 < before["last_update_ms"] - report["last_update_ms"] < CLOCK_CORRECTED_MS:
+                expected[at] = _expected(before["last_update_ms"])
+                continue
+        accepted[at] = True
+        fresh[at] = before is None or before["digest"] != report["digest"]
+        last[int(broker[at])] = report
+
+
+def _rows(table: pa.Table, rows: Ints) -> list[dict[str, Any]]:
+    """What decides about a report, as objects."""
+    names = [name for name in _DECISIVE if name in table.column_names]
+    return table.select(names).take(pa.array(rows, pa.int64())).to_pylist() if len(rows) else []
+
+
+def _broker_table(known: pa.Table, reports: pa.Table, lives: dict[str, Any], reported: Ints) -> pa.Table:
+    """Brokers sorted by name: signs of life as given, and what they reported from that row of the known and then of the reports.
+
+    Those that have reported nothing yet (-1) are none.
+    """
+    carried = pa.concat_tables([known.select(_CARRIED), reports.select(_CARRIED)])
+    order = np.flatnonzero(reported >= 0)
+    if len(reported) > len(known):
+        order = order[pc.sort_indices(lives["name"].take(pa.array(order))).to_numpy()]
+        lives = {name: pa.array(column).take(pa.array(order)) for name, column in lives.items()}
+    carried = carried.take(pa.array(reported[order]))
+    columns = {name: carried[name] if name in _CARRIED else lives[name] for name in BROKER_SCHEMA.names}
     return pa.table(columns, schema=BROKER_SCHEMA).combine_chunks()
 
 
-def _old_report(before: dict[str, Any] | None, report: dict[str, Any]) -> str | None:
-    """What would have been expected, when the report is older than one that has counted already."""
-    if before is None or before["start_timestamp_ms"] != report["start_timestamp_ms"]:
-        return None
-    last, given = before["last_update_ms"], report["last_update_ms"]
-    return f">= {last}, the broker's last report" if 0 < last - given < CLOCK_CORRECTED_MS else None
+def _expected(last_update_ms: int) -> str:
+    return f">= {last_update_ms}, the broker's last report"
 
 
-def _refusal(report: dict[str, Any], field: str, value: str, expected: str) -> dict[str, Any]:
-    payload = {"field": field, "value": value, "expected": expected}
+def _refusal(report: dict[str, Any], expected: str) -> dict[str, Any]:
+    given = ("key", report["name"]) if report["no_load"] else ("lastUpdate", str(report["last_update_ms"]))
+    payload = {"field": given[0], "value": given[1], "expected": expected}
     position = {name: report[name] for name in ("topic", "partition", "offset", "append_ms")}
     return {"kind": "rejected", "broker": report["name"], "payload": json.dumps(payload)} | position
 
@@ -226,47 +300,72 @@ class _Columns:
 
 
 def _fold_bundles(
-    bundles: pa.Table, moved: NDArray[np.int32], brokers: pa.Table, batch: Batch, accepted: list[int], fresh: list[int], config: FoldConfig
+    bundles: pa.Table, moved: NDArray[np.int32], brokers: pa.Table, batch: Batch, taken: _Taken, config: FoldConfig
 ) -> pa.Table:
     """Take the samples of accepted reports into the bundle table: averages from new samples, ownership from all."""
-    rank = np.full(len(batch.reports) + 1, -1, np.int64)  # report row → place in the order, -1: refused
-    rank[accepted] = np.arange(len(accepted))
-    of_report = batch.samples["report"].to_numpy()
-    in_order = np.argsort(rank[of_report], kind="stable")
-    in_order = in_order[rank[of_report[in_order]] >= 0]
-    samples = _picked(batch.samples, in_order)
-    of_report = of_report[in_order]
-
-    reporters = batch.reports["name"].take(pa.array(accepted, pa.int64()))
-    broker_of_rank = pc.index_in(reporters, value_set=brokers["name"].combine_chunks()).to_numpy().astype(np.int64)
+    reports = batch.reports
+    rank = np.full(len(reports) + 1, -1, np.int64)  # report row → place in the order, -1: refused
+    rank[taken.accepted] = np.arange(len(taken.accepted))
+    samples, rank_of = _in_rank_order(batch.samples, rank)
+    broker_of_rank = _rows_in(reports["name"].take(pa.array(taken.accepted)), brokers["name"])
+    broker_of = broker_of_rank[rank_of]
     owner = moved[bundles["owner"].to_numpy()]
-    place = _place_in_group(_is_first(of_report))
-    names = samples["name"].combine_chunks()
-    row_of_sample, new_names = _look_up(names, broker_of_rank[rank[of_report]], place, bundles, owner)
+    place = _place_in_group(_is_first(rank_of))
+    row, new_names = _look_up(samples["name"].combine_chunks(), broker_of, place, bundles, owner)
     columns = _Columns.of(bundles, new_names)
     values = columns.values
     values["owner"] = np.concatenate([owner, np.full(len(new_names), -1, np.int32)])
     values["gained"] = np.zeros(len(values["owner"]), np.bool_)
     values["appeared"] = np.arange(len(values["owner"])) >= len(bundles)
-    if accepted:
-        by_bundle = _stable_order(row_of_sample)
-        append_of_rank = batch.reports["append_ms"].to_numpy()[accepted]
-        whole = ~batch.reports["some_bundles"].fill_null(False).to_numpy().astype(np.bool_)[accepted]
-        _own(columns, row_of_sample[by_bundle], rank[of_report[by_bundle]], broker_of_rank, append_of_rank, whole)
-        columns.writable("place")[row_of_sample[by_bundle]] = place[by_bundle]
-        is_counted = np.zeros(len(batch.reports) + 1, np.bool_)
-        is_counted[fresh] = True
+    if len(taken.accepted):
+        columns.writable("place")[row] = place  # the last one stays
+        by_bundle = _by_bundle(row, len(columns.name))
+        row = row[by_bundle]
+        append_of_rank = reports["append_ms"].to_numpy()[taken.accepted]
+        whole = ~reports["some_bundles"].fill_null(False).to_numpy().astype(np.bool_)[taken.accepted]
+        _own(columns, row, rank_of[by_bundle], broker_of_rank, append_of_rank, whole)
+        is_counted = np.zeros(len(rank), np.bool_)  # by rank
+        is_counted[rank[taken.fresh]] = True
         if config.sample_mode == "reference":
             last = np.full(len(brokers), -1)  # each broker's last report in this batch
-            last[broker_of_rank] = accepted
+            last[broker_of_rank] = np.arange(len(broker_of_rank))
             is_counted[:] = False
-            if fresh:
+            if len(taken.fresh):
                 is_counted[last[last >= 0]] = True
                 _resample(columns, (last < 0) & ~brokers["left"].to_numpy(zero_copy_only=False), config)
-        counted = by_bundle[(is_counted[of_report] & samples["has_stats"].to_numpy(zero_copy_only=False))[by_bundle]]
-        _average(columns, row_of_sample[counted], samples, counted, config)
+        counted = is_counted[rank_of] & samples["has_stats"].to_numpy(zero_copy_only=False)
+        if not counted.all():
+            kept = counted[by_bundle]
+            row, by_bundle = row[kept], by_bundle[kept]
+        _average(columns, row, samples, by_bundle, config)
     table = columns.table()
     return table.take(pc.sort_indices(table["name"])) if len(new_names) else table
+
+
+def _rows_in(names: pa.ChunkedArray, known: pa.ChunkedArray) -> Ints:
+    """The row of each name among the known ones, all of which are there."""
+    rows: Ints = pc.index_in(names, value_set=known.combine_chunks()).to_numpy().astype(np.int64)
+    return rows
+
+
+def _in_rank_order(samples: pa.Table, rank: Ints) -> tuple[pa.Table, Ints]:
+    """The samples of accepted reports in the order of these, and the rank of each one's report; uncopied when that is how they come."""
+    rank_of = rank[samples["report"].to_numpy()]
+    if not len(rank_of) or (rank_of[0] >= 0 and bool((rank_of[1:] >= rank_of[:-1]).all())):
+        return samples, rank_of
+    rows = np.argsort(rank_of, kind="stable")
+    rows = rows[np.searchsorted(rank_of[rows], 0) :]
+    return samples.take(pa.array(rows)), rank_of[rows]
+
+
+def _by_bundle(row: Ints, bundles: int) -> Ints:
+    """The order of the samples by their bundle's row, several of a bundle as they come."""
+    order = np.empty(bundles, np.int64)
+    places = np.arange(len(row))
+    order[row] = places
+    if len(row) == bundles and bool((order[row] == places).all()):  # one sample of each bundle
+        return order
+    return np.sort((row.astype(np.int64) << 32) | places) & 0xFFFFFFFF  # different keys: no stable sort is needed
 
 
 def _is_first(group: NDArray[np.integer]) -> NDArray[np.bool_]:
@@ -290,14 +389,18 @@ def _look_up(names: pa.Array, broker: Ints, place: NDArray[np.int32], bundles: p
     report is tried first: comparing names costs a tenth of hashing them. What has another name is looked up among all.
     """
     known = bundles["name"].combine_chunks()
-    before = bundles["place"].to_numpy()
-    owned = np.bincount(owner + 1, minlength=broker.max(initial=-1) + 2)  # how many each broker has; the first are nobody's
-    first = np.cumsum(owned)  # of a broker's places in one list of all brokers' places; those of nobody come before
-    in_list = np.flatnonzero((owner >= 0) & (before < owned[owner + 1]))
+    before, group = bundles["place"].to_numpy(), owner.astype(np.intp) + 1  # nobody's come first
+    owned = np.bincount(group, minlength=broker.max(initial=-1) + 2)  # how many each broker has
+    first = np.cumsum(owned) - owned  # of a broker's places in one list of all brokers' places
+    listed, slot = before < owned[group], first[group] + before
     row_at = np.full(len(owner) + 1, -1, np.int32)
-    row_at[first[owner[in_list]] + before[in_list]] = in_list
-    tried = np.where(place < owned[broker + 1], row_at[np.minimum(first[broker] + place, len(owner))], np.int32(-1))
-    as_before = pc.equal(known.take(pa.array(tried, mask=tried < 0)), names)
+    row_at[np.where(listed, slot, len(owner))] = np.arange(len(owner))
+    row_at[-1] = -1
+    broker = broker + 1
+    slot = np.where(place < owned[broker], first[broker] + place, len(owner))
+    tried = row_at[slot]
+    unknown = tried < 0
+    as_before = pc.equal(known.take(pa.array(tried, mask=unknown if unknown.any() else None)), names)
     if as_before.true_count == len(names):
         return tried, names.slice(0, 0)
     others = np.flatnonzero(~as_before.fill_null(False).to_numpy(zero_copy_only=False))
@@ -307,19 +410,6 @@ def _look_up(names: pa.Array, broker: Ints, place: NDArray[np.int32], bundles: p
     added = pc.add(pc.index_in(other_names, value_set=new_names), pa.scalar(len(known), pa.int32()))
     tried[others] = pc.coalesce(found, added).to_numpy()
     return tried, new_names
-
-
-def _stable_order(rows: Ints) -> Ints:
-    """The order of the rows, equal ones as they come. Keys that hold the place too are all different, so that a quick sort will do."""
-    keys = np.sort((rows.astype(np.int64) << 32) | np.arange(len(rows)))
-    order: Ints = keys & 0xFFFFFFFF
-    return order
-
-
-def _picked(table: pa.Table, rows: Ints) -> pa.Table:
-    """The given rows; the table itself, uncopied, when that is all of them in order."""
-    everything = len(rows) == len(table) and bool((np.diff(rows) > 0).all())
-    return table if everything else table.take(pa.array(rows))
 
 
 def _own(
@@ -391,9 +481,10 @@ def _average(
             count = np.minimum(columns.values[f"{span}_samples"][at] + np.int32(1), np.int32(most))
             columns.put(f"{span}_samples", at, count)
             n = count.astype(np.float64)
+            before = n - 1.0
             for name in FOUR:
                 average = columns.values[f"{span}_{name}"][at]
-                columns.put(f"{span}_{name}", at, fold_samples(n, average, taken[f"latest_{name}"]))
+                columns.put(f"{span}_{name}", at, fold_samples(n, before, average, taken[f"latest_{name}"]))
 
 
 def _resample(columns: _Columns, silent: NDArray[np.bool_], config: FoldConfig) -> None:
