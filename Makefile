@@ -67,8 +67,8 @@ bench: setup ## side-by-side timings (ARGS=name for one of them); the last line 
 	$(BIN)/python -m tests.bench $(ARGS)
 
 # With the memory settings of Spark's workers in conf/spark-defaults.conf.
-bench-core: setup ## the core's strategies on three sizes of cluster (ARGS="--sizes 1000x100000"); the last line is one JSON object
-	MALLOC_MMAP_THRESHOLD_=33554432 MALLOC_TRIM_THRESHOLD_=268435456 $(BIN)/python -m tests.bench.core $(ARGS)
+bench-core: setup ## the core's strategies on three sizes of cluster (ARGS="--sizes 1000x100000", --reference: beside Pulsar's own classes); last line JSON
+	REFERENCE="$(REFERENCE)" MALLOC_MMAP_THRESHOLD_=33554432 MALLOC_TRIM_THRESHOLD_=268435456 $(BIN)/python -m tests.bench.core $(ARGS)
 
 bench-stream: setup ## the whole stream beside what Spark alone does, half an hour or so (ARGS="--bundles 20000 --runs 3" for a glance); last line JSON
 	$(BIN)/python -m tests.bench.stream $(ARGS)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -43,7 +43,7 @@ class FoldConfig:
     sample_mode: Literal["per_report", "reference"] = "per_report"
 
 
-def fold_samples(n: Floats, before: Floats, average: Floats, sample: Floats) -> Floats:
+def fold_samples(n: Floats | np.float64, before: Floats | np.float64, average: Floats, sample: Floats) -> Floats:
     """One step of the average: ((n-1)·v + s) / n, in that order of operations. `n`: samples, this one included, capped; `before`: n-1."""
     result: Floats = before * average
     result += sample
@@ -65,9 +65,8 @@ def fold(shard: Shard, batch: Batch, now_ms: int, config: FoldConfig) -> tuple[S
         none = np.zeros(len(shard.bundles), np.bool_)
         bundles = _replaced(shard.bundles, {"gained": none, "appeared": none}) if news else shard.bundles
         return _forget(_follow_acks(Shard(brokers, bundles), batch), now_ms, config), EVENT_SCHEMA.empty_table()
-    brokers, taken = _fold_brokers(shard.brokers, batch)
-    moved = _renumber(shard.brokers["name"], brokers["name"])
-    bundles = _fold_bundles(shard.bundles, moved, brokers, batch, taken, config)
+    brokers, row_of, taken = _fold_brokers(shard.brokers, batch)
+    bundles = _fold_bundles(shard.bundles, brokers, row_of, batch, taken, config)
     return _forget(_follow_acks(Shard(brokers, bundles), batch), now_ms, config), taken.refused
 
 
@@ -81,6 +80,7 @@ def add_bundles(shard: Shard, names: Iterable[str], now_ms: int) -> Shard:
     new = wanted.filter(pc.invert(pc.is_in(wanted, value_set=known)))
     columns = _Columns.of(shard.bundles, new)
     columns.writable("owner_since_ms")[len(known) :] = now_ms
+    columns.values |= dict.fromkeys(_NEWS, np.zeros(len(columns.name), np.bool_))
     table = columns.table()
     return Shard(shard.brokers, table.take(pc.sort_indices(table["name"])))
 
@@ -114,10 +114,14 @@ class _Taken:
     fresh: Ints  # accepted ones that are new samples
     loads: Ints  # accepted ones that say what their broker carries
     refused: pa.Table
+    broker: Ints  # of each accepted one
 
 
-def _fold_brokers(known: pa.Table, batch: Batch) -> tuple[pa.Table, _Taken]:
-    """Take reports, heartbeats, acknowledgements and goodbyes into the broker table. Returns it, and what came of the reports."""
+def _fold_brokers(known: pa.Table, batch: Batch) -> tuple[pa.Table, Ints, _Taken]:
+    """Take reports, heartbeats, acknowledgements and goodbyes into the broker table.
+
+    Returns it, where each known broker's row is in it (with -1 at the end, for nobody), and what came of the reports.
+    """
     lives = batch.events.filter(pc.is_in(batch.events["kind"], value_set=pa.array(SIGNS_OF_LIFE)))
     reports, kinds = len(batch.reports), lives["kind"]
     before = known["name"].combine_chunks()
@@ -166,7 +170,14 @@ def _fold_brokers(known: pa.Table, batch: Batch) -> tuple[pa.Table, _Taken]:
         "partition": pa.array(partition, mask=partition < 0),
         "sampled": sampled,
     }
-    return _broker_table(known, batch.reports, columns, reported), taken
+    order = np.flatnonzero(reported >= 0)  # without those that have reported nothing yet
+    if len(new_names):
+        order = order[pc.sort_indices(columns["name"].take(pa.array(order))).to_numpy()]
+        columns = {name: pa.array(column).take(pa.array(order)) for name, column in columns.items()}
+    row_of = np.full(count + 1, -1)
+    row_of[order] = np.arange(len(order))
+    taken = replace(taken, broker=row_of[broker[taken.accepted]])
+    return _broker_table(known, batch.reports, columns, reported[order]), np.append(row_of[: len(before)], -1), taken
 
 
 def _take_reports(known: pa.Table, reports: pa.Table, order: Ints, broker: Ints) -> _Taken:
@@ -191,7 +202,7 @@ def _take_reports(known: pa.Table, reports: pa.Table, order: Ints, broker: Ints)
     refused = order[~accepted[order]]
     events = [_refusal(report, expected[at]) for at, report in zip(refused.tolist(), _rows(reports, refused), strict=True)]
     taken = order[accepted[order]]
-    return _Taken(taken, order[fresh[order]], taken[~no_load[taken]], pa.Table.from_pylist(events, EVENT_SCHEMA))
+    return _Taken(taken, order[fresh[order]], taken[~no_load[taken]], pa.Table.from_pylist(events, EVENT_SCHEMA), broker[taken])
 
 
 def _take_one_by_one(
@@ -213,13 +224,17 @@ def _take_one_by_one(
             accepted[at] = fresh[at] = before is not None
             expected[at] = "a broker whose load data is known: its top bundles alone say too little"
             continue
-        if before is not None and before["start_timestamp_ms"] == report["start_timestamp_ms"]:
-            if 0 < before["last_update_ms"] - report["last_update_ms"] < CLOCK_CORRECTED_MS:
-                expected[at] = _expected(before["last_update_ms"])
-                continue
+        if before is not None and _is_old(before, report):
+            expected[at] = _expected(before["last_update_ms"])
+            continue
         accepted[at] = True
         fresh[at] = before is None or before["digest"] != report["digest"]
         last[int(broker[at])] = report
+
+
+def _is_old(before: dict[str, Any], report: dict[str, Any]) -> bool:
+    gap: int = before["last_update_ms"] - report["last_update_ms"]
+    return before["start_timestamp_ms"] == report["start_timestamp_ms"] and 0 < gap < CLOCK_CORRECTED_MS
 
 
 def _rows(table: pa.Table, rows: Ints) -> list[dict[str, Any]]:
@@ -229,16 +244,8 @@ def _rows(table: pa.Table, rows: Ints) -> list[dict[str, Any]]:
 
 
 def _broker_table(known: pa.Table, reports: pa.Table, lives: dict[str, Any], reported: Ints) -> pa.Table:
-    """Brokers sorted by name: signs of life as given, and what they reported from that row of the known and then of the reports.
-
-    Those that have reported nothing yet (-1) are none.
-    """
-    carried = pa.concat_tables([known.select(_CARRIED), reports.select(_CARRIED)])
-    order = np.flatnonzero(reported >= 0)
-    if len(reported) > len(known):
-        order = order[pc.sort_indices(lives["name"].take(pa.array(order))).to_numpy()]
-        lives = {name: pa.array(column).take(pa.array(order)) for name, column in lives.items()}
-    carried = carried.take(pa.array(reported[order]))
+    """Brokers as given, with what they reported from that row of the known ones and then of the reports."""
+    carried = pa.concat_tables([known.select(_CARRIED), reports.select(_CARRIED)]).take(pa.array(reported))
     columns = {name: carried[name] if name in _CARRIED else lives[name] for name in BROKER_SCHEMA.names}
     return pa.table(columns, schema=BROKER_SCHEMA).combine_chunks()
 
@@ -260,9 +267,16 @@ def _renumber(before: pa.ChunkedArray, after: pa.ChunkedArray) -> NDArray[np.int
     return np.append(rows.to_numpy().astype(np.int32), np.int32(-1))
 
 
+_NEWS = ("gained", "appeared")
+"""Columns that say what this very batch has brought: nobody asks for those of the batch before."""
+
+
 @dataclass(slots=True)
 class _Columns:
-    """The bundle columns of a shard as arrays, new bundles appended at the end. A column may share the shard's memory: see `writable`."""
+    """The bundle columns of a shard as arrays, new bundles appended at the end, without its news.
+
+    A column may share the shard's memory: see `writable`.
+    """
 
     name: pa.Array
     values: dict[str, NDArray]  # type: ignore[type-arg]
@@ -270,7 +284,7 @@ class _Columns:
     @staticmethod
     def of(bundles: pa.Table, new_names: pa.Array) -> _Columns:
         added = len(new_names)
-        values = {field.name: bundles[field.name].to_numpy() for field in BUNDLE_SCHEMA if field.name != "name"}
+        values = {field.name: bundles[field.name].to_numpy() for field in BUNDLE_SCHEMA if field.name not in ("name", *_NEWS)}
         if not added:
             return _Columns(bundles["name"].combine_chunks(), values)
         values = {name: np.concatenate([old, np.zeros(added, old.dtype)]) for name, old in values.items()}
@@ -300,18 +314,17 @@ class _Columns:
 
 
 def _fold_bundles(
-    bundles: pa.Table, moved: NDArray[np.int32], brokers: pa.Table, batch: Batch, taken: _Taken, config: FoldConfig
+    bundles: pa.Table, brokers: pa.Table, row_of: Ints, batch: Batch, taken: _Taken, config: FoldConfig
 ) -> pa.Table:
     """Take the samples of accepted reports into the bundle table: averages from new samples, ownership from all."""
     reports = batch.reports
     rank = np.full(len(reports) + 1, -1, np.int64)  # report row → place in the order, -1: refused
     rank[taken.accepted] = np.arange(len(taken.accepted))
     samples, rank_of = _in_rank_order(batch.samples, rank)
-    broker_of_rank = _rows_in(reports["name"].take(pa.array(taken.accepted)), brokers["name"])
-    broker_of = broker_of_rank[rank_of]
-    owner = moved[bundles["owner"].to_numpy()]
+    broker_of_rank = taken.broker
+    owner = row_of.astype(np.int32).take(bundles["owner"].to_numpy())
     place = _place_in_group(_is_first(rank_of))
-    row, new_names = _look_up(samples["name"].combine_chunks(), broker_of, place, bundles, owner)
+    row, new_names = _look_up(samples["name"].combine_chunks(), place, rank_of, broker_of_rank, bundles, owner)
     columns = _Columns.of(bundles, new_names)
     values = columns.values
     values["owner"] = np.concatenate([owner, np.full(len(new_names), -1, np.int32)])
@@ -333,19 +346,12 @@ def _fold_bundles(
             if len(taken.fresh):
                 is_counted[last[last >= 0]] = True
                 _resample(columns, (last < 0) & ~brokers["left"].to_numpy(zero_copy_only=False), config)
-        counted = is_counted[rank_of] & samples["has_stats"].to_numpy(zero_copy_only=False)
-        if not counted.all():
-            kept = counted[by_bundle]
+        if not (is_counted[:-1].all() and pc.all(samples["has_stats"]).as_py()):
+            kept = (is_counted[rank_of] & samples["has_stats"].to_numpy(zero_copy_only=False))[by_bundle]
             row, by_bundle = row[kept], by_bundle[kept]
         _average(columns, row, samples, by_bundle, config)
     table = columns.table()
     return table.take(pc.sort_indices(table["name"])) if len(new_names) else table
-
-
-def _rows_in(names: pa.ChunkedArray, known: pa.ChunkedArray) -> Ints:
-    """The row of each name among the known ones, all of which are there."""
-    rows: Ints = pc.index_in(names, value_set=known.combine_chunks()).to_numpy().astype(np.int64)
-    return rows
 
 
 def _in_rank_order(samples: pa.Table, rank: Ints) -> tuple[pa.Table, Ints]:
@@ -363,9 +369,9 @@ def _by_bundle(row: Ints, bundles: int) -> Ints:
     order = np.empty(bundles, np.int64)
     places = np.arange(len(row))
     order[row] = places
-    if len(row) == bundles and bool((order[row] == places).all()):  # one sample of each bundle
+    if len(row) == bundles and bool((order.take(row) == places).all()):  # one sample of each bundle
         return order
-    return np.sort((row.astype(np.int64) << 32) | places) & 0xFFFFFFFF  # different keys: no stable sort is needed
+    return np.sort((row << 32) | places) & 0xFFFFFFFF  # different keys: no stable sort is needed
 
 
 def _is_first(group: NDArray[np.integer]) -> NDArray[np.bool_]:
@@ -382,34 +388,35 @@ def _place_in_group(first: NDArray[np.bool_]) -> NDArray[np.int32]:
     return np.arange(len(first), dtype=np.int32) - np.repeat(starts, lengths)
 
 
-def _look_up(names: pa.Array, broker: Ints, place: NDArray[np.int32], bundles: pa.Table, owner: NDArray[np.int32]) -> tuple[Ints, pa.Array]:
+def _look_up(
+    names: pa.Array, place: NDArray[np.int32], rank: Ints, broker_of_rank: Ints, bundles: pa.Table, owner: NDArray[np.int32]
+) -> tuple[Ints, pa.Array]:
     """The row of each sample's bundle, and the names not known so far: their rows follow the known ones.
 
     A broker lists its bundles mostly in the order of its last report. So the bundle that was in this `place` of its owner's
     report is tried first: comparing names costs a tenth of hashing them. What has another name is looked up among all.
     """
     known = bundles["name"].combine_chunks()
-    before, group = bundles["place"].to_numpy(), owner.astype(np.intp) + 1  # nobody's come first
-    owned = np.bincount(group, minlength=broker.max(initial=-1) + 2)  # how many each broker has
+    nowhere = len(known)
+    before, group = bundles["place"].to_numpy(), np.add(owner, 1, dtype=np.intp)  # nobody's come first
+    owned = np.bincount(group, minlength=broker_of_rank.max(initial=-1) + 2)  # how many each broker has
     first = np.cumsum(owned) - owned  # of a broker's places in one list of all brokers' places
-    listed, slot = before < owned[group], first[group] + before
-    row_at = np.full(len(owner) + 1, -1, np.int32)
-    row_at[np.where(listed, slot, len(owner))] = np.arange(len(owner))
-    row_at[-1] = -1
-    broker = broker + 1
-    slot = np.where(place < owned[broker], first[broker] + place, len(owner))
-    tried = row_at[slot]
-    unknown = tried < 0
-    as_before = pc.equal(known.take(pa.array(tried, mask=unknown if unknown.any() else None)), names)
+    row_at = np.full(nowhere + 1, -1, np.int64)
+    row_at[np.where(before < owned.take(group), first.take(group) + before, nowhere)] = np.arange(nowhere)
+    row_at[nowhere] = -1
+    tried_at = first[broker_of_rank + 1].take(rank) + place
+    row = row_at.take(np.where(place < owned[broker_of_rank + 1].take(rank), tried_at, nowhere))
+    unknown = row < 0
+    as_before = pc.equal(known.take(pa.array(row, mask=unknown if unknown.any() else None)), names)
     if as_before.true_count == len(names):
-        return tried, names.slice(0, 0)
+        return row, names.slice(0, 0)
     others = np.flatnonzero(~as_before.fill_null(False).to_numpy(zero_copy_only=False))
     other_names = names.take(pa.array(others))
     found = pc.index_in(other_names, value_set=known)
     new_names = pc.unique(other_names.filter(pc.is_null(found)))
     added = pc.add(pc.index_in(other_names, value_set=new_names), pa.scalar(len(known), pa.int32()))
-    tried[others] = pc.coalesce(found, added).to_numpy()
-    return tried, new_names
+    row[others] = pc.coalesce(found, added).to_numpy()
+    return row, new_names
 
 
 def _own(
@@ -435,18 +442,24 @@ def _own(
     turn_of_rank[by_broker] = np.cumsum(whole[by_broker]) - first_of_broker[broker_of_rank[by_broker]]
     by_broker = by_broker[whole[by_broker]]
 
-    owner, turn = broker_of_rank[rank], turn_of_rank[rank]
-    owner_before, turn_before = before[row], np.zeros(len(row), turn.dtype)
+    owner, turn = broker_of_rank.take(rank), turn_of_rank.take(rank)
     again = np.flatnonzero(~_is_first(row))  # bundles that several reports name: what the one before said
-    owner_before[again], turn_before[again] = owner[again - 1], turn[again - 1]
-    gains = (owner != owner_before) | (turn > turn_before + 1)  # or its report in between did not name the bundle
+    at = slice(None) if len(row) == len(before) and not len(again) else row
+    owner_before = before[at].astype(owner.dtype)
+    owner_before[again] = owner[again - 1]
+    gains = owner != owner_before
+    if turns.max() > 1:
+        turn_before = np.zeros_like(turn)
+        turn_before[again] = turn[again - 1]
+        gains |= turn > turn_before + 1  # or its report in between did not name the bundle
+    gained = np.flatnonzero(gains)
     since = columns.writable("owner_since_ms")
-    since[row[gains]] = append_of_rank[rank[gains]]  # a bundle's last one stays
-    columns.writable("reported_ms")[row] = append_of_rank[rank]
+    since[row[gained]] = append_of_rank[rank[gained]]  # a bundle's last one stays
+    columns.writable("reported_ms")[at] = append_of_rank.take(rank)
     after, last_turn = before.copy(), np.zeros(len(before), np.int64)
-    after[row], last_turn[row] = owner, turn
+    after[at], last_turn[at] = owner, turn
 
-    lost = np.flatnonzero((after >= 0) & (turns[np.maximum(after, 0)] > last_turn))
+    lost = np.flatnonzero(np.append(turns, -1).take(after) > last_turn)
     loser = after[lost]
     since[lost] = append_of_rank[by_broker[first_of_broker[loser] + last_turn[lost]]]
     after[lost] = -1
@@ -474,17 +487,22 @@ def _average(
         chosen = slice(None) if wave is None else wave == k
         picked = places[chosen]
         at = slice(None) if len(picked) == len(columns.name) else rows[chosen]
-        taken = {name: column[picked] for name, column in sampled.items()}
+        taken = {name: column.take(picked) for name, column in sampled.items()}
         for name, column in taken.items():
             columns.put(name, at, column)
         for span, most in (("short", config.short_samples), ("long", config.long_samples)):
             count = np.minimum(columns.values[f"{span}_samples"][at] + np.int32(1), np.int32(most))
             columns.put(f"{span}_samples", at, count)
-            n = count.astype(np.float64)
+            n = _number_or_column(count)
             before = n - 1.0
             for name in FOUR:
                 average = columns.values[f"{span}_{name}"][at]
                 columns.put(f"{span}_{name}", at, fold_samples(n, before, average, taken[f"latest_{name}"]))
+
+
+def _number_or_column(count: NDArray[np.int32]) -> Floats | np.float64:
+    """The counts as floats; one number when they are all alike, as averages that are full have it: arithmetic with it is cheaper."""
+    return np.float64(count[0]) if bool((count == count[0]).all()) else count.astype(np.float64)
 
 
 def _resample(columns: _Columns, silent: NDArray[np.bool_], config: FoldConfig) -> None:

@@ -60,8 +60,8 @@ class Rates:
 
     def sums_by(self, group: NDArray[np.integer], groups: int) -> Rates:
         """Sums over rows of each group 0..groups-1, added in the order of the rows; rows of group -1 count nowhere."""
-        rows = group.astype(np.intp) + 1  # nobody's first: cheaper than leaving them out
-        return Rates(*(np.bincount(rows, column, groups + 1)[1:] for column in self.columns))
+        rows = np.add(group, 1, dtype=np.intp)  # nobody's first: cheaper than leaving them out
+        return Rates(*(np.bincount(rows, column, groups + 1)[1:].astype(np.float64, copy=False) for column in self.columns))
 
     @property
     def columns(self) -> tuple[Floats, Floats, Floats, Floats]:

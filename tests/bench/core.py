@@ -10,10 +10,14 @@ from __future__ import annotations
 import argparse
 import gc
 import json
+import os
 import resource
+import shlex
 import statistics
+import subprocess
+import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 import numpy as np
@@ -164,24 +168,82 @@ def median_ms(work: Work, runs: int) -> float:
     return statistics.median(times)
 
 
-def main() -> None:
-    """Measure, print a table, then the JSON line."""
+REFERENCE_NAMES = {
+    "fold": "fold of reports",
+    "overload": "OverloadShedder",
+    "threshold": "ThresholdShedder",
+    "uniform": "UniformLoadShedder",
+    "avg": "AvgShedder",
+    "transfer": "TransferShedder",
+}
+"""How the reference's own benchmark begins the names of the same pieces of work."""
+
+
+def reference_ms(command: str, brokers: int, bundles: int, hot: int) -> dict[str, float]:
+    """Median ms of Pulsar's own classes on a cluster of one size: `command bench BROKERS BUNDLES PERCENT_HOT` prints a JSON line for each.
+
+    Raises OSError, CalledProcessError, ValueError.
+    """
+    sizes = [str(brokers), str(bundles), f"{100 * hot / brokers:g}"]
+    done = subprocess.run([*shlex.split(command), "bench", *sizes], capture_output=True, text=True, check=True)
+    lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    medians = {line["what"]: float(line["medianMs"]) for line in lines if "medianMs" in line}
+    return {name: ms for name, begin in REFERENCE_NAMES.items() for what, ms in medians.items() if what.startswith(begin)}
+
+
+def main() -> int:
+    """Measure, print a table, then the JSON line. Exit code 2: the reference can't be run."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sizes", nargs="*", default=list(SIZES), choices=list(SIZES), help="brokers x bundles")
     parser.add_argument("--runs", type=int, default=RUNS, help="runs of each piece, after the warm-up")
+    parser.add_argument(
+        "--reference",
+        nargs="?",
+        const=os.environ.get("REFERENCE", "reference"),
+        help="also run Pulsar's own classes by this command (default: $REFERENCE), and print our share of their time",
+    )
     options = parser.parse_args()
     console = Console(stderr=True)
     figures: dict[str, dict[str, float]] = {}
     for size in options.sizes:
-        for name, work in track(list(works(*SIZES[size])), description=size, console=console):
-            figures[f"{name}@{size}"] = {"ms": round(median_ms(work, options.runs), 3)}
-    table = Table("work", *options.sizes, title="milliseconds, median")
-    for name in dict.fromkeys(figure.partition("@")[0] for figure in figures):
-        table.add_row(name, *(f"{figures[f'{name}@{size}']['ms']:.2f}" for size in options.sizes))
-    Console().print(table)
+        figures |= measured(size, options.runs, console)
+        if options.reference:
+            try:
+                add_shares(figures, size, options, console)
+            except (OSError, ValueError, subprocess.CalledProcessError) as error:
+                print(f"the reference did not answer: {error}\n{getattr(error, 'stderr', '') or ''}", file=sys.stderr)
+                return 2
+    for unit, title in (("ms", "milliseconds, median"), ("share", "share of the reference's time in the same run")):
+        if any(unit in figure for figure in figures.values()):
+            Console().print(table_of(figures, options.sizes, unit, title))
     print(f"peak memory: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MiB")
     print(json.dumps(figures))
+    return 0
+
+
+def measured(size: str, runs: int, console: Console, names: Collection[str] = ()) -> dict[str, dict[str, float]]:
+    """Each piece of work (or only those named) on a cluster of this size: `name@size` → {"ms"}."""
+    wanted = [(name, work) for name, work in works(*SIZES[size]) if not names or name in names]
+    return {f"{name}@{size}": {"ms": round(median_ms(work, runs), 3)} for name, work in track(wanted, description=size, console=console)}
+
+
+def add_shares(figures: dict[str, dict[str, float]], size: str, options: argparse.Namespace, console: Console) -> None:
+    """Time the reference, then ours once more: a machine that grows slower or faster meanwhile is so for both."""
+    theirs = reference_ms(options.reference, *SIZES[size])
+    again = measured(size, options.runs, console, theirs)
+    for name, ms in theirs.items():
+        ours = figures[f"{name}@{size}"]
+        ours |= {"reference_ms": ms, "share": round((ours["ms"] + again[f"{name}@{size}"]["ms"]) / 2 / ms, 3)}
+
+
+def table_of(figures: dict[str, dict[str, float]], sizes: list[str], unit: str, title: str) -> Table:
+    """One row for each piece of work that has such figures."""
+    table = Table("work", *sizes, title=title)
+    for name in dict.fromkeys(figure.partition("@")[0] for figure, values in figures.items() if unit in values):
+        cells = [figures.get(f"{name}@{size}", {}).get(unit) for size in sizes]
+        table.add_row(name, *("" if cell is None else f"{cell:.2f}" for cell in cells))
+    return table
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
