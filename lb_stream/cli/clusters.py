@@ -80,6 +80,15 @@ def resume(send: Sending) -> None:
     send("resume-cluster")
 
 
+@app.command("declare-dead", epilog="Example: lbctl clusters declare-dead eu-1")
+@sends(cluster=Named)
+def declare_dead(
+    broker: Annotated[str | None, typer.Option("--broker", metavar="HOST:PORT", help="This one only.")] = None, *, send: Sending
+) -> None:
+    """Take brokers that have fallen silent for dead now: ends the wait when many have vanished at once."""
+    send("declare-dead", broker=broker)
+
+
 @app.command(epilog="Example: lbctl clusters limit eu-1 --in-flight 50 --per-minute 100")
 @sends(cluster=Named)
 def limit(

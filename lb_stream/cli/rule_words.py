@@ -64,6 +64,10 @@ REFUSES: Mapping[str, str] = {
     "no_fitting_bundle": "every bundle is too large: moving it would only turn the difference round",
     "not_transferable": "the destination may not have it",
     "mass_disappearance": "many brokers vanished at once: the fault is more likely on this side",
+    "mass_failover": "brokers that vanished together have been silent for the whole wait: they are dead, and their bundles go to others",
+    "suspended": "nothing is decided until the silent brokers speak, the wait is over, or `lbctl clusters declare-dead` ends it",
+    "assignments_per_minute": "as many bundles without an owner as allowed got one within the last minute",
+    "left_to_lookup": "the destination that its unload named is gone: the next lookup places it",
     "everything_silent": "all brokers are silent: the fault is more likely on this side",
     "namespace_max_bundles": "the namespace has as many bundles as allowed",
     "split_disabled": "splitting is switched off",
@@ -91,6 +95,7 @@ TAKES_OUT: Mapping[str, str] = {
     "load_manager_class": "runs another load manager",
     "version": "runs an older version",
     "drained": "is being drained",
+    "failed_before": "has refused it before, or not answered",
     "shifts_overload": "would be too hot with it",
     "being_relieved": "is itself being relieved in this round",
 }

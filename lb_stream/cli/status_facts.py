@@ -112,8 +112,10 @@ def cluster_facts(lake: Lake) -> tuple[ClusterFacts, ...]:
 
 
 def _cluster(one: Standing, brokers: list[dict[str, Any]]) -> ClusterFacts:
-    suspending = [refusal for refusal in one.refusals if refusal["rule"] in SUSPENDING]
-    vanished = {name for refusal in suspending for name in refusal["subjects"]}
+    told = [(refusal["rule"], refusal["subjects"]) for refusal in one.refusals if refusal["rule"] in SUSPENDING]
+    if (held := one.memory.suspension) is not None:  # it isn't said with every round
+        told.append((held.rule, held.brokers))
+    vanished = {name for _, names in told for name in names}
     seen = {row["broker"]: row["seen_ms"] or 0 for row in brokers}
     dead = set(one.memory.dead) | {row["broker"] for row in brokers if not row["alive"]}
     lately = {name for name in dead if one.now_ms - seen.get(name, one.now_ms) < LATELY_MS}
@@ -124,7 +126,7 @@ def _cluster(one: Standing, brokers: list[dict[str, Any]]) -> ClusterFacts:
         seq=one.seq,
         error=one.error,
         retry_ms=one.memory.retry_ms,
-        suspended_by=suspending[0]["rule"] if suspending else None,
+        suspended_by=told[0][0] if told else None,
         paused=one.orders.paused,
         dry_run=one.config.balancer.dry_run,
         drained=one.orders.drained,

@@ -128,6 +128,16 @@ class BalancerConfig(KeyModel):
     report_timeout_ms: int = key(
         1_800_000, "a broker that sends none is dead after this much silence; unset: two report_max_interval_ms", unit="ms", ge=1,
     )  # fmt: skip
+    silent_after_ms: int = key(
+        12_000, "a broker that sends heartbeats is given no bundle after this much silence: two of its agent's heartbeats", unit="ms", ge=1
+    )
+    mass_disappearance_wait_ms: int = key(
+        180_000, "when many brokers vanish at once while others speak, nothing is decided for this long; then they are dead. 0: at once",
+        unit="ms", ge=0,
+    )  # fmt: skip
+    max_assignments_per_minute: int = key(
+        10_000, "bundles that nobody has and nobody released get an owner at this rate: a failover's, most of all", unit="bundles", ge=1
+    )
     max_moves_in_flight: int = key(1_000, "unconfirmed moves in the cluster at one time", ge=0)
     max_moves_in_flight_per_broker: int = key(100, "unconfirmed moves out of one broker at one time", ge=0)
     max_moves_per_minute: int = key(10_000, "moves in the cluster within a minute", unit="moves", ge=0)

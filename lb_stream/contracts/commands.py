@@ -165,6 +165,13 @@ class UndrainBroker(Command):
     broker: BrokerName
 
 
+class DeclareDead(Command):
+    """Take silent brokers for dead now, without waiting: their bundles go to others."""
+
+    kind: Literal["declare-dead"] = "declare-dead"
+    broker: BrokerName | None = Field(None, description="none: all that have been silent for longer than a living one may be")
+
+
 class CreateNamespace(Command):
     """A new namespace, cut into bundles of equal size."""
 
@@ -205,7 +212,7 @@ class SetPolicies(Command):
 
 AnyCommand = (
     Unload | Split | Assign | SetConfig | DeleteConfig | DryRun | PauseCluster | ResumeCluster | DrainBroker | UndrainBroker
-    | CreateNamespace | DeleteNamespace | ImportNamespaces | SetPolicies
+    | DeclareDead | CreateNamespace | DeleteNamespace | ImportNamespaces | SetPolicies
 )  # fmt: skip
 
 

@@ -12,6 +12,9 @@ from lb_stream.core.refusals import Refusal, refusal
 from lb_stream.core.view import Rows
 
 FIRST_ASSIGNMENT_WAIT_MS = 10_000
+MINUTE_MS = 60_000
+UNOWNED = "Unowned"
+"""The reason of an assignment that no move has led to."""
 
 
 def assign_unowned(draft: Draft) -> None:
@@ -29,9 +32,10 @@ def assign_unowned(draft: Draft) -> None:
     ordered = {bundle for one in draft.memory.orders.waiting for bundle in one.bundles}
     decided = {one.bundle for one in draft.decisions}  # a lookup asked for it
     waiting: dict[str, int] = {}
+    lately, too_many = sum(count for _, count in assigned_lately(draft)), list[str]()
     for row in rows.tolist():
         name = view.bundles.name(row)
-        if row in gone or name in decided or (config.assign_unowned == "on_lookup" and name not in draft.reserved):
+        if row in gone or name in decided or (config.assign_unowned == "on_lookup" and not _by_reservation(draft, name)):
             continue
         if namespace_of(name) in draft.memory.orders.deleted:
             continue
@@ -39,9 +43,42 @@ def assign_unowned(draft: Draft) -> None:
         if retry is not None and retry.kind == "assign" and draft.now_ms < retry.not_before_ms:
             waiting[name] = retry.not_before_ms - draft.now_ms
             continue
-        assign(draft, row, name, name in ordered)
+        orphan = name not in draft.reserved and name not in ordered and name not in draft.released
+        if orphan and lately >= config.max_assignments_per_minute:
+            too_many.append(name)
+            continue
+        lately += assign(draft, row, name, name in ordered) and orphan
+    if too_many:
+        limit = config.max_assignments_per_minute
+        draft.refusals.append(refusal("assignments_per_minute", None, too_many, saw=[lately], limit=limit, unit="bundles"))
     if waiting:
         draft.refusals.append(refusal("back_off", None, waiting, saw=waiting.values(), limit=0, unit="ms"))
+
+
+def assigned_lately(draft: Draft) -> tuple[tuple[int, int], ...]:
+    """Of each round of the last minute, this one included: when, and how many orphans it gave an owner. A dry run's don't count."""
+    kept = tuple(entry for entry in draft.memory.assigned if draft.now_ms - entry[0] < MINUTE_MS)
+    count = sum(one.kind == "assign" and one.reason == UNOWNED and not one.dry_run for one in draft.decisions)
+    return (*kept, (draft.now_ms, count)) if count else kept
+
+
+def _by_reservation(draft: Draft, name: str) -> bool:
+    """Whether the destination that a bundle's unload has named can have it. If not, it is left to the next lookup like any other."""
+    reserved = draft.reserved.get(name)
+    if reserved is None or _reserved_row(draft, name) is not None:
+        return reserved is not None
+    draft.refusals.append(refusal("left_to_lookup", reserved, [name]))
+    draft.reserved = {bundle: destination for bundle, destination in draft.reserved.items() if bundle != name}
+    return False
+
+
+def _reserved_row(draft: Draft, name: str) -> int | None:
+    """The destination that the bundle's unload has named, if that one lives, speaks, and isn't drained."""
+    brokers, reserved = draft.view.brokers, draft.reserved.get(name)
+    if reserved is None or reserved not in brokers.names or reserved in draft.view.policies.drained:
+        return None
+    row = brokers.names.index(reserved)
+    return row if brokers.alive[row] and brokers.speaking[row] else None
 
 
 def _system_last(draft: Draft, rows: Rows) -> Rows:
@@ -60,22 +97,22 @@ def too_few(draft: Draft) -> Refusal | None:
 
 def assign(draft: Draft, row: int, name: str, ordered: bool) -> bool:
     """Decide who gets one bundle: whom its unload named, else the best. `ordered`: an operator wanted it. False: nobody may have it."""
-    brokers, reserved = draft.view.brokers, draft.reserved.get(name)
+    destination = _reserved_row(draft, name)
     moved = "Admin" if ordered else "Overloaded"
-    drained = draft.view.policies.drained
-    if reserved is not None and reserved in brokers.names and brokers.alive[brokers.names.index(reserved)] and reserved not in drained:
+    if destination is not None:
         draft.decide(
             "assign",
             row,
             None,
-            brokers.names.index(reserved),
+            destination,
             reason=moved,
             rule="released",
             strategy=draft.config.shedder.name,
             explain=Explain(unit=""),
         )
         return True
-    choice = draft.place(row)
+    retry = draft.retries.get(name)
+    choice = draft.place(row, avoid=retry.avoid if retry is not None else ())
     if choice is None:
         draft.refusals.append(refusal("no_candidate", None, [name], limit=1, unit="brokers"))
         return False
@@ -85,7 +122,7 @@ def assign(draft: Draft, row: int, name: str, ordered: bool) -> bool:
         row,
         None,
         choice.destination,
-        reason=moved if reserved or ordered else "Unowned",
+        reason=moved if ordered or name in draft.reserved or name in draft.released else UNOWNED,
         rule="unowned",
         strategy=draft.config.placement.name,
         explain=explain,

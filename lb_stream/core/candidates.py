@@ -62,7 +62,7 @@ class Candidates:
     def of(self, bundle: int, targets: Targets) -> Pool:
         """The candidates for a bundle, in the order of its manager's filters."""
         asked = self._asked(bundle, targets)
-        rows = np.flatnonzero(self.view.brokers.alive)
+        rows = self._reachable()
         match self.config.load_manager:
             case "extensible":
                 return self._extensible(rows, asked)
@@ -78,7 +78,7 @@ class Candidates:
         of its anti-affinity group's other namespaces than that one.
         """
         asked = self._asked(bundle, targets)
-        rows, steps = _filtered(self._policies, np.flatnonzero(self.view.brokers.alive), asked)
+        rows, steps = _filtered(self._policies, self._reachable(), asked)
         for one in self._others:
             if isinstance(one, EvenDistribution):
                 continue
@@ -102,12 +102,12 @@ class Candidates:
     def allowed(self, bundle: int, targets: Targets) -> Rows:
         """All brokers that policies allow."""
         asked = self._asked(bundle, targets)  # makes the filters when it is the first
-        return _filtered(self._policies, np.flatnonzero(self.view.brokers.alive), asked)[0]
+        return _filtered(self._policies, self._reachable(), asked)[0]
 
     def refused_by(self, bundle: int, broker: int, targets: Targets) -> str | None:
         """The policy that doesn't allow a broker to have a bundle, if any."""
         asked = self._asked(bundle, targets)
-        _, steps = _filtered(self._policies, np.flatnonzero(self.view.brokers.alive), asked)
+        _, steps = _filtered(self._policies, self._reachable(), asked)
         return next((name for name, before, after in steps if (before == broker).any() and not (after == broker).any()), None)
 
     def unload_helps(self, bundle: int, current: int, allowed: Rows) -> bool:
@@ -117,6 +117,11 @@ class Candidates:
     def add(self, bundle: int, destination: int) -> None:
         """Count a bundle at its destination from now on, and at its source no more."""
         self.census.add(bundle, destination)
+
+    def _reachable(self) -> Rows:
+        """Who can hear an assignment: brokers that live and speak."""
+        rows: Rows = np.flatnonzero(self.view.brokers.alive & self.view.brokers.speaking)
+        return rows
 
     def _asked(self, bundle: int, targets: Targets) -> Asked:
         if not self._policies:

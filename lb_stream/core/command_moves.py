@@ -122,7 +122,8 @@ def _unload(draft: Draft, command: Unload) -> list[Said]:
         wanted = np.array([found])
     destination: int | None = None
     if command.destination is not None:
-        live = [name for name, alive in zip(view.brokers.names, view.brokers.alive.tolist(), strict=True) if alive]
+        reachable = view.brokers.alive & view.brokers.speaking
+        live = [name for name, there in zip(view.brokers.names, reachable.tolist(), strict=True) if there]
         if broker_of(command.destination) not in live:
             text = f"not allowed: {broker_of(command.destination)} is an inactive destination broker; active are {named(live)}"
             return [Said("refused", text, "inactive_destination")]

@@ -10,6 +10,7 @@ import numpy as np
 
 from lb_stream.contracts.commands import (
     CreateNamespace,
+    DeclareDead,
     DeleteNamespace,
     DrainBroker,
     ImportNamespaces,
@@ -21,6 +22,7 @@ from lb_stream.contracts.commands import (
 from lb_stream.core.commands import Desk, Received, named
 from lb_stream.core.config import ClusterConfig
 from lb_stream.core.known_bundles import compact, missing, with_bundles
+from lb_stream.core.liveness import silent
 from lb_stream.core.names import is_system_bundle
 from lb_stream.core.orders import Orders, Waiting, isolation_policy
 from lb_stream.core.view import ClusterView
@@ -102,6 +104,20 @@ def _undrain(desk: Desk, received: Received, command: UndrainBroker, view: Clust
         return
     desk.change(drained=tuple(name for name in desk.orders.drained if name != broker))
     desk.answer(received, "done", f"{broker} may take bundles again")
+
+
+def _declare_dead(desk: Desk, received: Received, command: DeclareDead, view: ClusterView, config: ClusterConfig) -> None:
+    overdue = silent(view, config.balancer)
+    names = [name for name, late in zip(view.brokers.names, overdue.tolist(), strict=True) if late]
+    broker = None if command.broker is None else broker_of(command.broker)
+    if broker is not None and broker not in view.brokers.names:
+        desk.answer(received, "refused", f"no broker {broker} has reported; there are {named(view.brokers.names)}", "unknown_broker")
+    elif not names or broker not in (None, *names):
+        text = f"{broker or 'every broker'} has been heard lately; silent for too long are {named(names)}: drain a broker that speaks"
+        desk.answer(received, "refused", text, "speaks")
+    else:
+        desk.declared |= frozenset(names if broker is None else [broker])
+        desk.answer(received, "done", f"taken for dead: {named(sorted(desk.declared))}; their bundles go to others")
 
 
 def _create(desk: Desk, received: Received, command: CreateNamespace, view: ClusterView, config: ClusterConfig) -> None:
@@ -193,6 +209,7 @@ _ACTIONS: dict[type, Callable[[Desk, Received, Any, ClusterView, ClusterConfig],
     ResumeCluster: _resume,
     DrainBroker: _drain,
     UndrainBroker: _undrain,
+    DeclareDead: _declare_dead,
     CreateNamespace: _create,
     DeleteNamespace: _delete,
     ImportNamespaces: _import,

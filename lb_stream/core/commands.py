@@ -102,6 +102,7 @@ class Desk:
 
     orders: Orders
     answers: list[Answer] = field(default_factory=list)
+    declared: frozenset[str] = frozenset()  # brokers that an operator takes for dead
     _new: dict[str, dict[str, Any]] = field(default_factory=dict)  # id → what is remembered beside the answer
 
     def new(self, commands: Iterable[Received]) -> Iterable[Received]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -73,6 +73,7 @@ class Draft:
     reported: ClusterView | None = None  # the view before pending moves were carried out; None: `view` itself
     relieved: frozenset[int] = frozenset()  # brokers that bundles leave in this round, and that are spared in it
     reserved: Mapping[str, str] = field(default_factory=dict)  # released bundle → the destination that its unload named
+    released: frozenset[str] = frozenset()  # bundles that this balancer had released and nobody has taken yet
     unloaded_brokers: Mapping[str, int] = field(default_factory=dict)  # broker → when a move out of it was last confirmed
     desk: Desk = field(default_factory=lambda: Desk(Orders()))  # where commands are answered
     _live: dict[str, Any] = field(default_factory=dict)
@@ -81,19 +82,27 @@ class Draft:
         self.targets = Targets.of(self.view, self.seed)
         self.candidates = Candidates(self.view, self.config.balancer, self.refusals)
 
-    def place(self, bundle: int) -> Choice | None:
+    def place(self, bundle: int, avoid: Collection[str] = ()) -> Choice | None:
         """Find a destination for a bundle; None when there is no candidate at all (spec/placement.md §3).
+
+        Those to `avoid` are asked when nobody else may have it.
 
         When the modular manager's choice is overloaded the strategy is asked again, about all that policies allow.
         """
         pool = self.candidates.of(bundle, self.targets)
+        if avoid:
+            failed = np.array([name in avoid for name in self.view.brokers.names], np.bool_)
+            others, steps = self.candidates.by_rules(bundle, self.targets) if failed[pool.kept].all() else (pool.kept, pool.steps)
+            if not failed[others].all():
+                willing = others[~failed[others]]
+                return self.place_among(bundle, willing, (*steps, ("failed_before", others, willing)))
         return self._choose(bundle, (pool.kept, pool.steps), (pool.allowed, pool.policy_steps))
 
-    def place_among(self, bundle: int, rows: Rows, steps: Steps, refused: Choice) -> Choice | None:
-        """Another destination than the one refused: one of these brokers, which rules and wishes have left."""
+    def place_among(self, bundle: int, rows: Rows, steps: Steps, refused: Choice | None = None) -> Choice | None:
+        """One of these brokers, which rules and wishes have left. `refused`: the choice that they didn't leave."""
         even, more = self.candidates.evenly(bundle, rows, self.targets)
         choice = self._choose(bundle, (even, steps + more), (rows, steps))
-        return None if choice is None else replace(choice, calls=refused.calls + choice.calls)
+        return choice if choice is None or refused is None else replace(choice, calls=refused.calls + choice.calls)
 
     def _choose(self, bundle: int, first: tuple[Rows, Steps], then: tuple[Rows, Steps]) -> Choice | None:
         """The strategy's choice among the first, or among the others when that one is overloaded (modular manager)."""

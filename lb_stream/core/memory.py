@@ -35,6 +35,17 @@ class Retry:
     attempts: int
     not_before_ms: int
     kind: str = "assign"
+    avoid: tuple[str, ...] = ()  # destinations that have refused it, or let its assignment expire
+
+
+@dataclass(frozen=True, slots=True)
+class Suspension:
+    """Nothing is decided, because of this rule, since then; and when that is to be said again."""
+
+    rule: str
+    since_ms: int
+    tell_ms: int
+    brokers: tuple[str, ...] = ()  # who was silent when it was said last
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,12 +84,14 @@ class Memory:
     retries: Mapping[str, Retry] = field(default_factory=dict)
     reserved: Mapping[str, str] = field(default_factory=dict)  # released bundle → its unload's destination, to which it isn't assigned yet
     moves: Mapping[str, Move] = field(default_factory=dict)  # bundle → the move that it is in the middle of
+    released: tuple[str, ...] = ()  # bundles that this balancer had released and nobody has taken yet
     versions: Mapping[str, int] = field(default_factory=dict)  # of ownership records, where not 1
     unserved: Mapping[str, Unserved] = field(default_factory=dict)  # bundles whose record says that nobody serves them
     untold: tuple[str, ...] = ()  # bundles whose record has changed in a dry run, and is not on the topic
     published_to: str | None = ""  # the last bundle whose ownership record is on the topic; None: those of all bundles are
     missed_ms: int | None = None  # since when changes of owners have not been seen, because rounds failed
     dead: tuple[str, ...] = ()  # brokers declared dead
+    suspension: Suspension | None = None
     unsteady_ms: int | None = None  # when it was last in doubt whether silent brokers are silent (extensible manager)
     errors: int = 0  # rounds that failed, in a row
     retry_ms: int = 0  # after too many of them: when the next one is tried
@@ -86,6 +99,7 @@ class Memory:
     quotas: Mapping[str, Any] = field(default_factory=dict)  # what the simple manager has learned (core.learn_quotas)
     orders: Orders = field(default_factory=Orders)  # what operators have laid down
     moved: tuple[tuple[int, int, float], ...] = ()  # of each round of the last minute with moves: when, how many, their bytes/s
+    assigned: tuple[tuple[int, int], ...] = ()  # of each round of the last minute: when, how many orphans got an owner
 
     def to_json(self) -> str:
         """Canonical JSON."""
@@ -95,6 +109,7 @@ class Memory:
         data["moves"] = {bundle: asdict(one) for bundle, one in self.moves.items()}
         data["unserved"] = {bundle: asdict(one) for bundle, one in self.unserved.items()}
         data["orders"] = asdict(self.orders)
+        data["suspension"] = None if self.suspension is None else asdict(self.suspension)
         return canonical_json(data)
 
     @staticmethod
@@ -105,7 +120,11 @@ class Memory:
         data["moves"] = {bundle: Move(**row) for bundle, row in data.get("moves", {}).items()}
         data["unserved"] = {bundle: Unserved(**row) for bundle, row in data["unserved"].items()}
         data["untold"] = tuple(data["untold"])
-        data["retries"] = {bundle: Retry(**row) for bundle, row in data["retries"].items()}
+        data["retries"] = {bundle: Retry(**row | {"avoid": tuple(row.get("avoid", ()))}) for bundle, row in data["retries"].items()}
+        data["released"] = tuple(data.get("released", ()))
+        held = data.get("suspension")
+        data["suspension"] = None if held is None else Suspension(**held | {"brokers": tuple(held["brokers"])})
+        data["assigned"] = tuple((at_ms, count) for at_ms, count in data.get("assigned", ()))
         data["dead"] = tuple(data["dead"])
         data["orders"] = Orders.of(data["orders"])
         data["moved"] = tuple((at_ms, moves, load) for at_ms, moves, load in data["moved"])

@@ -11,7 +11,8 @@ from lb_stream.contracts.balancer import BalancerConfig
 from lb_stream.contracts.decisions import Decision, Ownership
 from lb_stream.contracts.reports import Ack, SplitAsk
 from lb_stream.core.arrivals import Arrivals, follow_moves
-from lb_stream.core.assign import assign_unowned, too_few
+from lb_stream.core.assign import assign_unowned, assigned_lately, too_few
+from lb_stream.core.candidates import superseded
 from lb_stream.core.chance import seed_of
 from lb_stream.core.command_follow import follow
 from lb_stream.core.command_moves import drain, obey_moves
@@ -25,6 +26,7 @@ from lb_stream.core.learn_quotas import while_others_run, with_quotas
 from lb_stream.core.limits import moved_lately
 from lb_stream.core.liveness import Liveness, judge
 from lb_stream.core.memory import Memory, Pending, Retry
+from lb_stream.core.names import namespace_of
 from lb_stream.core.ownership import Ledger
 from lb_stream.core.preallocation import count, waiting
 from lb_stream.core.refusals import Refusal, merged
@@ -82,7 +84,7 @@ def decide(view: ClusterView, memory: Memory, inbox: Inbox, config: ClusterConfi
     view = laid_down(view, desk.orders, wanted)
     view = with_bundles(view, _forgotten(view, memory))
     memory = replace(memory, orders=desk.orders)
-    alive = judge(view, memory, config.balancer, inbox.caught_up)
+    alive = judge(view, memory, config.balancer, inbox.caught_up, desk.declared)
     settled = settle(alive.view, memory, inbox.acks, now_ms)
     ledger = Ledger.of(alive.view, view, memory, config.balancer.dry_run)
     _record_outcomes(ledger, settled, memory, config.balancer)
@@ -101,10 +103,11 @@ def decide(view: ClusterView, memory: Memory, inbox: Inbox, config: ClusterConfi
         retries=_retries(memory, settled, now_ms, config.balancer),
         version=ledger.version,
         strategies=dict(memory.strategies),
-        refusals=not_finite,
+        refusals=[*not_finite, *alive.told],
         reported=reported,
         desk=desk,
         reserved=_reserved(memory, settled, alive.view),
+        released=_released(memory, settled, alive.view),
         unloaded_brokers=_unloaded_brokers(memory, settled, reported, now_ms),
     )
     observe_loads(draft)
@@ -113,7 +116,7 @@ def decide(view: ClusterView, memory: Memory, inbox: Inbox, config: ClusterConfi
     obey_moves(draft, desk, ordered, alive.suspended)
     shed = False
     if alive.suspended is not None:
-        draft.refusals.append(alive.suspended)
+        pass
     elif (few := too_few(draft)) is not None:
         draft.refusals.append(few)
     else:
@@ -131,10 +134,10 @@ def decide(view: ClusterView, memory: Memory, inbox: Inbox, config: ClusterConfi
 def _forgotten(view: ClusterView, memory: Memory) -> list[str]:
     """Bundles on their way that the shards have forgotten, because no report has named them for the retention time.
 
-    They aren't lost before the decision about them expires.
+    They aren't lost before the decision about them expires, and those that this balancer had released not before somebody has them.
     """
     moves = (one.bundle for one in memory.pending if one.kind != "split" and view.now_ms < one.expires_ms)
-    moving = sorted({*moves, *memory.reserved})
+    moving = sorted({*moves, *memory.reserved, *(name for name in memory.released if namespace_of(name) not in memory.orders.deleted)})
     return [name for name, row in zip(moving, view.bundles.rows_of(moving).tolist(), strict=True) if row < 0]
 
 
@@ -203,7 +206,7 @@ def _retries(memory: Memory, settled: Settled, now_ms: int, config: BalancerConf
     retries = {bundle: retry for bundle, retry in memory.retries.items() if retry.not_before_ms >= oldest_ms or bundle in trying}
     for pending, outcome in settled.ended:
         if outcome.outcome in ("expired", "refused"):
-            retries[pending.bundle] = after_failure(retries.get(pending.bundle), pending.kind, now_ms, timeout_ms)
+            retries[pending.bundle] = after_failure(retries.get(pending.bundle), pending.kind, now_ms, timeout_ms, pending.destination)
         else:
             retries.pop(pending.bundle, None)
     return retries
@@ -215,6 +218,15 @@ def _reserved(memory: Memory, settled: Settled, view: ClusterView) -> dict[str, 
     every = {**memory.reserved, **released}
     rows = zip(every.items(), view.bundles.rows_of(every).tolist(), strict=True)
     return {bundle: destination for (bundle, destination), row in rows if row >= 0 and view.bundles.owner[row] < 0}
+
+
+def _released(memory: Memory, settled: Settled, view: ClusterView) -> frozenset[str]:
+    """Bundles that this balancer had released and that nobody has taken yet; none that has been split, or whose namespace is deleted."""
+    every = {*memory.released, *(one.bundle for one in settled.released)}
+    rows = {name: row for name, row in zip(every, view.bundles.rows_of(every).tolist(), strict=True) if row >= 0}
+    waiting = {name: row for name, row in rows.items() if view.bundles.owner[row] < 0}
+    gone = superseded(view, waiting.values())
+    return frozenset(name for name, row in waiting.items() if row not in gone and namespace_of(name) not in memory.orders.deleted)
 
 
 def _split_to_unload(settled: Settled) -> list[Pending]:
@@ -246,6 +258,9 @@ def _finish(draft: Draft, ledger: Ledger, settled: Settled, arrivals: Arrivals, 
         published_to=ledger.published_to,
         missed_ms=None,
         dead=alive.dead,
+        suspension=alive.suspension,
+        released=tuple(sorted(draft.released)),
+        assigned=assigned_lately(draft),
         unsteady_ms=alive.unsteady_ms,
         orders=draft.desk.orders,
         moved=moved_lately(draft),

@@ -20,6 +20,9 @@ MOST_BACK_OFF = 10
 Ending = Literal["confirmed", "superseded", "refused", "expired", "failed", "released"]
 """`failed`: a move whose bundle left its source and did not come to its destination. `released` is told to nobody: it is half done."""
 
+MOST_AVOIDED = 20
+"""Destinations of a bundle that are remembered because they have failed."""
+
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
@@ -128,11 +131,13 @@ def _has_children(view: ClusterView, pending: Pending, row: int) -> bool:
     )
 
 
-def after_failure(before: Retry | None, kind: str, now_ms: int, timeout_ms: int) -> Retry:
-    """When a bundle whose decision failed may be decided again.
+def after_failure(before: Retry | None, kind: str, now_ms: int, timeout_ms: int, destination: str | None = None) -> Retry:
+    """When a bundle whose decision failed may be decided again, and whom to ask last then: an assignment's `destination`.
 
     Each failure of one kind in a row doubles the wait; the first failure of an assignment costs none.
     """
     attempts = (before.attempts if before and before.kind == kind else 0) + 1
     steps = 2 ** (attempts - 1) - (1 if kind == "assign" else 0)
-    return Retry(attempts, now_ms + timeout_ms * min(steps, MOST_BACK_OFF), kind)
+    failed = () if destination is None or kind != "assign" else (destination,)
+    avoid = tuple(name for name in (before.avoid if before else ()) if name not in failed) + failed
+    return Retry(attempts, now_ms + timeout_ms * min(steps, MOST_BACK_OFF), kind, avoid[-MOST_AVOIDED:])

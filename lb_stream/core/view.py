@@ -103,6 +103,7 @@ class Brokers:
     left: Bools
     sampled: Bools  # it sent a new sample in this batch
     alive: Bools
+    speaking: Bools  # heard lately; who isn't may live, but is no destination
     persistent_topics: Bools
     non_persistent_topics: Bools
     versions: tuple[str, ...]  # empty: not reported
@@ -305,6 +306,7 @@ def _columns(
         left=_bools(brokers["left"]),
         sampled=_bools(brokers["sampled"]),
         alive=np.ones(len(brokers), np.bool_),
+        speaking=np.ones(len(brokers), np.bool_),
         persistent_topics=_bools(brokers["persistent_topics"]),
         non_persistent_topics=_bools(brokers["non_persistent_topics"]),
         versions=_texts(brokers["version"]),

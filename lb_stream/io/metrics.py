@@ -94,6 +94,7 @@ class _Remembered(msgspec.Struct):
     moves: dict[str, _Pending] = {}
     dead: list[str] = []
     retry_ms: int = 0
+    suspension: dict[str, Any] | None = None
 
 
 _read_decisions = msgspec.json.Decoder(list[_Decision]).decode
@@ -292,7 +293,7 @@ class _Clusters(Collector):
                 pending.add_metric([cluster, kind], kinds[kind])
             dead.add_metric([cluster], len(remembered.dead))
             suspended.add_metric([cluster, "errors"], remembered.retry_ms > 0)
-            suspended.add_metric([cluster, "brokers_vanished"], self._vanished.get(cluster, False))
+            suspended.add_metric([cluster, "brokers_vanished"], self._vanished.get(cluster, False) or remembered.suspension is not None)
         for cluster, rows in dict(self._figures.loads).items():
             brokers.add_metric([cluster], len(rows))
             bundles.add_metric([cluster], pc.sum(rows["bundles"]).as_py())

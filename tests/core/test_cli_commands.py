@@ -116,6 +116,8 @@ def call(kafka: Broker, tmp_path: Path) -> Callable[..., Result]:
         ("clusters enable eu-1", "dry-run", {"on": False}),
         ("clusters disable eu-1", "dry-run", {"on": True}),
         ("clusters pause eu-1", "pause-cluster", {}),
+        ("clusters declare-dead eu-1", "declare-dead", {}),
+        ("clusters declare-dead eu-1 --broker b:1", "declare-dead", {"broker": "b:1"}),
         ("clusters resume eu-1", "resume-cluster", {}),
         ("dry-run on", "dry-run", {"on": True}),
         ("dry-run off --all-clusters", "dry-run", {"on": False}),

@@ -17,6 +17,7 @@ from lb_stream.contracts.base import canonical_json
 from lb_stream.contracts.decisions import Decision
 from lb_stream.contracts.reports import Ack
 from lb_stream.core import ownership
+from lb_stream.core.candidates import superseded
 from lb_stream.core.config import ClusterConfig, cluster_config
 from lb_stream.core.memory import Memory
 from lb_stream.core.names import is_system_bundle, namespace_of
@@ -178,6 +179,20 @@ def test_no_bundle_is_in_two_decisions_at_once(steps: list[Step], config: Cluste
 
 
 @given(lives(), configs)
+def test_no_bundle_goes_to_a_broker_that_is_silent_and_what_was_released_is_remembered_until_somebody_has_it(
+    steps: list[Step], config: ClusterConfig
+) -> None:
+    for view, memory, done in played(steps, config):
+        speaking = dict(zip(done.view.brokers.names, done.view.brokers.speaking.tolist(), strict=True))
+        for one in done.decisions:
+            assert one.kind not in ("assign", "unload") or one.destination is None or speaking[one.destination]
+        for bundle in {*memory.released} - {*done.memory.released}:
+            row = int(view.bundles.rows_of([bundle])[0])
+            overlaps = row >= 0 and row in superseded(view, [row])
+            assert owner_of(view, bundle) is not None or overlaps
+
+
+@given(lives(), configs)
 def test_no_round_sheds_an_overload_onto_another_broker(steps: list[Step], config: ClusterConfig) -> None:
     if config.balancer.load_manager != "modular" or not config.balancer.modular_preselect_destination:
         return  # their shedders choose destinations by themselves, or nobody does before the release
@@ -320,4 +335,5 @@ def test_what_strategies_see_carries_every_pending_move_out(steps: list[Step], c
         assert (seen.brokers.usage >= 0).all()
         assert (seen.brokers.topics >= 0).all()
         moving = {one.bundle for one in memory.pending if one.kind != "split" and done.now_ms < one.expires_ms} | memory.reserved.keys()
+        moving |= {*memory.released}
         assert {*seen.bundles.names.to_pylist()} == {*view.bundles.names.to_pylist()} | moving  # what is forgotten on its way isn't lost
