@@ -10,6 +10,7 @@ one or many brokers of one cluster.
 """
 
 from lb_stream.agent.adapter import (
+    BalancedAdapter,
     BrokerAdapter,
     BrokerError,
     MeasuringAdapter,
@@ -29,6 +30,7 @@ __all__ = [
     "Agent",
     "AgentConfig",
     "AgentError",
+    "BalancedAdapter",
     "BrokerAdapter",
     "BrokerError",
     "MeasuringAdapter",

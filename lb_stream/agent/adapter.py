@@ -97,6 +97,15 @@ class MeasuringAdapter(BrokerAdapter, Protocol):
 
 
 @runtime_checkable
+class BalancedAdapter(BrokerAdapter, Protocol):
+    """A broker whose own cluster may balance beside the balancer. Told with its heartbeats: the balancer warns of it."""
+
+    def balances(self) -> Sequence[str]:
+        """The settings by which it does so now; none: it doesn't."""
+        ...
+
+
+@runtime_checkable
 class YieldingAdapter(BrokerAdapter, Protocol):
     """A broker for which the balancer's ownership records are the law.
 

@@ -16,6 +16,7 @@ from kafka.errors import KafkaError
 from pydantic import ValidationError
 
 from lb_stream.agent.adapter import (
+    BalancedAdapter,
     BrokerAdapter,
     BrokerError,
     MeasuringAdapter,
@@ -110,6 +111,7 @@ class Agent:
         self._goodbye = False
         self._troubles: dict[str, str] = {}  # broker → why it can't be spoken for
         self._owed: set[str] = set()  # brokers whose next report is sent whatever it says: the balancer may not have the last one
+        self._balances: dict[str, list[str]] = {}  # broker → settings by which its own cluster balances, as last asked
         self._sparing = {name: config.sparing() for name in self.adapters} if config.sparing is not None else {}
         self._watches = self._watched(config.split_watch)
         self._pulse = Pulse(self.adapters, self._beat, config.heartbeat_interval_s)
@@ -221,6 +223,7 @@ class Agent:
             if now >= report_at:
                 for broker in self.adapters:
                     self._report(broker)
+                    self._ask_who_balances(broker)
                 report_at = _next(report_at, self.config.report_interval_s, now)
             if self._watches and now >= look_at:
                 for adapter, watch in self._watches:
@@ -362,6 +365,16 @@ class Agent:
         for ask in asks:
             self._send(adapter.name, ask.model_copy(update={"sent_ms": wall_clock_ms()}).to_json(), "ask")
 
+    def _ask_who_balances(self, broker: str) -> None:
+        """Here and not with the heartbeats: these must not wait for a leader that hangs."""
+        adapter = self.adapters[broker]
+        if not isinstance(adapter, BalancedAdapter) or broker in self._troubles:
+            return
+        try:
+            self._balances[broker] = list(adapter.balances())
+        except BrokerError as error:  # what was known last is told until it is known anew
+            log.info("%s does not tell whether its cluster balances by itself: %s", broker, error)
+
     def _beat(self, broker: str) -> None:
         adapter = self.adapters[broker]
         try:
@@ -371,7 +384,7 @@ class Agent:
             return
         if alive:
             sent_ms = wall_clock_ms()
-            future = self._send(broker, Heartbeat(sent_ms=sent_ms).to_json(), "heartbeat")
+            future = self._send(broker, Heartbeat(sent_ms=sent_ms, balances=self._balances.get(broker, [])).to_json(), "heartbeat")
             if future is not None:
                 future.add_callback(lambda written: self.clock.note(sent_ms, written.timestamp))
         else:

@@ -150,6 +150,10 @@ class PulsarAdapter:
         """The topics of one of the bundles that `stats` has just named."""
         return self._measured[bundle].topics
 
+    def balances(self) -> list[str]:
+        """The settings by which Pulsar balances by itself, here or at the leader. Raises BrokerError."""
+        return list(self.guard.keys_on())
+
     def namespaces(self) -> ClusterNamespaces:
         """Namespaces, bundles and policies of the broker's cluster as they are now. Raises BrokerError."""
         return read_cluster(self._admin, self.pulsar_cluster)

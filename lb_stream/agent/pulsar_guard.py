@@ -48,7 +48,7 @@ class Guard:
         self._admin, self._clock = admin, clock
         self._runtime: dict[str, Any] | None = None
         self._read_at = 0.0
-        self._found: list[str] | None = None
+        self._found: dict[str, str] | None = None  # key → the broker where it is on
         self._checked_at = 0.0
 
     def runtime(self) -> dict[str, Any]:
@@ -63,29 +63,33 @@ class Guard:
         """Read everything anew at the next question: the broker may have been restarted."""
         self._runtime = self._found = None
 
-    def troubles(self) -> list[str]:
-        """One line for each setting that must be changed before the agent acts. Raises AdminError when it can't be known."""
+    def keys_on(self) -> dict[str, str]:
+        """The settings that must be changed before the agent acts, and a broker where each is on. Raises AdminError."""
         found = self._found
         if found is None or self._clock() - self._checked_at >= CHECKED_FOR_S:
             self._found = found = self._look()
             self._checked_at = self._clock()
         return found
 
+    def troubles(self) -> list[str]:
+        """One line for each of them. Raises AdminError when it can't be known."""
+        return [
+            f"Pulsar's own {OWN_BALANCING[key]} is on at {where} ({key} = true): turn it off: {turn_off(key)}"
+            for key, where in self.keys_on().items()
+        ]
+
     def check(self) -> None:
         """Raises Refused while Pulsar's own balancing is on, naming keys and commands."""
         if found := self.troubles():
             raise Refused("; ".join(found))
 
-    def _look(self) -> list[str]:
+    def _look(self) -> dict[str, str]:
         broker = self._admin.settings.broker
         found = {key: broker for key in own_balancing(self.runtime())}
         leader = self._leader()
         if leader is not None:
             found |= {key: leader.settings.broker for key in own_balancing(_object(leader, RUNTIME)) if key not in found}
-        return [
-            f"Pulsar's own {OWN_BALANCING[key]} is on at {where} ({key} = true): turn it off: {turn_off(key)}"
-            for key, where in found.items()
-        ]
+        return found
 
     def _leader(self) -> AdminClient | None:
         """The leader's admin API; None when this broker leads, or names an address that is less safe than ours: then our settings count."""

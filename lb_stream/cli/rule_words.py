@@ -63,6 +63,7 @@ REFUSES: Mapping[str, str] = {
     "no_top_bundles": "the broker names no bundle that could move",
     "no_fitting_bundle": "every bundle is too large: moving it would only turn the difference round",
     "not_transferable": "the destination may not have it",
+    "balances_itself": "the brokers' own cluster balances, too: agents refuse to act until that is off",
     "mass_disappearance": "many brokers vanished at once: the fault is more likely on this side",
     "mass_failover": "brokers that vanished together have been silent for the whole wait: they are dead, and their bundles go to others",
     "suspended": "nothing is decided until the silent brokers speak, the wait is over, or `lbctl clusters declare-dead` ends it",

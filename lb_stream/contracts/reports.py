@@ -5,7 +5,7 @@ Units: rates messages/s, throughputs bytes/s, times ms since the epoch. Source: 
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, FiniteFloat
 
@@ -159,6 +159,9 @@ class Heartbeat(OwnRecord):
     """Header `kind` = heartbeat: the broker lives. What counts is the record's append time; `sent_ms` is for people."""
 
     sent_ms: Millis = 0
+    balances: list[Annotated[str, Field(max_length=100)]] = Field(
+        [], max_length=10, description="settings by which the broker's own cluster balances beside the balancer"
+    )
 
 
 class Ack(OwnRecord):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -17,6 +17,8 @@ from lb_stream.core.commands import Answer, Desk, Received, named
 from lb_stream.core.config import ClusterConfig, all_models, canonical, cluster_config, expected
 from lb_stream.core.managers import CLASS_KEYS
 from lb_stream.core.memory import Memory
+
+PUBLISHED = "decisions are published from now on"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +41,7 @@ def take_settings(memory: Memory, commands: Iterable[Received], given: Mapping[s
     for received in commands:
         if received.rejected is None and isinstance(received.command, SetConfig | DeleteConfig | DryRun):
             for _ in desk.new((received,)):
-                _take(desk, received, received.command, given)
+                _take(desk, received, received.command, given, memory.balances)
         else:
             rest.append(received)
     config = _config_of(canonical_json(given), canonical_json(desk.orders.settings))
@@ -68,15 +70,25 @@ def dynamic_keys() -> dict[str, str]:
     return dict(sorted(found.items()))
 
 
-def _take(desk: Desk, received: Received, command: Command, given: Mapping[str, Any]) -> None:
+def _beside(balances: Mapping[str, Sequence[str]]) -> str:
+    """A warning for who has decisions published while brokers' own cluster balances by itself."""
+    if not balances:
+        return ""
+    keys = sorted({key for one in balances.values() for key in one})
+    return f"; but the cluster also balances by itself ({', '.join(keys)} on at {named(balances)}): agents refuse to act until that is off"
+
+
+def _take(desk: Desk, received: Received, command: Command, given: Mapping[str, Any], balances: Mapping[str, Sequence[str]]) -> None:
     settings = dict(desk.orders.settings)
     try:
         match command:
             case SetConfig():
                 after, text = _set(settings, command.values, given)
+                published = any(_ours(name, value) == "dry_run" and value is False for name, value in command.values.items())
+                text += _beside(balances) if published else ""
             case DryRun():
                 after, _ = _set(settings, {"dry_run": command.on}, given)
-                text = "decisions are made and logged, and not published" if command.on else "decisions are published from now on"
+                text = "decisions are made and logged, and not published" if command.on else f"{PUBLISHED}{_beside(balances)}"
             case DeleteConfig():
                 after = _without(settings, [_ours(command.key, "")])
                 if len(after) == len(settings):

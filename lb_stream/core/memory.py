@@ -87,6 +87,8 @@ class Memory:
     released: tuple[str, ...] = ()  # bundles that this balancer had released and nobody has taken yet
     versions: Mapping[str, int] = field(default_factory=dict)  # of ownership records, where not 1
     unserved: Mapping[str, Unserved] = field(default_factory=dict)  # bundles whose record says that nobody serves them
+    balances: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # broker → settings by which its cluster balances by itself
+    clashing: int = 0  # brokers that do so while decisions are published
     untold: tuple[str, ...] = ()  # bundles whose record has changed in a dry run, and is not on the topic
     published_to: str | None = ""  # the last bundle whose ownership record is on the topic; None: those of all bundles are
     missed_ms: int | None = None  # since when changes of owners have not been seen, because rounds failed
@@ -125,6 +127,7 @@ class Memory:
         held = data.get("suspension")
         data["suspension"] = None if held is None else Suspension(**held | {"brokers": tuple(held["brokers"])})
         data["assigned"] = tuple((at_ms, count) for at_ms, count in data.get("assigned", ()))
+        data["balances"] = {broker: tuple(keys) for broker, keys in data.get("balances", {}).items()}
         data["dead"] = tuple(data["dead"])
         data["orders"] = Orders.of(data["orders"])
         data["moved"] = tuple((at_ms, moves, load) for at_ms, moves, load in data["moved"])

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -29,7 +29,7 @@ from lb_stream.core.memory import Memory, Pending, Retry
 from lb_stream.core.names import namespace_of
 from lb_stream.core.ownership import Ledger
 from lb_stream.core.preallocation import count, waiting
-from lb_stream.core.refusals import Refusal, merged
+from lb_stream.core.refusals import Refusal, merged, refusal
 from lb_stream.core.settle import Outcome, Settled, after_failure, settle
 from lb_stream.core.split import split_as_asked, split_too_large, unload_children
 from lb_stream.core.unload import observe_loads, shedding_is_due, unload_from_hot
@@ -50,6 +50,7 @@ class Inbox:
     commands: tuple[Received, ...] = ()
     answers: tuple[Answer, ...] = ()
     asks: tuple[tuple[str, SplitAsk], ...] = ()  # which broker asks for which split
+    balances: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # broker → settings by which its cluster balances by itself
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,13 +78,13 @@ def decide(view: ClusterView, memory: Memory, inbox: Inbox, config: ClusterConfi
     Pure: the same arguments give the same round, bit for bit. `view` must be sorted by name (`view_of` sees to that), `seed`
     comes from `seed_of(cluster, memory.seq + 1)`.
     """
-    desk = Desk(memory.orders, list(inbox.answers))
+    desk, before = Desk(memory.orders, list(inbox.answers)), memory
     ordered = obey_standing(desk, view, inbox.commands, config)
     forget_deleted(desk, view)
     wanted = bool(inbox.commands) or config.balancer.assign_unowned == "eager"
     view = laid_down(view, desk.orders, wanted)
     view = with_bundles(view, _forgotten(view, memory))
-    memory = replace(memory, orders=desk.orders)
+    memory = replace(memory, orders=desk.orders, balances=_who_balances(memory, inbox, view))
     alive = judge(view, memory, config.balancer, inbox.caught_up, desk.declared)
     settled = settle(alive.view, memory, inbox.acks, now_ms)
     ledger = Ledger.of(alive.view, view, memory, config.balancer.dry_run)
@@ -124,11 +125,26 @@ def decide(view: ClusterView, memory: Memory, inbox: Inbox, config: ClusterConfi
         drain(draft)
         unload_children(draft, _split_to_unload(settled))
         shed = config.balancer.enabled and _balance(draft, inbox.asks, sampled=bool(view.brokers.sampled.any()))
+    draft.refusals += _clash(draft, before.balances, shed)
     if not config.balancer.dry_run:
         for decision in draft.decisions:
             ledger.decided(decision)
     ledger.finish()
     return _finish(draft, ledger, settled, follow_moves(alive.view, memory, settled, now_ms), alive, shed)
+
+
+def _who_balances(memory: Memory, inbox: Inbox, view: ClusterView) -> dict[str, tuple[str, ...]]:
+    """Brokers whose own cluster balances by itself, as their agents said last, with the settings that make it so."""
+    known = {**memory.balances, **inbox.balances}
+    return {broker: known[broker] for broker in sorted(known) if known[broker] and broker in view.brokers.names}
+
+
+def _clash(draft: Draft, before: Mapping[str, tuple[str, ...]], shed: bool) -> list[Refusal]:
+    """Two balancers on one cluster: told when that begins or changes, and with every shedding pass."""
+    now = draft.memory.balances
+    if draft.config.balancer.dry_run or not now or not (shed or now != before or not draft.memory.clashing):
+        return []
+    return [refusal("balances_itself", None, now, limit=0, unit="brokers")]
 
 
 def _forgotten(view: ClusterView, memory: Memory) -> list[str]:
@@ -262,6 +278,7 @@ def _finish(draft: Draft, ledger: Ledger, settled: Settled, arrivals: Arrivals, 
         released=tuple(sorted(draft.released)),
         assigned=assigned_lately(draft),
         unsteady_ms=alive.unsteady_ms,
+        clashing=0 if dry_run else len(memory.balances),
         orders=draft.desk.orders,
         moved=moved_lately(draft),
         strategies=draft.strategies_after(),

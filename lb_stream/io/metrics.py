@@ -92,6 +92,7 @@ class _Pending(msgspec.Struct):
 class _Remembered(msgspec.Struct):
     pending: list[_Pending] = []
     moves: dict[str, _Pending] = {}
+    clashing: int = 0
     dead: list[str] = []
     retry_ms: int = 0
     suspension: dict[str, Any] | None = None
@@ -281,6 +282,9 @@ class _Clusters(Collector):
         clusters = GaugeMetricFamily("lb_stream_clusters", "clusters known")
         pending = GaugeMetricFamily("lb_stream_pending_decisions", "decisions that no report has confirmed yet", labels=["cluster", "kind"])
         dead = GaugeMetricFamily("lb_stream_dead_brokers", "brokers taken for dead, or gone", labels=["cluster"])
+        clashing = GaugeMetricFamily(
+            "lb_stream_self_balancing_brokers", "brokers whose own cluster balances beside published decisions", labels=["cluster"]
+        )
         suspended = GaugeMetricFamily("lb_stream_suspended", "1: nothing is decided, for this reason", labels=["cluster", "reason"])
         brokers = GaugeMetricFamily("lb_stream_brokers", "brokers known, dead ones included", labels=["cluster"])
         bundles = GaugeMetricFamily("lb_stream_bundles", "bundles that have an owner", labels=["cluster"])
@@ -292,12 +296,13 @@ class _Clusters(Collector):
             for kind in get_args(DecisionKind):
                 pending.add_metric([cluster, kind], kinds[kind])
             dead.add_metric([cluster], len(remembered.dead))
+            clashing.add_metric([cluster], remembered.clashing)
             suspended.add_metric([cluster, "errors"], remembered.retry_ms > 0)
             suspended.add_metric([cluster, "brokers_vanished"], self._vanished.get(cluster, False) or remembered.suspension is not None)
         for cluster, rows in dict(self._figures.loads).items():
             brokers.add_metric([cluster], len(rows))
             bundles.add_metric([cluster], pc.sum(rows["bundles"]).as_py())
-        yield from (clusters, pending, dead, suspended, brokers, bundles)
+        yield from (clusters, pending, dead, clashing, suspended, brokers, bundles)
 
     def _known(self, cluster: str, text: str) -> tuple[str, _Remembered]:
         before = self._read.get(cluster)

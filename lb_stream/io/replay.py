@@ -107,6 +107,10 @@ def _replayed(row: dict[str, Any], remembered: str, checkpoint: str | None) -> R
     return Replayed(**known, decisions=len(json.loads(row["decisions"])), result=result, differences=differences)
 
 
+def _balances(inputs: dict[str, Any]) -> dict[str, tuple[str, ...]]:
+    return {broker: tuple(keys) for broker, keys in inputs.get("balances", {}).items()}
+
+
 def _decided(row: dict[str, Any], remembered: str, checkpoint: str, blocks: list[tuple[str, str, str]]) -> dict[str, Any]:
     """The columns of the log, decided now."""
     inputs = json.loads(row["inputs"])
@@ -117,5 +121,5 @@ def _decided(row: dict[str, Any], remembered: str, checkpoint: str, blocks: list
     if not len(view.brokers):
         return {name: "[]" for name in COMPARED} | {"memory": remembered, "results": row["results"]}
     acks, asks = tuple(Ack.model_validate(ack) for ack in inputs["acks"]), asks_of(inputs.get("asks", ()))
-    inbox = Inbox(acks, inputs["caught_up"], said.commands, said.answers, asks)
+    inbox = Inbox(acks, inputs["caught_up"], said.commands, said.answers, asks, _balances(inputs))
     return logged(decide(view, said.memory, inbox, said.config, row["now_ms"], seed_of(row["cluster"], memory.seq + 1)))

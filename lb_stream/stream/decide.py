@@ -120,6 +120,8 @@ def decide_cluster(rows: pa.Table, context: BatchContext, taken: figures.Taken) 
         if acks := counting(_acks(events), memory):
             row["inputs"] = canonical_json(inputs | {"acks": [ack.model_dump(mode="json") for ack in acks]})
         row["seq"] = memory.seq
+        inputs["balances"] = balances = _balances(events, memory)
+        row["inputs"] = canonical_json(inputs)
         if now_ms < memory.retry_ms and not commands:  # a command may be what mends it
             return row | {"idle": True}
         memory = replace(memory, errors=0, retry_ms=0)
@@ -130,7 +132,7 @@ def decide_cluster(rows: pa.Table, context: BatchContext, taken: figures.Taken) 
         if not len(view.brokers):
             row |= _unanswered(commands, f"no broker of a cluster {cluster} has reported: is its name right?", "unknown_cluster")
         else:
-            inbox = Inbox(acks, context.caught_up, said.commands, said.answers, asks)
+            inbox = Inbox(acks, context.caught_up, said.commands, said.answers, asks, balances)
             with within(context.settings.stream.round_timeout_ms, "stream.round_timeout_ms"):
                 made = decide(view, said.memory, inbox, said.config, now_ms, seed_of(cluster, memory.seq + 1))
             row["sampled"] = bool(view.brokers.sampled.any() or view.bundles.gained.any())
@@ -243,6 +245,12 @@ def _of_kind(events: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
 
 def _acks(events: list[dict[str, Any]]) -> list[tuple[str, Ack]]:
     return [(event["broker"], Ack.model_validate_json(event["payload"])) for event in _of_kind(events, "ack")]
+
+
+def _balances(events: list[dict[str, Any]], memory: Memory) -> dict[str, tuple[str, ...]]:
+    """What heartbeats say of who balances by itself: of those who do, and of those who did."""
+    beats = (one for one in _of_kind(events, "heartbeat") if one["broker"] in memory.balances or '"balances":["' in one["payload"])
+    return {one["broker"]: tuple(json.loads(one["payload"]).get("balances", ())) for one in beats}
 
 
 def asks_of(given: Iterable[Mapping[str, Any]]) -> tuple[tuple[str, SplitAsk], ...]:

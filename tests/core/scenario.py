@@ -13,6 +13,7 @@ printed, up to an empty line. The cluster lives on from block to block. Commands
     goodbye   c …                      leaves on purpose
     deaf      c …                      hears no decision from now on, though it reports
     hears     c …                      hears them again
+    balances  c …                      these brokers' own cluster balances by itself, from now on; `none`: nobody's does
     wait      30s                      time passes
     restart   [caught_up=no]           the job starts anew with the memory that it wrote down
     round                              every broker reports, the balancer decides; prints what it decides, what came of earlier
@@ -126,6 +127,7 @@ class Cluster:
     capacity: dict[str, float] = field(default_factory=dict)  # broker → bytes/s at which its usage is 1
     silent: set[str] = field(default_factory=set)
     unhearing: set[str] = field(default_factory=set)
+    balancing: dict[str, tuple[str, ...]] = field(default_factory=dict)
     busy: set[str] = field(default_factory=set)  # they don't report in the next round
     events: list[Event] = field(default_factory=list)
     acks: list[Ack] = field(default_factory=list)
@@ -190,6 +192,9 @@ class Cluster:
 
     def _hears(self, words: list[str]) -> None:
         self.unhearing -= set(words)
+
+    def _balances(self, words: list[str]) -> None:
+        self.balancing = {name: () for name in self.usage} | {name: ("loadBalancerSheddingEnabled",) for name in words if name != "none"}
 
     def _goodbye(self, words: list[str]) -> None:
         self.silent |= set(words)
@@ -271,7 +276,7 @@ class Cluster:
     def _round(self, _words: list[str]) -> Iterator[str]:
         said = take_settings(self.memory, self.commands, {"dry_run": False} | self.settings)
         view = self._next_view(said.config)
-        inbox = Inbox(tuple(self.acks), self.caught_up, said.commands, said.answers)
+        inbox = Inbox(tuple(self.acks), self.caught_up, said.commands, said.answers, balances=self.balancing)
         done = decide(view, said.memory, inbox, said.config, self.now_ms, seed_of(view.cluster, self.memory.seq + 1))
         self.last, self.memory, self.acks, self.caught_up, self.commands = done, done.memory, [], True, []
         self.decided |= {one.decision_id: one for one in done.decisions}

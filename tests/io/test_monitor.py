@@ -21,7 +21,7 @@ from lb_stream.contracts.decisions import example_decision
 from lb_stream.contracts.settings import StreamSettings
 from lb_stream.contracts.tables import BATCHES, BROKER_LOADS, REJECTED_REPORTS
 from lb_stream.core.health import SUSPENDING
-from lb_stream.core.memory import Memory, Pending
+from lb_stream.core.memory import Memory, Move, Pending
 from lb_stream.core.refusals import refusal
 from lb_stream.core.settle import Outcome
 from lb_stream.io import monitor as monitor_module
@@ -200,9 +200,11 @@ def test_decisions_and_refusals_are_counted_by_cluster_and_under_pulsars_names(s
 
 def test_how_a_decision_ended_is_counted_by_its_kind_those_of_an_earlier_run_too(started: Any) -> None:
     pending = Pending("eu:0:0", "unload", "t/n/0", "b1", "b2", 0, 60_000, 2)
-    monitor, query = started({"eu": Memory(seq=1, pending=(pending,)).to_json()})
+    move = Move("eu:0:1", "unload", "b1", "b2", 0, 1_500, 60_000)
+    monitor, query = started({"eu": Memory(seq=1, pending=(pending,), moves={"t/n/9": move}).to_json()})
     ended = [
-        Outcome("eu:0:0", "t/n/0", "confirmed", "", 1_500, 1_500),
+        Outcome("eu:0:0", "t/n/0", "confirmed", "", 4_500, 4_500, released_ms=1_500),
+        Outcome("eu:0:1", "t/n/9", "failed", "", 4_500, 4_500, released_ms=1_500),
         Outcome("eu:1:0", "t/n/1", "confirmed", "", 0, 150),
         Outcome("eu:1:1", "t/n/2", "expired", "", 0, 60_000),
         Outcome("eu:1:2", "t/n/3", "superseded", "", 0, 10),
@@ -213,13 +215,14 @@ def test_how_a_decision_ended_is_counted_by_its_kind_those_of_an_earlier_run_too
     until(lambda: scrape(monitor)[("lb_stream_batches_total",)] == 1)
     found = scrape(monitor)
     assert found[("lb_stream_outcomes_total", "eu", "unload", "confirmed")] == 1
+    assert found[("lb_stream_outcomes_total", "eu", "unload", "failed")] == 1
     assert found[("lb_stream_outcomes_total", "eu", "assign", "expired")] == 1
     assert [found[("pulsar_lb_assign_broker_breakdown_total", "eu", "assign", word)] for word in ("Success", "Failure", "Skip")] == [
         1,
         1,
         1,
     ]
-    assert found[("pulsar_lb_unload_broker_breakdown_total", "eu", "bundleUnloading", "Unknown", "Failure")] == 1
+    assert found[("pulsar_lb_unload_broker_breakdown_total", "eu", "bundleUnloading", "Unknown", "Failure")] == 2
     assert found[("pulsar_lb_release_latency_sum", "eu", "bundleUnloading")] == 1_500
     assert found[("pulsar_lb_assign_latency_bucket", "eu", "200.0", "bundleUnloading")] == 1
     assert found[("pulsar_lb_assign_latency_bucket", "eu", "100.0", "bundleUnloading")] == 0
@@ -229,7 +232,10 @@ def test_what_is_pending_who_is_dead_and_what_is_suspended_can_be_seen(started: 
     pending = tuple(
         Pending(f"eu:0:{at}", kind, f"t/n/{at}", None, "b2", 0, 60_000, 2) for at, kind in enumerate(("assign", "assign", "split"))
     )
-    memories = {"eu": Memory(seq=1, pending=pending, dead=("b9",)).to_json(), "us": Memory(seq=3, errors=10, retry_ms=900_000).to_json()}
+    memories = {
+        "eu": Memory(seq=1, pending=pending, dead=("b9",), clashing=2).to_json(),
+        "us": Memory(seq=3, errors=10, retry_ms=900_000).to_json(),
+    }
     monitor, query = started(memories)
     run(monitor, query, 0, rounds(written(refusals=[refusal("mass_disappearance", None, ["b1", "b2"])]), {"cluster": "us"}))
     until(lambda: ("lb_stream_rounds_total", "us") in scrape(monitor))
@@ -237,6 +243,7 @@ def test_what_is_pending_who_is_dead_and_what_is_suspended_can_be_seen(started: 
     assert found[("lb_stream_clusters",)] == 2
     assert [found[("lb_stream_pending_decisions", "eu", kind)] for kind in ("assign", "unload", "split")] == [2, 0, 1]
     assert (found[("lb_stream_dead_brokers", "eu")], found[("lb_stream_dead_brokers", "us")]) == (1, 0)
+    assert [found[("lb_stream_self_balancing_brokers", name)] for name in ("eu", "us")] == [2, 0]
     suspended = {key[1:]: value for key, value in found.items() if key[0] == "lb_stream_suspended"}
     assert {key for key, value in suspended.items() if value} == {("eu", "brokers_vanished"), ("us", "errors")} and len(suspended) == 4
     run(monitor, query, 1, rounds({}))

@@ -139,6 +139,26 @@ def test_a_broker_that_does_not_answer_gets_no_heartbeat_and_one_line_in_the_log
     assert [record.getMessage() for record in caplog.records] == [f"{told.adapter.name} does not answer: no heartbeat is sent for it"]
 
 
+def test_heartbeats_tell_what_pulsar_balances_by_itself_as_it_was_when_the_last_report_was_made(
+    cluster: FakeCluster, agent: Callable[[int], Told]
+) -> None:
+    told, key = agent(0), "loadBalancerSheddingEnabled"
+    clock = [100.0]
+    told.adapter.guard._clock = lambda: clock[0]
+    beats = []
+    for switched in ("true", "true", "false"):
+        cluster.runtimes[0][key] = switched
+        clock[0] += 10
+        if len(beats) == 1:  # who can't be asked is still taken for what he said last
+            cluster.before = lambda call: (500, b"", {}) if call.path.endswith("runtime") else None
+        else:
+            cluster.before = lambda call: None
+        told.agent._ask_who_balances(told.adapter.name)
+        told.agent._beat(told.adapter.name)
+        beats.append(json.loads(told.sent[-1][1])["balances"])
+    assert beats == [[key], [key], []]
+
+
 def test_a_too_large_bundle_of_an_extensible_broker_is_asked_to_be_split_and_the_split_is_carried_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
