@@ -10,8 +10,11 @@ import pytest
 
 from lb_stream.agent import Agent, AgentConfig, SplitWatch, Verdict
 from lb_stream.contracts.decisions import Decision, example_decision
-from lb_stream.contracts.reports import Ack, SplitAsk
+from lb_stream.contracts.reports import Ack, Heartbeat, SplitAsk
 from lb_stream.core.config import cluster_config
+from lb_stream.core.memory import Memory
+from lb_stream.stream.decide import _balances
+from lb_stream.stream.records import agent_record
 from tests.pulsar.fake_cluster import FakeCluster, fake_cluster
 
 FAR_MS = 4_000_000_000_000
@@ -157,6 +160,17 @@ def test_heartbeats_tell_what_pulsar_balances_by_itself_as_it_was_when_the_last_
         told.agent._beat(told.adapter.name)
         beats.append(json.loads(told.sent[-1][1])["balances"])
     assert beats == [[key], [key], []]
+
+
+def test_the_round_hears_of_brokers_that_balance_by_themselves_and_of_those_that_did() -> None:
+    beats = {"a:1": ["loadBalancerSheddingEnabled"], "b:1": [], "c:1": []}
+    events = [
+        {"kind": "heartbeat", "broker": broker, "append_ms": 1, "partition": 0, "offset": at}
+        | {"payload": agent_record("heartbeat", Heartbeat(sent_ms=1, balances=keys).to_json().encode())}
+        for at, (broker, keys) in enumerate(beats.items())
+    ]
+    events.append(events[0] | {"broker": "d:1", "payload": agent_record("heartbeat", b"")})
+    assert _balances(events, Memory(balances={"b:1": ("key",)})) == {"a:1": ("loadBalancerSheddingEnabled",), "b:1": ()}
 
 
 def test_a_too_large_bundle_of_an_extensible_broker_is_asked_to_be_split_and_the_split_is_carried_out(
