@@ -104,7 +104,7 @@ def test_every_command_is_answered_and_no_order_brings_about_what_may_not_be(ste
         open_before = open_now
 
         assert max(Counter(one.bundle for one in made.decisions).values(), default=0) <= 1, "one decision about one bundle"
-        ended_now = {outcome.decision_id for outcome in made.outcomes}
+        ended_now = {outcome.decision_id for outcome in made.outcomes} | {move.decision_id for move in made.memory.moves.values()}
         under_way = {bundle for decision_id, bundle in before.items() if decision_id not in ended_now}
         assert not under_way & {one.bundle for one in made.decisions}, "what is under way is not decided again"
         drained = set(made.memory.orders.drained)
