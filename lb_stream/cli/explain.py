@@ -27,7 +27,9 @@ def explain(
     bundle: Annotated[str | None, typer.Option("--bundle", metavar="BUNDLE", help="What was decided about a bundle.")] = None,
     broker: Annotated[str | None, typer.Option("--broker", metavar="BROKER", help="What left a broker, came to it, was refused.")] = None,
     round_: Annotated[str | None, typer.Option("--round", metavar="CLUSTER:SEQ", help="What a round saw, decided and refused.")] = None,
-    why_not: Annotated[str | None, typer.Option("--why-not", metavar="BUNDLE", help="Why nothing happened to a bundle.")] = None,
+    why_not: Annotated[
+        str | None, typer.Option("--why-not", metavar="BUNDLE|BROKER", help="What keeps a bundle where it is, or a broker hot.")
+    ] = None,
     last: Annotated[int, typer.Option("--last", "-n", metavar="N", min=1, help="With --bundle and --broker: how many decisions.")] = 10,
     cluster: Cluster = None,
     config: ConfigFile = None,
@@ -217,9 +219,9 @@ def _figures(load: Row) -> tuple[str, str, str, str]:
 
 
 def _why_not(lake: Lake, bundle: str, cluster: str | None, json: bool) -> None:
-    from lb_stream.cli.why_not import why_not
+    from lb_stream.cli.why_not import why_hot, why_not
 
-    found: WhyNot = why_not(lake, bundle, cluster)
+    found: WhyNot = (None if "/" in bundle else why_hot(lake, bundle, cluster)) or why_not(lake, bundle, cluster)
     if json:
         emit_json(found.to_dict())
         return

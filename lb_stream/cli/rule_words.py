@@ -84,6 +84,23 @@ REFUSES: Mapping[str, str] = {
 }
 """Rule of a refusal → why nothing was done."""
 
+HOLDS_BY: Mapping[str, tuple[str, ...]] = {
+    "operators": ("paused",),
+    "suspension": ("mass_disappearance", "everything_silent", "min_brokers", "single_broker", "not_finite"),
+    "limits": ("moves_in_flight", "moves_in_flight_of_broker", "moves_per_minute", "moved_per_minute", "splits_in_flight"),
+    "policies": ("no_other_allowed", "anti_affinity", "not_transferable", "no_candidate", "placement_keeps_owner"),
+    "waiting": ("not_free", "back_off", "recently_unloaded", "neighbour_is_splitting"),
+    "strategy": (
+        "outdated_data", "no_load_data", "no_brokers", "cool_down", "hit_count", "unloading", "min_throughput", "min_unload", "sole_bundle",
+        "no_bundles", "no_eligible_bundle", "nobody_comfortable", "no_bundles_to_move", "no_top_bundles", "no_fitting_bundle",
+    ),
+    "splitting": (
+        "namespace_max_bundles", "split_disabled", "not_its_owner", "no_boundary", "range_too_narrow", "boundary_outside", "empty_child",
+        "not_in_ring",
+    ),
+}  # fmt: skip
+"""What a bundle or broker may be kept by, in order of precedence → the refusing rules that say so. Each rule has one place."""
+
 TAKES_OUT: Mapping[str, str] = {
     "overloaded": "too full to take it",
     "no_load_data": "nothing is known of its load",

@@ -10,10 +10,13 @@ import pytest
 
 from lb_stream.cli.explained import explain_decision
 from lb_stream.cli.lake import open_lake, records, run
-from lb_stream.cli.rule_words import DECIDES, REFUSES, TAKES_OUT, figure, why_decided
+from lb_stream.cli.output import clock
+from lb_stream.cli.rule_words import DECIDES, HOLDS_BY, REFUSES, TAKES_OUT, figure, why_decided
 from lb_stream.contracts.decisions import example_decision
-from lb_stream.contracts.tables import BROKER_LOADS, BUNDLE_AVERAGES, DECISIONS, OUTCOMES, OWNERSHIP, ROUNDS
+from lb_stream.contracts.tables import BROKER_LOADS, BUNDLE_AVERAGES, DECISIONS, OUTCOMES, OWNERSHIP, REFUSALS, ROUNDS
+from lb_stream.core import registry
 from lb_stream.core.filters import base as filters_base
+from lb_stream.core.memory import Memory
 from tests.core.test_cli_tables import decided, fill
 from tests.lbctl_runner import Result, lbctl
 from tests.recorded_tables import Recorder, record
@@ -247,23 +250,23 @@ def test_nothing_to_tell_points_at_why_not(ask: Any) -> None:
         ({"enabled": False}, 12, "balancing"),
         ({"shedding_enabled": False}, 12, "shedding"),
         ({"shedding_excluded_namespaces": [f"shop/app-{number:02}" for number in range(1, 13)]}, 12, "namespace"),
-        ({"min_throughput_mb": 1e6}, 12, "refusals"),
-        ({"max_moves_in_flight": 0}, 12, "refusals"),
+        ({"min_throughput_mb": 1e6}, 12, "strategy"),
+        ({"max_moves_in_flight": 0}, 12, "limits: moves in flight"),
         ({"min_dwell_ms": 60_000}, 12, "dwell time"),
-        ({"min_dwell_ms": 1_000, "threshold_percent": 99}, 12, None),
-        ({"threshold_percent": 99}, 12, None),
+        ({"min_dwell_ms": 1_000, "threshold_percent": 99}, 12, "numbers"),
+        ({"threshold_percent": 99}, 12, "numbers"),
     ],
 )
 def test_why_nothing_happened_to_the_hottest_brokers_bundle(
-    tmp_path: Path, settings: dict[str, Any], steps: int, keeps: str | None
+    tmp_path: Path, settings: dict[str, Any], steps: int, keeps: str
 ) -> None:
     """The bundle that is moved first where nothing keeps it."""
     made = record(tmp_path / "tables", steps, settings=settings)
     bundle = "shop/app-11/0x80000000_0xc0000000"
     found = told(made, tmp_path, "--why-not", bundle)
     keeping = [check["name"] for check in found["checks"] if check["keeps"]]
-    assert keeping[:1] == ([] if keeps is None else [keeps])
-    assert ("Nothing forbids" in found["sentence"]) == (keeps is None)
+    assert keeping[:1] == [keeps]
+    assert f"stays where it is: {keeps}: " in found["sentence"]
     assert found["sentence"] in " ".join(lbctl("explain", "--why-not", bundle, "--set", "stream.tables=tables", cwd=tmp_path).out.split())
 
 
@@ -289,7 +292,56 @@ def test_what_operators_have_commanded_counts(tmp_path: Path) -> None:
         row |= {"log_seq": row["log_seq"] + 1, "memory": replace(last, orders=orders).to_json()}
         fill(table.parent, ROUNDS, [row])
         checks = told(made, tmp_path, "--why-not", "shop/app-01/0x00000000_0x40000000")["checks"]
-        assert [check["name"] for check in checks if check["keeps"]] == [keeps]
+        assert [check["name"] for check in checks if check["keeps"]][:1] == [keeps]
+
+
+def with_orders(made: Recorder, **changes: Any) -> None:
+    """One more round, after which operators have laid down what is given; the rest of the memory as changed."""
+    row = query(made, "SELECT * FROM rounds ORDER BY log_seq DESC LIMIT 1")[0]
+    memory = Memory.from_json(row["memory"])
+    orders = {name: changes.pop(name) for name in ("paused", "drained") if name in changes}
+    memory = replace(memory, orders=replace(memory.orders, **orders), **changes)
+    fill(made.root, ROUNDS, [row | {"log_seq": row["log_seq"] + 1, "memory": memory.to_json()}])
+
+
+BUNDLE = "shop/app-11/0x80000000_0xc0000000"
+
+
+def test_what_held_once_is_no_cause_any_more_a_drain_and_a_limit_are(tmp_path: Path) -> None:
+    """A pause refused the last pass and is over; the bundle's broker is being drained, and the cluster's limit is used up."""
+    made = record(tmp_path / "tables", 12, settings={"max_moves_per_minute": 2})
+    now_ms = made.rounds[-1].now_ms
+    paused = {"cluster": "demo", "rule": "paused", "broker": None, "count": 1, "subjects": [], "seq": 12, "now_ms": now_ms, "log_seq": 11}
+    fill(made.root, REFUSALS, [paused])
+    owner = query(made, f"SELECT owner FROM bundle_averages WHERE bundle = '{BUNDLE}'")[0]["owner"]
+    with_orders(made, drained=(owner,), moved=((now_ms - 20_000, 2, 1e6),), recently_unloaded={BUNDLE: now_ms})
+    found = told(made, tmp_path, "--why-not", BUNDLE)
+    assert [check["name"] for check in found["checks"] if check["keeps"]] == ["limits: moves a minute"]
+    assert f"{owner} is being emptied" in found["sentence"]
+    room = next(check["found"] for check in found["checks"] if check["name"] == "limits: moves a minute")
+    assert room == f"2 of 2; room at {clock(now_ms + 40_000)}"
+
+
+def test_the_causes_come_in_their_order_of_precedence(tmp_path: Path) -> None:
+    settings = {"min_dwell_ms": 10**9, "max_moves_in_flight_per_broker": 0, "shedding_excluded_namespaces": ["shop/app-11"]}
+    made = record(tmp_path / "tables", 4, settings=settings | {"threshold_percent": 99})
+    with_orders(made, paused=True, retry_ms=made.rounds[-1].now_ms + 60_000)
+    checks = told(made, tmp_path, "--why-not", BUNDLE)["checks"]
+    keeping = [check["name"] for check in checks if check["keeps"]]
+    assert keeping == ["operators", "suspension", "limits: moves in flight of its broker", "namespace", "dwell time", "numbers"]
+    assert [check["name"] for check in checks][0] == "drain"
+
+
+def test_of_a_broker_it_is_said_what_keeps_it_hot(tmp_path: Path) -> None:
+    made = record(tmp_path / "tables", 12, settings={"threshold_percent": 99})
+    found = told(made, tmp_path, "--why-not", "broker-1:8080")
+    assert (found["broker"], found["bundle"]) == ("broker-1:8080", None)
+    assert "broker-1:8080 keeps its load: numbers: ThresholdShedder: broker-1:8080: " in found["sentence"]
+    assert ", below " in found["sentence"] and "bundles may move" in json.dumps(found["checks"])
+    held = record(tmp_path / "held", 12, settings={"min_dwell_ms": 10**9})
+    found = told(held, tmp_path, "--why-not", "broker-1:8080")
+    assert [check["name"] for check in found["checks"] if check["keeps"]][0] == "bundles"
+    assert "in their dwell time" in found["sentence"]
 
 
 def test_a_bundle_of_two_clusters_needs_the_clusters_name(tmp_path: Path) -> None:
@@ -345,6 +397,24 @@ def test_every_rule_that_the_core_spells_out_has_words() -> None:
                 decides.update(text for keyword in node.keywords if keyword.arg == "rule" for text in literals(keyword.value))
     assert len(refuses) > 15 and len(decides) > 8
     assert (sorted(refuses - set(REFUSES)), sorted(decides - set(DECIDES))) == ([], []), "say what they mean in lb_stream/cli/rule_words.py"
+
+
+def test_every_refusing_rule_has_one_place_in_the_order_of_precedence() -> None:
+    placed = [rule for rules in HOLDS_BY.values() for rule in rules]
+    assert sorted(placed) == sorted(REFUSES), "give each rule a place in HOLDS_BY of lb_stream/cli/rule_words.py, and words in REFUSES"
+
+
+def emitted(recorder: Recorder) -> set[str]:
+    return {one.rule for made in recorder.rounds for one in made.refusals}
+
+
+@pytest.mark.parametrize("shedder", sorted(registry.strategies("shedder")))
+def test_what_rounds_refuse_and_decide_under_every_shedder_has_words(tmp_path: Path, shedder: str) -> None:
+    made = record(tmp_path / "tables", 12, settings={"shedding_strategy": shedder})
+    assert emitted(made) <= set(REFUSES)
+    assert {one.rule for each in made.rounds for one in each.decisions} <= set(DECIDES)
+    found = told(made, tmp_path, "--why-not", "broker-1:8080")
+    assert next(check["found"] for check in found["checks"] if check["name"] == "numbers").startswith(f"{shedder}: broker-1:8080: ")
 
 
 def test_every_filter_has_words() -> None:
