@@ -17,6 +17,10 @@ DECIDES: Mapping[str, str] = {
     "underloaded_broker": "a broker was at {saw} usage, below {limit}, so that it takes from the fullest, {source}",
     "idle_broker": "a broker carried {saw}, less than {limit}, so that it takes from the fullest, {source}",
     "overloaded_broker": "{source} was at {saw} usage, above {limit} and far above the others",
+    **{
+        f"overloaded_{resource}": f"{{source}}'s {resource.replace('_', ' ')} was at {{saw}}, not below the limit of {{limit}}"
+        for resource in ("cpu", "memory", "direct_memory", "bandwidth_in", "bandwidth_out")
+    },
     "split_child": "its parent has just been split, and its parts are to be placed anew",
     "released": "its broker has released it, for the destination that the unload had named",
     "unowned": "nobody owned it, and this broker scored best ({saw}; the lowest score wins)",
