@@ -15,6 +15,8 @@ from lb_stream.cli.output import ago, emit_json, emit_rich, note, styled, table
 if TYPE_CHECKING:
     from rich.text import Text
 
+    from lb_stream.core.health import ClusterFacts
+
 _QUERY = """
     SELECT cluster, broker, alive, usage_ratio, latest_throughput_in_bytes_per_s + latest_throughput_out_bytes_per_s AS bytes_per_s,
            latest_rate_in_msgs_per_s + latest_rate_out_msgs_per_s AS msgs_per_s, bundles, topics, seen_ms, reported_ms, seq, now_ms
@@ -54,13 +56,14 @@ def show(cluster: Cluster = None, config: ConfigFile = None, broker_conf: Broker
     """Show each broker's latest load: usage, throughput, message rate, bundles, and when it was last heard of."""
     from lb_stream.cli.lake import open_lake, records, run
     from lb_stream.cli.standing import require_cluster
-    from lb_stream.cli.status_facts import warn_if_stale
+    from lb_stream.cli.status_facts import cluster_facts, warn_if_stale
 
     given = effective(config, broker_conf, set_)
     lake = open_lake(given.tables)
     require_cluster(lake, cluster)
     warn_if_stale(given, lake)
-    rows = records(run(lake, _QUERY, [cluster]))
+    named = {one.cluster: one for one in cluster_facts(lake)}
+    rows = [row | {"state": _state(named.get(row["cluster"]), row)} for row in records(run(lake, _QUERY, [cluster]))]
     if json:
         for row in rows:
             emit_json(row)
@@ -72,8 +75,13 @@ def show(cluster: Cluster = None, config: ConfigFile = None, broker_conf: Broker
         emit_rich(_summary(name, members), table(_COLUMNS, [_cells(row) for row in members], right=_COLUMNS[2:6]), "")
 
 
+def _state(facts: ClusterFacts | None, row: dict[str, Any]) -> str:
+    return "" if facts is None else facts.state_of(row["broker"])
+
+
 def _cells(row: dict[str, Any]) -> tuple[str | Text, ...]:
-    alive = "yes" if row["alive"] else styled(("no", "red"))
+    dead = not row["alive"] or row["state"] == "silent"
+    alive = styled((", ".join(filter(None, ("no" if dead else "yes", row["state"]))), "red" if dead else ""))
     figures = (
         f"{row['usage_ratio'] or 0:.0%}",
         f"{(row['bytes_per_s'] or 0) / 1e6:.2f}",
@@ -85,7 +93,7 @@ def _cells(row: dict[str, Any]) -> tuple[str | Text, ...]:
 
 def _summary(cluster: str, rows: list[dict[str, Any]]) -> Text:
     """How even the living brokers' loads are: 1.00 is perfect."""
-    rates = [row["bytes_per_s"] or 0.0 for row in rows if row["alive"]]
+    rates = [row["bytes_per_s"] or 0.0 for row in rows if row["alive"] and row["state"] != "silent"]
     mean = sum(rates) / len(rates) if rates else 0.0
     evenness = f", busiest ÷ mean {max(rates) / mean:.2f} by throughput" if mean else ""
     told = f": {len(rates)} of {len(rows)} brokers alive, {sum(row['bundles'] or 0 for row in rows)} bundles{evenness}"

@@ -116,7 +116,7 @@ def _head(snapshot: Snapshot, width: int | None, unicode: bool) -> list[Text]:
         words = [
             f"round {row['seq']}",
             *([f"max/mean {uneven:.2f}"] if uneven else []),
-            f"{sum(one['alive'] for one in members)} of {len(members)} brokers",
+            f"{sum(one['alive'] and one.get('state') != 'silent' for one in members)} of {len(members)} brokers",
             f"{sum(one['bundles'] or 0 for one in members)} bundles",
         ]
         ends = (f"{clock(row['now_ms'])}, {ago(row['now_ms'])}", ago(row["now_ms"]))
@@ -143,7 +143,8 @@ def _brokers(snapshot: Snapshot, width: int, unicode: bool, most: int | None) ->
     wide, several = width >= WIDE, len(snapshot.clusters) > 1
     names = [f"{row['cluster']}/{row['broker']}" if several else row["broker"] for row in snapshot.brokers]
     rates = 8 if wide else 6
-    longest, room = max(map(len, names), default=8), width - rates * (6 if wide else 3) - 8
+    longest = max((len(f"{name} {row.get('state') or ''}".rstrip()) for name, row in zip(names, snapshot.brokers, strict=True)), default=8)
+    room = width - rates * (6 if wide else 3) - 8
     cells = next((one for one in BAR_CELLS if longest + 5 * (one + 5) <= room), BAR_CELLS[-1])
     name_width = max(8, longest if most is None else min(longest, room - 5 * (cells + 5)))
     heading = f"{'broker':<{name_width}}" + "".join(f" {title[: cells + 2] + ' %':<{cells + 4}}" for _, title in RESOURCES)
@@ -157,9 +158,10 @@ def _brokers(snapshot: Snapshot, width: int, unicode: bool, most: int | None) ->
 
 
 def _broker(row: dict[str, Any], name: str, name_width: int, cells: int, rates: int, wide: bool, unicode: bool) -> Text:
-    if not row["alive"]:
-        name = f"{name[: name_width - 5]} dead"
-    line = Text(_fitted(name, name_width, unicode), "" if row["alive"] else "red")
+    word = row.get("state") or ("" if row["alive"] else "dead")
+    if word:
+        name = f"{name[: max(1, name_width - len(word) - 1)]} {word}"
+    line = Text(_fitted(name, name_width, unicode), "red" if not row["alive"] else "yellow" if word else "")
     for resource, _ in RESOURCES:
         ratio = row[f"{resource}_ratio"] or 0.0
         style = "red" if ratio >= HOT_RATIO else "yellow" if ratio >= WARM_RATIO else "green"

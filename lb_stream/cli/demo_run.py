@@ -23,8 +23,9 @@ from lb_stream.cli.demo_watch import BALANCED, BrokerFigures, Watch, unevenness
 from lb_stream.cli.output import CommandError
 from lb_stream.io.configuration import load_settings
 from lb_stream.io.embedded_kafka import EmbeddedKafka
-from lb_stream.io.jars import PROJECT
+from lb_stream.io.jars import PROJECT, jar_paths
 from lb_stream.io.signals import StopRequest
+from lb_stream.io.submit import submit_command
 from lb_stream.io.topics import create_topics, topic_specs
 from lb_stream.sim import SimBroker, build_cluster
 from lb_stream.sim.brokers import wall_clock_ms
@@ -95,6 +96,8 @@ class DemoRun:
 
     def run(self) -> int:
         """All of it."""
+        submit_command([])  # Java and jars, before what the last demo has left is removed
+        jar_paths("broker")
         _clear(keep=self.plan.keep)
         self.watch.skip_past()
         self.console.print(

@@ -79,7 +79,9 @@ def _look(given: Effective, cluster: str | None) -> Snapshot:
     states = tuple(one for one in facts.clusters if cluster in (None, one.cluster))
     if cluster and not states:
         raise CommandError(unknown_cluster(cluster, [one.cluster for one in facts.clusters]), code=2)
-    return replace(shown, states=states, trouble=f"NOT UP TO DATE: {said}" if said else None)
+    named = {one.cluster: one for one in states}
+    brokers = [row | {"state": named[row["cluster"]].state_of(row["broker"])} for row in shown.brokers]
+    return replace(shown, states=states, brokers=brokers, trouble=f"NOT UP TO DATE: {said}" if said else None)
 
 
 def _unicode(encoding: str) -> bool:

@@ -6,7 +6,7 @@ import getpass
 import socket
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,8 @@ from pydantic import ValidationError
 
 from lb_stream.cli.options import Effective, kafka_at, require_topic
 from lb_stream.cli.output import CommandError, emit, emit_json, emit_line, note
-from lb_stream.contracts.commands import COMMANDS, Command, CommandResult
+from lb_stream.contracts.commands import COMMANDS, Command, CommandResult, DrainBroker
+from lb_stream.core.command_standing import broker_of
 
 if TYPE_CHECKING:
     from lb_stream.cli.command_options import Sending
@@ -42,7 +43,7 @@ def send(how: Sending, kind: str, fields: dict[str, Any]) -> None:
                 else:
                     emit(f"sent: {command.id}\n")
                 return
-            last = _wait(how, command, answers)
+            last = _wait(how, command, answers, _progress(how, command, key))
     for answer in last.values():
         _print(how, answer, alone=len(last) == 1)
     if any(answer.outcome != "done" for answer in last.values()):
@@ -91,7 +92,16 @@ class _Answers:
         self._consumer.close()
 
 
-def _wait(how: Sending, command: Command, answers: _Answers) -> dict[str, CommandResult]:
+def _progress(how: Sending, command: Command, key: str) -> Callable[[], None]:
+    """What shows how a command gets on that takes its time."""
+    if not isinstance(command, DrainBroker):
+        return lambda: None
+    from lb_stream.cli.drain_watch import DrainWatch
+
+    return DrainWatch(how.given.tables, key, broker_of(command.broker)).look
+
+
+def _wait(how: Sending, command: Command, answers: _Answers, progress: Callable[[], None]) -> dict[str, CommandResult]:
     """Cluster → its last answer. Raises CommandError when none comes, or one is still open, at the end of the time."""
     last: dict[str, CommandResult] = {}
     end, others = time.monotonic() + how.timeout_s, 0.0
@@ -101,6 +111,8 @@ def _wait(how: Sending, command: Command, answers: _Answers) -> dict[str, Comman
             last[answer.cluster] = answer
             if answer.outcome == "accepted":
                 note(f"accepted{' by ' + answer.cluster if how.all_clusters else ''}: {answer.text}")
+        if last:
+            progress()
         if last and time.monotonic() >= others and all(answer.outcome != "accepted" for answer in last.values()):
             return dict(sorted(last.items()))
     if last:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import time
+from collections import Counter
 from contextlib import closing, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,8 @@ from lb_stream.cli.lake import open_lake, records, run
 from lb_stream.cli.output import CommandError, note
 from lb_stream.cli.standing import Standing, standing_in
 from lb_stream.core.health import SUSPENDING, ClusterFacts, Facts, JobFacts, stale
+from lb_stream.core.limits import MOVES
+from lb_stream.core.names import is_system_bundle
 from lb_stream.io.leader import Leader
 
 if TYPE_CHECKING:
@@ -26,6 +29,7 @@ LATELY_MS = 3_600_000
 
 _LEADER = "SELECT pipeline, epoch, host, pid, since_ms FROM leaders ORDER BY since_ms DESC, epoch DESC LIMIT 1"
 _BATCH = "SELECT max(started_ms) AS started_ms, arg_max(lag_records, started_ms) AS lag_records FROM batches"
+_OWNED = "SELECT cluster, owner, bundle FROM bundle_averages WHERE list_contains($1, owner)"
 _SEEN = """
     SELECT cluster, broker, alive, seen_ms, bundles
     FROM broker_loads QUALIFY row_number() OVER (PARTITION BY cluster, broker ORDER BY log_seq DESC, seq DESC) = 1
@@ -107,11 +111,14 @@ def _with_kafka(facts: Facts, given: Effective) -> Facts:
 
 def cluster_facts(lake: Lake) -> tuple[ClusterFacts, ...]:
     """Every cluster as its last logged round left it."""
-    seen = records(run(lake, _SEEN))
-    return tuple(_cluster(one, [row for row in seen if row["cluster"] == one.cluster]) for one in standing_in(lake))
+    seen, all_ = records(run(lake, _SEEN)), standing_in(lake)
+    drained = [broker for one in all_ for broker in one.orders.drained]
+    owned = records(run(lake, _OWNED, [drained])) if drained else []
+    owners = {(row["cluster"], row["owner"]) for row in owned if not is_system_bundle(row["bundle"])}
+    return tuple(_cluster(one, [row for row in seen if row["cluster"] == one.cluster], owners) for one in all_)
 
 
-def _cluster(one: Standing, brokers: list[dict[str, Any]]) -> ClusterFacts:
+def _cluster(one: Standing, brokers: list[dict[str, Any]], owners: set[tuple[str, str]]) -> ClusterFacts:
     told = [(refusal["rule"], refusal["subjects"]) for refusal in one.refusals if refusal["rule"] in SUSPENDING]
     if (held := one.memory.suspension) is not None:  # it isn't said with every round
         told.append((held.rule, held.brokers))
@@ -120,6 +127,8 @@ def _cluster(one: Standing, brokers: list[dict[str, Any]]) -> ClusterFacts:
     dead = set(one.memory.dead) | {row["broker"] for row in brokers if not row["alive"]}
     lately = {name for name in dead if one.now_ms - seen.get(name, one.now_ms) < LATELY_MS}
     silent = vanished | lately if set(seen) - dead - vanished else set(seen)
+    balancer = one.config.balancer
+    under_way = Counter(move.source for move in one.memory.pending if move.kind in MOVES and move.source is not None)
     return ClusterFacts(
         cluster=one.cluster,
         last_round_ms=one.now_ms,
@@ -128,8 +137,10 @@ def _cluster(one: Standing, brokers: list[dict[str, Any]]) -> ClusterFacts:
         retry_ms=one.memory.retry_ms,
         suspended_by=told[0][0] if told else None,
         paused=one.orders.paused,
-        dry_run=one.config.balancer.dry_run,
+        dry_run=balancer.dry_run,
         drained=one.orders.drained,
+        draining=tuple(name for name in one.orders.drained if (one.cluster, name) in owners),
+        limited=tuple(sorted(name for name, count in under_way.items() if count >= balancer.max_moves_in_flight_per_broker)),
         brokers=len(brokers),
         silent=tuple(sorted(silent)),
         gone=tuple(sorted(dead - silent)),

@@ -54,6 +54,8 @@ class ClusterFacts:
     paused: bool = False
     dry_run: bool = False
     drained: tuple[str, ...] = ()
+    draining: tuple[str, ...] = ()  # of these: who has bundles yet
+    limited: tuple[str, ...] = ()  # brokers out of which as many moves are under way as are allowed
     brokers: int = 0
     silent: tuple[str, ...] = ()  # since lately: dead ones, and those whose silence suspends the cluster
     gone: tuple[str, ...] = ()  # dead for long, or on purpose
@@ -64,6 +66,11 @@ class ClusterFacts:
     def suspended(self) -> bool:
         """Whether nothing is decided."""
         return self.suspended_by is not None or self.retry_ms > 0
+
+    def state_of(self, broker: str) -> str:
+        """What is to be said of one broker, the gravest first; nothing: it is as the others."""
+        words = ("silent", "gone", "draining", "drained", "limited")
+        return next((word for word in words if broker in getattr(self, word)), "")
 
     @property
     def state(self) -> str:
@@ -192,7 +199,8 @@ def _of_cluster(one: ClusterFacts, now_ms: int) -> Iterator[Finding]:
     if one.dry_run:
         yield Finding("healthy", f"{name} is in dry run: nothing is published", f"to end that: lbctl clusters enable {name}", name)
     for broker in one.drained:
-        yield Finding("healthy", f"{name}: {broker} is drained", f"to end that: lbctl brokers undrain {broker} --cluster {name}", name)
+        word = "draining" if broker in one.draining else "drained"
+        yield Finding("healthy", f"{name}: {broker} is {word}", f"to end that: lbctl brokers undrain {broker} --cluster {name}", name)
 
 
 def _named(names: tuple[str, ...]) -> str:

@@ -21,6 +21,7 @@ from lb_stream.cli.demo_watch import CALM_ROUNDS, BrokerFigures, NewRows, Watch,
 from lb_stream.contracts.decisions import Decision, example_decision
 from lb_stream.contracts.tables import OUTCOMES, ROUNDS
 from lb_stream.io import processes
+from lb_stream.io.java import JavaUnfit
 from lb_stream.io.signals import StopRequest
 from lb_stream.sim import SimBroker, build_cluster
 
@@ -357,3 +358,13 @@ def test_a_leftover_job_is_ended_by_its_note_and_a_stale_note_touches_nobody(tmp
     state.write_text(json.dumps({"pid": process.pid, "started": processes.started_at(process.pid)}))
     assert end_leftover(state) and not state.exists()
     assert process.wait(5) == -signal.SIGKILL and processes.started_at(child) is None
+
+
+def test_without_java_the_last_demos_tables_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = demo_run(tmp_path, monkeypatch)
+    kept = tmp_path / ".lb" / "demo" / "tables" / "rounds"
+    kept.mkdir(parents=True)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "nowhere"))
+    with pytest.raises(JavaUnfit):
+        run.run()
+    assert kept.exists()

@@ -1,6 +1,7 @@
 """The verdict on job and clusters, and `lbctl status`, which tells it from what is there without the job."""
 
 import os
+import re
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -8,12 +9,14 @@ from typing import Any
 
 import pytest
 
+from lb_stream.cli.drain_watch import DrainWatch
 from lb_stream.contracts.base import canonical_json
-from lb_stream.contracts.tables import BATCHES, LEADERS, ROUNDS
+from lb_stream.contracts.tables import BATCHES, LEADERS, REFUSALS, ROUNDS
 from lb_stream.core.health import EXIT_CODES, ClusterFacts, Facts, JobFacts, stale, verdict
 from lb_stream.io.leader import this_host
 from lb_stream.io.processes import started_ms
 from tests.core.test_cli_tables import fill
+from tests.core.test_explain import with_orders
 from tests.lbctl_runner import Result, lbctl
 from tests.recorded_tables import Recorder, record
 
@@ -123,6 +126,30 @@ def test_a_person_reads_the_verdict_first(run: Recorder, tmp_path: Path) -> None
     assert result.code == 2
     assert result.out.startswith("down: Kafka doesn't answer (127.0.0.1:1: Connection refused)")
     assert " up: process " in result.out and "demo" in result.out
+
+
+def test_brokers_are_said_to_be_draining_drained_or_limited(tmp_path: Path) -> None:
+    made = record(tmp_path / "tables", 5, settings={"max_moves_in_flight_per_broker": 1, "max_moves_per_minute": 1})
+    with_orders(made, drained=("broker-2:8080", "broker-9:8080"))
+    states = {row["broker"]: row["state"] for row in ask(made, tmp_path, "brokers", "--json").objects}
+    assert states == {f"broker-{number}:8080": "" for number in range(1, 7)} | {"broker-2:8080": "draining", "broker-1:8080": "limited"}
+    assert "yes, draining" in ask(made, tmp_path, "brokers").out
+    lines = ask(made, tmp_path, "monitor").out.splitlines()
+    assert [any(f"broker-{number} {word}" in line for line in lines) for number, word in ((2, "draining"), (1, "limited"))] == [True, True]
+    assert EU.state_of("a") == "" and replace(EU, drained=("a",)).state_of("a") == "drained"
+
+
+def test_a_drain_tells_how_many_are_left_who_and_why(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    made = record(tmp_path / "tables", 3, settings={"max_moves_per_minute": 0})
+    with_orders(made, drained=("broker-2:8080",))
+    now_ms = made.rounds[-1].now_ms
+    refused = {"cluster": "demo", "rule": "moves_per_minute", "broker": None, "count": 1, "subjects": [], "now_ms": now_ms, "log_seq": 9}
+    fill(made.root, REFUSALS, [refused])
+    DrainWatch(made.root, "demo", "broker-2:8080").look()
+    told = capsys.readouterr().err
+    assert re.match(r"broker-2:8080: (\d+) of \1 bundles left; shop/app-\d+/0x\w+: as many moves as allowed were begun", told), told
+    DrainWatch(tmp_path / "nowhere", "demo", "broker-2:8080").look()
+    assert capsys.readouterr().err == ""
 
 
 def test_a_suspended_cluster_is_said_to_be_and_its_brokers_are_not_counted_as_alive(tmp_path: Path) -> None:
