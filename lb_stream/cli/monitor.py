@@ -80,7 +80,7 @@ def _look(given: Effective, cluster: str | None) -> Snapshot:
     if cluster and not states:
         raise CommandError(unknown_cluster(cluster, [one.cluster for one in facts.clusters]), code=2)
     named = {one.cluster: one for one in states}
-    brokers = [row | {"state": named[row["cluster"]].state_of(row["broker"])} for row in shown.brokers]
+    brokers = [row | {"state": named[row["cluster"]].state_of(row["broker"]) if row["cluster"] in named else ""} for row in shown.brokers]
     return replace(shown, states=states, brokers=brokers, trouble=f"NOT UP TO DATE: {said}" if said else None)
 
 
