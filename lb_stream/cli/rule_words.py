@@ -90,9 +90,9 @@ REFUSES: Mapping[str, str] = {
 
 HOLDS_BY: Mapping[str, tuple[str, ...]] = {
     "operators": ("paused",),
-    "suspension": ("mass_disappearance", "everything_silent", "min_brokers", "single_broker", "not_finite"),
+    "suspension": ("mass_disappearance", "everything_silent", "min_brokers", "single_broker", "not_finite", "balances_itself"),
     "limits": ("moves_in_flight", "moves_in_flight_of_broker", "moves_per_minute", "moved_per_minute", "splits_in_flight"),
-    "policies": ("no_other_allowed", "anti_affinity", "not_transferable", "no_candidate", "placement_keeps_owner"),
+    "policies": ("no_other_allowed", "anti_affinity", "not_transferable", "no_candidate", "placement_keeps_owner", "shifts_overload"),
     "waiting": ("not_free", "back_off", "recently_unloaded", "neighbour_is_splitting"),
     "strategy": (
         "outdated_data", "no_load_data", "no_brokers", "cool_down", "hit_count", "unloading", "min_throughput", "min_unload", "sole_bundle",

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from lb_stream.cli.explained import Row, decisions_about, refusals_about
 from lb_stream.cli.lake import records, run
 from lb_stream.cli.output import CommandError, clock
-from lb_stream.cli.rule_words import HOLDS_BY, figure
+from lb_stream.cli.rule_words import HOLDS_BY, figure, why_refused
 from lb_stream.cli.strategy_numbers import numbers
 from lb_stream.core.limits import MINUTE_MS, MOVES
 from lb_stream.core.names import is_system_bundle
@@ -205,7 +205,7 @@ def _operators(now: _Now, drained: bool) -> Iterator[Check]:
 def _suspension(now: _Now) -> Iterator[Check]:
     rules = [one["rule"] for one in json.loads(now.last["refusals"] or "[]") if one["rule"] in HOLDS_BY["suspension"]]
     error, retry_ms = now.last["error"], now.memory.get("retry_ms", 0)
-    found = f"nothing is decided: {rules[0]}" if rules else "none"
+    found = f"{rules[0]}: {why_refused(rules[0])}" if rules else "none"
     if retry_ms > now.now_ms:
         found = f"round after round failed: the next is tried at {clock(retry_ms)}"
     yield Check("suspension", found, bool(rules) or retry_ms > now.now_ms)
