@@ -10,20 +10,26 @@ from __future__ import annotations
 import argparse
 import logging
 import os
-import signal
 import sys
+from contextlib import suppress
 from pathlib import Path
-from types import FrameType
 
 from kafka.errors import KafkaError
 
 from lb_stream.contracts.settings import Settings
-from lb_stream.core.config import SettingError
 from lb_stream.io.alive import make_way
 from lb_stream.io.configuration import load
 from lb_stream.io.kafka_options import spark_options
-from lb_stream.io.topics import TopicMismatch, TopicNames, create_topics, topic_specs
-from lb_stream.stream.ports import Stopped
+from lb_stream.io.logs import set_up
+from lb_stream.io.outbox import KafkaAway
+from lb_stream.io.rights import REFUSALS, Denied
+from lb_stream.io.secrets import hide
+from lb_stream.io.shown import shown
+from lb_stream.io.signals import StopRequest
+from lb_stream.io.topics import TopicNames, create_topics, topic_specs
+from lb_stream.io.troubles import told
+
+NEW_LINE = "\n"
 
 
 def arguments() -> argparse.Namespace:
@@ -39,65 +45,69 @@ def arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def stop_on_signal(_number: int, _frame: FrameType | None) -> None:
-    """SIGTERM as Ctrl-C: the batch under way is finished or run again at the next start."""
-    raise KeyboardInterrupt
+def ready_topics(settings: Settings, take_over: bool) -> None:
+    """Make the topics that are missing, check the others, see to it that no other job runs.
 
-
-def ready_topics(settings: Settings) -> None:
-    """Make the topics that are missing and check the others. Raises SettingError, TopicMismatch, or KafkaError when nobody answers."""
+    Raises SettingError, TopicMismatch, Stopped, KafkaAway when nobody answers.
+    """
     spark_options(settings)  # what it can't have is said now, not when Spark is there
-    create_topics(settings.kafka.bootstrap_servers, topic_specs(TopicNames(**settings.topics.model_dump())), settings.kafka.options)
+    where = settings.kafka.bootstrap_servers
+    try:
+        create_topics(where, topic_specs(TopicNames(**settings.topics.model_dump())), settings.kafka.options)
+        make_way(settings, take_over)
+    except REFUSALS as error:
+        raise Denied(settings, error) from error
+    except KafkaError as error:
+        raise KafkaAway(f"no Kafka at {where} ({error}): `lbctl kafka start` starts one; kafka.bootstrap_servers names another") from error
 
 
 def main() -> int:
-    """Run the job; the exit code."""
+    """Run the job; the exit code. Every error becomes a line here; only what nobody foresaw keeps its trace."""
     options = arguments()
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
-    logging.getLogger("py4j").setLevel(logging.WARNING)
+    set_up()
     logging.getLogger("kafka").setLevel(logging.CRITICAL)  # until somebody has answered: the message below says it once
-    try:
-        loaded = load(options.config, options.broker_conf, options.set)
-        settings = loaded.settings
-        for warning in loaded.warnings:
-            logging.getLogger("balance").warning("%s", warning)
-        ready_topics(settings)
-        make_way(settings, options.take_over)
-        logging.getLogger("kafka").setLevel(logging.WARNING)
-    except Stopped as error:
-        print(f"balance.py: {error}", file=sys.stderr)
-        return 1
-    except (SettingError, TopicMismatch) as error:
-        print(f"balance.py: {error}", file=sys.stderr)
-        return 2
-    except KafkaError as error:
-        where = settings.kafka.bootstrap_servers
-        print(
-            f"balance.py: no Kafka at {where} ({error}): `lbctl kafka start` starts one; kafka.bootstrap_servers names another",
-            file=sys.stderr,
-        )
-        return 1
+    with StopRequest() as stop:
+        try:
+            balance(options, stop)
+        except Exception as error:
+            if stop:  # on the way out things break that are no news
+                return 0
+            if (found := told(error)) is None:
+                raise
+            return said(*found)
+    return 0
 
-    from lb_stream.io.outbox import KafkaAway
+
+def said(line: str, code: int) -> int:
+    """Say why the job ends."""
+    print(f"balance.py: {shown(hide(line), NEW_LINE)}", file=sys.stderr, flush=True)
+    return code
+
+
+def balance(options: argparse.Namespace, stop: StopRequest) -> None:
+    """Read the settings, run the stream until it ends or a stop is asked for."""
+    loaded = load(options.config, options.broker_conf, options.set)
+    settings = loaded.settings
+    for warning in loaded.warnings:
+        logging.getLogger("balance").warning("%s", warning)
+    ready_topics(settings, options.take_over)
+    logging.getLogger("kafka").setLevel(logging.WARNING)
+
     from lb_stream.io.running import Stuck
     from lb_stream.io.session import spark_session
     from lb_stream.io.supervise import run
 
-    signal.signal(signal.SIGTERM, stop_on_signal)
     spark = spark_session(settings)
     try:
-        run(spark, settings, options.once)
+        run(spark, settings, options.once, lambda: bool(stop))
     except Stuck as error:
-        print(f"balance.py: {error}", file=sys.stderr, flush=True)
-        os._exit(1)  # an orderly end would wait for the batch, too
-    except (Stopped, KafkaAway) as error:
-        print(f"balance.py: {error}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        logging.getLogger(__name__).info("stopping")
+        os._exit(said(str(error), 1))  # an orderly end would wait for the batch, too
     finally:
-        spark.stop()
-    return 0
+        if stop:
+            logging.getLogger("balance").info("stopping")
+            logging.getLogger("py4j").setLevel(logging.CRITICAL)
+        with suppress(Exception):  # the JVM may have ended before us
+            spark.stop()
 
 
 if __name__ == "__main__":

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import os
 import shlex
-import sys
+import subprocess
+import time
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from lb_stream.cli.options import BrokerConf, ConfigFile, Json, Set, effective
-from lb_stream.cli.output import emit, emit_json
+from lb_stream.cli.output import emit, emit_json, note
 from lb_stream.io.secrets import hide
+
+GRACE_S = 50.0
+"""How long the batch under way may take when a stop is asked for; less than systemd's and Kubernetes' own patience."""
+LOOK_S = 0.1
 
 
 def register(app: typer.Typer) -> None:
@@ -48,13 +53,28 @@ def balance(
     flags = [flag for flag, wanted in (("--once", once), ("--take-over", take_over)) if wanted]
     command, environment = submit_command([*_arguments(config, broker_conf, set_), *flags], driver_memory=driver_memory)
     if not show:
-        sys.stdout.flush()
-        os.execve(command[0], command, environment)  # the job takes this process's place: signals and exit code are its own
+        raise typer.Exit(_run(command, environment))
     changed = {name: value for name, value in environment.items() if os.environ.get(name) != value}
     if json:
         emit_json({"command": [hide(part) for part in command], "environment": changed})
     else:
         emit(" ".join([*(f"{name}={shlex.quote(value)}" for name, value in changed.items()), hide(shlex.join(command))]) + "\n")
+
+
+def _run(command: list[str], environment: dict[str, str]) -> int:
+    """Run the job in a session of its own; its exit code. A request to stop goes to its driver alone: Spark's JVM would end before it."""
+    from lb_stream.cli.demo_job import end_session
+    from lb_stream.io.signals import StopRequest
+
+    with StopRequest() as stop:
+        process = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, start_new_session=True)
+        while process.poll() is None:
+            if stop:
+                note("stopping: the batch under way is finished, or run again at the next start (once more: at once)")
+                end_session(process.pid, process.poll, GRACE_S, hurry=lambda: stop.times > 1)
+            time.sleep(LOOK_S)
+    code = process.wait()
+    return code if code >= 0 else 128 - code
 
 
 def _arguments(config: Path | None, broker_conf: Path | None, set_: list[str] | None) -> list[str]:

@@ -12,9 +12,7 @@ from typing import Annotated
 
 import typer
 
-from lb_stream.cli.output import CommandError, hush
-
-INTERRUPTED = 130
+from lb_stream.cli.output import INTERRUPTED, CommandError, hush
 
 
 def command(

@@ -67,13 +67,16 @@ def end_leftover(state: Path) -> bool:
     return found
 
 
-def end_session(leader: int, reap: Callable[[], object]) -> None:
+def end_session(
+    leader: int, reap: Callable[[], object], grace_s: float = GRACE_S, hurry: Callable[[], bool] = lambda: False
+) -> None:
     """End every process of the session that `leader` began: the JVM, its Python driver, the Python workers.
 
-    The driver is asked first: it finishes the batch under way and ends Spark itself. `reap` collects the leader once it is dead.
+    The driver is asked first: it finishes the batch under way and ends Spark itself, within `grace_s`, unless somebody is in a hurry.
+    `reap` collects the leader once it is dead.
     """
     for number, wait_s, whom in (
-        (signal.SIGTERM, GRACE_S, _driver),
+        (signal.SIGTERM, grace_s, _driver),
         (signal.SIGTERM, SECOND_GRACE_S, _members),
         (signal.SIGKILL, 10.0, _members),
     ):
@@ -81,7 +84,7 @@ def end_session(leader: int, reap: Callable[[], object]) -> None:
             with suppress(ProcessLookupError):
                 os.kill(pid, number)
         deadline = time.monotonic() + wait_s
-        while _members(leader) and time.monotonic() < deadline:
+        while _members(leader) and time.monotonic() < deadline and not (whom is _driver and hurry()):
             reap()
             time.sleep(0.05)
         if not _members(leader):

@@ -22,10 +22,11 @@ READ_ONLY = (
 """A query reads the tables and no other file, and writes none: no COPY TO, ATTACH, EXPORT, INSTALL."""
 
 
-def open_lake(folder: Path) -> duckdb.DuckDBPyConnection:
+def open_lake(folder: Path, whole: bool = True) -> duckdb.DuckDBPyConnection:
     """A connection that sees every table of `contracts.tables` under its name, as of now.
 
-    A table that doesn't exist yet is empty. Raises CommandError when there is none at all.
+    A table that doesn't exist yet is empty. Raises CommandError when there is none at all, when one can't be read, and, where a `whole`
+    one is needed, when one lacks columns.
     """
     import duckdb
     from deltalake import DeltaTable
@@ -43,10 +44,31 @@ def open_lake(folder: Path) -> duckdb.DuckDBPyConnection:
     for macro in MACROS:
         lake.execute(macro)
     for spec in TABLES:
-        lake.register(spec.name, _rows(folder / spec.name) if spec.name in existing else spec.schema.empty_table())
+        rows = _readable_rows(folder, spec) if spec.name in existing else spec.schema.empty_table()
+        if missing := [name for name in spec.schema.names if name not in rows.schema.names] if whole else []:
+            raise CommandError(f"{folder / spec.name} has no column {', '.join(missing)}: another version wrote it; {_mend(spec)}")
+        lake.register(spec.name, rows)
     for setting in READ_ONLY:
         lake.execute(setting)
     return lake
+
+
+def _readable_rows(folder: Path, spec: TableSpec) -> Any:
+    """Raises CommandError when the table is damaged."""
+    try:
+        return _rows(folder / spec.name)
+    except PermissionError:
+        raise
+    except Exception as error:  # what delta-rs and pyarrow raise for a damaged file has no common ancestor
+        raise CommandError(f"{folder / spec.name} can't be read ({str(error).splitlines()[0]}): {_mend(spec)}") from error
+
+
+def _mend(spec: TableSpec) -> str:
+    from lb_stream.io.rebuild import rebuildable
+
+    if spec.name in rebuildable():
+        return f"stop the job, then `lbctl tables rebuild {spec.name}` writes it anew from the log"
+    return "restore it from a backup, or give the job new tables: stream.tables"
 
 
 def _rows(path: Path) -> Any:

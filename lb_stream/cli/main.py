@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from io import TextIOWrapper
 from typing import Annotated, Any
 
 import typer
@@ -34,7 +35,8 @@ from lb_stream.cli import (
     tables,
     topics,
 )
-from lb_stream.cli.output import CommandError, emit, hush, note
+from lb_stream.cli.output import ASCII, INTERRUPTED, CommandError, emit, hush, note
+from lb_stream.io.troubles import told
 
 app = typer.Typer(
     name="lbctl",
@@ -83,30 +85,25 @@ for module in (balance, status, decisions, explain, compare, monitor, asked, loo
 for group in (brokers, clusters, namespaces, dry_run, reports, topics, tables, kafka_broker, agent, config):
     app.add_typer(group.app)
 
-_EXIT_CODES = {"SettingError": 2, "JavaUnfit": 2, "TopicMismatch": 2, "JarsError": 1, "KafkaError": 1, "Stopped": 1}
-"""Name of an exception's class → exit code. By name: their modules are imported only by the commands that may raise them."""
-
-
-def exit_code(error: BaseException) -> int | None:
-    """The exit code of an error whose text is made for users; None for one that nobody foresaw."""
-    if isinstance(error, CommandError):
-        return error.code
-    ours = (kind for kind in type(error).__mro__ if kind.__module__.startswith("lb_stream."))
-    return next((_EXIT_CODES[kind.__name__] for kind in ours if kind.__name__ in _EXIT_CODES), None)
-
 
 def main() -> None:
-    """The entry point `lbctl`."""
+    """The entry point `lbctl`. Every error becomes a line here; only what nobody foresaw keeps its trace."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors=ASCII)
     try:
         app(prog_name="lbctl")
     except Exception as error:
-        code = exit_code(error)
-        if code is None:
+        found = (str(error), error.code) if isinstance(error, CommandError) else told(error)
+        if found is None:
             raise
-        note(f"lbctl: {error}")
-        sys.exit(code)
+        note(f"lbctl: {found[0]}")
+        sys.exit(found[1])
+    except KeyboardInterrupt:
+        note("")
+        sys.exit(INTERRUPTED)
     finally:
         try:
             sys.stdout.flush()
-        except BrokenPipeError:
+        except OSError:  # its reader has gone, or a full disk: that was told
             hush()

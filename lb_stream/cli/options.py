@@ -126,6 +126,10 @@ def require_topic(options: dict[str, Any], topic: str) -> None:
     """Raises CommandError when there is no such topic: clients would only wait for it."""
     from kafka import KafkaAdminClient
 
+    from lb_stream.io.topics import undescribed
+
     with KafkaAdminClient(**options) as client:
         if topic not in client.list_topics():
+            if undescribed(client, [topic]):
+                raise CommandError(f"Kafka does not let this user describe the topic {topic}: give it the right (docs/operating.md)")
             raise CommandError(f"there is no topic {topic}: run `lbctl topics create`")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 import math
 import os
@@ -21,6 +22,22 @@ from lb_stream.io.shown import in_json, shown
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.text import Text
+
+
+INTERRUPTED = 130
+ASCII = "lbctl-ascii"
+"""How letters are written that a terminal's encoding lacks: arrows and the like by others that look alike, names by their numbers."""
+
+_ALIKE = {"→": "->", "←": "<-", "…": "...", "·": "-", "×": "x", "÷": "/", "–": "-", "—": "-", "✓": "+", "✗": "x", "█": "#"}
+
+
+def _alike(error: UnicodeError) -> tuple[str, int]:
+    assert isinstance(error, UnicodeEncodeError)
+    letters = error.object[error.start : error.end]
+    return "".join(_ALIKE.get(letter) or letter.encode("ascii", "backslashreplace").decode() for letter in letters), error.end
+
+
+codecs.register_error(ASCII, _alike)
 
 
 class CommandError(Exception):

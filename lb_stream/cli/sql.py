@@ -55,8 +55,9 @@ def sql(
     if (query is None) == (file is None):
         raise CommandError("give a query, or a file that holds one: --file FILE", code=2)
     text = read_query(file) if file is not None else sys.stdin.read() if query == "-" else str(query)
+    text = text.encode(errors="surrogateescape").decode(errors="replace")  # what stands for bytes that an ASCII locale can't read
     text, values = with_parameters(text, parameter_values(param or ()))
-    result = run(open_lake(effective(config, broker_conf, set_).tables), text, values)
+    result = run(open_lake(effective(config, broker_conf, set_).tables, whole=False), text, values)
     columns = [column[0] for column in result.description or []]
     if json or format_ is Format.json:
         for row in _rows(result):

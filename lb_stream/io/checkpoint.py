@@ -11,6 +11,7 @@ from pyarrow import fs
 
 from lb_stream.contracts.settings import Settings
 from lb_stream.io.kafka_options import client_options
+from lb_stream.io.rights import check_described
 from lb_stream.stream.ports import Stopped
 
 Offsets = dict[tuple[str, int], int]
@@ -85,11 +86,13 @@ def state_partitions(checkpoint: str) -> int | None:
 
 
 def _bounds(settings: Settings) -> tuple[Offsets, Offsets]:
-    """The first offset that Kafka has, and the one that comes next, of each partition that is read."""
+    """The first offset that Kafka has, and the one that comes next, of each partition that is read. Raises Denied."""
     consumer = KafkaConsumer(**client_options(settings), enable_auto_commit=False)
     try:
         topics = (settings.topics.reports, settings.topics.commands)
         partitions = [TopicPartition(topic, number) for topic in topics for number in sorted(consumer.partitions_for_topic(topic) or ())]
+        if unseen := [topic for topic in topics if topic not in {place.topic for place in partitions}]:
+            check_described(settings, unseen)
         begin, end = consumer.beginning_offsets(partitions), consumer.end_offsets(partitions)
     finally:
         consumer.close()

@@ -18,6 +18,7 @@ from lb_stream.contracts.commands import CommandResult
 from lb_stream.contracts.decisions import SCHEMA_VERSION
 from lb_stream.contracts.settings import Settings, TopicSettings
 from lb_stream.io.kafka_options import client_options
+from lb_stream.io.rights import REFUSALS
 from lb_stream.stream.crash import crash_point
 from lb_stream.stream.ports import Logged, Stopped
 
@@ -98,6 +99,8 @@ class Outbox:
             ) from error
         except TimeoutError as error:
             raise KafkaAway(f"Kafka has not answered for {LONGEST_S} s") from error
+        except REFUSALS:
+            raise
         except KafkaError as error:
             raise KafkaAway(f"Kafka did not take the batch ({error})") from error
         self.watermark = watermark

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from kafka.errors import KafkaError
@@ -12,10 +13,11 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming import StreamingQuery
 
 from lb_stream.contracts.settings import Settings
-from lb_stream.io.checkpoint import LostRecords, check_none_lost, next_offsets
+from lb_stream.io.checkpoint import check_none_lost, next_offsets
 from lb_stream.io.clock import Clock
 from lb_stream.io.monitor import Monitor
 from lb_stream.io.outbox import KafkaAway, Outbox
+from lb_stream.io.rights import REFUSALS, Denied, denied_in
 from lb_stream.stream.batch import Balancer
 from lb_stream.stream.ports import Stopped
 
@@ -25,7 +27,15 @@ _AWAY = re.compile(r"common\.errors\.(Timeout|Disconnect|Network|Coordinator|Bro
 _WORKER_DIED = re.compile(r"Python worker (exited unexpectedly|failed to connect back)|pyspark\.daemon's stdout|socket to Python daemon")
 """What Spark says when a worker's process is gone, or the one that forks them: a Python exception in it reads otherwise."""
 
-LOOK_EVERY_S = 5
+LOOK_EVERY_S = 0.5
+
+Stop = Callable[[], bool]
+"""Whether a stop has been asked for: looked at where the job can end in order."""
+
+
+def never() -> bool:
+    """Nobody asks."""
+    return False
 
 
 class WorkerDied(Stopped):
@@ -68,14 +78,14 @@ class Running:
     settings: Settings
     batches: Watched
 
-    def wait(self) -> None:
-        """Wait until the stream ends.
+    def wait(self, stop: Stop = never) -> None:
+        """Wait until the stream ends, or a stop is asked for.
 
         Raises Stopped (WorkerDied among them) or KafkaAway when it failed for one of their reasons, Stuck when a batch doesn't end, else
         StreamingQueryException.
         """
         try:
-            while not self.query.awaitTermination(LOOK_EVERY_S):
+            while not stop() and not self.query.awaitTermination(LOOK_EVERY_S):
                 self._look()
         except StreamingQueryException as error:
             raise self._reason(error) from error
@@ -98,12 +108,18 @@ class Running:
         checkpoint = self.settings.stream.checkpoint
         if isinstance(self.batches.failure, Stopped | KafkaAway):
             return self.batches.failure
+        if isinstance(self.batches.failure, REFUSALS):
+            return Denied(self.settings, self.batches.failure)
+        if denied := denied_in(self.settings, str(error)):
+            return denied
         if "CONCURRENT_STREAM_LOG_UPDATE" in str(error):
             return shared(checkpoint)
         try:
             check_none_lost(self.settings, next_offsets(checkpoint), new_checkpoint=False)
-        except LostRecords as lost:
-            return lost
+        except REFUSALS as refused:
+            return Denied(self.settings, refused)
+        except Stopped as stopped:  # lost records, a right that is missing
+            return stopped
         except KafkaError as away:
             return KafkaAway(f"Kafka does not answer ({away})")
         if _WORKER_DIED.search(str(error)):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -41,11 +40,3 @@ def hide(text: str) -> str:
     for secret in sorted(_known, key=len, reverse=True):
         text = text.replace(secret, "***")
     return _USER_INFO.sub("***@", text)
-
-
-class HidingFormatter(logging.Formatter):
-    """Lines and traces of a log, without secrets."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        """A record's text."""
-        return hide(super().format(record))

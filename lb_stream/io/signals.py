@@ -11,6 +11,7 @@ NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 class StopRequest:
     """While it is entered, Ctrl-C, SIGTERM and a closed terminal are noted instead of ending the process. True once one came.
+    Under nohup a closed terminal stays none.
 
     Only in the main thread. A plain attribute on purpose: a lock (threading.Event has one) may be held by the very code that
     the handler interrupts.
@@ -18,13 +19,15 @@ class StopRequest:
 
     def __init__(self) -> None:
         self.number: int | None = None
+        self.times = 0
         self._before: dict[int, Any] = {}
 
     def __bool__(self) -> bool:
         return self.number is not None
 
     def __enter__(self) -> Self:
-        self._before = {number: signal.signal(number, self._note) for number in NUMBERS}
+        nohup = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+        self._before = {number: signal.signal(number, self._note) for number in NUMBERS if not (nohup and number == signal.SIGHUP)}
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -32,4 +35,4 @@ class StopRequest:
             signal.signal(number, handler)
 
     def _note(self, number: int, _frame: FrameType | None) -> None:
-        self.number = number
+        self.number, self.times = number, self.times + 1

@@ -14,7 +14,8 @@ from lb_stream.io.damage import fault_of_machine
 from lb_stream.io.kafka_options import client_options
 from lb_stream.io.outbox import KafkaAway
 from lb_stream.io.pipeline import start
-from lb_stream.io.running import Stuck, WorkerDied
+from lb_stream.io.rights import REFUSALS, Denied
+from lb_stream.io.running import Stop, Stuck, WorkerDied, never
 from lb_stream.stream.ports import Stopped
 
 logger = logging.getLogger(__name__)
@@ -23,20 +24,23 @@ MOST_RESTARTS = 5
 """So often the stream begins anew without having finished a batch in between."""
 
 
-def run(spark: SparkSession, settings: Settings, once: bool = False) -> None:
-    """Run the stream until it ends. When Kafka was away it begins anew, as after a restart, as soon as Kafka answers; at once when a
-    batch was lost with its Python workers.
+def run(spark: SparkSession, settings: Settings, once: bool = False, stop: Stop = never) -> None:
+    """Run the stream until it ends or a stop is asked for. When Kafka was away it begins anew, as after a restart, once Kafka answers; at
+    once when a batch was lost with its Python workers.
 
     Raises Stopped when it can't go on (a file that is damaged and a full disk are told so, too), KafkaAway when beginning anew doesn't help
     either; Stuck without having stopped it: that would take as long as the batch.
     """
     restarts = 0
-    while True:
+    while not stop():
         running = None
         try:
             running = start(spark, settings, once)
-            running.wait()
+            logger.info("%s", ready(settings))
+            running.wait(stop)
             return
+        except REFUSALS as error:
+            raise Denied(settings, error) from error
         except (KafkaAway, KafkaError, WorkerDied) as error:
             restarts = 0 if running is not None and running.batches.done else restarts + 1
             if restarts > MOST_RESTARTS:
@@ -54,14 +58,25 @@ def run(spark: SparkSession, settings: Settings, once: bool = False) -> None:
         finally:
             if running is not None:
                 running.stop()
-        wait_for_kafka(settings)
+        wait_for_kafka(settings, stop)
 
 
-def wait_for_kafka(settings: Settings) -> None:
-    """Come back when Kafka answers, which may be never."""
-    while True:
+def ready(settings: Settings) -> str:
+    """What the job says once it reads."""
+    kafka, topics, stream = settings.kafka.bootstrap_servers, settings.topics, settings.stream
+    return (
+        f"ready: reads {topics.reports} and {topics.commands} at {kafka}; tables in {stream.tables}, checkpoint {stream.checkpoint}; "
+        f"Ctrl-C or SIGTERM ends it"
+    )
+
+
+def wait_for_kafka(settings: Settings, stop: Stop = never) -> None:
+    """Come back when Kafka answers, which may be never, or a stop is asked for. Raises Denied."""
+    while not stop():
         try:
             KafkaAdminClient(**client_options(settings)).close()
             return
+        except REFUSALS as error:
+            raise Denied(settings, error) from error
         except KafkaError:
             time.sleep(2)

@@ -11,7 +11,7 @@ from typing import Any
 
 from kafka import KafkaAdminClient
 from kafka.admin import ConfigResource, ConfigResourceType
-from kafka.errors import TopicAlreadyExistsError
+from kafka.errors import TopicAlreadyExistsError, TopicAuthorizationFailedError
 
 LARGEST_RECORD_BYTES = 10 * 1024 * 1024  # a report of 10 000 bundles is 2–3 MB
 
@@ -109,7 +109,16 @@ def inspect_topics(
 def _inspect(client: KafkaAdminClient, specs: list[TopicSpec], bootstrap: str) -> tuple[list[str], list[Mismatch]]:
     existing = _describe(client, [spec.name for spec in specs])
     mismatches = [found for spec in specs if spec.name in existing for found in check_topic(spec, existing[spec.name], bootstrap)]
-    return [spec.name for spec in specs if spec.name not in existing], mismatches
+    missing = [spec.name for spec in specs if spec.name not in existing]
+    if hidden := undescribed(client, missing):
+        raise TopicAuthorizationFailedError(f"{', '.join(hidden)}: no right to describe")
+    return missing, mismatches
+
+
+def undescribed(client: KafkaAdminClient, topics: list[str]) -> list[str]:
+    """Of topics that aren't listed those that the user may not describe: they may be there."""
+    found = client.describe_topics(topics) if topics else []
+    return [topic["name"] for topic in found if topic["error_code"] == TopicAuthorizationFailedError.errno]
 
 
 def check_topic(spec: TopicSpec, state: TopicState, bootstrap: str) -> list[Mismatch]:

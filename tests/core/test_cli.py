@@ -247,14 +247,6 @@ def test_the_job_gets_the_settings_that_lbctl_got(tmp_path: Path) -> None:
     assert machine == {"command": ["spark-submit", *given], "environment": {"SPARK_HOME": "/a b"}}
 
 
-@pytest.mark.usefixtures("submitted")
-def test_the_job_takes_the_place_of_lbctl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    called: list[object] = []
-    monkeypatch.setattr(os, "execve", lambda *given: called.extend(given) or sys.exit(7))
-    assert lbctl("balance", "--once", cwd=tmp_path).code == 7
-    assert called == ["spark-submit", ["spark-submit", "--once"], {"SPARK_HOME": "/a b"}]
-
-
 # --- jars ---
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+from kafka.errors import TopicAuthorizationFailedError
 from pyspark.errors import StreamingQueryException
 
 from lb_stream.contracts.settings import Settings, StreamSettings
@@ -27,7 +28,7 @@ class Run:
     def batches(self) -> "Run":
         return self
 
-    def wait(self) -> None:
+    def wait(self, _stop: object = None) -> None:
         if self.end is not None:
             raise self.end
 
@@ -50,7 +51,7 @@ def run(monkeypatch: pytest.MonkeyPatch, *runs: Run) -> World:
     """Let them run; what ends it all is raised."""
     world = World(list(runs))
     monkeypatch.setattr(supervise, "start", world.start)
-    monkeypatch.setattr(supervise, "wait_for_kafka", lambda _: world.calls.append("wait"))
+    monkeypatch.setattr(supervise, "wait_for_kafka", lambda *_: world.calls.append("wait"))
     try:
         supervise.run(None, Settings())  # type: ignore[arg-type]
     except Exception as error:
@@ -69,6 +70,10 @@ def test_it_begins_anew_once_kafka_is_back(monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.mark.parametrize("end", [Stopped("another job"), ValueError("a fault")])
 def test_whatever_else_ends_it_ends_it(monkeypatch: pytest.MonkeyPatch, end: Exception) -> None:
     assert run(monkeypatch, Run(1, AWAY), Run(0, end)).calls == ["start", "stop", "wait", "start", "stop", type(end).__name__]
+
+
+def test_a_missing_right_ends_it_at_once_and_is_told_as_that(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert run(monkeypatch, Run(3, TopicAuthorizationFailedError("x"))).calls == ["start", "stop", "Denied"]
 
 
 def test_it_gives_up_when_beginning_anew_leads_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:

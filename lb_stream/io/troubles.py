@@ -1,0 +1,50 @@
+"""What an exception means to whoever runs a program: one line that says what to do, and an exit code. The one place for it."""
+
+from __future__ import annotations
+
+import re
+
+EXIT_CODES = {"SettingError": 2, "JavaUnfit": 2, "TopicMismatch": 2, "JarsError": 1, "KafkaError": 1, "KafkaAway": 1, "Stopped": 1}
+"""Name of a class of ours, whose text is made for users → exit code. By name: their modules may be slow to import."""
+
+_DISK_FULL = re.compile(r"No space left on device|Disk quota exceeded")
+_NO_ENTRY = re.compile(r"Read-only file system|Permission denied|Operation not permitted")
+_PATH = re.compile(r"(?:file:)?(/[^\s'\":,;()]+)")
+
+
+def told(error: BaseException) -> tuple[str, int] | None:
+    """The line and the exit code; None for what nobody foresaw: its trace is needed."""
+    ours = (kind.__name__ for kind in type(error).__mro__ if kind.__module__.startswith("lb_stream."))
+    if code := next((EXIT_CODES[name] for name in ours if name in EXIT_CODES), 0):
+        return str(error), code
+    text = "\n".join(map(str, _chain(error)))
+    where = _where(error, text)
+    if _DISK_FULL.search(text):
+        return f"the disk is full{where}: make room there, then start again; what has been written stays good", 1
+    if found := _NO_ENTRY.search(text):
+        return f"{found[0]}{where}: give this user the right to write there, or name another folder", 1
+    if type(error).__module__.partition(".")[0] in _TABLES or type(error).__name__ in ("DeltaError", "TableNotFoundError"):
+        return f"a table can't be read{where} ({text.splitlines()[0].strip()}): `lbctl tables rebuild` writes all but the log anew", 1
+    if type(error).__name__ == "Py4JNetworkError":
+        return "Spark's JVM has ended: the lines above say why", 1
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename or 'input or output'}: {error.strerror}", 1
+    return None
+
+
+_TABLES = ("deltalake", "pyarrow", "duckdb", "_duckdb")
+
+
+def _chain(error: BaseException | None) -> list[BaseException]:
+    found: list[BaseException] = []
+    while error is not None and error not in found:
+        found.append(error)
+        error = error.__cause__ or error.__context__
+    return found
+
+
+def _where(error: BaseException, text: str) -> str:
+    if isinstance(error, OSError) and error.filename:
+        return f" at {error.filename}"
+    found = _PATH.search(text)
+    return f" at {found[1]}" if found else ""
