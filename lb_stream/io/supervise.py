@@ -56,6 +56,8 @@ def run(spark: SparkSession, settings: Settings, once: bool = False, stop: Stop 
                 raise fault from error
             raise
         finally:
+            if stop():
+                spark.sparkContext.setLogLevel("OFF")  # what is interrupted says so at length
             if running is not None:
                 running.stop()
         wait_for_kafka(settings, stop)

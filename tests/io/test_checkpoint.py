@@ -2,11 +2,13 @@
 
 import json
 from pathlib import Path
+from typing import Self
 
 import pytest
 
 from lb_stream.contracts.settings import Settings, StreamSettings
 from lb_stream.io import checkpoint as module
+from lb_stream.io import rights
 from lb_stream.io.checkpoint import LostRecords, Offsets, check_none_lost, next_offsets, offsets_to_start
 
 REPORTS, COMMANDS = "lb-load-reports", "lb-commands"
@@ -48,6 +50,41 @@ def kafka_has(monkeypatch: pytest.MonkeyPatch) -> None:
     begin: Offsets = {(REPORTS, 0): 100, (COMMANDS, 0): 0}
     end: Offsets = {(REPORTS, 0): 200, (COMMANDS, 0): 10}
     monkeypatch.setattr(module, "_bounds", lambda _: (begin, end))
+
+
+class Unseen:
+    """A consumer and an admin client to whom Kafka tells nothing of the topics but this error code, as its metadata answers do."""
+
+    def __init__(self, code: int) -> None:
+        self.code = code
+
+    def __call__(self, **_: object) -> Self:
+        return self
+
+    def partitions_for_topic(self, _topic: str) -> set[int]:
+        return set()
+
+    def beginning_offsets(self, partitions: list[object]) -> dict[object, int]:
+        return dict.fromkeys(partitions, 0)
+
+    end_offsets = beginning_offsets
+
+    def describe_topics(self, topics: list[str]) -> list[dict[str, object]]:
+        return [{"name": topic, "error_code": self.code} for topic in topics]
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize(("code", "told"), [(29, rights.Denied), (3, LostRecords)])
+def test_topics_that_may_not_be_described_are_told_from_those_that_are_gone(
+    monkeypatch: pytest.MonkeyPatch, code: int, told: type[Exception]
+) -> None:
+    monkeypatch.setattr(module, "KafkaConsumer", Unseen(code))
+    monkeypatch.setattr(rights, "KafkaAdminClient", Unseen(code))
+    with pytest.raises(told) as error:
+        check_none_lost(settings(), {(REPORTS, 0): 5}, new_checkpoint=False)
+    assert ("stream.checkpoint" in str(error.value)) == (told is LostRecords)
 
 
 @pytest.mark.usefixtures("kafka_has")
