@@ -24,7 +24,7 @@ def ended(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[int, Mock]]:
     job = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(job)
     spark = Mock()
-    monkeypatch.setattr(job, "ready_topics", lambda _: None)
+    monkeypatch.setattr(job, "ready_topics", lambda *_: None)
     monkeypatch.setattr(job, "set_up", lambda: None)
     monkeypatch.setattr("lb_stream.io.session.spark_session", lambda _: spark)
     monkeypatch.setattr(sys, "argv", ["balance.py"])
