@@ -6,6 +6,7 @@ arguments are layered is in `lb_stream.io.configuration`.
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator
@@ -48,6 +49,14 @@ def _checked_crash(text: str) -> str:
         raise PydanticCustomError("crash_at", "{expected}", {"expected": error.expected}) from None
 
 
+def _checked_pattern(text: str) -> str:
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise PydanticCustomError("pattern", "a regular expression ({error})", {"error": str(error)}) from None
+    return text
+
+
 class KafkaSettings(KeyModel):
     """The Kafka cluster. `options` are passed through to every client (kafka-python's names: security_protocol, sasl_mechanism, ...)."""
 
@@ -76,6 +85,9 @@ class StreamSettings(KeyModel):
         "lb-stream", "names the pipeline: its transactions, its log entries", dynamic=False, pattern=CLUSTER_PATTERN
     )
     default_cluster: str = key("default", "cluster of a record whose key names none", dynamic=False, pattern=CLUSTER_PATTERN)
+    allowed_clusters: Annotated[str, AfterValidator(_checked_pattern)] = key(
+        "", "regular expression of the clusters that are served; records of others are rejected; empty: every cluster", dynamic=False
+    )
     tables: str = key(".lb/tables", "folder of the Delta tables", dynamic=False)
     checkpoint: str = key(".lb/checkpoint", "folder of the stream's checkpoint", dynamic=False)
     tick_interval_ms: int = key(1_000, "how often time passes in a silent cluster; 0: never", unit="ms", dynamic=False, ge=0)

@@ -7,6 +7,7 @@ only. What can't be taken becomes a `rejected` event of its cluster; it never st
 from __future__ import annotations
 
 import gc
+import json
 import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -64,13 +65,18 @@ LONGEST_SHOWN = 200
 STORED_BYTES = 16 << 10
 """Samples of a shard that are larger don't travel through Spark's shuffle: their way through its rows costs more than a file."""
 
+MOST_STRANGERS = 100
+"""Records rejected for clusters that nobody knows, of one task and batch, that are told one by one; of more only how many."""
+
 BATCH_BYTES = 32 << 20
 """Blocks of about this size go out together."""
 
 
 @dataclass(frozen=True, slots=True)
 class DecodeConfig:
-    """Names that the decoder needs. `known` maps every known cluster to its slices; `partitions` is how many the next stage has."""
+    """Names that the decoder needs. `known` maps every known cluster to its slices; `partitions` is how many the next stage has;
+    `allowed` is the regular expression of the clusters that are served.
+    """
 
     default_cluster: str
     commands_topic: str
@@ -82,6 +88,12 @@ class DecodeConfig:
         return self.default_cluster if self.default_cluster in self.known or not self.known else min(self.known)
 
     partitions: int = 1
+    allowed: str = ""
+
+    def check(self, cluster: str) -> None:
+        """Raises Rejection for a cluster that isn't served."""
+        if self.allowed and not re.fullmatch(self.allowed, cluster):
+            raise Rejection("key", cluster, f"a cluster that matches stream.allowed_clusters = {self.allowed}")
 
 
 @dataclass(slots=True)
@@ -189,6 +201,7 @@ def _addressed(key: bytes | None, config: DecodeConfig) -> list[str]:
         return sorted(config.known)
     if not re.fullmatch(CLUSTER_PATTERN, text):
         raise Rejection("key", text, "<cluster> of letters, digits, '.', '_' and '-', or nothing for all of them")
+    config.check(text)
     return [text]
 
 
@@ -215,6 +228,7 @@ def _key(key: bytes | None, config: DecodeConfig) -> tuple[str, str]:
         raise Rejection("key", text, "<cluster>/<broker> with a cluster of letters, digits, '.', '_' and '-'")
     if len(broker) > LONGEST_BROKER:
         raise Rejection("key", text, f"<cluster>/<broker> with at most {LONGEST_BROKER} characters of a broker")
+    config.check(cluster)
     return cluster, broker
 
 
@@ -308,12 +322,13 @@ def _blocks(taken: _Taken, config: DecodeConfig, clock: str, store: Callable[[pa
     """One row for each shard: all reports, heartbeats and goodbyes of its cluster, its own samples; all other events in shard 0 only."""
     samples, kept = _without_malformed(taken, _samples(taken)) if taken.reports else (SAMPLE_SCHEMA.empty_table(), np.empty(0, np.int64))
     of_report = np.array(taken.of_report, np.int64)
+    strangers = _dismiss_strangers(taken, config, set(of_report[kept].tolist()))
     by_cluster = kept[np.argsort(of_report[kept], kind="stable")]  # rows of the reports that stay, a cluster's together
     reports = pa.Table.from_pylist([taken.reports[row] for row in by_cluster.tolist()], REPORT_SCHEMA)
     reports_of = _ranges(of_report[by_cluster], len(taken.clusters))
 
-    names = sorted(config.known.keys() | taken.clusters.keys())
-    slices = {name: config.known.get(name, NEW) for name in names}
+    names = sorted((config.known.keys() | taken.clusters.keys()) - strangers)
+    slices = {name: config.known.get(name, NEW) for name in (*names, *strangers)}
     shards = np.ones(len(taken.clusters), np.int64)
     for name, number in taken.clusters.items():
         shards[number] = slices[name].shards
@@ -349,6 +364,46 @@ def _blocks(taken: _Taken, config: DecodeConfig, clock: str, store: Callable[[pa
                 rows, size = [], 0
     if rows:
         yield pa.RecordBatch.from_pylist(rows, BLOCK_SCHEMA)
+
+
+def _dismiss_strangers(taken: _Taken, config: DecodeConfig, reporting: set[int]) -> set[str]:
+    """Find the names that are no clusters': not known, and without a report that is taken (of those numbered `reporting`).
+
+    What is rejected of them is told under the default cluster, commands to them are answered by the spokesman: else whoever makes up names
+    makes clusters. Other records of theirs are about brokers that have never reported, and say nothing.
+    """
+    known = config.known.keys() | {config.default_cluster}
+    strangers = {number: name for name, number in taken.clusters.items() if name not in known and number not in reporting}
+    if not strangers:
+        return set()
+    rejected, last = 0, dict[str, Any]()
+    events: list[tuple[int, dict[str, Any]]] = []
+    for number, event in taken.events:
+        if number not in strangers:
+            events.append((number, event))
+        elif event["kind"] == "rejected":
+            rejected, last = rejected + 1, event
+            if rejected <= MOST_STRANGERS:
+                events.append(
+                    (taken.number(config.default_cluster), event | {"broker": f"{strangers[number]}/{event['broker']}"[:LONGEST_SHOWN]})
+                )
+        elif event["kind"] == "command":
+            events.append((taken.number(config.spokesman), event | {"payload": _to_stranger(event["payload"], strangers[number])}))
+    if rejected > MOST_STRANGERS:
+        shown = {"field": "key", "value": f"{rejected - MOST_STRANGERS} more", "expected": "records of known clusters, reports of new ones"}
+        events.append((taken.number(config.default_cluster), last | {"broker": "", "payload": canonical_json(shown)}))
+    taken.events = events
+    taken.heartbeats = {key: event for key, event in taken.heartbeats.items() if key[0] not in strangers}
+    return set(strangers.values())
+
+
+def _to_stranger(payload: str, cluster: str) -> str:
+    """A command to a cluster that nobody knows, as one that is refused."""
+    content = json.loads(payload)
+    if content["rejected"] is None:
+        expected = "a cluster whose brokers have reported: is its name right?"
+        content["rejected"] = {"field": "key", "value": cluster, "expected": expected, "rule": "unknown_cluster"}
+    return canonical_json(content)
 
 
 def _by_shard(

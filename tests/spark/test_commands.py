@@ -44,6 +44,14 @@ def test_without_a_cluster_it_goes_to_every_known_one(key: bytes | None) -> None
     assert list(decoded([sent(PAUSE, key)])) == [], "where none is known nobody answers"
 
 
+def test_one_for_a_cluster_that_nobody_knows_makes_none_and_is_answered_by_one_that_is_known() -> None:
+    blocks = decoded([sent(PAUSE, b"made-up")], KNOWN)
+    assert {cluster for cluster, _ in blocks} == {"eu-1", "us-1"}
+    (content,) = commands(blocks["eu-1", 0])
+    assert content["record"]["id"] == "c1"
+    assert (content["rejected"]["value"], content["rejected"]["rule"]) == ("made-up", "unknown_cluster")
+
+
 def test_a_tick_is_no_command() -> None:
     assert not any(block["events"] for block in decoded([sent({"id": "t", "kind": "tick"}, b"")], KNOWN).values())
 

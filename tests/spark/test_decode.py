@@ -7,11 +7,12 @@ import pyarrow as pa
 import pytest
 
 from lb_stream.core.blocks import from_bytes
-from lb_stream.stream.decode import DecodeConfig, decode, hashes
+from lb_stream.stream.decode import MOST_STRANGERS, DecodeConfig, decode, hashes
 from lb_stream.stream.directory import Slices
 from lb_stream.stream.records import Rejection, report_record
 
 CONFIG = DecodeConfig(default_cluster="home", commands_topic="commands", known={})
+KNOWN = DecodeConfig(default_cluster="home", commands_topic="commands", known={"eu": Slices()})
 BUNDLE = "acme/orders/0x00000000_0x80000000"
 RECORDS = pa.schema(
     [
@@ -174,21 +175,53 @@ def test_each_shard_gets_all_reports_and_its_own_samples() -> None:
 
 
 def test_an_empty_report_withdraws_the_broker() -> None:
-    block = decoded([record(b"eu/b1", None, 0)])["eu", 0]
+    block = decoded([record(b"eu/b1", None, 0)], KNOWN)["eu", 0]
     assert [(event["kind"], event["broker"]) for event in block["events"]] == [("goodbye", "b1")]
 
 
 def test_only_a_partitions_last_heartbeat_of_a_broker_is_kept() -> None:
     beats = [record(b"eu/b1", b'{"sent_ms": 1}', offset, kind="heartbeat") for offset in range(3)]
-    block = decoded(beats)["eu", 0]
+    block = decoded(beats, KNOWN)["eu", 0]
     assert [(event["kind"], event["offset"]) for event in block["events"]] == [("heartbeat", 2)]
 
 
 def test_an_acknowledgement_must_name_its_decision() -> None:
-    block = decoded([record(b"eu/b1", b'{"outcome": "released"}', 0, kind="ack")])["eu", 0]
+    block = decoded([record(b"eu/b1", b'{"outcome": "released"}', 0, kind="ack")], KNOWN)["eu", 0]
     assert rejections(block)[0][:2] == (0, "decision_id")
 
 
 def test_a_report_whose_broker_cannot_be_known_is_refused() -> None:
     with pytest.raises(Rejection, match="the broker can't be known"):
         report_record(report(), "")
+
+
+# --- strangers ---
+
+
+def test_ten_thousand_made_up_names_make_no_cluster_and_a_hundred_rows() -> None:
+    blocks = decoded([record(f"made-up-{number}/b".encode(), b"x", number) for number in range(10_000)], KNOWN)
+    assert set(blocks) == {("eu", 0), ("home", 0)}
+    told = rejections(blocks["home", 0])
+    assert len(told) == MOST_STRANGERS + 1
+    assert told[-1][1:] == ("key", "9900 more", "records of known clusters, reports of new ones")
+    assert blocks["home", 0]["events"][0]["broker"] == "made-up-0/b"
+    assert blocks["eu", 0]["events"] == []
+
+
+@pytest.mark.parametrize("kind", ["heartbeat", "goodbye", "ack", "ask", "rumour"])
+def test_a_name_becomes_a_clusters_with_its_first_report_and_with_nothing_else(kind: str) -> None:
+    ack = b'{"decision_id": "x:1:0", "outcome": "released"}'
+    assert ("us", 0) not in decoded([record(b"us/b", ack, 0, kind)], KNOWN)
+    assert ("us", 0) not in decoded([record(b"us/b", b'{"lastStats": {"acme/orders": {}}}', 0)], KNOWN), "a report that is rejected is none"
+    together = decoded([record(b"us/b", b"x", 0), record(b"us/b", report(), 1), record(b"us/b", b"{}", 2, "heartbeat")], KNOWN)["us", 0]
+    assert (len(together["reports"]), sorted(event["kind"] for event in together["events"])) == (1, ["heartbeat", "rejected"])
+
+
+def test_only_clusters_whose_names_are_allowed_are_served() -> None:
+    config = DecodeConfig("home", "commands", {"eu": Slices()}, allowed="eu|us-[0-9]+")
+    pause = b'{"id": "p", "kind": "pause-cluster"}'
+    records = [record(b"us-1/b", report(), 0), record(b"us/b", report(), 1), record(b"us", pause, 2, topic="commands")]
+    blocks = decoded(records, config)
+    assert set(blocks) == {("eu", 0), ("home", 0), ("us-1", 0)}
+    assert rejections(blocks["home", 0]) == [(1, "key", "us", "a cluster that matches stream.allowed_clusters = eu|us-[0-9]+")]
+    assert [event["kind"] for event in blocks["eu", 0]["events"]] == ["rejected", "command"], "the command is answered"
