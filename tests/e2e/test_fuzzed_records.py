@@ -17,6 +17,8 @@ from kafka import KafkaProducer
 
 from lb_stream.io.embedded_kafka import EmbeddedKafka
 from lb_stream.io.topics import LARGEST_RECORD_BYTES, TopicNames
+from lb_stream.stream.decode import DecodeConfig
+from lb_stream.stream.directory import Slices
 from tests.e2e import scalar
 from tests.e2e.hostile import CLUSTERS, LARGEST_TEXT, OF_NOBODY, Wild, good, hostile
 from tests.e2e.kafka_reads import committed
@@ -103,11 +105,11 @@ def send_calm(producer: KafkaProducer, topic: str, chance: Random, number: int) 
 
 def fates(run: Run) -> dict[tuple[int, int], tuple[str, str, str]]:
     """What becomes of each wild record by what the decoder makes of it, alone: (report, rejected or an agent's kind; cluster; broker)."""
-    found = {}
+    found, every = {}, DecodeConfig("home", "commands", {name: Slices() for name in ("home", *CLUSTERS)})
     for place, one in run.wild.items():
         ((fate),) = [
             (kind, cluster, name)
-            for (cluster, shard), block in decoded([record(one.key, one.value, 0, one.kind)]).items()
+            for (cluster, shard), block in decoded([record(one.key, one.value, 0, one.kind)], every).items()
             if shard == 0
             for kind, name in [("report", row["name"]) for row in block["reports"]]
             + [(event["kind"], event["broker"]) for event in block["events"] if event["kind"] != "clock"]
