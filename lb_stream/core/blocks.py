@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import pyarrow as pa
+from numpy.typing import NDArray
 
 FOUR = ("throughput_in_bytes_per_s", "throughput_out_bytes_per_s", "rate_in_msgs_per_s", "rate_out_msgs_per_s")
 """The four values that are averaged, in the reference's order."""
@@ -123,6 +124,14 @@ def with_all_columns(table: pa.Table, schema: pa.Schema) -> pa.Table:
     for field in missing:
         table = table.append_column(field, pa.nulls(len(table), field.type))
     return table.select(schema.names) if missing else table
+
+
+def with_columns(bundles: pa.Table, columns: dict[str, NDArray]) -> pa.Table:  # type: ignore[type-arg]
+    """A shard's bundles with these columns instead of their own."""
+    for name, values in columns.items():
+        index = BUNDLE_SCHEMA.get_field_index(name)
+        bundles = bundles.set_column(index, BUNDLE_SCHEMA.field(index), pa.array(values, BUNDLE_SCHEMA.field(index).type))
+    return bundles
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,58 @@
+"""Acknowledgements that name bundles: with these they change hands before a report shows it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lb_stream.core.blocks import Batch, Shard, with_columns
+
+
+def follow_acks(shard: Shard, batch: Batch) -> Shard:
+    """Who owns the bundles that acknowledgements name: with these they change hands before a report shows it.
+
+    An acknowledgement counts until its broker's next report in the same batch, and only for bundles that are known.
+    """
+    acks = _naming_bundles(batch)
+    if not acks:
+        return shard
+    rows = pc.index_in(pa.array([ack["bundle"] for ack in acks], pa.string()), value_set=shard.bundles["name"].combine_chunks()).to_pylist()
+    number = {name: at for at, name in enumerate(shard.brokers["name"].to_pylist())}
+    columns = {
+        name: shard.bundles[name].to_numpy(zero_copy_only=False).copy() for name in ("owner", "owner_since_ms", "reported_ms", "gained")
+    }
+    for ack, row in zip(acks, rows, strict=True):
+        broker = number.get(ack["broker"])
+        if row is None or broker is None:
+            continue
+        owner, acquired = int(columns["owner"][row]), ack["outcome"] == "acquired"
+        if acquired and owner not in (-1, broker) and columns["reported_ms"][row] > ack["append_ms"]:
+            continue  # somebody else has named it since
+        if owner != broker if acquired else owner == broker:
+            columns["owner"][row] = broker if acquired else -1
+            columns["owner_since_ms"][row] = ack["append_ms"]
+            columns["gained"][row] = True
+        if acquired:
+            columns["reported_ms"][row] = max(columns["reported_ms"][row], ack["append_ms"])
+    return Shard(shard.brokers, with_columns(shard.bundles, columns))
+
+
+def _naming_bundles(batch: Batch) -> list[dict[str, Any]]:
+    """The acknowledgements by which a bundle changes hands, in order; those that a later report of their broker follows are left out."""
+    found = []
+    for event in batch.events.filter(pc.equal(batch.events["kind"], "ack")).to_pylist():
+        ack = json.loads(event["payload"])
+        if ack.get("bundle") and ack.get("outcome") in ("released", "acquired"):
+            found.append(event | {"bundle": ack["bundle"], "outcome": ack["outcome"]})
+    if not found:
+        return []
+    whole = batch.reports.filter(pc.invert(batch.reports["some_bundles"].fill_null(False)))
+    last: dict[tuple[str, int], int] = {}
+    for report in whole.select(["name", "partition", "offset"]).to_pylist():
+        place = report["name"], report["partition"]
+        last[place] = max(last.get(place, -1), report["offset"])
+    found.sort(key=lambda ack: (ack["append_ms"], ack["partition"], ack["offset"]))
+    return [ack for ack in found if ack["offset"] > last.get((ack["broker"], ack["partition"]), -1)]
