@@ -48,52 +48,83 @@ class Taken:
     broker: Ints  # of each accepted one
 
 
+@dataclass(frozen=True, slots=True)
+class _Records:
+    """A batch's reports and, after them, its signs of life: one entry of each column for each record."""
+
+    broker: Ints  # number of its broker: the row of a known one, new ones behind these
+    partition: Ints
+    append_ms: Ints
+    order: Ints  # the records in the order in which they count
+    kind: pa.ChunkedArray  # of the signs of life only
+    reports: int
+    new_names: pa.Array
+
+    @staticmethod
+    def of(known: pa.Table, batch: Batch) -> _Records:
+        lives = batch.events.filter(pc.is_in(batch.events["kind"], value_set=pa.array(SIGNS_OF_LIFE)))
+        names = pa.concat_arrays([*batch.reports["name"].chunks, *lives["broker"].chunks])
+        number = pc.index_in(names, value_set=known["name"].combine_chunks())
+        new_names = pc.unique(names.filter(pc.is_null(number)))
+        if len(new_names):
+            number = pc.coalesce(number, pc.add(pc.index_in(names, value_set=new_names), pa.scalar(len(known), pa.int32())))
+        partition, offset, append_ms = (
+            np.concatenate([batch.reports[name].to_numpy(), lives[name].to_numpy()]) for name in ("partition", "offset", "append_ms")
+        )
+        order = _in_order(partition, offset, append_ms)
+        return _Records(number.to_numpy().astype(np.int64), partition, append_ms, order, lives["kind"], len(batch.reports), new_names)
+
+
 def fold_brokers(known: pa.Table, batch: Batch) -> tuple[pa.Table, Ints, Taken]:
     """Take reports, heartbeats, acknowledgements and goodbyes into the broker table.
 
     Returns it, where each known broker's row is in it (with -1 at the end, for nobody), and what came of the reports.
     """
-    lives = batch.events.filter(pc.is_in(batch.events["kind"], value_set=pa.array(SIGNS_OF_LIFE)))
-    reports, kinds = len(batch.reports), lives["kind"]
-    before = known["name"].combine_chunks()
-    names = pa.concat_arrays([*batch.reports["name"].chunks, *lives["broker"].chunks])
-    row = pc.index_in(names, value_set=before)
-    new_names = pc.unique(names.filter(pc.is_null(row)))
-    if len(new_names):
-        row = pc.coalesce(row, pc.add(pc.index_in(names, value_set=new_names), pa.scalar(len(before), pa.int32())))
-    broker = row.to_numpy().astype(np.int64)  # of each record
-    at = {name: np.concatenate([batch.reports[name].to_numpy(), lives[name].to_numpy()]) for name in ("partition", "offset", "append_ms")}
-    order = _in_order(at["partition"], at["offset"], at["append_ms"])
-    taken = _take_reports(known, batch.reports, order[order < reports], broker)
+    records = _Records.of(known, batch)
+    taken = _take_reports(known, batch.reports, records.order[records.order < records.reports], records.broker)
+    new = len(records.new_names)
+    reported = np.append(np.arange(len(known)), np.full(new, -1))  # row of the known brokers and then of the reports
+    reported[records.broker[taken.loads]] = len(known) + taken.loads  # the last one stays
+    lives = _lives(known, records, taken)
+    order = np.flatnonzero(reported >= 0)  # without those that have reported nothing yet
+    if new:
+        order = order[pc.sort_indices(lives["name"].take(pa.array(order))).to_numpy()]
+        lives = {name: pa.array(column).take(pa.array(order)) for name, column in lives.items()}
+    row_of = np.full(len(known) + new + 1, -1)
+    row_of[order] = np.arange(len(order))
+    taken = replace(taken, broker=row_of[records.broker[taken.accepted]])
+    return _broker_table(known, batch.reports, lives, reported[order]), np.append(row_of[: len(known)], -1), taken
 
-    count = len(before) + len(new_names)
-    reported = np.append(np.arange(len(before)), np.full(len(new_names), -1))  # row of the known brokers and then of the reports
-    reported[broker[taken.loads]] = len(before) + taken.loads  # the last one stays
+
+def _lives(known: pa.Table, records: _Records, taken: Taken) -> dict[str, Any]:
+    """Name, signs of life and news of the known brokers and then the new ones. A new one's life begins with its first report."""
+    broker, order, new = records.broker, records.order, len(records.new_names)
     place = np.empty(len(order), np.int64)
     place[order] = np.arange(len(order))
-    begins = np.append(np.full(len(before), -1), np.full(len(new_names), len(order)))  # a new one's life begins with its first report
+    begins = np.append(np.full(len(known), -1), np.full(new, len(order)))
     np.minimum.at(begins, broker[taken.loads], place[taken.loads])
     lived = order[place[order] >= begins[broker[order]]]
 
     def padded(name: str) -> NDArray[Any]:
         column = known[name].fill_null(-1) if name == "partition" else known[name]
         values = column.to_numpy(zero_copy_only=False)
-        return np.concatenate([values, np.zeros(len(new_names), values.dtype)])
+        return np.concatenate([values, np.zeros(new, values.dtype)])
 
     seen_ms, reported_ms, partition, heartbeats, left = map(padded, ("seen_ms", "reported_ms", "partition", "heartbeats", "left"))
-    np.maximum.at(seen_ms, broker[lived], at["append_ms"][lived])
-    partition[broker[lived]] = at["partition"][lived]
-    reported_ms[broker[taken.loads]] = at["append_ms"][taken.loads]
-    beats, goodbyes, decisive = (np.zeros(len(names), np.bool_) for _ in range(3))
-    beats[reports:], goodbyes[reports:] = (pc.equal(kinds, kind).to_numpy(zero_copy_only=False) for kind in ("heartbeat", "goodbye"))
-    decisive[reports:] = decisive[taken.loads] = True  # a report is no goodbye, and neither is another sign of life
+    np.maximum.at(seen_ms, broker[lived], records.append_ms[lived])
+    reported_ms[broker[taken.loads]] = records.append_ms[taken.loads]
+    partition[broker[lived]] = records.partition[lived]
+    beats, goodbyes, decisive = (np.zeros(len(order), np.bool_) for _ in range(3))
+    for flags, kind in ((beats, "heartbeat"), (goodbyes, "goodbye")):
+        flags[records.reports :] = pc.equal(records.kind, kind).to_numpy(zero_copy_only=False)
     heartbeats[broker[lived[beats[lived]]]] = True
+    decisive[records.reports :] = decisive[taken.loads] = True  # a report is no goodbye, and neither is another sign of life
     last = lived[decisive[lived]]
     left[broker[last]] = goodbyes[last]
-    sampled = np.zeros(count, np.bool_)
+    sampled = np.zeros(len(known) + new, np.bool_)
     sampled[broker[taken.fresh]] = True
-    columns = {
-        "name": pa.concat_arrays([before, new_names]),
+    return {
+        "name": pa.concat_arrays([known["name"].combine_chunks(), records.new_names]),
         "seen_ms": seen_ms,
         "reported_ms": reported_ms,
         "heartbeats": heartbeats,
@@ -101,14 +132,6 @@ def fold_brokers(known: pa.Table, batch: Batch) -> tuple[pa.Table, Ints, Taken]:
         "partition": pa.array(partition, mask=partition < 0),
         "sampled": sampled,
     }
-    order = np.flatnonzero(reported >= 0)  # without those that have reported nothing yet
-    if len(new_names):
-        order = order[pc.sort_indices(columns["name"].take(pa.array(order))).to_numpy()]
-        columns = {name: pa.array(column).take(pa.array(order)) for name, column in columns.items()}
-    row_of = np.full(count + 1, -1)
-    row_of[order] = np.arange(len(order))
-    taken = replace(taken, broker=row_of[broker[taken.accepted]])
-    return _broker_table(known, batch.reports, columns, reported[order]), np.append(row_of[: len(before)], -1), taken
 
 
 def _take_reports(known: pa.Table, reports: pa.Table, order: Ints, broker: Ints) -> Taken:
