@@ -90,9 +90,12 @@ REFUSES: Mapping[str, str] = {
 
 HOLDS_BY: Mapping[str, tuple[str, ...]] = {
     "operators": ("paused",),
-    "suspension": ("mass_disappearance", "everything_silent", "min_brokers", "single_broker", "not_finite", "balances_itself"),
+    "suspension": (
+        "mass_disappearance", "everything_silent", "suspended", "min_brokers", "single_broker", "not_finite", "balances_itself",
+    ),
     "limits": ("moves_in_flight", "moves_in_flight_of_broker", "moves_per_minute", "moved_per_minute", "splits_in_flight"),
     "policies": ("no_other_allowed", "anti_affinity", "not_transferable", "no_candidate", "placement_keeps_owner", "shifts_overload"),
+    "assigning": ("assignments_per_minute", "left_to_lookup"),
     "waiting": ("not_free", "back_off", "recently_unloaded", "neighbour_is_splitting"),
     "strategy": (
         "outdated_data", "no_load_data", "no_brokers", "cool_down", "hit_count", "unloading", "min_throughput", "min_unload", "sole_bundle",
@@ -104,6 +107,9 @@ HOLDS_BY: Mapping[str, tuple[str, ...]] = {
     ),
 }  # fmt: skip
 """What a bundle or broker may be kept by, in order of precedence → the refusing rules that say so. Each rule has one place."""
+
+KEEPS_NOTHING = frozenset({"mass_failover"})
+"""Rules that are told with the refusals and hold nobody: they say that a wait is over."""
 
 TAKES_OUT: Mapping[str, str] = {
     "overloaded": "too full to take it",

@@ -206,6 +206,8 @@ def _suspension(now: _Now) -> Iterator[Check]:
     rules = [one["rule"] for one in json.loads(now.last["refusals"] or "[]") if one["rule"] in HOLDS_BY["suspension"]]
     error, retry_ms = now.last["error"], now.memory.get("retry_ms", 0)
     found = f"{rules[0]}: {why_refused(rules[0])}" if rules else "none"
+    if (held := now.memory.get("suspension")) is not None:  # it isn't said with every round
+        rules, found = [held["rule"]], f"{held['rule']} since {clock(held['since_ms'])}: {why_refused(held['rule'])}"
     if retry_ms > now.now_ms:
         found = f"round after round failed: the next is tried at {clock(retry_ms)}"
     yield Check("suspension", found, bool(rules) or retry_ms > now.now_ms)
@@ -307,13 +309,14 @@ def _bundles(now: _Now, broker: str, owned: list[Row], drained: bool) -> Check:
 def _of_last_pass(now: _Now, refusals: Sequence[Row], drained: bool) -> Iterator[Check]:
     """What the last pass refused, by its place. What only the shedder, or an earlier pass, was kept by doesn't hold any more."""
     last_ms, every_ms = now.memory["last_shed_ms"], now.config.balancer.shedding_interval_ms
-    since_ms = max((row["now_ms"] for row in now.loads), default=0) if drained else last_ms
+    of_pass_ms = max((row["now_ms"] for row in now.loads), default=0) if drained else last_ms
     for place, rules in HOLDS_BY.items():
         if place in ("operators", "suspension", "splitting") or (drained and place in ("strategy", "waiting")):
             continue  # these are checked by themselves, or don't keep a bundle from moving
+        since_ms = now.last["now_ms"] if place == "assigning" else of_pass_ms  # every round assigns
         found = [row for row in refusals if row["rule"] in rules and since_ms is not None and row["last_ms"] >= since_ms]
         for row in found[:1] if place != "limits" or not drained else ():
-            yield Check(place, f"the last pass was refused: {_told(row)}", True)
+            yield Check(place, f"the last {'round' if place == 'assigning' else 'pass'} was refused: {_told(row)}", True)
     if last_ms is None:
         yield Check("shedding pass", "there has been none yet", not drained)
     else:

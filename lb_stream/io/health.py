@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 import msgspec
 
@@ -21,6 +21,10 @@ class _Pending(msgspec.Struct):
     decision_id: str
 
 
+class _Suspension(msgspec.Struct):
+    rule: str
+
+
 class _Orders(msgspec.Struct):
     paused: bool = False
     drained: list[str] = []
@@ -32,16 +36,17 @@ class _Remembered(msgspec.Struct):
     dead: list[str] = []
     pending: list[_Pending] = []
     orders: _Orders = msgspec.field(default_factory=_Orders)
+    suspension: _Suspension | None = None
 
 
 _read_memory = msgspec.json.Decoder(_Remembered).decode
 
 
 class Health:
-    """What the job knows of itself. `vanished`: cluster → whether brokers that vanished suspend it."""
+    """What the job knows of itself."""
 
-    def __init__(self, settings: StreamSettings, epoch: int, memories: Memories, vanished: Mapping[str, bool]) -> None:
-        self._settings, self._epoch, self._memories, self._vanished = settings, epoch, memories, vanished
+    def __init__(self, settings: StreamSettings, epoch: int, memories: Memories) -> None:
+        self._settings, self._epoch, self._memories = settings, epoch, memories
         self._errors: dict[str, str | None] = {}
         self._last_ms: dict[str, int] = {}
         self._started_ms = 0
@@ -93,7 +98,7 @@ class Health:
             seq=known.seq,
             error=self._errors.get(name),
             retry_ms=known.retry_ms,
-            suspended_by="brokers_vanished" if self._vanished.get(name) else None,
+            suspended_by=known.suspension.rule if known.suspension else None,
             paused=known.orders.paused,
             drained=tuple(known.orders.drained),
             gone=tuple(known.dead),

@@ -18,7 +18,6 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from lb_stream.contracts.decisions import DecisionKind
-from lb_stream.core.health import SUSPENDING
 from lb_stream.io.round_figures import Memories, RoundFigures
 from lb_stream.stream.ports import Logged
 
@@ -120,8 +119,7 @@ class Metrics:
         self._define_stream()
         self._define_clusters()
         self._define_pulsar()
-        self.vanished: dict[str, bool] = {}
-        self.registry.register(_Clusters(memories, figures, self.vanished))
+        self.registry.register(_Clusters(memories, figures))
         self.info.labels(pipeline, version).set(1)
         self.epoch.set(epoch)
 
@@ -267,14 +265,13 @@ class Metrics:
             self.refusals.labels(cluster, one.rule).inc(one.count)
             if one.rule in SKIPS:
                 self.unload_results.labels(cluster, "bundleUnloading", "Skip", SKIPS[one.rule]).inc()
-        self.vanished[cluster] = any(one.rule in SUSPENDING for one in refusals)
 
 
 class _Clusters(Collector):
     """What there is and what is remembered, read when somebody asks: a large cluster's memory is too much JSON for every batch."""
 
-    def __init__(self, memories: Memories, figures: RoundFigures, vanished: Mapping[str, bool]) -> None:
-        self._memories, self._figures, self._vanished = memories, figures, vanished
+    def __init__(self, memories: Memories, figures: RoundFigures) -> None:
+        self._memories, self._figures = memories, figures
         self._read: dict[str, tuple[str, _Remembered]] = {}
 
     def collect(self) -> Iterator[Metric]:
@@ -298,7 +295,7 @@ class _Clusters(Collector):
             dead.add_metric([cluster], len(remembered.dead))
             clashing.add_metric([cluster], remembered.clashing)
             suspended.add_metric([cluster, "errors"], remembered.retry_ms > 0)
-            suspended.add_metric([cluster, "brokers_vanished"], self._vanished.get(cluster, False) or remembered.suspension is not None)
+            suspended.add_metric([cluster, "brokers_vanished"], remembered.suspension is not None)
         for cluster, rows in dict(self._figures.loads).items():
             brokers.add_metric([cluster], len(rows))
             bundles.add_metric([cluster], pc.sum(rows["bundles"]).as_py())

@@ -78,7 +78,7 @@ class Monitor:
         self._figures = RoundFigures(settings.tables)
         self.metrics = Metrics(settings.pipeline_id, version("lb_stream"), epoch, memories, self._figures)
         self._brokers = BrokerMetrics(self._figures, memories)
-        self._health = Health(settings, epoch, memories, self.metrics.vanished)
+        self._health = Health(settings, epoch, memories)
         self._server: HttpServer | None = None
         self._query: Query | None = None
         self._now = 0.0

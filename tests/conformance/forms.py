@@ -95,7 +95,7 @@ def view_of_loads(loads: Mapping[str, Any], weights: Mapping[str, float], order:
         left=np.zeros(count, np.bool_),
         sampled=np.ones(count, np.bool_),
         alive=np.ones(count, np.bool_),
-        speaking=np.ones(len(names), np.bool_),
+        speaking=np.ones(count, np.bool_),
         persistent_topics=np.ones(count, np.bool_),
         non_persistent_topics=np.ones(count, np.bool_),
         versions=("",) * count,

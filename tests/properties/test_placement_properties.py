@@ -14,7 +14,7 @@ from lb_stream.core.config import cluster_config
 from lb_stream.core.filters.later_version import version_key
 from lb_stream.core.placement import extensible_placement, placement, simple_placement
 from lb_stream.core.placement.base import Targets
-from lb_stream.core.view import Rows
+from lb_stream.core.view import Rows, average_broker
 from tests.core.placement_model import Broker, Cluster, Policy, Quota, SimpleManager, by_policies, candidates, namespace_of, unload_helps
 from tests.core.placement_view import draft_of, kept_of, place_and_count, settings_of, view_of_cluster
 
@@ -176,7 +176,7 @@ def test_the_simple_managers_chance_is_weighted_by_room(simple: SimpleManager) -
     view = view_of_cluster(simple.cluster, simple)
     config = settings_of(simple.cluster, simple_placement_strategy="weightedRandomSelection")
     loads = Targets.of(view)
-    targets = Drawn(view, 1, loads.usage, loads.load, loads.long_rate, loads.topics)
+    targets = Drawn(view, 1, loads.usage, loads.load, loads.long_rate, loads.topics, average_broker(view.brokers))
     for row, bundle in enumerate(simple.cluster.owners):
         weights = simple.weights(bundle)
         ranges = sorted(weights, key=lambda name: (weights[name], name))
