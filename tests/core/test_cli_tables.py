@@ -281,7 +281,9 @@ def test_a_table_with_column_mapping_is_read_under_its_logical_names(tmp_path: P
     (table / "_delta_log").mkdir(parents=True)
     (table / "part").mkdir()
     columns = [("bundle", "col-b"), ("cluster", "col-a"), ("outcome", "col-c")]
-    pq.write_table(pa.table({"col-b": [HOT, HOT], "col-c": ["confirmed", "expired"]}), table / "part" / "f.parquet")
+    columns += [(name, f"col-{name}") for name in OUTCOMES.schema.names if name not in ("bundle", "cluster", "outcome")]
+    nothing = {physical: ["", ""] for _, physical in columns[3:]}
+    pq.write_table(pa.table({"col-b": [HOT, HOT], "col-c": ["confirmed", "expired"]} | nothing), table / "part" / "f.parquet")
     fields = [
         {
             "name": name,
@@ -296,7 +298,7 @@ def test_a_table_with_column_mapping_is_read_under_its_logical_names(tmp_path: P
         "format": {"provider": "parquet", "options": {}},
         "schemaString": json.dumps({"type": "struct", "fields": fields}),
         "partitionColumns": ["cluster"],
-        "configuration": {"delta.columnMapping.mode": "name", "delta.columnMapping.maxColumnId": "3"},
+        "configuration": {"delta.columnMapping.mode": "name", "delta.columnMapping.maxColumnId": str(len(columns))},
         "createdTime": NOW,
     }
     size = (table / "part" / "f.parquet").stat().st_size
