@@ -87,8 +87,8 @@ assert unload["destination"] == min(scores, key=scores.get)
 # %% [markdown]
 # ## What happened next
 #
-# Each step is a row: the unload, its outcome (a report of the source without the bundle), the assignment that follows, its outcome (a
-# report of the destination with the bundle).
+# Each step is a row: the unload, then, as soon as the source has let go, the assignment that follows. Both are confirmed by the same
+# report, that of the destination with the bundle: a move has not come about before.
 
 # %%
 story = ask(
@@ -106,7 +106,7 @@ for step in story:
 assert [step["kind"] for step in story] == ["unload", "assign"]
 assert {step["outcome"] for step in story} == {"confirmed"}
 assert story[1]["destination"] == unload["destination"]
-assert story[1]["issued_ms"] >= story[0]["at_ms"], "the destination is told only when the source has let go"
+assert story[0]["issued_ms"] < story[1]["issued_ms"] < story[0]["at_ms"] == story[1]["at_ms"], "confirmed when the destination has it"
 
 # %% [markdown]
 # ## Who owns it now

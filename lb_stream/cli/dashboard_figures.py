@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lb_stream.core.health import ClusterFacts
+
+if TYPE_CHECKING:
+    import duckdb
 
 Rows = list[dict[str, Any]]
 
@@ -87,12 +90,19 @@ class Snapshot:
 
 def snapshot(tables: Path, cluster: str | None = None) -> Snapshot:
     """Read the tables now. Raises CommandError when there are none."""
-    from lb_stream.cli.lake import open_lake, records, run
+    from lb_stream.cli.lake import open_lake
 
     with open_lake(tables) as lake:
-        asked = [_CLUSTERS, _LOADS, _PENDING, _DECISIONS, _REFUSALS]
-        clusters, brokers, pending, decisions, refusals = (records(run(lake, query, [cluster])) for query in asked)
-        (timings,) = records(run(lake, _TIMINGS))
+        return looked_up(lake, cluster)
+
+
+def looked_up(lake: duckdb.DuckDBPyConnection, cluster: str | None) -> Snapshot:
+    """What open tables say."""
+    from lb_stream.cli.lake import records, run
+
+    asked = [_CLUSTERS, _LOADS, _PENDING, _DECISIONS, _REFUSALS]
+    clusters, brokers, pending, decisions, refusals = (records(run(lake, query, [cluster])) for query in asked)
+    (timings,) = records(run(lake, _TIMINGS))
     return Snapshot(clusters, brokers, pending, decisions, refusals, timings if timings["batches"] else {})
 
 

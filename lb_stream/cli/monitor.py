@@ -68,14 +68,15 @@ def monitor(
 
 def _look(given: Effective, cluster: str | None) -> Snapshot:
     """The tables as they are now, and whether that is how things are."""
-    from lb_stream.cli.dashboard_figures import snapshot
+    from lb_stream.cli.dashboard_figures import looked_up
+    from lb_stream.cli.lake import open_lake
     from lb_stream.cli.standing import unknown_cluster
-    from lb_stream.cli.status_facts import gather
+    from lb_stream.cli.status_facts import gather_from
     from lb_stream.core.health import stale
 
-    facts = gather(given)
+    with open_lake(given.tables) as lake:
+        shown, facts = looked_up(lake, cluster), gather_from(lake, given)
     said = stale(facts)
-    shown = snapshot(given.tables, cluster)
     states = tuple(one for one in facts.clusters if cluster in (None, one.cluster))
     if cluster and not states:
         raise CommandError(unknown_cluster(cluster, [one.cluster for one in facts.clusters]), code=2)

@@ -38,16 +38,25 @@ _SEEN = """
 
 def gather(given: Effective, ask_kafka: bool = False) -> Facts:
     """Everything. With `ask_kafka` also whether a job on another machine runs, and whether Kafka answers. Raises CommandError."""
+    facts = _facts(given, JobFacts(given.settings.stream.pipeline_id))
+    if given.tables.exists():
+        with suppress(CommandError), open_lake(given.tables) as lake:  # no table is there yet
+            facts = gather_from(lake, given)
+    return _with_kafka(facts, given) if ask_kafka else facts
+
+
+def gather_from(lake: Lake, given: Effective) -> Facts:
+    """What open tables, the job's process and the disk say."""
+    return _facts(given, _job(lake, given), cluster_facts(lake))
+
+
+def _facts(given: Effective, job: JobFacts, clusters: tuple[ClusterFacts, ...] = ()) -> Facts:
     tables = given.tables
-    job, clusters = JobFacts(given.settings.stream.pipeline_id), tuple[ClusterFacts, ...]()
-    if tables.exists():
-        with suppress(CommandError), open_lake(tables) as lake:  # no table is there yet
-            job, clusters = _job(lake, given), cluster_facts(lake)
     facts = Facts(_now_ms(), job, clusters, lag_limit=given.settings.stream.max_offsets_per_trigger or Facts.lag_limit)
     if (place := next((one for one in (tables, *tables.parents) if one.exists()), None)) is not None:
         usage = shutil.disk_usage(place)
         facts = replace(facts, disk_free=usage.free, disk_size=usage.total)
-    return _with_kafka(facts, given) if ask_kafka else facts
+    return facts
 
 
 def warn_if_stale(given: Effective, lake: Lake) -> str | None:

@@ -3,7 +3,6 @@
 import re
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -120,20 +119,20 @@ def test_tables_that_cannot_be_read_for_a_moment_leave_the_last_figures_and_a_wo
 # --- piped, and for programs ---
 
 
-def test_piped_it_prints_once_in_a_second_or_two_and_cuts_nothing(recorded: Recorder, tmp_path: Path) -> None:
-    began = time.monotonic()
-    done = subprocess.run(command(recorded), cwd=tmp_path, capture_output=True, text=True, timeout=30, check=False)
+def test_piped_it_prints_once_starts_no_jvm_and_cuts_nothing(recorded: Recorder, tmp_path: Path) -> None:
+    no_java = {"PATH": "/nowhere", "JAVA_HOME": "/nowhere"}
+    done = subprocess.run(command(recorded), cwd=tmp_path, capture_output=True, text=True, env=no_java, timeout=120, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("NOT UP TO DATE: no job of the pipeline lb-stream has been started with these tables")
     assert "\x1b" not in done.stdout
-    assert len([line for line in done.stdout.splitlines() if " unload " in line or " assign " in line]) == 32
+    made = sum(len(one.decisions) for one in recorded.rounds)
+    assert len([line for line in done.stdout.splitlines() if " unload " in line or " assign " in line]) == made > 10
     assert "…" not in done.stdout
-    assert time.monotonic() - began < 10  # (1 s on a quiet machine: no JVM is started)
 
 
 def test_where_only_ascii_can_be_shown_nothing_else_is(recorded: Recorder, tmp_path: Path) -> None:
     env = {"PYTHONIOENCODING": "ascii", "PATH": "/usr/bin:/bin"}
-    done = subprocess.run(command(recorded), cwd=tmp_path, capture_output=True, env=env, timeout=30, check=False)
+    done = subprocess.run(command(recorded), cwd=tmp_path, capture_output=True, env=env, timeout=120, check=False)
     assert (done.returncode, done.stderr) == (0, b"")
     assert b"#" in done.stdout and done.stdout.isascii()
 

@@ -53,7 +53,7 @@ def said(first: str) -> list[str]:
 @pytest.mark.parametrize("line", said("lbctl"))
 def test_every_lbctl_command_on_a_page_is_one_that_lbctl_understands(line: str, tmp_path: Path) -> None:
     arguments = [one for one in shlex.split(line, comments=True)[1:] if not one.startswith(">")]
-    result = lbctl(*arguments, "--help", cwd=tmp_path)
+    result = lbctl(*(one for one in arguments if one != "--version"), "--help", cwd=tmp_path)  # it says the version and ends
     assert (result.code, result.err) == (0, "")
     options = [argument for argument in arguments if re.match(r"--?[a-z]", argument)]
     assert [option for option in options if not re.search(rf"{option}\b", result.out)] == []

@@ -182,7 +182,8 @@ def test_the_figures_for_programs_are_the_pages(recorded: Recorder, tmp_path: Pa
     assert {name: told[name] for name in ("times_ms", "loads", "max_over_mean")} == {
         name: page.data["clusters"][0][name] for name in ("times_ms", "loads", "max_over_mean")
     }
-    assert told["thrash"]["moves"] == 16
+    moves = sum(one.kind == "unload" for made in recorded.rounds for one in made.decisions)
+    assert told["thrash"]["moves"] == moves > 5
 
 
 def test_trouble_is_on_the_page(troubled: Path, tmp_path: Path) -> None:
