@@ -27,7 +27,7 @@ export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
 unexport SPARK_HOME # another Spark on this machine must not be taken for the one in .venv
 
 .DEFAULT_GOAL := help
-.PHONY: help setup steps java check test test-long test-pulsar differential demo bench bench-core bench-stream seed-checklist lock clean
+.PHONY: help setup steps java check test test-long test-pulsar test-hostile differential demo bench bench-core bench-stream seed-checklist lock clean
 .NOTPARALLEL:
 
 help: ## show this list
@@ -53,6 +53,9 @@ test-pulsar: setup ## the whole loop beside a real Pulsar cluster, started by th
 	  echo "test-pulsar: skipped, there is no cluster.sh in $(PULSAR_CLUSTER_DIR): give its folder, make test-pulsar PULSAR_CLUSTER_DIR=FOLDER"; \
 	else $(MAKE) --no-print-directory $(PULSAR_STAMP) && \
 	  PULSAR_CLUSTER_DIR="$(abspath $(PULSAR_CLUSTER_DIR))" PYTHONPATH=$(PULSAR_CLIENT) $(PYTEST) -q -m long tests/pulsar $(ARGS); fi
+
+test-hostile: setup ## everything hostile against a live job while all is killed that can be (a quarter of an hour); last line JSON
+	$(PYTEST) -q -m long tests/e2e/test_hostile.py $(ARGS)
 
 differential: setup ## generated cases to the core and to Pulsar's own classes, by the command REFERENCE (ARGS="--cases 2000 --seed 1"); last line JSON
 	@command -v $(REFERENCE) >/dev/null || { echo "differential: no command $(REFERENCE): make differential REFERENCE=COMMAND" >&2; exit 2; }

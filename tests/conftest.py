@@ -1,8 +1,10 @@
 """What every test may ask for: one real Kafka broker per test run, and topic names that no other test uses."""
 
 import itertools
+import json
 import uuid
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -44,3 +46,18 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     """Print what the tests have counted."""
     for line in config.stash.get(_COUNTED, []):
         terminalreporter.write_line(line)
+
+
+_LAST_WORDS = pytest.StashKey[dict[str, Any]]()
+
+
+@pytest.fixture(scope="session")
+def last_words(request: pytest.FixtureRequest) -> dict[str, Any]:
+    """What the run prints last of all, as one JSON object, whatever becomes of its tests."""
+    return request.config.stash.setdefault(_LAST_WORDS, {})
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Print them."""
+    if words := config.stash.get(_LAST_WORDS, {}):
+        print(json.dumps(words))

@@ -1,0 +1,363 @@
+"""A live job with three clusters, two of which must not notice what is done to the third one and to the machine.
+
+The two play a script (`tests.e2e.calm_brokers`), first alone, then while a hostile sender tries everything on the third one (`attacks`),
+and while the job, its Python workers, agents and Kafka are killed. What is decided about them must be the same. Time, and with it the numbers
+of rounds, is Kafka's own: so decisions are compared without their ids and times, otherwise byte for byte and in their order.
+
+LB_HOSTILE_KILLS sets another number of kills than 26, LB_TEST_SEED another seed. `make test-hostile` prints what was seen as JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+import signal
+import statistics
+import subprocess
+import sys
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+import pytest
+from kafka import KafkaConsumer, TopicPartition
+
+from lb_stream.contracts.decisions import Decision, Ownership, read_decision
+from lb_stream.io.embedded_kafka import EmbeddedKafka
+from lb_stream.io.topics import TopicNames
+from tests.e2e.attacks import FUZZ, PARTITIONS, WILD, Attacker
+from tests.e2e.kafka_reads import committed
+from tests.e2e.pipeline import Pipeline, wait_until
+from tests.e2e.test_killed_workers import workers
+from tests.e2e.test_soak import processes
+
+pytestmark = [pytest.mark.jvm, pytest.mark.e2e, pytest.mark.long]
+
+CALM = ("calm-1", "calm-2")
+VICTIMS = {"a Python worker": 8, "a calm cluster's agent": 7, "the wild cluster's agent": 3, "the whole job": 4, "Kafka": 4}
+KILLS = int(os.environ.get("LB_HOSTILE_KILLS", str(sum(VICTIMS.values()))))
+KILLS_A_STEP = 2
+ATTACKS = 11
+STEPS = ATTACKS + -(-KILLS // KILLS_A_STEP)
+SEED = int(os.environ.get("LB_TEST_SEED", "20261122"))
+STEP_S, ANSWERS_S = 240, 300
+SETTINGS = {
+    "dry_run": "false",
+    "shedding_interval_ms": 0,
+    "shedding_grace_period_ms": 0,
+    "history_ratio": 0,
+    "min_throughput_mb": 0,
+    "unloading_timeout_ms": 600_000,
+    "stream.default_cluster": FUZZ,
+    "stream.metrics_address": "",
+}
+"""Nothing that is decided depends on when: shedding runs with new reports only, and no move expires while something is started anew."""
+OF_THE_RUN = {"decision_id", "seq", "epoch", "issued_ms", "expires_ms"}
+MOST_GROWTH = {"descriptors": 300, "threads": 150, "memory_mib": 1_500}
+
+
+class Watcher:
+    """Reads decisions and ownership records as they come."""
+
+    def __init__(self, pipeline: Pipeline) -> None:
+        topics = pipeline.topics
+        self._consumer = KafkaConsumer(bootstrap_servers=pipeline.bootstrap, auto_offset_reset="earliest", isolation_level="read_committed")
+        self._consumer.assign([TopicPartition(topic, 0) for topic in (topics.decisions, topics.ownership)])
+        self._decisions_topic = topics.decisions
+        self.decisions: dict[str, list[Decision]] = defaultdict(list)
+        self.units: dict[tuple[str, str], Ownership] = {}
+
+    def poll(self) -> list[Decision]:
+        """Returns the new decisions."""
+        new = []
+        for record in (record for some in self._consumer.poll(timeout_ms=100).values() for record in some):
+            if record.topic == self._decisions_topic:
+                new.append(read_decision(record.value))
+                self.decisions[new[-1].cluster].append(new[-1])
+            elif record.value:
+                unit = Ownership.model_validate_json(record.value)
+                self.units[unit.cluster, unit.bundle] = unit
+        return new
+
+    def settled(self, cluster: str, moves: int) -> bool:
+        """Whether so many moves have arrived."""
+        assigned = [one for one in self.decisions[cluster] if one.kind == "assign"]
+        if len(assigned) < moves:
+            return False
+        unit = self.units.get((cluster, assigned[-1].bundle))
+        return unit is not None and unit.state == "Owned" and unit.owner == assigned[-1].destination
+
+    def close(self) -> None:
+        self._consumer.close()
+
+
+@dataclass
+class Play:
+    """The job, the agents of all clusters, and where their script is. What ends is started again, as a service manager does."""
+
+    pipeline: Pipeline
+    clusters: tuple[str, ...]
+    attacker: Attacker | None = None
+    delays_ms: list[int] = field(default_factory=list)
+    ends: list[int] = field(default_factory=list)  # exit codes of the job
+    kills: Counter[str] = field(default_factory=Counter)
+    step: int = 0
+
+    def __enter__(self) -> Self:
+        self._stack, self._agents = ExitStack(), dict[str, subprocess.Popen[bytes]]()
+        self._watcher = Watcher(self.pipeline)
+        self._stack.callback(self._watcher.close)
+        self.job = self._stack.enter_context(self.pipeline.running())
+        for cluster in self.clusters:
+            self._folder(cluster).mkdir()
+            self._start(cluster)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for agent in self._agents.values():
+            agent.kill()
+            agent.wait()
+        self._stack.close()
+
+    def _folder(self, cluster: str) -> Path:
+        return self.pipeline.folder / cluster
+
+    def _start(self, cluster: str) -> None:
+        topics, bootstrap = self.pipeline.topics, self.pipeline.bootstrap
+        if cluster in CALM:
+            given = [bootstrap, cluster, topics.reports, topics.decisions, topics.ownership, str(self._folder(cluster))]
+            command = ["-m", "tests.e2e.calm_brokers", *given]
+        else:
+            names = ("--reports-topic", topics.reports, "--decisions-topic", topics.decisions, "--ownership-topic", topics.ownership)
+            size = ("--brokers", "3", "--bundles", "24", "--workload", "skewed", "--interval-s", "2")
+            command = ["-m", "lb_stream.sim", "--bootstrap-servers", bootstrap, "--cluster", cluster, *size, *names]
+        with (self._folder(cluster) / "agent.log").open("ab") as log:
+            self._agents[cluster] = subprocess.Popen([sys.executable, *command], stdout=log, stderr=subprocess.STDOUT)
+
+    def tend(self) -> None:
+        """Read what is new, forge answers to it, start again what has ended."""
+        for decision in self._watcher.poll():
+            if self.attacker is not None and decision.cluster in CALM:
+                self.attacker.forge_answer(decision)
+        if (code := self.job.poll()) is not None:
+            self.ends.append(code)
+            self.job = self._stack.enter_context(self.pipeline.running())
+        for cluster in [name for name, agent in self._agents.items() if agent.poll() is not None]:
+            self._start(cluster)
+
+    def begin(self) -> None:
+        """The next step of the calm clusters' script."""
+        self.step += 1
+        self._since = time.monotonic()
+        for cluster in CALM:
+            new = self._folder(cluster) / "step.new"
+            new.write_text(str(self.step))
+            new.rename(new.with_name("step"))
+
+    def settle(self) -> None:
+        """Until the step's moves have arrived in both of them."""
+        self.until(lambda: all(self._watcher.settled(cluster, self.step) for cluster in CALM), f"step {self.step}", STEP_S)
+        self.delays_ms.append(round(1_000 * (time.monotonic() - self._since)))
+        print(f"{time.strftime('%H:%M:%S')} step {self.step}: {self.delays_ms[-1]} ms", flush=True)
+
+    def until(self, condition: Any, what: str, timeout_s: float) -> None:
+        """As `wait_until`, with everything tended meanwhile."""
+
+        def tended() -> bool:
+            self.tend()
+            return bool(condition())
+
+        wait_until(tended, f"{what}; ends of the job: {self.ends}; its log:\n{self.pipeline.log()[-3000:]}", timeout_s)
+
+    def kill(self, victim: str, broker: EmbeddedKafka, chance: random.Random) -> None:
+        """SIGKILL; tend() starts it again, but for Kafka, which is started here."""
+        if victim == "Kafka":
+            os.kill(broker.pid or 0, signal.SIGKILL)
+            wait_until(lambda: broker.pid is None, "Kafka's end", timeout_s=30)
+            broker.start()
+        elif victim == "the whole job":
+            with suppress(ProcessLookupError):
+                self.pipeline.kill(self.job)
+        elif victim == "a Python worker":
+            self.until(lambda: workers(self.job.pid), "a Python worker", STEP_S)
+            with suppress(ProcessLookupError):
+                os.kill(chance.choice(workers(self.job.pid)), signal.SIGKILL)
+        else:
+            agent = self._agents[WILD if "wild" in victim else chance.choice(CALM)]
+            agent.kill()
+            agent.wait()
+        self.kills[victim] += 1
+
+    def look(self) -> dict[str, int]:
+        """What the job's processes hold."""
+        seen: Counter[str] = Counter()
+        for pid in processes(self.job.pid):
+            with suppress(OSError):
+                seen["descriptors"] += len(os.listdir(f"/proc/{pid}/fd"))
+                seen["threads"] += len(os.listdir(f"/proc/{pid}/task"))
+                resident = re.search(r"VmRSS:\s+(\d+)", Path(f"/proc/{pid}/status").read_text())
+                seen["memory_mib"] += int(resident[1]) // 1024 if resident else 0
+        return dict(seen)
+
+
+@dataclass
+class Runs:
+    """Both plays after their end."""
+
+    quiet: Play
+    hostile: Play
+    attacker: Attacker
+    before: dict[str, int]
+    after: dict[str, int]
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedKafka]:
+    """A Kafka of our own, as it will be killed."""
+    with EmbeddedKafka(tmp_path_factory.mktemp("hostile-kafka")) as started:
+        yield started
+
+
+def new_pipeline(broker: EmbeddedKafka, folder: Path, name: str) -> Pipeline:
+    """One partition for decisions: whoever reads them anew reads them in the order in which they were made."""
+    topics = TopicNames(*(f"hostile-{name}-{topic}" for topic in ("reports", "commands", "results", "decisions", "ownership")))
+    pipeline = Pipeline(broker.bootstrap, topics, folder / name, SETTINGS)
+    pipeline.folder.mkdir()
+    pipeline.create_topics(reports=PARTITIONS, decisions=1, ownership=1)
+    return pipeline
+
+
+@pytest.fixture(scope="module")
+def runs(broker: EmbeddedKafka, tmp_path_factory: pytest.TempPathFactory, last_words: dict[str, Any]) -> Runs:
+    """The same script twice: undisturbed, and with everything done at once."""
+    chance, folder = random.Random(SEED), tmp_path_factory.mktemp("hostile")
+    last_words["seed"] = SEED
+    with Play(new_pipeline(broker, folder, "quiet"), CALM) as quiet:
+        for _ in range(STEPS):
+            quiet.begin()
+            quiet.settle()
+    pipeline = new_pipeline(broker, folder, "disturbed")
+    attacker = Attacker(broker.bootstrap, pipeline.topics, chance)
+    with Play(pipeline, (*CALM, WILD), attacker) as play:
+        attacks = attacker.all(CALM)
+        assert len(attacks) == ATTACKS
+        before: dict[str, int] = {}
+        for attack in attacks:
+            if play.step > 0:
+                attack()
+            play.begin()
+            play.settle()
+            before = before or play.look()
+        attacks[0]()
+        everything_answered(play, attacker, last_words)
+        after = play.look()
+        note(last_words, quiet, play, attacker)
+        last_words |= {name: [before[name], after[name]] for name in MOST_GROWTH}
+        last_words["ends_by_attacks"] = len(play.ends)
+        victims = [victim for victim, number in VICTIMS.items() for _ in range(number)]
+        chance.shuffle(victims)
+        for at in range(0, KILLS, KILLS_A_STEP):
+            play.begin()
+            for victim in (victims * (1 + KILLS // len(victims)))[at : min(at + KILLS_A_STEP, KILLS)]:
+                pause = time.monotonic() + chance.uniform(0, 4)
+                play.until(lambda over=pause: time.monotonic() > over, "a moment", STEP_S)
+                print(f"{time.strftime('%H:%M:%S')} kill {victim}", flush=True)
+                play.kill(victim, broker, chance)
+                chance.choice((attacker.costly_policies, attacker.nasty_names, attacker.extreme_numbers))()
+            play.settle()
+            note(last_words, quiet, play, attacker)
+        everything_answered(play, attacker, last_words)
+        attacker.close()
+    return Runs(quiet, play, attacker, before, after)
+
+
+def note(last_words: dict[str, Any], quiet: Play, play: Play, attacker: Attacker) -> None:
+    """What has been done so far, for the last line."""
+    delays = {"undisturbed": quiet.delays_ms, "attacked": play.delays_ms[1:ATTACKS], "killed": play.delays_ms[ATTACKS:]}
+    last_words |= {"inputs": attacker.inputs, "kills": play.kills.total(), "killed": dict(play.kills)}
+    last_words["delay_ms_of_others"] = {
+        name: {"median": round(statistics.median(some)), "worst": max(some)} for name, some in delays.items() if some
+    }
+
+
+def answers(pipeline: Pipeline) -> dict[str, list[str]]:
+    """Each command's outcomes."""
+    found = defaultdict(list)
+    for record in committed(pipeline.bootstrap, pipeline.topics.results):
+        answer = json.loads(record.value)
+        found[answer["id"]].append(answer["outcome"])
+    return found
+
+
+def rejected(pipeline: Pipeline) -> set[tuple[int, int]]:
+    """Where the records lie that have been rejected."""
+    rows = pipeline.table("rejected_reports").to_pylist()
+    return {(row["partition"], row["offset"]) for row in rows if row["topic"] == pipeline.topics.reports}
+
+
+def everything_answered(play: Play, attacker: Attacker, last_words: dict[str, Any]) -> None:
+    """Until each command has its answer, and each spoilt record its row."""
+    spoilt, looked = attacker.spoilt(), time.monotonic()
+
+    def complete() -> bool:
+        nonlocal looked
+        if time.monotonic() < looked:
+            return False
+        given, rows = answers(play.pipeline), rejected(play.pipeline)
+        looked = time.monotonic() + 5
+        last_words["refused"] = sum("refused" in some for some in given.values()) + len(rows)
+        last_words["unanswered"] = sorted(set(attacker.asked) - set(given))[:5] + sorted(spoilt - rows)[:5]
+        return not last_words["unanswered"]
+
+    play.until(complete, f"all answers; missing {last_words.get('unanswered')}", ANSWERS_S)
+
+
+def test_what_is_decided_about_the_others_is_what_an_undisturbed_run_decides(runs: Runs) -> None:
+    for cluster in CALM:
+        ours, theirs = (decided(play.pipeline, cluster) for play in (runs.hostile, runs.quiet))
+        assert len(theirs) == 2 * STEPS
+        assert ours == theirs, cluster
+
+
+def decided(pipeline: Pipeline, cluster: str) -> list[str]:
+    """All decisions about a cluster, in their order, without what tells when they were made."""
+    found = [json.loads(record.value) for record in committed(pipeline.bootstrap, pipeline.topics.decisions)]
+    return [json.dumps({name: one[name] for name in one if name not in OF_THE_RUN}) for one in found if one["cluster"] == cluster]
+
+
+def test_every_hostile_input_that_asks_for_a_refusal_gets_one(runs: Runs) -> None:
+    given = answers(runs.hostile.pipeline)
+    wrong = {name: given[name] for name, wanted in runs.attacker.asked.items() if wanted == "refused" and set(given[name]) != {"refused"}}
+    assert wrong == {}
+    assert runs.attacker.spoilt() <= rejected(runs.hostile.pipeline)
+
+
+def test_nothing_is_lost_and_nothing_comes_twice(runs: Runs) -> None:
+    for play in (runs.quiet, runs.hostile):
+        rows = play.pipeline.table("rounds").to_pylist()
+        logged = Counter(one["decision_id"] for row in rows for one in json.loads(row["decisions"]) if not one["dry_run"])
+        seen = committed(play.pipeline.bootstrap, play.pipeline.topics.decisions)
+        assert Counter(json.loads(record.value)["decision_id"] for record in seen) == logged
+        assert max(logged.values()) == 1
+        assert {row["error"] for row in rows if row["cluster"] in CALM} == {None}
+
+
+def test_what_nobody_has_is_no_cluster(runs: Runs) -> None:
+    rounds = runs.hostile.pipeline.table("rounds")
+    assert set(rounds["cluster"].to_pylist()) <= {*CALM, WILD, FUZZ}
+
+
+def test_what_the_job_holds_is_bounded(runs: Runs) -> None:
+    grown = {name: runs.after[name] - runs.before[name] for name in MOST_GROWTH}
+    assert {name: more for name, more in grown.items() if more > MOST_GROWTH[name]} == {}
+
+
+def test_everything_was_killed_as_often_as_wanted(runs: Runs) -> None:
+    assert runs.hostile.kills.total() == KILLS
+    assert Counter(runs.hostile.ends)[-signal.SIGKILL] >= runs.hostile.kills["the whole job"]
