@@ -24,7 +24,8 @@ BROKERS = ("b1:8080", "b2:8080", "b3:8080")
 BUNDLES = 7
 WIDTH = 0x1_0000_0000 // BUNDLES
 NAMES = tuple(f"acme/orders/0x{at * WIDTH:08x}_0x{0xFFFFFFFF if at == BUNDLES - 1 else (at + 1) * WIDTH:08x}" for at in range(BUNDLES))
-HOT, COOL = 80.0, 20.0
+HOT, COOL = 55.0, 20.0
+"""The bundle that leaves makes nobody else hot."""
 
 
 @dataclass

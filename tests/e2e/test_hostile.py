@@ -1,8 +1,8 @@
 """A live job with three clusters, two of which must not notice what is done to the third one and to the machine.
 
 The two play a script (`tests.e2e.calm_brokers`), first alone, then while a hostile sender tries everything on the third one (`attacks`),
-and while the job, its Python workers, agents and Kafka are killed. What is decided about them must be the same. Time, and with it the numbers
-of rounds, is Kafka's own: so decisions are compared without their ids and times, otherwise byte for byte and in their order.
+and while the job, its Python workers, agents and Kafka are killed. What is decided about them must be the same. Time, and with it the
+numbers of rounds, is Kafka's own: so decisions are compared without their ids and times, otherwise byte for byte and in their order.
 
 LB_HOSTILE_KILLS sets another number of kills than 26, LB_TEST_SEED another seed. `make test-hostile` prints what was seen as JSON.
 """
@@ -46,7 +46,7 @@ KILLS_A_STEP = 2
 ATTACKS = 11
 STEPS = ATTACKS + -(-KILLS // KILLS_A_STEP)
 SEED = int(os.environ.get("LB_TEST_SEED", "20261122"))
-STEP_S, ANSWERS_S = 240, 300
+STEP_S, ANSWERS_S = 400, 600
 SETTINGS = {
     "dry_run": "false",
     "shedding_interval_ms": 0,
