@@ -238,10 +238,7 @@ def runs(broker: EmbeddedKafka, tmp_path_factory: pytest.TempPathFactory, last_w
     """The same script twice: undisturbed, and with everything done at once."""
     chance, folder = random.Random(SEED), tmp_path_factory.mktemp("hostile")
     last_words["seed"] = SEED
-    with Play(new_pipeline(broker, folder, "quiet"), CALM) as quiet:
-        for _ in range(STEPS):
-            quiet.begin()
-            quiet.settle()
+    quiet = Play(new_pipeline(broker, folder, "quiet"), CALM)
     pipeline = new_pipeline(broker, folder, "disturbed")
     attacker = Attacker(broker.bootstrap, pipeline.topics, chance)
     with Play(pipeline, (*CALM, WILD), attacker) as play:
@@ -274,6 +271,11 @@ def runs(broker: EmbeddedKafka, tmp_path_factory: pytest.TempPathFactory, last_w
             note(last_words, quiet, play, attacker)
         everything_answered(play, attacker, last_words)
         attacker.close()
+    with quiet:
+        for _ in range(STEPS):
+            quiet.begin()
+            quiet.settle()
+    note(last_words, quiet, play, attacker)
     return Runs(quiet, play, attacker, before, after)
 
 
