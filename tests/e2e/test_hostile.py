@@ -281,7 +281,7 @@ def runs(broker: EmbeddedKafka, tmp_path_factory: pytest.TempPathFactory, last_w
 
 def note(last_words: dict[str, Any], quiet: Play, play: Play, attacker: Attacker) -> None:
     """What has been done so far, for the last line."""
-    delays = {"undisturbed": quiet.delays_ms, "attacked": play.delays_ms[1:ATTACKS], "killed": play.delays_ms[ATTACKS:]}
+    delays = {"undisturbed": quiet.delays_ms[1:], "attacked": play.delays_ms[1:ATTACKS], "killed": play.delays_ms[ATTACKS:]}
     last_words |= {"inputs": attacker.inputs, "kills": play.kills.total(), "killed": dict(play.kills)}
     last_words["delay_ms_of_others"] = {
         name: {"median": round(statistics.median(some)), "worst": max(some)} for name, some in delays.items() if some
