@@ -24,7 +24,7 @@ def skewed(bundles: int, seed: int, exponent: float = 0.6) -> Workload:
     mean = sum(weights) / bundles
     random.Random(f"skewed:{seed}").shuffle(weights)
     factors = [weight / mean for weight in weights]
-    return lambda bundle, _elapsed_s: factors[bundle]
+    return lambda bundle, _elapsed_s: factors[bundle] if bundle < bundles else 1.0  # those of new namespaces come later
 
 
 def hot_spot(hot: Collection[int], factor: float = 3.0, at_s: float = 0.0, rise_s: float = 0.0) -> Workload:

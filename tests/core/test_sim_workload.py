@@ -41,6 +41,12 @@ def test_every_workload_that_has_a_name_can_be_made(name: str) -> None:
     assert all(load(bundle, 60.0) > 0 for bundle in range(9))
 
 
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_a_bundle_that_came_later_has_its_base_load(name: str) -> None:
+    load = workload(name, brokers=3, bundles=9, seed=1)
+    assert [load(bundle, 60.0) for bundle in (9, 1_000)] == [1.0, 1.0]
+
+
 def test_the_named_hot_spot_is_the_first_broker() -> None:
     load = workload("hot_spot", brokers=3, bundles=9, seed=1)
     assert [bundle for bundle in range(9) if load(bundle, 0.0) > 1] == [0, 3, 6]
