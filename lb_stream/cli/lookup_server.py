@@ -22,7 +22,7 @@ def lookup_server(
     address: Annotated[str, typer.Option(metavar="HOST:PORT", help="Where to listen; port 0: any that is free.")] = "127.0.0.1:8095",
     max_age: Annotated[float, typer.Option(metavar="S", min=1, help="Answer nothing when Kafka was last heard of so long ago.")] = 10.0,
     asks: Annotated[
-        float, typer.Option("--asks-per-second", metavar="N", min=0, help="Commands a second, for known bundles and for others each; 0: none.")
+        float, typer.Option("--asks-per-second", metavar="N", min=0, help="Commands a second for known bundles, and as many for others.")
     ] = 20.0,
     ask: Annotated[bool, typer.Option(help="Ask the balancer for an owner of what nobody serves.")] = True,
     config: ConfigFile = None,
