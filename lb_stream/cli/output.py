@@ -50,7 +50,7 @@ class CommandError(Exception):
 
 def emit(text: str) -> None:
     """Write text for people to stdout at once."""
-    emit_data(shown(text, "\n\t"))
+    emit_data(shown(text, "\n"))
 
 
 def emit_line(text: str) -> None:
@@ -76,7 +76,7 @@ def hush() -> None:
 
 def note(text: str) -> None:
     """Write a line for people to stderr."""
-    print(shown(hide(text), "\n\t"), file=sys.stderr, flush=True)
+    print(shown(hide(text), "\n"), file=sys.stderr, flush=True)
 
 
 def emit_json(value: Any) -> None:

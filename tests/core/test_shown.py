@@ -106,7 +106,7 @@ def write(folder: Path, broker: str, bundle: str) -> None:
 @settings(max_examples=2, deadline=None, suppress_health_check=list(HealthCheck))
 @given(NAMES, NAMES)
 @example("[/]", "[/]/x/0x00000000_0xffffffff")
-@example("\x1b[31m\x9b2J\u202e\x00\r\n", "\x1b]0;title\x07[bold]/n/0x0_0x1")
+@example("\x1b[31m\x9b2J\u202e\x00\r\n\t", "\x1b]0;title\x07[bold]/n/0x0_0x1")
 def test_every_command_shows_any_names(broker: str, bundle: str) -> None:
     with tempfile.TemporaryDirectory() as folder:
         write(Path(folder) / "tables", broker, bundle)
