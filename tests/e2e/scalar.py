@@ -130,23 +130,31 @@ def percent(usage: float, limit: float) -> float:
     return single(single(single(usage) / single(limit)) * 100.0) if limit > 0 else 0.0
 
 
+def throughput(report: Mapping[str, Any]) -> float:
+    """Bytes/s in and out."""
+    return float(report["msgThroughputIn"] + report["msgThroughputOut"])
+
+
 def usages(cluster: Cluster, pending: Iterable[Mapping[str, Any]] = ()) -> dict[str, float]:
     """Each broker's greatest weighted usage, as it will be when the pending moves have been made.
 
-    A bundle takes with it the part of its broker's usage that it has in its broker's throughput.
+    A bundle takes with it the part of its broker's usage that it has in its broker's throughput; what nobody owns comes as from the average
+    broker, over those that carry anything.
     """
-    reports = {name: broker.report for name, broker in cluster.brokers.items()}
+    reports = {name: cluster.brokers[name].report for name in sorted(cluster.brokers)}
     usage = {name: {resource: report[resource]["usage"] for resource in RESOURCES} for name, report in reports.items()}
     arrivals = []
     for move in pending:
         bundle = cluster.bundles.get(move["bundle"])
-        if bundle is None or bundle.owner is None:
+        if bundle is None:
             continue
-        carried = reports[bundle.owner]["msgThroughputIn"] + reports[bundle.owner]["msgThroughputOut"]
+        busy = [report for report in reports.values() if throughput(report) > 0] if bundle.owner is None else [reports[bundle.owner]]
+        carried = sum(map(throughput, busy)) / len(busy) if busy else 0.0
         share = min((bundle.average["short"][0] + bundle.average["short"][1]) / carried, 1.0) if carried > 0 else 0.0
         for resource in RESOURCES:
-            amount = share * max(reports[bundle.owner][resource]["usage"], 0.0)
-            usage[bundle.owner][resource] -= amount
+            amount = share * (sum(max(report[resource]["usage"], 0.0) for report in busy) / len(busy)) if busy else 0.0
+            if bundle.owner is not None:
+                usage[bundle.owner][resource] -= amount
             if move["destination"] in usage:
                 arrivals.append((move["destination"], resource, amount))
     for broker, resource, amount in arrivals:

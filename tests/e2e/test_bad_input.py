@@ -69,7 +69,7 @@ BAD = (
     Bad("JSON, but no object", b"[1, 2]", "value", "[1, 2]", "a JSON object"),
     Bad("text that isn't UTF-8", b'{"cpu": {}, "brokerVersionString": "\xff"}', "value", '{"cpu": {}', "utf-8"),
     # In a partition of its own and in the first batch: no report has made its cluster known there yet.
-    Bad("a broker that can't be known", spoilt("5.0", "6.0"), "key", "", "the broker can't be known", key=b"eu/", **NOBODY),
+    Bad("a broker that can't be known", spoilt("5.0", "6.0"), "key", "", "can't be known", key=b"eu/", broker="eu/", cluster="default"),
     Bad("no key at all", spoilt("5.0", "6.0"), "key", "", "the broker can't be known", key=None, **NOBODY),
     Bad("a wrong type", spoilt('{"usage": 5.0, "limit": 100.0}', '"hot"'), "cpu", "'hot'", "an object"),
     Bad("text where a number belongs", spoilt("10.0", '"10"'), RATE, "'10'", "a valid number"),

@@ -313,9 +313,11 @@ def smoothed_usages(run: Run, cluster: str) -> dict[int, dict[str, float]]:
     pending: list[dict[str, Any]] = []
     for row in rounds:
         state, sampled = run.snapshots[cluster, row["seq"]]
+        memory = json.loads(row["memory"])
         ended = {outcome["decision_id"] for outcome in json.loads(row["outcomes"])}
+        ended |= {move["decision_id"] for move in memory["moves"].values()}  # half done: let go, and assigned by a decision of its own
         still_open = [move for move in pending if move["decision_id"] not in ended]
-        pending = json.loads(row["memory"])["pending"]
+        pending = memory["pending"]
         if sampled and len(state.brokers) > 1:
             now = usages(state, still_open)
             before = {name: before[name] * HISTORY + (1 - HISTORY) * now[name] if name in before else now[name] for name in sorted(now)}
