@@ -52,6 +52,9 @@ def running(command: list[str], folder: Path, output: Path) -> Iterator["subproc
             process.wait(10)
 
 
+OUTCOMES = ["lbctl", "sql", "select outcome from outcomes"]
+
+
 def until_said(words: str, output: Path, processes: list["subprocess.Popen[bytes]"], within_s: float) -> None:
     deadline = time.monotonic() + within_s
     while not re.search(words, output.read_text(), re.MULTILINE):
@@ -75,9 +78,12 @@ def test_the_way_by_hand_leads_to_decisions_that_brokers_obey(tmp_path: Path) ->
                 until_said(r"^\d\d:\d\d:\d\d test unload shop/\S+ .*\(above_average", seen, [sim, job, reader], 180)
                 until_said(r"^\d\d:\d\d:\d\d test assign shop/\S+ .*\(released", seen, [sim, job, reader], 60)
             assert reader.returncode == 130, "Ctrl-C ends it"
+            deadline = time.monotonic() + 90  # a move is confirmed when its destination reports the bundle
+            while "confirmed" not in done(OUTCOMES, tmp_path) and time.monotonic() < deadline:
+                time.sleep(1)
             os.killpg(job.pid, signal.SIGINT)  # Ctrl-C reaches the JVM and the driver
             assert job.wait(60) in (0, 130), job_said.read_text()[-2000:]
-        assert "confirmed" in done(["lbctl", "sql", "select outcome from outcomes"], tmp_path), "the tables are where the README's are"
+        assert "confirmed" in done(OUTCOMES, tmp_path), "the tables are where the README's are"
         own_kafka(tmp_path / "elsewhere", address)
     finally:
         subprocess.run(["lbctl", "kafka", "stop"], cwd=tmp_path, env=CLEAN, capture_output=True, timeout=60, check=False)
