@@ -92,8 +92,8 @@ def test_the_way_by_hand_leads_to_decisions_that_brokers_obey(tmp_path: Path) ->
 def own_kafka(folder: Path, address: str) -> None:
     """The topics are there; of the job only its command is asked for: what it does is above, and in other tests."""
     folder.mkdir()
-    export, create, observe, act = commands(OWN_KAFKA)
-    assert export[0] == "export"
+    export, create, observe, act, status = commands(OWN_KAFKA)
+    assert export[0] == "export" and status == ["lbctl", "status"]
     given = {export[1].partition("=")[0]: address}
     done(create, folder, **given)
     done(["lbctl", "topics", "check"], folder, **given)
