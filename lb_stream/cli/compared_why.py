@@ -73,7 +73,8 @@ class Rounds:
 
     def before(self, at_ms: int) -> Row | None:
         """The last round in the log at a moment, with its memory."""
-        query = "SELECT seq, now_ms, memory, error FROM rounds WHERE cluster = $1 AND now_ms <= $2 ORDER BY log_seq DESC LIMIT 1"
+        query = """SELECT seq, now_ms, memory, error FROM rounds
+            WHERE cluster = $1 AND now_ms <= $2 AND memory <> '' ORDER BY log_seq DESC LIMIT 1"""
         if at_ms not in self._before:
             self._before[at_ms] = next(iter(records(run(self._lake, query, [self._cluster, at_ms]))), None)
         return self._before[at_ms]

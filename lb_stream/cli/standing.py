@@ -59,16 +59,17 @@ def unknown_cluster(cluster: str, known: Sequence[str]) -> str:
 
 
 def known_clusters(tables: Path) -> list[str]:
-    """The clusters that have had a round; none where there are no tables here."""
+    """The clusters that have had a round, and that have not been forgotten since; none where there are no tables here."""
     try:
         lake = open_lake(tables)
     except CommandError:
         return []
-    return [row["cluster"] for row in records(run(lake, "SELECT DISTINCT cluster FROM rounds WHERE seq > 0 ORDER BY cluster"))]
+    last = "SELECT cluster, arg_max(memory, log_seq) AS memory FROM rounds WHERE seq > 0 GROUP BY cluster ORDER BY cluster"
+    return [row["cluster"] for row in records(run(lake, last)) if row["memory"]]
 
 
 def standing(tables: Path, cluster: str | None = None) -> list[Standing]:
-    """Every cluster, or the one; none of those that have had no round. Raises CommandError where there are no tables."""
+    """Every cluster, or the one; none that has had no round, or has been forgotten. Raises CommandError where there are no tables."""
     return standing_in(open_lake(tables), cluster)
 
 
@@ -99,7 +100,7 @@ def standing_in(lake: duckdb.DuckDBPyConnection, cluster: str | None = None) -> 
             json.loads(row["refusals"] or "[]"),
         )
         for row in rows
-        if (row["cluster"], row["log_seq"]) in wanted
+        if (row["cluster"], row["log_seq"]) in wanted and row["memory"]  # without one: it has been forgotten
     ]
 
 

@@ -39,7 +39,10 @@ _BUNDLE = """
     SELECT * FROM ranked WHERE bundle = $1 AND ($2 IS NULL OR cluster = $2) ORDER BY cluster
 """
 _OF_BROKER = "SELECT bundle, owner_since_ms FROM bundle_averages WHERE cluster = $1 AND owner = $2"
-_ROUND = "SELECT seq, now_ms, error, memory, inputs, refusals FROM rounds WHERE cluster = $1 ORDER BY log_seq DESC LIMIT 1"
+_ROUND = """
+    SELECT seq, now_ms, error, memory, inputs, refusals FROM rounds
+    WHERE cluster = $1 AND memory <> '' ORDER BY log_seq DESC LIMIT 1
+"""
 _BATCH = "SELECT max(started_ms) AS started_ms FROM batches"
 _LOADS = """
     SELECT broker, alive, usage_ratio, bundles, now_ms, rank() OVER (ORDER BY usage_ratio DESC) AS place, count(*) OVER () AS brokers,

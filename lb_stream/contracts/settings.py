@@ -109,6 +109,10 @@ class StreamSettings(KeyModel):
     keep_views: int = key(
         10, "how many batches' views stay on disk, for replay; about 220 bytes per bundle and batch", unit="batches", dynamic=False, ge=2
     )
+    cluster_retention_ms: int = key(
+        1_209_600_000, "a cluster of which nothing is heard for this long is forgotten, its orders too; 0: never", unit="ms",
+        dynamic=False, ge=0,
+    )  # fmt: skip
     suspend_after_errors: int = key(
         10, "a cluster whose rounds fail that often in a row is left alone for a while", unit="rounds", dynamic=False, ge=1
     )

@@ -51,7 +51,7 @@ ROUNDS = TableSpec(
             ("ownership", pa.string()),  # JSON array of ownership records, as published
             ("refusals", pa.string()),  # JSON array
             ("results", pa.string()),  # JSON array: the answers to commands
-            ("memory", pa.string()),  # JSON object: what the next round starts from
+            ("memory", pa.string()),  # JSON object: what the next round starts from; "": the cluster has been forgotten
             ("inputs", pa.string()),  # JSON object: offsets and times read, whether caught up, the settings, acknowledgements, commands
             ("files", pa.string()),  # JSON object: table → the Parquet file that this batch's task wrote for it; named in one of its rounds
             ("blocks", pa.string()),  # JSON array: of each shard, where its brokers, bundle names and values are (kept for some batches)

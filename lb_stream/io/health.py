@@ -14,7 +14,7 @@ from lb_stream.core.health import LATE_MS, ClusterFacts, Facts, JobFacts, verdic
 from lb_stream.io.http_server import Answer
 from lb_stream.io.leader import this_host
 from lb_stream.io.round_figures import Memories
-from lb_stream.stream.ports import Logged
+from lb_stream.stream.ports import Logged, forgotten_in
 
 
 class _Pending(msgspec.Struct):
@@ -62,6 +62,8 @@ class Health:
         self._batch_ms = int(ended_s * 1000)
         for row in logged.rounds.select(["cluster", "now_ms", "error"]).to_pylist():
             self._errors[row["cluster"]], self._last_ms[row["cluster"]] = row["error"], row["now_ms"]
+        for cluster in forgotten_in(logged):
+            del self._errors[cluster], self._last_ms[cluster]
 
     @property
     def answers(self) -> dict[str, Callable[[], Answer]]:

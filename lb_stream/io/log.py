@@ -55,7 +55,10 @@ class RoundLog:
         self.last_seq = -1 if newest is None else newest
         rows = self._read(["cluster", "epoch", "log_seq"])  # some bytes a row
         self.last_epoch = int(pc.max(rows["epoch"]).as_py()) if len(rows) else 0
-        self.memories = self._memories(rows)
+        self.first_seq = self._table.transaction_version(self._forgotten) or 0
+        self.memories: dict[str, str] = {}
+        if len(rows):
+            self.remember(self._last_rounds(rows))
 
     @cached_property
     def app(self) -> str:
@@ -68,14 +71,13 @@ class RoundLog:
     def _read(self, columns: list[str], filters: pc.Expression | None = None) -> pa.Table:
         return by_numbers(self._table).to_table(columns=columns, filter=filters)
 
-    def _memories(self, rows: pa.Table) -> dict[str, str]:
-        """Each cluster's memory after its last round."""
-        if not len(rows):
-            return {}
+    def _last_rounds(self, rows: pa.Table) -> pa.Table:
+        """Each cluster's last row, as far as `remember` needs it."""
         last = rows.group_by("cluster").aggregate([("log_seq", "max")])
         wanted = {(cluster, seq) for cluster, seq in zip(last["cluster"].to_pylist(), last["log_seq_max"].to_pylist(), strict=True)}
-        found = self._read(["cluster", "log_seq", "memory"], pc.field("log_seq").isin(sorted({seq for _, seq in wanted})))
-        return {row["cluster"]: row["memory"] for row in found.to_pylist() if (row["cluster"], row["log_seq"]) in wanted}
+        columns = ["cluster", "log_seq", "seq", "memory", "error"]
+        found = self._read(columns, pc.field("log_seq").isin(sorted({seq for _, seq in wanted})))
+        return found.filter(pa.array([(row["cluster"], row["log_seq"]) in wanted for row in found.select(columns[:2]).to_pylist()]))
 
     def find(self, batch_id: int) -> Logged | None:
         """What has been decided in this batch, when it has been decided before, by this job or by the one before it."""
@@ -110,7 +112,10 @@ class RoundLog:
         }
         table = pa.table({name: columns[name] for name in ROUNDS.schema.names}, schema=ROUNDS.schema).sort_by("cluster")
         file = write_rows(self._table, table, f"{log_seq:012d}", durable=True)
-        marks = transaction((self.app, batch_id), (self._pipeline, log_seq), *self._read_to(table["inputs"]))
+        own = [(self.app, batch_id), (self._pipeline, log_seq)]
+        if pc.any(pc.equal(table["memory"], "")).as_py():
+            own.append((self._forgotten, log_seq + 1))
+        marks = transaction(*own, *self._read_to(table["inputs"]))
         for attempt in range(COMMIT_ATTEMPTS):
             try:
                 add_files(self._table, ROUNDS, [file], marks)
@@ -140,9 +145,15 @@ class RoundLog:
         return logged
 
     def remember(self, rounds: pa.Table) -> None:
-        """Take the memories of logged rounds as those that the next batch starts from; a cluster without a round is none yet."""
+        """Take the memories of logged rounds as those that the next batch starts from; a cluster without a round is none yet.
+
+        One that has been forgotten is none any more.
+        """
         for row in rounds.select(["cluster", "seq", "memory", "error"]).to_pylist():
-            if row["seq"] > 0 or row["error"] is not None:
+            if not row["memory"]:
+                self.memories.pop(row["cluster"], None)
+                self.first_seq = max(self.first_seq, row["seq"])
+            elif row["seq"] > 0 or row["error"] is not None:
                 self.memories[row["cluster"]] = row["memory"]
 
     def _read_to(self, inputs: pa.ChunkedArray) -> Iterator[Mark]:
@@ -155,6 +166,11 @@ class RoundLog:
             yield self._mark(topic), max(self._table.transaction_version(self._mark(topic)) or 0, 1 + max(map(int, partitions)))
             for number, (_, last) in partitions.items():
                 yield self._mark(topic, int(number)), last + 1
+
+    @property
+    def _forgotten(self) -> str:
+        """Names the greatest number that a forgotten cluster has had: its rows don't stay as long."""
+        return f"{self._pipeline}:forgotten"
 
     def _mark(self, topic: str, partition: int | None = None) -> str:
         """Names the number of a topic's partitions that have been read, and the next offset of one."""

@@ -19,7 +19,7 @@ from prometheus_client.registry import Collector
 
 from lb_stream.contracts.decisions import DecisionKind
 from lb_stream.io.round_figures import Memories, RoundFigures
-from lb_stream.stream.ports import Logged
+from lb_stream.stream.ports import Logged, forgotten_in
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 LATENCIES_MS = (1, 10, 100, 200, 1_000, 2_000, 5_000, 10_000, 30_000, 60_000, 300_000)
@@ -191,7 +191,16 @@ class Metrics:
             totals["decisions"] += len(decisions)
             totals["refusals"] += sum(one.count for one in refusals)
             totals["errors"] += row["error"] is not None
+        for cluster in forgotten_in(logged):
+            self._end(cluster)
         return totals
+
+    def _end(self, cluster: str) -> None:
+        """A cluster has been forgotten, and so are its series."""
+        for metric in (*vars(self).values(), *self.latencies.values()):
+            if isinstance(metric, Counter | Gauge | Histogram) and "cluster" in metric._labelnames:
+                metric.remove_by_labels({"cluster": cluster})
+        self.vanished.pop(cluster, None)
 
     def count_rejected(self, clusters: Iterable[str]) -> None:
         """Take in records that were not taken: the cluster of each."""

@@ -68,23 +68,27 @@ def replay(stream: StreamSettings, wanted: Wanted) -> tuple[int, Iterator[Replay
     """The number of rounds, and what becomes of each, in the order of the log."""
     log = dataset(open_table(stream.tables, ROUNDS))
     rows = log.to_table(filter=wanted.filter()).sort_by([("log_seq", "ascending"), ("cluster", "ascending")]).to_pylist()
-    return len(rows), _replayed_rows(log, rows, stream.checkpoint)
+    return sum(row["memory"] != "" for row in rows), _replayed_rows(log, rows, stream.checkpoint)
 
 
 def _replayed_rows(log: Dataset, rows: list[dict[str, Any]], checkpoint: str) -> Iterator[Replayed]:
     own = checkpoint_uuid(checkpoint)
     memories: dict[str, str] = {}
     for row in rows:
-        memory = memories.get(row["cluster"]) or _memory_before(log, row)
+        memory = memories.pop(row["cluster"]) if row["cluster"] in memories else _memory_before(log, row)
         memories[row["cluster"]] = row["memory"]
+        if not row["memory"]:
+            continue  # the cluster was forgotten
+        memory = memory or Memory(seq=max(row["seq"] - 1, 0)).to_json()
         here = row["app"].rpartition("/")[2] == own
         yield _replayed(row, memory, checkpoint if here else None)
 
 
 def _memory_before(log: Dataset, row: dict[str, Any]) -> str:
+    """What the cluster's row before it has remembered; "" where there is none, or the cluster has been forgotten in it."""
     before = (pc.field("cluster") == row["cluster"]) & (pc.field("log_seq") < row["log_seq"])
     found = log.to_table(["log_seq", "memory"], before).sort_by("log_seq")["memory"]
-    return str(found[-1].as_py()) if len(found) else Memory().to_json()
+    return str(found[-1].as_py()) if len(found) else ""
 
 
 def _replayed(row: dict[str, Any], remembered: str, checkpoint: str | None) -> Replayed:

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from lb_stream.contracts.tables import BROKER_LOADS, REJECTED_REPORTS, TableSpec
-from lb_stream.stream.ports import Logged
+from lb_stream.stream.ports import Logged, forgotten_in
 
 Memories = Callable[[], Mapping[str, str]]
 """Gives each cluster's memory, canonical JSON."""
@@ -49,6 +49,8 @@ class RoundFigures:
     def take(self, logged: Logged) -> list[str]:
         """Take a batch's figures in. Returns the cluster of each record that the batch has rejected."""
         rejected: list[str] = []
+        for cluster in forgotten_in(logged):
+            self.loads.pop(cluster, None)
         for files in map(json.loads, logged.rounds["files"].to_pylist()):
             if REJECTED_REPORTS.name in files:
                 rejected += self._read(REJECTED_REPORTS, files, ["cluster"])["cluster"].to_pylist()

@@ -15,6 +15,7 @@ from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 
 from lb_stream.contracts.base import canonical_json
 from lb_stream.core.averages import FoldConfig, fold
+from lb_stream.core.averages.brokers import SIGNS_OF_LIFE
 from lb_stream.core.blocks import (
     BROKER_SCHEMA,
     BUNDLE_SCHEMA,
@@ -45,6 +46,7 @@ Blocks = tuple[str, str, str]
 class ShardProcessor(StatefulProcessor):
     """Folds a micro-batch into each shard and emits where the shard's whole view is.
 
+    A cluster that leaves has neither state nor blocks after the batch, unless something is heard of it.
     What a batch doesn't change isn't written again: an idle shard costs a look at its state. `settings_tag` names the settings
     that the averages depend on, so that two runs of one batch with different ones don't write different files under one name.
     """
@@ -71,6 +73,11 @@ class ShardProcessor(StatefulProcessor):
         now_ms = max(seen["append_ms"] for seen in clock)
         remembered = self._state.get()
         batch = _gather(given, self._checkpoint)
+        if given[0].leaving and not _heard(batch):
+            self._state.clear()
+            said = to_bytes(batch.events) if number == 0 else None
+            yield Row(cluster=cluster, shard=number, clock=canonical_json(clock), brokers=None, names=None, values=None, events=said)
+            return
         blocks: Blocks | None = None
         events = batch.events
         try:
@@ -163,6 +170,11 @@ def hand_over(checkpoint: str, before: list[Blocks], number: int, shards: int) -
     if len(bundles) > 1:
         joined = joined.take(pc.sort_indices(joined["name"]))
     return Shard(read_shard(checkpoint, old[0]).brokers, joined.combine_chunks())
+
+
+def _heard(batch: Batch) -> bool:
+    """Whether a broker of the cluster says anything: that, like all reports, goes to every shard, so that they agree."""
+    return len(batch.reports) > 0 or bool(pc.any(pc.is_in(batch.events["kind"], value_set=pa.array(SIGNS_OF_LIFE))).as_py())
 
 
 def _gather(rows: list[Row], checkpoint: str) -> Batch:

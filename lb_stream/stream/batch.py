@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 
 from lb_stream.contracts.settings import Settings
+from lb_stream.stream.attention import Attention
 from lb_stream.stream.averages import Blocks
 from lb_stream.stream.block_files import remove_samples, remove_unused
 from lb_stream.stream.crash import crash_point
@@ -38,6 +39,7 @@ class Balancer:
     epoch: int
     observer: Observer = field(default_factory=Unobserved)
     unreadable: Unreadable = field(default_factory=NothingUnreadable)
+    _attention: Attention = field(default_factory=Attention)
 
     def __call__(self, shards: DataFrame, batch_id: int) -> None:
         """Decide once, then publish and project what the log says; run again, it decides nothing anew."""
@@ -79,6 +81,7 @@ class Balancer:
             epoch=self.epoch,
             caught_up=self.caught_up.now,
             memories=dict(self.log.memories),
+            first_seq=self.log.first_seq,
             unreadable=self.unreadable.told(batch_id, known.keys()),
         )
 
@@ -96,7 +99,12 @@ class Balancer:
         """Tell the next batch which clusters there are and how they are sliced; now and then delete what nobody needs any more."""
         stream = self.settings.stream
         slices = {cluster: next_slices(directory.get(cluster, NEW), view, stream.shard_bundles) for cluster, view in views.items()}
-        write_directory(stream.checkpoint, batch_id + 1, self.epoch, dict(directory) | slices)
+        after = {cluster: one for cluster, one in (dict(directory) | slices).items() if cluster not in views or views[cluster].blocks}
+        now_ms = max((view.now_ms for view in views.values()), default=0)
+        self._attention.pay(now_ms, self.caught_up.now)
+        for cluster in self._attention.forgotten(after, now_ms, stream.cluster_retention_ms):
+            after[cluster] = replace(after[cluster], leaving=True)
+        write_directory(stream.checkpoint, batch_id + 1, self.epoch, after)
         remove_samples(stream.checkpoint, batch_id, self.epoch)
         if batch_id % TIDY_EVERY == 0:
             oldest = batch_id + 1 - stream.keep_views
@@ -105,8 +113,11 @@ class Balancer:
 
 def views_of_rounds(rounds: pa.Table) -> dict[str, View]:
     """Each cluster's view after a batch that has just been decided."""
-    given = rounds.select(["cluster", "now_ms", "blocks", "sampled", "bundles"]).to_pylist()
-    return {row["cluster"]: View(row["now_ms"], _blocks(json.loads(row["blocks"])), row["sampled"], row["bundles"]) for row in given}
+    given = rounds.select(["cluster", "now_ms", "blocks", "sampled", "bundles", "error"]).to_pylist()
+    return {
+        row["cluster"]: View(row["now_ms"], _blocks(json.loads(row["blocks"])), row["sampled"], row["bundles"], row["error"] is not None)
+        for row in given
+    }
 
 
 def views_of_shards(shards: pa.Table) -> dict[str, View]:
@@ -114,7 +125,9 @@ def views_of_shards(shards: pa.Table) -> dict[str, View]:
     found: dict[str, list[Blocks]] = {}
     now_ms: dict[str, int] = {}
     for row in shards.sort_by("shard").to_pylist():
-        found.setdefault(row["cluster"], []).append((row["brokers"], row["names"], row["values"]))
+        blocks = found.setdefault(row["cluster"], [])
+        if row["brokers"] is not None:
+            blocks.append((row["brokers"], row["names"], row["values"]))
         if row["clock"] is not None:
             now_ms[row["cluster"]] = max(seen["append_ms"] for seen in json.loads(row["clock"]))
     return {cluster: View(now_ms[cluster], tuple(blocks), sampled=True) for cluster, blocks in found.items()}

@@ -68,6 +68,7 @@ class BatchContext:
     epoch: int
     caught_up: bool
     memories: Mapping[str, str]
+    first_seq: int = 0  # a cluster without a memory counts its rounds from here: none of a forgotten one's is counted twice
     unreadable: Mapping[str, list[dict[str, Any]]] = field(default_factory=dict)  # by cluster; rejected events of records stepped over
 
 
@@ -103,7 +104,8 @@ def decide_cluster(rows: pa.Table, context: BatchContext, taken: figures.Taken) 
     now_ms = max(seen["append_ms"] for seen in clock)
     events = [event for block in rows["events"].to_pylist() if block is not None for event in from_bytes(block).to_pylist()]
     asks, commands = asks_of(_of_kind(events, "ask")), _commands(events)
-    remembered = context.memories.get(cluster, Memory().to_json())
+    known = cluster in context.memories
+    remembered = context.memories[cluster] if known else Memory(seq=context.first_seq).to_json()
     row: dict[str, Any] = {"cluster": cluster, "seq": 0, "epoch": context.epoch, "now_ms": now_ms, "memory": remembered, "error": None}
     row |= dict.fromkeys(("decisions", "outcomes", "ownership", "refusals", "results"), "[]") | {"files": "{}"}
     given = context.settings.of_cluster(cluster)
@@ -116,10 +118,13 @@ def decide_cluster(rows: pa.Table, context: BatchContext, taken: figures.Taken) 
     row |= {"blocks": canonical_json(blocks), "bundles": 0, "sampled": False}
     try:
         taken.rejected(cluster, [*events, *context.unreadable.get(cluster, ())])
+        if rows["brokers"].null_count:
+            answers = _unanswered(commands, f"the cluster {cluster} has just been forgotten: nothing was heard of it", "unknown_cluster")
+            return row | answers | _forgotten(context) | {"idle": answers["idle"] and not known}
         memory = replace(Memory.from_json(remembered), epoch=context.epoch)
         if acks := counting(_acks(events), memory):
             row["inputs"] = canonical_json(inputs | {"acks": [ack.model_dump(mode="json") for ack in acks]})
-        row["seq"] = memory.seq
+        row["seq"] = memory.seq if known else 0
         inputs["balances"] = balances = _balances(events, memory)
         row["inputs"] = canonical_json(inputs)
         if now_ms < memory.retry_ms and not commands:  # a command may be what mends it
@@ -145,6 +150,13 @@ def decide_cluster(rows: pa.Table, context: BatchContext, taken: figures.Taken) 
     crash_point("in_decide")
     row["idle"] = not (row["sampled"] or row["error"]) and _nothing_happened(row, remembered)
     return row
+
+
+def _forgotten(context: BatchContext) -> dict[str, Any]:
+    """What the log says when a cluster is forgotten: no memory. A cluster's rounds are never more than the log's batches, of which this one
+    is `log_seq + 1`: with that as its number, and as the least of whoever comes later, no round's number comes twice.
+    """
+    return {"memory": "", "seq": context.log_seq + 1, "blocks": "[]"}
 
 
 def _unanswered(commands: Iterable[Received], text: str, rule: str) -> dict[str, Any]:

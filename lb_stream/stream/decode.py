@@ -47,6 +47,7 @@ BLOCK_SCHEMA = pa.schema(
         ("shard", pa.int32()),
         ("shards", pa.int32()),  # how many the cluster has
         ("before", pa.string()),  # JSON: the blocks of all its shards, where that number has just changed
+        ("leaving", pa.bool_()),  # the cluster is forgotten unless something is heard of it in this batch
         ("clock", pa.string()),  # JSON: what this task has read of each partition
         ("reports", pa.binary()),  # Arrow IPC of REPORT_SCHEMA; null: none
         ("samples", pa.binary()),
@@ -55,7 +56,7 @@ BLOCK_SCHEMA = pa.schema(
     ]
 )
 BLOCK_DDL = (
-    "cluster string, slot int, shard int, shards int, before string, clock string, "
+    "cluster string, slot int, shard int, shards int, before string, leaving boolean, clock string, "
     "reports binary, samples binary, stored string, events binary"
 )
 
@@ -345,16 +346,17 @@ def _blocks(taken: _Taken, config: DecodeConfig, clock: str, store: Callable[[pa
     size = 0
     for name in names:
         number = taken.clusters.get(name)
-        common = {"cluster": name, "shards": slices[name].shards, "before": slices[name].before, "clock": clock, "reports": None}
+        own = slices[name]
+        common = {"cluster": name, "shards": own.shards, "before": own.before, "leaving": own.leaving, "clock": clock, "reports": None}
         if number is not None and reports_of[number][0] < reports_of[number][1]:
             common["reports"] = _sliced(reports, *reports_of[number])
-        for shard, slot in enumerate(slots_of(name, slices[name].shards, config.partitions)):
+        for shard, slot in enumerate(slots_of(name, own.shards, config.partitions)):
             row = common | {"slot": slot, "shard": shard, "samples": None, "stored": None, "events": None}
             if number is not None:
                 if common["reports"]:
                     begin, end = samples_of[int(first_key[number]) + shard]
-                    own = samples.slice(begin, end - begin)
-                    row |= {"stored": store(own)} if store and own.nbytes > STORED_BYTES else {"samples": to_bytes(own)}
+                    some = samples.slice(begin, end - begin)
+                    row |= {"stored": store(some)} if store and some.nbytes > STORED_BYTES else {"samples": to_bytes(some)}
                 events = everywhere.get(number, []) + (once.get(number, []) if shard == 0 else [])
                 row["events"] = to_bytes(pa.Table.from_pylist(events, EVENT_SCHEMA)) if events else None
             rows.append(row)

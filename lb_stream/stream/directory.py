@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 from pyarrow import fs
 
@@ -22,10 +23,16 @@ FOLDER = "lb-shards"
 
 @dataclass(frozen=True)
 class Slices:
-    """One cluster's shards. `blocks`: references to what each held after the batch before (brokers, names, values), in their order."""
+    """One cluster's shards. `blocks`: references to what each held after the batch before (brokers, names, values), in their order.
+
+    `since_ms`: since when they are the same, and nothing has been heard of the cluster. `leaving`: unless something is heard of it in this
+    batch, it is forgotten.
+    """
 
     shards: int = 1
     blocks: tuple[tuple[str, ...], ...] = ()
+    since_ms: int | None = None
+    leaving: bool = False
 
     @cached_property
     def before(self) -> str | None:
@@ -36,6 +43,16 @@ class Slices:
     def files(self) -> set[str]:
         """The block files that are named."""
         return {file_of(reference) for block in self.blocks for reference in block}
+
+    def to_dict(self) -> dict[str, Any]:
+        """As the directory has it."""
+        given = {"shards": self.shards, "blocks": self.blocks, "since_ms": self.since_ms, "leaving": self.leaving or None}
+        return {name: value for name, value in given.items() if value is not None}
+
+    @staticmethod
+    def of(given: Mapping[str, Any]) -> Slices:
+        """What `to_dict` gave."""
+        return Slices(given["shards"], tuple(map(tuple, given["blocks"])), given.get("since_ms"), given.get("leaving", False))
 
 
 NEW = Slices()
@@ -60,7 +77,7 @@ def write_directory(checkpoint: str, batch_id: int, epoch: int, clusters: Mappin
     if filesystem.get_file_info(path).type != fs.FileType.NotFound:
         return
     filesystem.create_dir(folder, recursive=True)
-    content = canonical_json({name: {"shards": slices.shards, "blocks": slices.blocks} for name, slices in clusters.items()})
+    content = canonical_json({name: slices.to_dict() for name, slices in clusters.items()})
     with filesystem.open_output_stream(f"{path}.new") as out:
         out.write(content.encode())
     filesystem.move(f"{path}.new", path)
@@ -85,7 +102,7 @@ def _directories(filesystem: fs.FileSystem, folder: str) -> list[tuple[tuple[int
 def _read(filesystem: fs.FileSystem, path: str) -> dict[str, Slices]:
     with filesystem.open_input_stream(path) as source:
         clusters = json.loads(source.read())
-    return {name: Slices(given["shards"], tuple(map(tuple, given["blocks"]))) for name, given in clusters.items()}
+    return {name: Slices.of(given) for name, given in clusters.items()}
 
 
 def forget_directories(checkpoint: str, oldest_batch: int) -> set[str]:

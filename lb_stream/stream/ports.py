@@ -21,6 +21,12 @@ class Logged:
     rounds: pa.Table
 
 
+def forgotten_in(logged: Logged) -> list[str]:
+    """The clusters that a batch has forgotten: in the log they have no memory."""
+    rows = logged.rounds.select(["cluster", "memory"]).to_pylist()
+    return [row["cluster"] for row in rows if not row["memory"]]
+
+
 class Log(Protocol):
     """Where a batch's decisions are made by being written down."""
 
@@ -32,7 +38,11 @@ class Log(Protocol):
 
     @property
     def memories(self) -> Mapping[str, str]:
-        """Each cluster's memory after its last round, canonical JSON."""
+        """Each cluster's memory after its last round, canonical JSON; none of clusters that have been forgotten."""
+
+    @property
+    def first_seq(self) -> int:
+        """The greatest number that a forgotten cluster has had; 0: there is none."""
 
     def find(self, batch_id: int) -> Logged | None:
         """What has been decided in this batch, when it has been decided before."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from lb_stream.stream.averages import Blocks
 from lb_stream.stream.directory import NEW, Slices
@@ -15,12 +15,16 @@ TABLE_PARTS = 16
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """Where a cluster's whole view is after a batch. `bundles`: how many there are, None if that isn't known."""
+    """Where a cluster's whole view is after a batch; without blocks: it has been forgotten.
+
+    `bundles`: how many there are, None if that isn't known. `error`: its round has failed.
+    """
 
     now_ms: int
     blocks: tuple[Blocks, ...]
     sampled: bool  # there is something new to see
     bundles: int | None = None
+    error: bool = False
 
     @property
     def failed(self) -> bool:
@@ -30,10 +34,12 @@ class View:
 
 def next_slices(before: Slices, view: View, shard_bundles: int) -> Slices:
     """How the next batch slices a cluster. After a failure as this batch did: what was to be handed over still is."""
+    same = view.blocks == before.blocks and before.since_ms is not None and not view.error
+    since_ms = before.since_ms if same else view.now_ms
     if view.failed:
-        return before
+        return replace(before, since_ms=since_ms, leaving=False)
     shards = len(view.blocks)
-    return Slices(shards if view.bundles is None else wanted_shards(view.bundles, shards, shard_bundles), view.blocks)
+    return Slices(shards if view.bundles is None else wanted_shards(view.bundles, shards, shard_bundles), view.blocks, since_ms)
 
 
 def wanted_shards(bundles: int, shards: int, shard_bundles: int) -> int:
@@ -55,7 +61,7 @@ Parts = dict[str, list[tuple[str, int, Blocks]]]
 def due_parts(directory: Mapping[str, Slices], views: Mapping[str, View]) -> Parts:
     """The parts of the table that a batch makes old, with all that belongs in them. `directory`: how the batch was sliced.
 
-    A cluster that has just been sliced anew leaves its old parts.
+    A cluster that has just been sliced anew, or forgotten, leaves its old parts.
     """
     due: set[str] = set()
     content: Parts = {}
@@ -64,10 +70,11 @@ def due_parts(directory: Mapping[str, Slices], views: Mapping[str, View]) -> Par
         parts = [table_part(cluster, shard, shards) for shard in range(shards)]
         for part, blocks in zip(parts, view.blocks, strict=True):
             content.setdefault(part, []).append((cluster, view.now_ms, blocks))
-        resliced = directory.get(cluster, NEW).before is not None
-        if (view.sampled or resliced) and not view.failed:
+        before = directory.get(cluster, NEW)
+        leaves = before.before is not None or not view.blocks
+        if (view.sampled or leaves) and not view.failed:
             due.update(parts)
-            old = len(directory[cluster].blocks) if resliced else 0
+            old = len(before.blocks) if leaves else 0
             due.update(table_part(cluster, shard, old) for shard in range(old))
     whole = {part: [entry for entry in content.get(part, []) if all(entry[2])] for part in due}
     return dict(sorted(whole.items()))

@@ -50,6 +50,20 @@ def test_a_cluster_that_was_silent_for_long_keeps_its_memory(job: Job) -> None:
     assert (json.loads(memories["quiet"])["seq"], json.loads(memories["a"])["seq"]) == (1, 5)
 
 
+def test_a_forgotten_cluster_has_no_memory_and_its_rounds_numbers_stay_used_for_ever(job: Job) -> None:
+    job.log.append_once(0, job.rounds(0, clusters=("a", "gone")))
+    rows = [row | ({"memory": "", "blocks": "[]"} if row["cluster"] == "gone" else {}) for row in job.rounds(1, ("a", "gone")).to_pylist()]
+    logged = job.log.append_once(1, pa.Table.from_pylist(rows, job.rounds(1).schema))
+    late = job.rounds(2, clusters=("gone",)).to_pylist()[0] | {"seq": 0, "error": None}
+    for log in (job.log, Job(job.folder).log):
+        assert (sorted(log.memories), log.first_seq) == (["a"], 2)
+    job.log.append_once(2, pa.Table.from_pylist([late], job.rounds(1).schema))
+    log = Job(job.folder).log
+    assert (sorted(log.memories), log.first_seq) == (["a"], 2), "a row without a round says nothing"
+    log.remember(logged.rounds)
+    assert sorted(log.memories) == ["a"], "as when its batch is run again"
+
+
 def test_the_log_of_another_pipeline_is_refused_by_name(job: Job) -> None:
     job.log.append_once(0, job.rounds(0))
     with pytest.raises(LogError, match=r"holds the log of the pipeline 'p': give 'q' tables of its own"):

@@ -75,7 +75,8 @@ def progress_of(batch_id: int, records: int) -> dict[str, Any]:
 
 def rounds(*rows: Mapping[str, Any]) -> Logged:
     """A logged batch with number 3."""
-    nothing = {"cluster": "eu", "now_ms": 5_000, "error": None, "files": "{}"} | dict.fromkeys(("decisions", "outcomes", "refusals"), "[]")
+    nothing = {"cluster": "eu", "now_ms": 5_000, "memory": "{}", "error": None, "files": "{}"}
+    nothing |= dict.fromkeys(("decisions", "outcomes", "refusals"), "[]")
     schema = pa.schema([(name, pa.int64() if name == "now_ms" else pa.string()) for name in nothing])
     return Logged(3, pa.Table.from_pylist([nothing | row for row in rows], schema))
 
@@ -165,6 +166,14 @@ def test_batches_that_come_faster_than_the_monitoring_are_all_counted_once(start
     monitor.begin(13)
     until(lambda: scrape(monitor)[("lb_stream_input_records_total",)] == 80)
     assert scrape(monitor)[("lb_stream_batch_seconds_count",)] == 8
+
+
+def test_a_forgotten_clusters_series_end(started: Any) -> None:
+    monitor, query = started()
+    for batch, memory in enumerate(("{}", "")):
+        run(monitor, query, batch, rounds({"memory": memory}, {"cluster": "us"}))
+    until(lambda: scrape(monitor).get(("lb_stream_rounds_total", "us")) == 2)
+    until(lambda: not [series for series in scrape(monitor) if "eu" in series[1:]])
 
 
 def test_decisions_and_refusals_are_counted_by_cluster_and_under_pulsars_names(started: Any) -> None:

@@ -12,7 +12,7 @@ from pyspark.sql import Row
 from lb_stream.core.averages import FoldConfig
 from lb_stream.stream import averages
 from lb_stream.stream.averages import ShardProcessor, read_shard
-from lb_stream.stream.decode import decode
+from lb_stream.stream.decode import DecodeConfig, decode
 from tests.spark.test_decode import BUNDLE, CONFIG, RECORDS, record, report
 
 BATCH = 5
@@ -30,18 +30,33 @@ class State:
     def update(self, value: tuple[Any, ...]) -> None:
         self.value = value
 
+    def clear(self) -> None:
+        self.value = None
+
 
 def folded(checkpoint: Path, epoch: int, rates: Sequence[float], state: State | None = None, batch: int = BATCH) -> Row:
     """What the task emits in a batch in which broker b1 reports one bundle with these rates, one after another."""
+    stats = [{BUNDLE: {"msgRateIn": rate, "topics": 3}} for rate in rates]
+    records = [record(b"eu/b1", report(lastStats=one), 100 * batch + offset) for offset, one in enumerate(stats)]
+    return emitted(checkpoint, epoch, records, state, batch)
+
+
+def emitted(
+    checkpoint: Path,
+    epoch: int,
+    records: Sequence[dict[str, Any]],
+    state: State | None = None,
+    batch: int = BATCH,
+    config: DecodeConfig = CONFIG,
+) -> Row:
+    """What the task emits in a batch with these records."""
     processor = ShardProcessor({}, FoldConfig(), str(checkpoint), "cafe0123", epoch)
     with patch.object(averages, "task_of_batch", lambda: (batch, 0, 0)), patch.object(averages, "leave_closing_to_spark", lambda _: None):
         processor.init(SimpleNamespace(getValueState=lambda *_: state or State()))  # type: ignore[arg-type]
-    stats = [{BUNDLE: {"msgRateIn": rate, "topics": 3}} for rate in rates]
-    records = [record(b"eu/b1", report(lastStats=one), 100 * batch + offset) for offset, one in enumerate(stats)]
-    rows = [row for one in decode([pa.RecordBatch.from_pylist(records, RECORDS)], CONFIG) for row in one.to_pylist()]
-    (emitted,) = processor.handleInputRows(("eu", 0), iter([Row(**row) for row in rows]), None)
+    rows = [row for one in decode([pa.RecordBatch.from_pylist(records, RECORDS)], config) for row in one.to_pylist()]
+    (shard,) = processor.handleInputRows(("eu", 0), iter([Row(**row) for row in rows if row["cluster"] == "eu"]), None)
     processor.close()
-    return emitted
+    return shard
 
 
 def rates(checkpoint: Path, shard: Row) -> list[float]:

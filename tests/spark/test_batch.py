@@ -1,6 +1,7 @@
 """The shell of a batch, with its ports replaced: what it does, in which order, first time and again. No JVM needed."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -30,9 +31,10 @@ class World:
 
     def __init__(self, logged: Logged | None, rounds: pa.Table = ROUNDS) -> None:
         self.calls: list[str] = []
-        self._rounds = rounds
+        self._rounds, self.shard = rounds, dict[str, Any](SHARD)
         self.last_seq = 6
         self.memories: dict[str, str] = {}
+        self.first_seq = 0
         self._logged = logged
 
     def find(self, batch_id: int) -> Logged | None:
@@ -77,7 +79,7 @@ class World:
 
     def drop(self, column: str) -> "World":
         self.calls.append("run")
-        self._rounds = pa.Table.from_pylist([SHARD])
+        self._rounds = pa.Table.from_pylist([self.shard])
         return self
 
     def toArrow(self) -> pa.Table:
@@ -104,15 +106,18 @@ class World:
         return [(part, None) for part, _ in self._parts]
 
 
-def run(world: World, folder: Path) -> dict[str, Slices]:
+BEFORE = {"eu": NEW, "us": Slices(2)}
+
+
+def run(world: World, folder: Path, before: Mapping[str, Slices] = BEFORE) -> dict[str, Slices]:
     """One batch, number 5. Returns what batch 6 will know of clusters and shards."""
     settings = Settings(stream=StreamSettings(tables=str(folder / "tables"), checkpoint=str(folder)))
-    write_directory(str(folder), 5, 2, {"eu": NEW, "us": Slices(2)})
+    write_directory(str(folder), 5, 2, before)
     Balancer(settings, world, world, world, world, epoch=2, observer=world)(world, 5)  # type: ignore[arg-type]
     return read_directory(str(folder), 6, epoch=2)
 
 
-AFTER = {"eu": Slices(1, BLOCKS), "us": Slices(2)}
+AFTER = {"eu": Slices(1, BLOCKS, since_ms=1_000), "us": Slices(2)}
 
 
 def test_a_new_batch_is_decided_logged_published_and_projected_in_this_order(tmp_path: Path) -> None:
@@ -139,3 +144,25 @@ def test_what_a_batch_was_told_of_clusters_stays_when_it_is_run_again(tmp_path: 
     run(World(Logged(3, ROUNDS)), tmp_path)
     other = pa.Table.from_pylist([ROUND | {"blocks": json.dumps([["other:0:1"] * 3])}], ROUND_SCHEMA)
     assert run(World(None, other), tmp_path) == AFTER
+
+
+def test_a_forgotten_cluster_leaves_the_directory(tmp_path: Path) -> None:
+    gone = ROUND | {"memory": "", "blocks": "[]", "sampled": False}
+    part = table_part("eu", 0, 1)
+    for world in (World(None, pa.Table.from_pylist([gone], ROUND_SCHEMA)), World(Logged(3, pa.Table.from_pylist([gone], ROUND_SCHEMA)))):
+        world.shard = SHARD | dict.fromkeys(("brokers", "names", "values"))
+        assert run(world, tmp_path, {"eu": Slices(1, BLOCKS, 0, leaving=True), "us": Slices(2)}) == {"us": Slices(2)}
+        assert f"averages 5: {part}" in world.calls
+
+
+def test_a_cluster_that_is_silent_for_its_time_leaves_with_the_next_batch(tmp_path: Path) -> None:
+    settings = Settings(stream=StreamSettings(tables=str(tmp_path / "tables"), checkpoint=str(tmp_path), cluster_retention_ms=1_000))
+    world = World(None, IDLE)
+    write_directory(str(tmp_path), 5, 2, {"eu": Slices(1, BLOCKS, since_ms=0)})
+    balancer = Balancer(settings, world, world, world, world, epoch=2, observer=world)  # type: ignore[arg-type]
+    seen = []
+    for batch, now_ms in enumerate((1_000, 1_999, 2_000), start=5):
+        world._rounds = pa.Table.from_pylist([ROUND | {"sampled": False, "idle": True, "now_ms": now_ms}], ROUND_SCHEMA)
+        balancer(world, batch)  # type: ignore[arg-type]
+        seen.append(read_directory(str(tmp_path), batch + 1, epoch=2)["eu"].leaving)
+    assert seen == [False, False, True], "the job itself has listened for as long"

@@ -99,9 +99,9 @@ def blocks_of(*names: str) -> tuple[Blocks, ...]:
 
 
 def test_a_failed_hand_over_is_tried_again() -> None:
-    before = Slices(2, blocks_of("old"))
+    before = Slices(2, blocks_of("old"), 1)
     assert next_slices(before, View(1, (*blocks_of("new"), ("", "", "")), True), 100) == before
-    assert next_slices(before, View(1, blocks_of("new", "new2"), True, bundles=120), 100) == Slices(2, blocks_of("new", "new2"))
+    assert next_slices(before, View(1, blocks_of("new", "new2"), True, bundles=120), 100) == Slices(2, blocks_of("new", "new2"), 1)
 
 
 def test_a_cluster_that_is_sliced_anew_leaves_its_old_part_of_the_table_to_the_others() -> None:

@@ -1,0 +1,50 @@
+"""A cluster falls silent, is forgotten, and comes back: on a running job."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from lb_stream.cli.main import app
+from lb_stream.io.embedded_kafka import EmbeddedKafka
+from lb_stream.io.topics import TopicNames
+from lb_stream.stream.directory import FOLDER
+from tests.e2e.pipeline import Pipeline, wait_until
+from tests.spark.test_decode import report
+
+pytestmark = [pytest.mark.jvm, pytest.mark.e2e]
+
+SETTINGS = {"stream.cluster_retention_ms": 3_000, "stream.tick_interval_ms": 200, "stream.keep_views": 200, "dry_run": "true"}
+
+
+def test_a_silent_cluster_is_forgotten_and_begins_anew_when_it_comes_back(
+    kafka: EmbeddedKafka, topic_names: TopicNames, tmp_path: Path
+) -> None:
+    run = Pipeline(kafka.bootstrap, topic_names, tmp_path, SETTINGS)
+    run.create_topics(reports=1)
+
+    def rounds() -> list[dict[str, Any]]:
+        if not (tmp_path / "tables" / "rounds" / "_delta_log").exists():
+            return []
+        return run.table("rounds").sort_by("log_seq").to_pylist()
+
+    with run.running():
+        run.send([(b"c1/b1", report(), None)])
+        wait_until(lambda: any(row["memory"] == "" for row in rounds()), "the cluster being forgotten")
+        assert not len(run.table("bundle_averages"))
+        run.send([(b"c1/b1", report(), None)])
+        wait_until(lambda: sum(row["memory"] == "" for row in rounds()) == 2, "it being forgotten again")
+    every = rounds()
+    seqs = [row["seq"] for row in every]
+    assert seqs == sorted(set(seqs)), "no number comes twice"
+    first = [row for row in every if row["memory"]]
+    begun = {json.loads(row["memory"])["first_ms"] for row in first}
+    assert len(begun) == 2, "it began anew"
+    newest = max((tmp_path / "checkpoint" / FOLDER).iterdir(), key=lambda path: int(path.name.partition("-")[0]))
+    assert "c1" not in newest.read_text()
+    folders = (f"stream.tables={tmp_path / 'tables'}", f"stream.checkpoint={tmp_path / 'checkpoint'}")
+    answer = CliRunner().invoke(app, ["replay", "--json", *(part for folder in folders for part in ("--set", folder))])
+    results = [json.loads(line)["result"] for line in answer.stdout.splitlines()]
+    assert results == ["equal"] * len(first), answer.output

@@ -1,0 +1,105 @@
+"""Clusters that nothing is heard of for long, stage by stage: what forgets them, and what is left. No JVM needed."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from lb_stream.contracts.settings import Settings, StreamSettings
+from lb_stream.stream.attention import BREAK_MS, LISTENED_MS, Attention
+from lb_stream.stream.decide import BatchContext, decide_cluster
+from lb_stream.stream.decode import decode
+from lb_stream.stream.directory import NEW, Slices
+from lb_stream.stream.figures import Taken
+from lb_stream.stream.slicing import View, due_parts, next_slices, table_part
+from tests.spark.shard_task import State, emitted
+from tests.spark.test_decode import CONFIG, RECORDS, record, report
+
+DAY_MS = 86_400_000
+BLOCKS = (("b:0:8", "n:0:8", "v:0:8"),)
+LEAVING = replace(CONFIG, known={"eu": Slices(1, leaving=True)})
+TICK = record(b"", b'{"id": "t", "kind": "tick"}', 9, topic="commands")
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "stays"),
+    [(None, report(), True), ("heartbeat", b"{}", True), (None, b"broken", False), ("heartbeat", b"broken", False)],
+)
+def test_a_leaving_clusters_state_goes_unless_something_is_heard_of_it(tmp_path: Path, kind: str, value: bytes, stays: bool) -> None:
+    state = State()
+    emitted(tmp_path, 1, [record(b"eu/b1", report(), 1)], state, batch=4)
+    before = state.value
+    row = emitted(tmp_path, 1, [record(b"eu/b1", value, 2, kind=kind)], state, batch=5, config=LEAVING)
+    assert before is not None
+    assert (state.value is not None, row.brokers is not None) == (stays, stays)
+    assert row.clock
+
+
+def decided(folder: Path, memories: dict[str, str], commands: int = 0) -> dict[str, object]:
+    """The row of a cluster whose only shard has just gone; in batch 7 of the log."""
+    settings = Settings(stream=StreamSettings(tables=str(folder / "tables"), checkpoint=str(folder)))
+    context = BatchContext(settings, "test-0", log_seq=7, epoch=1, caught_up=True, memories=memories)
+    given = [TICK | {"key": b"eu", "value": b'{"id": "c", "kind": "pause-cluster", "by": "ann"}'}] * commands
+    blocks = next(decode([pa.RecordBatch.from_pylist([TICK, *given], RECORDS)], LEAVING)).to_pylist()[0]
+    row = {name: None for name in ("brokers", "names", "values")} | {name: blocks[name] for name in ("cluster", "shard", "clock", "events")}
+    types = dict.fromkeys(row, pa.string()) | {"shard": pa.int32(), "events": pa.binary()}
+    return decide_cluster(pa.Table.from_pylist([row], pa.schema(types)), context, Taken(context, "0-0"))
+
+
+def test_the_log_says_that_a_cluster_has_been_forgotten_and_nothing_else_of_it(tmp_path: Path) -> None:
+    row = decided(tmp_path, {"eu": json.dumps({"seq": 3})})
+    assert (row["memory"], row["seq"], row["blocks"], row["error"], row["idle"]) == ("", 8, "[]", None, False)
+    assert {row[name] for name in ("decisions", "outcomes", "ownership", "refusals", "results")} == {"[]"}
+    assert decided(tmp_path, {})["idle"], "a cluster that never had a round leaves no word"
+
+
+def test_a_command_to_a_cluster_that_goes_is_refused(tmp_path: Path) -> None:
+    for memories in ({"eu": json.dumps({"seq": 3})}, {}):
+        row = decided(tmp_path, memories, commands=1)
+        (answer,) = json.loads(str(row["results"]))
+        assert (answer["rule"], row["idle"]) == ("unknown_cluster", False)
+
+
+def test_rounds_of_a_cluster_that_comes_back_are_numbered_after_those_that_it_had(tmp_path: Path) -> None:
+    settings = Settings(stream=StreamSettings(tables=str(tmp_path / "tables"), checkpoint=str(tmp_path)))
+    context = BatchContext(settings, "test-0", log_seq=20, epoch=1, caught_up=True, memories={}, first_seq=8)
+    shard = emitted(tmp_path, 1, [record(b"eu/b1", report(), 1)], State())
+    row = decide_cluster(pa.Table.from_pylist([shard.asDict()]), context, Taken(context, "0-0"))
+    assert (row["seq"], json.loads(row["memory"])["seq"]) == (9, 9)
+    nothing = decide_cluster(pa.Table.from_pylist([shard.asDict() | {"brokers": "gone"}]), context, Taken(context, "0-0"))
+    assert (nothing["seq"], json.loads(nothing["memory"])["seq"]) == (0, 8), "a round that failed counts nothing"
+
+
+def test_silence_begins_when_a_clusters_blocks_were_last_written() -> None:
+    first = next_slices(NEW, View(1_000, BLOCKS, sampled=True), 100)
+    assert first.since_ms == 1_000
+    assert next_slices(first, View(2_000, BLOCKS, sampled=False), 100) == first
+    assert next_slices(first, View(2_000, (("b:1:8", *BLOCKS[0][1:]),), sampled=False), 100).since_ms == 2_000
+    assert next_slices(replace(first, leaving=True), View(2_000, BLOCKS, sampled=False), 100) == first, "it isn't said for good"
+    assert next_slices(first, View(2_000, BLOCKS, sampled=False, error=True), 100).since_ms == 2_000, "who is in trouble isn't silent"
+    assert next_slices(Slices(1, BLOCKS), View(2_000, BLOCKS, sampled=False), 100).since_ms == 2_000, "nobody has looked at the time before"
+
+
+def test_a_cluster_is_forgotten_after_its_time_if_the_job_has_listened_all_the_while() -> None:
+    clusters = {"old": Slices(1, BLOCKS, since_ms=0), "new": Slices(1, BLOCKS, since_ms=DAY_MS)}
+    attention = Attention()
+    now_ms = 2 * DAY_MS
+    attention.pay(now_ms, caught_up=False)
+    attention.pay(now_ms + 1, caught_up=True)
+    assert attention.forgotten(clusters, now_ms + 1, 2 * DAY_MS) == [], "it has only just begun to listen"
+    while now_ms < 2 * DAY_MS + LISTENED_MS + 1:
+        now_ms += BREAK_MS
+        attention.pay(now_ms, caught_up=True)
+    assert attention.forgotten(clusters, now_ms, 2 * DAY_MS) == ["old"]
+    assert attention.forgotten(clusters, now_ms, 0) == []
+    attention.pay(now_ms + BREAK_MS + 1, caught_up=True)
+    assert attention.forgotten(clusters, now_ms + BREAK_MS + 1, 2 * DAY_MS) == [], "what came in the break may not have been read yet"
+
+
+def test_a_forgotten_clusters_bundles_leave_the_table_of_averages() -> None:
+    part = table_part("eu", 0, 1)
+    assert due_parts({"eu": Slices(1, BLOCKS)}, {"eu": View(1, (), sampled=False)}) == {part: []}
+    four = Slices(4, BLOCKS * 4)
+    assert due_parts({"eu": four}, {"eu": View(1, (), sampled=False)}) == {f"eu.{shard}": [] for shard in range(4)}
