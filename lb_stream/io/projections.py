@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -24,7 +24,7 @@ from lb_stream.contracts.tables import (
     REJECTED_REPORTS,
     TableSpec,
 )
-from lb_stream.io.delta import TIDY_EVERY, Mark, add_files, append_rows, commit_once, committed, open_table, place, tidy
+from lb_stream.io.delta import TIDY_EVERY, Mark, add_files, append_rows, commit_once, committed, dataset, open_table, place, tidy
 from lb_stream.stream.crash import crash_point
 from lb_stream.stream.ports import Logged
 
@@ -95,6 +95,14 @@ class Projections:
         self._project_ownership(logged)
         if len(logged.rounds):
             self._keep_up(logged.log_seq)
+
+    def recorded(self, clusters: Collection[str]) -> Mapping[str, Mapping[str, int]]:
+        """The ownership records of some clusters: cluster → bundle → version."""
+        found: dict[str, dict[str, int]] = {}
+        wanted = pc.field("cluster").isin(sorted(clusters))
+        for row in dataset(self._tables[OWNERSHIP.name]).to_table(["cluster", "bundle", "version"], wanted).to_pylist():
+            found.setdefault(row["cluster"], {})[row["bundle"]] = row["version"]
+        return found
 
     def put_averages(self, app: str, batch_id: int, files: Mapping[str, Mapping[str, Any] | None]) -> None:
         """Put these files in the place of those parts of `bundle_averages`; None: the part is empty now.

@@ -74,6 +74,7 @@ class Balancer:
         crash_point("before_commit")
 
     def _context(self, batch_id: int, known: Mapping[str, Slices]) -> BatchContext:
+        leaving = [cluster for cluster, slices in known.items() if slices.leaving]
         return BatchContext(
             settings=self.settings,
             file_tag=self._file_tag(batch_id),
@@ -83,6 +84,7 @@ class Balancer:
             memories=dict(self.log.memories),
             first_seq=self.log.first_seq,
             unreadable=self.unreadable.told(batch_id, known.keys()),
+            recorded=self.tables.recorded(leaving) if leaving else {},
         )
 
     def _file_tag(self, batch_id: int) -> str:

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lb_stream.contracts.base import canonical_json
+from lb_stream.contracts.decisions import Ownership
 from lb_stream.contracts.reports import Ack, SplitAsk
 from lb_stream.contracts.settings import Settings
 from lb_stream.core.blocks import Shard, from_bytes
@@ -70,6 +71,7 @@ class BatchContext:
     memories: Mapping[str, str]
     first_seq: int = 0  # a cluster without a memory counts its rounds from here: none of a forgotten one's is counted twice
     unreadable: Mapping[str, list[dict[str, Any]]] = field(default_factory=dict)  # by cluster; rejected events of records stepped over
+    recorded: Mapping[str, Mapping[str, int]] = field(default_factory=dict)  # of clusters that may be forgotten: bundle → record's version
 
 
 def decide_clusters(batches: Iterable[pa.RecordBatch], context: BatchContext, task: str) -> Iterator[pa.RecordBatch]:
@@ -120,7 +122,7 @@ def decide_cluster(rows: pa.Table, context: BatchContext, taken: figures.Taken) 
         taken.rejected(cluster, [*events, *context.unreadable.get(cluster, ())])
         if rows["brokers"].null_count:
             answers = _unanswered(commands, f"the cluster {cluster} has just been forgotten: nothing was heard of it", "unknown_cluster")
-            return row | answers | _forgotten(context) | {"idle": answers["idle"] and not known}
+            return row | answers | _forgotten(cluster, now_ms, context) | {"idle": answers["idle"] and not known}
         memory = replace(Memory.from_json(remembered), epoch=context.epoch)
         if acks := counting(_acks(events), memory):
             row["inputs"] = canonical_json(inputs | {"acks": [ack.model_dump(mode="json") for ack in acks]})
@@ -152,11 +154,17 @@ def decide_cluster(rows: pa.Table, context: BatchContext, taken: figures.Taken) 
     return row
 
 
-def _forgotten(context: BatchContext) -> dict[str, Any]:
-    """What the log says when a cluster is forgotten: no memory. A cluster's rounds are never more than the log's batches, of which this one
-    is `log_seq + 1`: with that as its number, and as the least of whoever comes later, no round's number comes twice.
+def _forgotten(cluster: str, now_ms: int, context: BatchContext) -> dict[str, Any]:
+    """What the log says when a cluster is forgotten: no memory, and that its bundles' ownership records are no more.
+
+    A cluster's rounds are never more than the log's batches, of which this one is `log_seq + 1`: with that as its number, and as the
+    least of whoever comes later, no round's number comes twice.
     """
-    return {"memory": "", "seq": context.log_seq + 1, "blocks": "[]"}
+    ends = [
+        Ownership(cluster=cluster, bundle=bundle, state="Init", version=version, since_ms=now_ms, epoch=context.epoch)
+        for bundle, version in sorted(context.recorded.get(cluster, {}).items())
+    ]
+    return {"memory": "", "seq": context.log_seq + 1, "blocks": "[]", "ownership": _records(ends)}
 
 
 def _unanswered(commands: Iterable[Received], text: str, rule: str) -> dict[str, Any]:
@@ -167,6 +175,10 @@ def _unanswered(commands: Iterable[Received], text: str, rule: str) -> dict[str,
 
 def _results(answers: Iterable[Answer]) -> str:
     return canonical_json([answer.to_dict() for answer in answers])
+
+
+def _records(records: Iterable[Ownership]) -> str:
+    return canonical_json([record.model_dump(mode="json") for record in records])
 
 
 def _failed(error: Exception, remembered: str, now_ms: int, context: BatchContext) -> dict[str, Any]:
@@ -291,7 +303,7 @@ def logged(made: Round) -> dict[str, Any]:
         "seq": made.seq,
         "decisions": canonical_json([decision.model_dump(mode="json") for decision in made.decisions]),
         "outcomes": canonical_json([outcome.to_dict() for outcome in made.outcomes]),
-        "ownership": canonical_json([record.model_dump(mode="json") for record in made.ownership]),
+        "ownership": _records(made.ownership),
         "refusals": canonical_json([refusal.to_dict() for refusal in made.refusals]),
         "results": _results(made.results),
         "memory": made.memory.to_json(),

@@ -70,6 +70,9 @@ class Tables(Protocol):
     def project(self, logged: Logged) -> None:
         """Bring every table but that of averages up to this batch."""
 
+    def recorded(self, clusters: Collection[str]) -> Mapping[str, Mapping[str, int]]:
+        """The ownership records of some clusters: cluster → bundle → version."""
+
     def put_averages(self, app: str, batch_id: int, files: Mapping[str, Mapping[str, Any] | None]) -> None:
         """Put a batch's files (stream.figures.File) in the place of those parts of `bundle_averages`; None: the part is empty now."""
 

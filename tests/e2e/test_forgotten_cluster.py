@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kafka import KafkaConsumer
 from typer.testing import CliRunner
 
 from lb_stream.cli.main import app
@@ -16,7 +17,20 @@ from tests.spark.test_decode import report
 
 pytestmark = [pytest.mark.jvm, pytest.mark.e2e]
 
-SETTINGS = {"stream.cluster_retention_ms": 3_000, "stream.tick_interval_ms": 200, "stream.keep_views": 200, "dry_run": "true"}
+SETTINGS = {"stream.cluster_retention_ms": 3_000, "stream.tick_interval_ms": 200, "stream.keep_views": 200, "dry_run": "false"}
+
+
+def told(run: Pipeline) -> list[bytes | None]:
+    """The ownership records of all bundles, as consumers see them."""
+    consumer = KafkaConsumer(
+        run.topics.ownership,
+        bootstrap_servers=run.bootstrap,
+        auto_offset_reset="earliest",
+        isolation_level="read_committed",
+        consumer_timeout_ms=2_000,
+    )
+    with consumer:
+        return [record.value for record in consumer]
 
 
 def test_a_silent_cluster_is_forgotten_and_begins_anew_when_it_comes_back(
@@ -33,7 +47,9 @@ def test_a_silent_cluster_is_forgotten_and_begins_anew_when_it_comes_back(
     with run.running():
         run.send([(b"c1/b1", report(), None)])
         wait_until(lambda: any(row["memory"] == "" for row in rounds()), "the cluster being forgotten")
-        assert not len(run.table("bundle_averages"))
+        wait_until(lambda: not len(run.table("bundle_averages")), "its bundles leaving the table")
+        wait_until(lambda: [value is None for value in told(run)] == [False, True], "its bundle's ownership record ending")
+        assert not len(run.table("ownership"))
         run.send([(b"c1/b1", report(), None)])
         wait_until(lambda: sum(row["memory"] == "" for row in rounds()) == 2, "it being forgotten again")
     every = rounds()

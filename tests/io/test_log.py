@@ -209,8 +209,10 @@ def test_a_bundle_that_is_no_more_has_no_row(job: Job) -> None:
     assert rows_of(job, OWNERSHIP)["bundle"].to_pylist() == ["x"], "the last record of a batch counts, also in the table's first one"
     project(job, 1, ownership=[gone["x"], ownership("a", "y", owner="two"), gone["z"]])
     assert rows_of(job, OWNERSHIP).select(["bundle", "owner"]).to_pylist() == [{"bundle": "y", "owner": "two"}]
-    project(job, 2, ownership=[ownership("a", "x", owner="two")])
+    project(job, 2, ownership=[ownership("a", "x", owner="two", version=3)])
     assert sorted(rows_of(job, OWNERSHIP)["bundle"].to_pylist()) == ["x", "y"]
+    assert job.tables_of.recorded(["a", "b"]) == {"a": {"x": 3, "y": 1}}
+    assert job.tables_of.recorded(["b"]) == {}
 
 
 def test_a_file_that_is_gone_is_left_out_instead_of_making_the_table_unreadable(job: Job, caplog: pytest.LogCaptureFixture) -> None:

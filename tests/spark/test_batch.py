@@ -1,7 +1,7 @@
 """The shell of a batch, with its ports replaced: what it does, in which order, first time and again. No JVM needed."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +68,10 @@ class World:
 
     def finish(self, logged: Logged) -> None:
         self.phases.append(f"finish {logged.log_seq}")
+
+    def recorded(self, clusters: Collection[str]) -> dict[str, dict[str, int]]:
+        self.calls.append(f"recorded {clusters}")
+        return {}
 
     def put_averages(self, app: str, batch_id: int, files: dict[str, Any]) -> None:
         self.calls.append(f"averages {batch_id}: {', '.join(files)}")
@@ -153,6 +157,7 @@ def test_a_forgotten_cluster_leaves_the_directory(tmp_path: Path) -> None:
         world.shard = SHARD | dict.fromkeys(("brokers", "names", "values"))
         assert run(world, tmp_path, {"eu": Slices(1, BLOCKS, 0, leaving=True), "us": Slices(2)}) == {"us": Slices(2)}
         assert f"averages 5: {part}" in world.calls
+        assert ("recorded ['eu']" in world.calls) == ("decide" in world.calls), "their records end"
 
 
 def test_a_cluster_that_is_silent_for_its_time_leaves_with_the_next_batch(tmp_path: Path) -> None:

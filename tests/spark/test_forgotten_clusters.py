@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -37,10 +38,10 @@ def test_a_leaving_clusters_state_goes_unless_something_is_heard_of_it(tmp_path:
     assert row.clock
 
 
-def decided(folder: Path, memories: dict[str, str], commands: int = 0) -> dict[str, object]:
+def decided(folder: Path, memories: dict[str, str], commands: int = 0, **more: Any) -> dict[str, object]:
     """The row of a cluster whose only shard has just gone; in batch 7 of the log."""
     settings = Settings(stream=StreamSettings(tables=str(folder / "tables"), checkpoint=str(folder)))
-    context = BatchContext(settings, "test-0", log_seq=7, epoch=1, caught_up=True, memories=memories)
+    context = BatchContext(settings, "test-0", log_seq=7, epoch=1, caught_up=True, memories=memories, **more)
     given = [TICK | {"key": b"eu", "value": b'{"id": "c", "kind": "pause-cluster", "by": "ann"}'}] * commands
     blocks = next(decode([pa.RecordBatch.from_pylist([TICK, *given], RECORDS)], LEAVING)).to_pylist()[0]
     row = {name: None for name in ("brokers", "names", "values")} | {name: blocks[name] for name in ("cluster", "shard", "clock", "events")}
@@ -53,6 +54,13 @@ def test_the_log_says_that_a_cluster_has_been_forgotten_and_nothing_else_of_it(t
     assert (row["memory"], row["seq"], row["blocks"], row["error"], row["idle"]) == ("", 8, "[]", None, False)
     assert {row[name] for name in ("decisions", "outcomes", "ownership", "refusals", "results")} == {"[]"}
     assert decided(tmp_path, {})["idle"], "a cluster that never had a round leaves no word"
+
+
+def test_the_ownership_records_of_a_forgotten_clusters_bundles_end(tmp_path: Path) -> None:
+    recorded = {"eu": {"t/n/0x1_0x2": 3, "t/n/0x0_0x1": 1}, "us": {"t/n/0x0_0x1": 1}}
+    ends = json.loads(str(decided(tmp_path, {"eu": json.dumps({"seq": 3})}, recorded=recorded)["ownership"]))
+    shown = [(one["cluster"], one["bundle"], one["state"], one["owner"], one["version"], one["epoch"]) for one in ends]
+    assert shown == [("eu", "t/n/0x0_0x1", "Init", None, 1, 1), ("eu", "t/n/0x1_0x2", "Init", None, 3, 1)]
 
 
 def test_a_command_to_a_cluster_that_goes_is_refused(tmp_path: Path) -> None:
