@@ -71,12 +71,10 @@ def maintain(root: str, settings: UpkeepSettings, now_ms: int, dry_run: bool = F
 
 
 def protect(root: str) -> Protected:
-    """What of the log the job still needs. Reads two small columns of it."""
+    """What of the log the job still needs. Reads two small columns of it, and each cluster's last row."""
     log = existing_table(root, ROUNDS)
     if log is None or (pipeline := pipeline_of(log)) is None:
         return Protected()
-    rows = by_numbers(log).to_table(columns=["cluster", "log_seq"])
-    last = rows.group_by("cluster").aggregate([("log_seq", "max")])["log_seq_max"]
     versions: dict[str, int] = {}
     for spec in TABLES:
         if spec.from_log and (table := existing_table(root, spec)) is not None:
@@ -84,10 +82,26 @@ def protect(root: str) -> Protected:
             versions[spec.name] = -1 if found is None else found
     oldest = min(versions.values(), default=-1)
     return Protected(
-        rounds=tuple(np.unique(last.to_numpy()).tolist()),
+        rounds=tuple(sorted(_last_rounds(log))),
         from_log_seq=max(versions.values(), default=0),
         unprojected=_unprojected(log, versions, oldest),
     )
+
+
+def _last_rounds(log: DeltaTable) -> set[int]:
+    """Numbers of the clusters' last rounds. One that says that its cluster has been forgotten stays for as long as an earlier one does."""
+    rows = by_numbers(log).to_table(columns=["cluster", "log_seq"])
+    seqs: dict[str, list[int]] = {}
+    for cluster, seq in zip(rows["cluster"].to_pylist(), rows["log_seq"].to_pylist(), strict=True):
+        seqs.setdefault(cluster, []).append(seq)
+    last = {cluster: max(every) for cluster, every in seqs.items()}
+    said = by_numbers(log).to_table(["cluster", "log_seq", "memory"], pc.field("log_seq").isin(sorted(set(last.values()))))
+    forgotten = {row["cluster"] for row in said.to_pylist() if not row["memory"] and row["log_seq"] == last[row["cluster"]]}
+    kept = {seq for cluster, seq in last.items() if cluster not in forgotten}
+    for cluster in sorted(forgotten, key=lambda name: last[name]):
+        if not kept.isdisjoint(seqs[cluster]):
+            kept.add(last[cluster])
+    return kept
 
 
 def _unprojected(log: DeltaTable, versions: Mapping[str, int], oldest: int) -> frozenset[str]:

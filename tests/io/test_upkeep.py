@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
@@ -79,6 +80,29 @@ def test_the_log_keeps_each_clusters_last_round_and_a_job_starts_from_it(job: Jo
     assert again.log.next_offsets(["r"]) == {("r", 0): 4}
     assert again.log.find(3) is not None
     assert again.log.append_once(4, again.rounds(4)).log_seq == 4
+
+
+def forget(job: Job, batch: int, *clusters: str) -> None:
+    rounds = job.rounds(batch, now_ms=0, clusters=clusters)
+    memory = rounds.schema.get_field_index("memory")
+    job.tables_of.project(job.log.append_once(batch, rounds.set_column(memory, "memory", pa.array([""] * len(rounds)))))
+
+
+def test_the_log_keeps_nothing_of_a_forgotten_cluster_for_good(job: Job) -> None:
+    project(job, 0, age_hours=500, clusters=("made-up",))
+    forget(job, 1, "made-up")
+    project(job, 2, age_hours=500, decisions=[decision("a")], ownership=[ownership("a", "x", owner="one")], loads=1)
+    assert keep(job, keep_rounds_hours=24)["rounds"].rows_deleted == 2
+    assert Job(job.folder).log.first_seq == 2
+
+
+def test_no_earlier_round_of_a_forgotten_cluster_outlives_the_word_that_it_is(job: Job) -> None:
+    project(job, 0, age_hours=500, clusters=("first", "second", "quiet"))
+    forget(job, 1, "first")
+    forget(job, 2, "second")
+    project(job, 3, age_hours=500, decisions=[decision("a")], ownership=[ownership("a", "x", owner="one")], loads=1)
+    assert keep(job, keep_rounds_hours=24)["rounds"].rows_deleted == 0
+    assert Job(job.folder).log.memories.keys() == {"quiet", "a"}
 
 
 def test_the_log_keeps_what_is_not_projected_yet(job: Job) -> None:
