@@ -8,10 +8,10 @@ from __future__ import annotations
 import logging
 import time
 
-from kafka import KafkaConsumer, TopicPartition
+from kafka import TopicPartition
 
 from lb_stream.contracts.settings import Settings
-from lb_stream.io.kafka_options import client_options
+from lb_stream.io.guarded import measuring_consumer
 
 logger = logging.getLogger(__name__)
 
@@ -22,24 +22,28 @@ LOOKED_AT = 200
 LONGEST_LOOK_S = 5.0
 
 
-def that_fits(settings: Settings) -> Settings:
+def that_fits(settings: Settings, piece: int = 0) -> Settings:
     """The settings with fewer records in a batch, if the reports are large. Raises KafkaError.
 
-    What was planned before is run as it was planned.
+    What was planned before is run as it was planned. `piece`: the most that it may be, 0: no matter.
     """
-    most = settings.stream.max_offsets_per_trigger
+    most = piece or settings.stream.max_offsets_per_trigger
     largest = largest_report(settings) if most else 0
     fitting = max(BATCH_BYTES // largest, 1) if largest else most
     if fitting >= most:
-        return settings
+        return settings if not piece else _reading(settings, piece)
     logger.info("reports have up to %.1f MB: a batch reads %d records at most, not %d", largest / 1e6, fitting, most)
-    return settings.model_copy(update={"stream": settings.stream.model_copy(update={"max_offsets_per_trigger": fitting})})
+    return _reading(settings, fitting)
+
+
+def _reading(settings: Settings, records: int) -> Settings:
+    return settings.model_copy(update={"stream": settings.stream.model_copy(update={"max_offsets_per_trigger": records})})
 
 
 def largest_report(settings: Settings) -> int:
     """Bytes of the largest of the newest records of the reports' topic, as far as one fetch of each partition shows; 0: there are none."""
     topic, largest = settings.topics.reports, 0
-    consumer = KafkaConsumer(**client_options(settings), enable_auto_commit=False)
+    consumer = measuring_consumer(settings)
     try:
         places = [TopicPartition(topic, number) for number in sorted(consumer.partitions_for_topic(topic) or ())]
         consumer.assign(places)
@@ -50,7 +54,7 @@ def largest_report(settings: Settings) -> int:
         until = time.monotonic() + LONGEST_LOOK_S
         while waiting and time.monotonic() < until:
             for place, records in consumer.poll(timeout_ms=500).items():
-                largest = max(largest, *(len(record.value or b"") for record in records))
+                largest = max([largest, *(record.size for record in records if record.trouble is None)])
                 waiting.discard(place)
     finally:
         consumer.close()

@@ -22,40 +22,42 @@ class LostRecords(Stopped):
     """Kafka no longer has records that come next; the text names them and says how to go on."""
 
 
-def _place(checkpoint: str, name: str) -> tuple[fs.FileSystem, str]:
+def place_of(checkpoint: str, name: str) -> tuple[fs.FileSystem, str]:
+    """Where a file of the checkpoint is."""
     filesystem, root = fs.FileSystem.from_uri(checkpoint) if "://" in checkpoint else (fs.LocalFileSystem(), checkpoint)
     return filesystem, f"{root.rstrip('/')}/{name}"
 
 
 def _is_there(checkpoint: str, name: str) -> bool:
-    filesystem, path = _place(checkpoint, name)
+    filesystem, path = place_of(checkpoint, name)
     return bool(filesystem.get_file_info(path).type == fs.FileType.File)
 
 
-def _read(checkpoint: str, name: str) -> str | None:
+def read_text(checkpoint: str, name: str) -> str | None:
+    """A file of the checkpoint; None: there is none."""
     if not _is_there(checkpoint, name):
         return None
-    filesystem, path = _place(checkpoint, name)
+    filesystem, path = place_of(checkpoint, name)
     with filesystem.open_input_stream(path) as source:
         return str(source.read().decode())
 
 
 def checkpoint_uuid(checkpoint: str) -> str | None:
     """The id that Spark gave the query when it made this checkpoint; None when there is none yet."""
-    text = _read(checkpoint, "metadata")
+    text = read_text(checkpoint, "metadata")
     return str(json.loads(text)["id"]) if text else None
 
 
 def last_batch(checkpoint: str) -> int | None:
     """The newest batch that was planned, finished or not."""
-    filesystem, folder = _place(checkpoint, "offsets")
+    filesystem, folder = place_of(checkpoint, "offsets")
     found = filesystem.get_file_info(fs.FileSelector(folder, allow_not_found=True))
     return max((int(info.base_name) for info in found if info.base_name.isdigit()), default=None)
 
 
 def planned_offsets(checkpoint: str, batch_id: int | None) -> Offsets:
     """How far a batch reads. Spark writes it down before the batch begins: a version line, metadata, then one line for each source."""
-    text = _read(checkpoint, f"offsets/{batch_id}") if batch_id is not None else None
+    text = read_text(checkpoint, f"offsets/{batch_id}") if batch_id is not None else None
     return _offsets((text or "").splitlines()[2:])
 
 
@@ -72,15 +74,23 @@ def next_offsets(checkpoint: str) -> Offsets:
     last = last_batch(checkpoint)
     if last is None:
         return {}
-    if _is_there(checkpoint, f"commits/{last}"):
-        return planned_offsets(checkpoint, last)
-    return planned_offsets(checkpoint, last - 1) if last else _offsets((_read(checkpoint, "sources/0/0") or "").splitlines())
+    return planned_offsets(checkpoint, last) if is_finished(checkpoint, last) else first_offsets(checkpoint, last)
+
+
+def is_finished(checkpoint: str, batch_id: int) -> bool:
+    """Whether Spark has written down that a batch is done."""
+    return _is_there(checkpoint, f"commits/{batch_id}")
+
+
+def first_offsets(checkpoint: str, batch_id: int) -> Offsets:
+    """Where a batch begins to read."""
+    return planned_offsets(checkpoint, batch_id - 1) if batch_id else _offsets((read_text(checkpoint, "sources/0/0") or "").splitlines())
 
 
 def state_partitions(checkpoint: str) -> int | None:
     """Into how many partitions the checkpoint's state is divided, for ever; None when there is no checkpoint yet."""
     last = last_batch(checkpoint)
-    text = _read(checkpoint, f"offsets/{last}") if last is not None else None
+    text = read_text(checkpoint, f"offsets/{last}") if last is not None else None
     found = json.loads(text.splitlines()[1])["conf"].get("spark.sql.shuffle.partitions") if text else None
     return int(found) if found is not None else None
 

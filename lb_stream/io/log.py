@@ -79,6 +79,11 @@ class RoundLog:
         found = self._read(columns, pc.field("log_seq").isin(sorted({seq for _, seq in wanted})))
         return found.filter(pa.array([(row["cluster"], row["log_seq"]) in wanted for row in found.select(columns[:2]).to_pylist()]))
 
+    def has(self, batch_id: int) -> bool:
+        """Whether this batch has been decided."""
+        version = committed(self._table, self.app)
+        return version is not None and version >= batch_id
+
     def find(self, batch_id: int) -> Logged | None:
         """What has been decided in this batch, when it has been decided before, by this job or by the one before it."""
         version = committed(self._table, self.app)

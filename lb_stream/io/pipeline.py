@@ -20,6 +20,7 @@ from lb_stream.io.monitor import Monitor
 from lb_stream.io.outbox import Outbox
 from lb_stream.io.projections import Projections
 from lb_stream.io.running import Running, Watched, shared
+from lb_stream.io.set_aside import Guard, SetAside, clear_way
 from lb_stream.stream.batch import Balancer
 from lb_stream.stream.crash import crash_point
 from lb_stream.stream.directory import NEW, write_directory
@@ -56,11 +57,11 @@ def _starting(settings: Settings, log: RoundLog) -> str:
     return json.dumps(offsets_to_start(settings, wanted)) if new and log.last_seq >= 0 else stream.starting_offsets
 
 
-def prepare(settings: Settings) -> tuple[Balancer, str]:
+def prepare(settings: Settings) -> tuple[Balancer, str, Guard]:
     """Fence the publisher before us, open the log, finish what an earlier run has left: all that comes before the first batch.
 
-    Returns the balancer and where a new checkpoint begins to read. Raises Stopped: LogError when log, tables and Kafka don't belong
-    together, LostRecords when Kafka has deleted what comes next.
+    Returns the balancer, where a new checkpoint begins to read, and who looks at its batches first. Raises Stopped: LogError when log,
+    tables and Kafka don't belong together, LostRecords when Kafka has deleted what comes next.
     """
     outbox = Outbox(settings)
     try:
@@ -70,7 +71,7 @@ def prepare(settings: Settings) -> tuple[Balancer, str]:
         raise
 
 
-def _prepare(settings: Settings, outbox: Outbox) -> tuple[Balancer, str]:
+def _prepare(settings: Settings, outbox: Outbox) -> tuple[Balancer, str, Guard]:
     stream = settings.stream
     log, _ = _open(settings, outbox, fenced=False)  # a job that can't run shuts none out that does
     starting = _starting(settings, log)
@@ -92,7 +93,10 @@ def _prepare(settings: Settings, outbox: Outbox) -> tuple[Balancer, str]:
         tables.project(logged)
 
     log.meanwhile = finish
-    return Balancer(settings, log, outbox, tables, CaughtUp.at_start(settings), epoch=epoch), starting
+    batch = last_batch(stream.checkpoint)
+    way = clear_way(settings, is_logged=batch is not None and log.has(batch))
+    guard = Guard(settings, way, SetAside.read(stream.checkpoint))
+    return Balancer(settings, log, outbox, tables, CaughtUp.at_start(settings), epoch=epoch, unreadable=guard), starting, guard
 
 
 def _as_checkpoint_has_it(spark: SparkSession, settings: Settings) -> Settings:
@@ -121,11 +125,11 @@ def _started(writer: DataStreamWriter, settings: Settings) -> StreamingQuery:
 def start(spark: SparkSession, settings: Settings, once: bool = False) -> Running:
     """Start the stream. `once`: read what is there now, then end; the clock stands still. Raises Stopped as `prepare` does."""
     settings = _as_checkpoint_has_it(spark, settings)
-    balancer, starting = prepare(settings)
+    balancer, starting, guard = prepare(settings)
     monitor = Monitor(settings.stream, balancer.epoch, app=lambda: balancer.log.app, memories=lambda: balancer.log.memories)
     balancer.observer = monitor
-    batches = Watched(balancer)
-    records = read_records(spark, that_fits(settings), spark_options(settings), starting)
+    batches = Watched(balancer, guard)
+    records = read_records(spark, that_fits(settings, guard.way.piece), spark_options(settings), starting, guard.way.careful)
     shards = records.transform(to_blocks(settings, balancer.epoch)).transform(to_shards(settings, balancer.epoch))
     writer = shards.writeStream.queryName(settings.stream.pipeline_id).outputMode("update").foreachBatch(batches)
     writer = writer.option("checkpointLocation", settings.stream.checkpoint)

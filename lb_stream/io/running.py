@@ -18,6 +18,7 @@ from lb_stream.io.clock import Clock
 from lb_stream.io.monitor import Monitor
 from lb_stream.io.outbox import KafkaAway, Outbox
 from lb_stream.io.rights import REFUSALS, Denied, denied_in
+from lb_stream.io.set_aside import Guard, Replan
 from lb_stream.stream.batch import Balancer
 from lb_stream.stream.ports import Stopped
 
@@ -51,6 +52,7 @@ class Watched:
     """The `foreachBatch`, and how it went: Spark's own exception tells a failure as text only."""
 
     balancer: Balancer
+    guard: Guard | None = None  # who looks at a batch before it is read
     done: int = 0
     failure: Exception | None = None
     under_way: tuple[int, float] | None = None  # number of the batch, when it began (time.monotonic)
@@ -58,6 +60,8 @@ class Watched:
     def __call__(self, shards: DataFrame, batch_id: int) -> None:
         self.under_way = batch_id, time.monotonic()
         try:
+            if self.guard is not None:
+                self.guard.look(batch_id)
             self.balancer(shards, batch_id)
         except Exception as error:
             self.failure = error
@@ -81,8 +85,8 @@ class Running:
     def wait(self, stop: Stop = never) -> None:
         """Wait until the stream ends, or a stop is asked for.
 
-        Raises Stopped (WorkerDied among them) or KafkaAway when it failed for one of their reasons, Stuck when a batch doesn't end, else
-        StreamingQueryException.
+        Raises Stopped (WorkerDied among them), KafkaAway or Replan when it failed for one of their reasons, Stuck when a batch doesn't end,
+        else StreamingQueryException.
         """
         try:
             while not stop() and not self.query.awaitTermination(LOOK_EVERY_S):
@@ -106,7 +110,7 @@ class Running:
     def _reason(self, error: StreamingQueryException) -> Exception:
         """What stands behind Spark's error: a batch's own exception, records that Kafka has lost while we ran, Kafka's absence."""
         checkpoint = self.settings.stream.checkpoint
-        if isinstance(self.batches.failure, Stopped | KafkaAway):
+        if isinstance(self.batches.failure, Stopped | KafkaAway | Replan):
             return self.batches.failure
         if isinstance(self.batches.failure, REFUSALS):
             return Denied(self.settings, self.batches.failure)

@@ -16,6 +16,7 @@ from lb_stream.io.outbox import KafkaAway
 from lb_stream.io.pipeline import start
 from lb_stream.io.rights import REFUSALS, Denied
 from lb_stream.io.running import Stop, Stuck, WorkerDied, never
+from lb_stream.io.set_aside import Replan, excuse
 from lb_stream.stream.ports import Stopped
 
 logger = logging.getLogger(__name__)
@@ -28,8 +29,9 @@ def run(spark: SparkSession, settings: Settings, once: bool = False, stop: Stop 
     """Run the stream until it ends or a stop is asked for. When Kafka was away it begins anew, as after a restart, once Kafka answers; at
     once when a batch was lost with its Python workers.
 
-    Raises Stopped when it can't go on (a file that is damaged and a full disk are told so, too), KafkaAway when beginning anew doesn't help
-    either; Stuck without having stopped it: that would take as long as the batch.
+    It also begins anew when a batch must be planned otherwise. Raises Stopped when it can't go on (a file that is damaged and a full disk
+    are told so, too), KafkaAway when beginning anew doesn't help either; Stuck without having stopped it: that would take as long as the
+    batch.
     """
     restarts = 0
     while not stop():
@@ -40,8 +42,14 @@ def run(spark: SparkSession, settings: Settings, once: bool = False, stop: Stop 
             running.wait(stop)
             return
         except REFUSALS as error:
+            excuse(settings)
             raise Denied(settings, error) from error
+        except Replan as error:
+            logger.warning("%s: the stream begins anew", error)
+            continue
         except (KafkaAway, KafkaError, WorkerDied) as error:
+            if not isinstance(error, WorkerDied):
+                excuse(settings)
             restarts = 0 if running is not None and running.batches.done else restarts + 1
             if restarts > MOST_RESTARTS:
                 raise
@@ -50,13 +58,16 @@ def run(spark: SparkSession, settings: Settings, once: bool = False, stop: Stop 
             running = None
             raise
         except Stopped:
+            excuse(settings)
             raise
         except Exception as error:
             if (fault := fault_of_machine(settings, error)) is not None:
+                excuse(settings)
                 raise fault from error
             raise
         finally:
             if stop():
+                excuse(settings)
                 spark.sparkContext.setLogLevel("OFF")  # what is interrupted says so at length
             if running is not None:
                 running.stop()

@@ -20,11 +20,11 @@ RECORD_COLUMNS = (
 )
 
 
-def read_records(spark: SparkSession, settings: Settings, client: Mapping[str, str], starting: str) -> DataFrame:
+def read_records(spark: SparkSession, settings: Settings, client: Mapping[str, str], starting: str, one_by_one: bool = False) -> DataFrame:
     """key, value (binary), kind, topic, partition, offset, append_ms of every record of the reports and commands topics.
 
     `client`: how to reach Kafka, as options of Spark's Kafka source. `starting`: where a new checkpoint begins, as its option
-    startingOffsets has it.
+    startingOffsets has it. `one_by_one`: Kafka's client decompresses no record before it is read; it is slow so.
     """
     reader = (
         spark.readStream.format("kafka")
@@ -36,6 +36,8 @@ def read_records(spark: SparkSession, settings: Settings, client: Mapping[str, s
         .option("kafka.fetch.max.wait.ms", "10")  # the default 500 makes every small batch wait that long
         .option("kafka.max.partition.fetch.bytes", str(10 * 1024 * 1024))
     )
+    if one_by_one:
+        reader = reader.option("kafka.max.poll.records", "1")
     if settings.stream.max_offsets_per_trigger:
         reader = reader.option("maxOffsetsPerTrigger", str(settings.stream.max_offsets_per_trigger))
     return reader.load().selectExpr(*RECORD_COLUMNS)

@@ -48,9 +48,9 @@ def test_the_newest_reports_of_all_partitions_are_looked_at(kafka: EmbeddedKafka
     for _ in range(LOOKED_AT - 1):
         send(0, 100)
     producer.flush()
-    assert largest_report(settings) == 4_000_000
+    assert 4_000_000 < largest_report(settings) < 4_000_100
     send(0, 100)
     send(1, 3_000_000)
     producer.flush()
-    assert largest_report(settings) == 3_000_000, "the larger one is not among the newest any more"
+    assert 3_000_000 < largest_report(settings) < 3_000_100, "the larger one is not among the newest any more"
     producer.close()

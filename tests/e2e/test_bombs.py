@@ -1,0 +1,56 @@
+"""Records that are small in Kafka and end whoever decompresses them: each ends the job once at most, and is a row of rejected_reports."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lb_stream.io.embedded_kafka import EmbeddedKafka
+from lb_stream.io.set_aside import SetAside
+from lb_stream.io.topics import TopicNames
+from tests.e2e import bombs
+from tests.e2e.pipeline import Pipeline
+
+pytestmark = [pytest.mark.jvm, pytest.mark.e2e]
+
+
+def report(broker: str, number: int) -> tuple[bytes, bytes, None]:
+    stats = {f"acme/{broker[:2]}/0x00000000_0xffffffff": {"msgRateIn": float(number), "topics": 1}}
+    fields = {"cpu": {"usage": 5.0, "limit": 100.0}, "lastStats": stats, "lastUpdate": number, "loadReportType": "LocalBrokerData"}
+    return f"eu/{broker}".encode(), json.dumps(fields).encode(), None
+
+
+def rows(pipeline: Pipeline) -> list[tuple[Any, ...]]:
+    found = pipeline.table("rejected_reports").to_pylist()
+    return sorted((row["partition"], row["offset"], row["cluster"], row["broker"], row["value"]) for row in found)
+
+
+def test_a_thousand_megabytes_of_spaces_end_the_job_once_and_no_report_is_lost(kafka: EmbeddedKafka, tmp_path: Path) -> None:
+    topics = TopicNames(*(f"bombs-{name}" for name in ("reports", "commands", "results", "decisions", "ownership")))
+    pipeline = Pipeline(kafka.bootstrap, topics, tmp_path, {"stream.lost_records": "stop"})
+    pipeline.create_topics(reports=1)
+    pipeline.send([report("b1:8080", 1)])
+    pipeline.run_once()
+    pipeline.send([report("b1:8080", 2)])
+    large = 1_000 * bombs.MB
+    first = bombs.send(kafka.bootstrap, topics.reports, 0, bombs.bomb(b"eu/b9:8080"))
+    pipeline.send([report("b1:8080", 3)])
+    good = bombs.compressed([bombs.record(0, *(report("b1:8080", 4)[0], [report("b1:8080", 4)[1]], len(report("b1:8080", 4)[1])))])
+    assert bombs.send(kafka.bootstrap, topics.reports, 0, good) == first + 2
+    second = bombs.send(kafka.bootstrap, topics.reports, 0, bombs.bomb(b"nobody/b9:8080"))
+    pipeline.send([report("b1:8080", 5)])
+    with pipeline.running("--once") as job:
+        assert job.wait(timeout=180) == 3, pipeline.log()[-2000:]
+    pipeline.run_once(longest_s=300)
+    size = str(large)[:4]
+    assert [row[:4] for row in rows(pipeline)] == [(0, first, "eu", "b9:8080"), (0, second, "eu", "")]
+    assert all(row[4].startswith(size) for row in rows(pipeline))
+    (averages,) = pipeline.table("bundle_averages").to_pylist()
+    assert (averages["long_samples"], averages["long_rate_in_msgs_per_s"]) == (5, 3.0)
+    assert [row["error"] for row in pipeline.table("rounds").to_pylist() if row["error"]] == []
+    third = bombs.send(kafka.bootstrap, topics.reports, 0, bombs.bomb(b"eu/b9:8080"))
+    pipeline.send([report("b1:8080", 6)])
+    pipeline.run_once(longest_s=300)
+    assert [row[1] for row in rows(pipeline)] == [first, second, third], "the next ones don't end it even once"
+    assert len(SetAside.read(str(tmp_path / "checkpoint")).records) == 3

@@ -1,0 +1,252 @@
+"""Records that can't be read are stepped over by another plan of the batch. No JVM, no Kafka needed."""
+
+import gzip
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from kafka.record.default_records import DefaultRecordBatch
+
+from lb_stream.contracts.settings import Settings, StreamSettings
+from lb_stream.io import set_aside as module
+from lb_stream.io.guarded import Measured, measured
+from lb_stream.io.set_aside import GUARDED_BATCHES, STARTS, Guard, Replan, SetAside, Way, clear_way, excuse
+from lb_stream.stream.records import LARGEST_BYTES
+from tests.e2e import bombs
+
+REPORTS = "lb-load-reports"
+ZSTD = DefaultRecordBatch.CODEC_ZSTD
+
+
+def batch_of(payload: bytes, codec: int, records: int) -> DefaultRecordBatch:
+    """A batch as Kafka keeps it, at offset 100."""
+    size = len(payload) + DefaultRecordBatch.HEADER_STRUCT.size - 12
+    header = DefaultRecordBatch.HEADER_STRUCT.pack(100, size, 0, 2, 0, codec, records - 1, 5, 7, -1, -1, -1, records)
+    return DefaultRecordBatch(header + payload)
+
+
+def packed(codec: str, plain: bytes) -> bytes:
+    if codec == "none":
+        return plain
+    if codec == "gzip":
+        return gzip.compress(plain)
+    if codec == "snappy":
+        return bytes(pa.Codec("snappy").compress(plain, asbytes=True))
+    if codec == "xerial":
+        half = [pa.Codec("snappy").compress(part, asbytes=True) for part in (plain[:20], plain[20:])]
+        return b"\x82SNAPPY\x00" + bytes(8) + b"".join(len(part).to_bytes(4, "big") + part for part in half)
+    sink = pa.BufferOutputStream()
+    with pa.CompressedOutputStream(sink, codec) as out:
+        out.write(plain)
+    return bytes(sink.getvalue().to_pybytes())
+
+
+CODECS = {"none": 0, "gzip": 1, "snappy": 2, "xerial": 2, "lz4": 3, "zstd": 4}
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_records_are_measured_in_every_compression(codec: str) -> None:
+    plain = b"".join(piece for at in range(3) for piece in bombs.record(at, b"eu/b%d" % at, [b"x" * 40], 40))
+    found = list(measured(batch_of(packed(codec, plain), CODECS[codec], 3)))
+    assert [(one.offset, one.append_ms, one.key, one.last, one.trouble) for one in found] == [
+        (100 + at, 7, b"eu/b%d" % at, 100 + at, None) for at in range(3)
+    ]
+
+
+@pytest.mark.parametrize("codec", [codec for codec in CODECS if codec != "none"])
+def test_what_is_broken_is_told_of_and_never_raised(codec: str) -> None:
+    plain = b"".join(bombs.record(0, b"k", [b"x" * 4_000], 4_000))
+    whole = packed(codec, plain)
+    for payload in (whole[:-9], b"garbage" * 9, b""):
+        (found,) = measured(batch_of(payload, CODECS[codec], 1))
+        assert found.trouble is not None and (found.offset, found.last) == (100, 100)
+
+
+def test_no_more_of_a_bomb_is_decompressed_than_its_beginning(monkeypatch: pytest.MonkeyPatch) -> None:
+    payload = bombs.compressed([bombs.record(0, b"a", [b"x"], 1), bombs.record(1, b"eu/b1", bombs.spaces(64), 64 * bombs.MB)])
+    read = 0
+    open_stream = pa.CompressedInputStream
+
+    class Counted:
+        def __init__(self, *arguments: object) -> None:
+            self.stream = open_stream(*arguments)
+
+        def read(self, size: int) -> bytes:
+            nonlocal read
+            piece: bytes = self.stream.read(size)
+            read += len(piece)
+            return piece
+
+    monkeypatch.setattr(pa, "CompressedInputStream", Counted)
+    good, bomb = measured(batch_of(payload, ZSTD, 2))
+    assert (good.offset, good.trouble, bomb.offset, bomb.key, bomb.size > LARGEST_BYTES) == (100, None, 101, b"eu/b1", True)
+    assert read <= 1 << 17
+
+
+class World:
+    """A checkpoint of a job that reads two partitions, and what can't be read in Kafka."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.folder = folder
+        self.settings = Settings(stream=StreamSettings(checkpoint=str(folder), default_cluster="eu"))
+        self.unreadable: dict[tuple[str, int], list[Measured]] = {}
+        monkeypatch.setattr(module, "_unreadable", self._look)
+        self.write("sources/0/0", "\0v1", 10, 0)
+        self.write("offsets/0", "v1\n{}", 20, 5)
+        (folder / "commits").mkdir()
+
+    def _look(self, _: Settings, ranges: Mapping[tuple[str, int], tuple[int, int]]) -> dict[tuple[str, int], list[Measured]]:
+        found = {
+            place: [one for one in self.unreadable.get(place, ()) if begin <= one.offset < end + module.AHEAD]
+            for place, (begin, end) in ranges.items()
+        }
+        return {place: some for place, some in found.items() if some}
+
+    def write(self, name: str, head: str, *ends: int) -> None:
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"{head}\n" + json.dumps({REPORTS: {str(number): end for number, end in enumerate(ends)}}))
+
+    def bad(self, partition: int, offset: int, last: int | None = None) -> None:
+        one = Measured(offset, 5, 10**9, last or offset, b"eu/b1", "at most so many bytes")
+        self.unreadable.setdefault((REPORTS, partition), []).append(one)
+
+    def start(self, logged: bool = False) -> Way:
+        return clear_way(self.settings, logged)
+
+    def plan(self, batch: int = 0) -> list[tuple[int, int]]:
+        """First offset and the one behind the last, of each partition."""
+        return [bounds for _, bounds in sorted(module._range(str(self.folder), batch).items())]
+
+    def guard(self, way: Way = Way()) -> Guard:  # noqa: B008 (it is frozen)
+        return Guard(self.settings, way, SetAside.read(str(self.folder)))
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
+    return World(tmp_path, monkeypatch)
+
+
+def test_a_batch_ends_before_a_record_that_cannot_be_read_and_the_next_one_begins_behind_it(world: World) -> None:
+    world.bad(0, 14, last=16)
+    assert (world.start(), world.plan()) == (Way(careful=True), [(10, 14), (0, 5)])
+    (world.folder / "commits/0").write_text("v1\n{}")
+    world.write("offsets/1", "v1\n{}", 25, 9)
+    with pytest.raises(Replan):
+        world.guard().look(1)
+    assert (world.start(), world.plan(1)) == (Way(), [(17, 25), (5, 9)])
+    told = world.guard().told(1, {"eu", "us"})
+    ((one,),) = told.values()
+    assert (one["kind"], one["partition"], one["offset"], one["append_ms"], one["broker"]) == ("rejected", 0, 14, 5, "b1")
+    assert json.loads(one["payload"])["expected"] == "at most so many bytes; with the 2 records behind it in its producer's batch"
+    assert world.guard().told(1, {"eu", "us"}) == told, "the batch may be run again"
+    world.write("offsets/2", "v1\n{}", 26, 9)
+    assert world.guard().told(2, {"eu", "us"}) == {}
+
+
+def test_where_the_first_batch_begins_is_moved_too_and_a_batch_never_ends_before_it(world: World) -> None:
+    for offset in range(10, 22):
+        world.bad(0, offset)
+    world.bad(1, 0, last=7)
+    (world.folder / "offsets/.0.crc").write_text("of before")
+    assert world.start() == Way(careful=True), "one comes soon behind the batch"
+    assert world.plan() == [(20, 20), (8, 8)]
+    assert not (world.folder / "offsets/.0.crc").exists()
+
+
+def test_a_batch_that_has_been_logged_stays_as_it_was_planned(world: World) -> None:
+    world.bad(0, 14)
+    assert (world.start(logged=True), world.plan()) == (Way(careful=True), [(10, 20), (0, 5)])
+
+
+def test_a_record_soon_behind_the_batch_is_read_around_with_care(world: World) -> None:
+    world.bad(0, 20 + module.AHEAD - 1)
+    assert (world.start(), world.plan()) == (Way(careful=True), [(10, 20), (0, 5)])
+    guard = world.guard(Way(careful=True))
+    guard.look(0)
+    with pytest.raises(Replan):
+        guard.look(1)
+
+
+def test_after_one_was_found_batches_are_looked_at_for_a_while(world: World) -> None:
+    world.bad(0, 10)
+    assert world.start() == Way()
+    world.bad(1, 3)
+    with pytest.raises(Replan):
+        world.guard().look(0)
+    world.write(f"offsets/{GUARDED_BATCHES}", "v1\n{}", 20, 5)
+    world.write(f"offsets/{GUARDED_BATCHES + 1}", "v1\n{}", 20, 5)
+    world.guard().look(GUARDED_BATCHES + 1)
+
+
+def test_what_no_known_cluster_can_be_told_of_waits_for_one(world: World) -> None:
+    world.bad(0, 10)
+    world.start()
+    assert world.guard().told(0, ()) == {}
+    world.write("offsets/3", "v1\n{}", 20, 5)
+    world.write("offsets/4", "v1\n{}", 20, 5)
+    assert world.guard().told(4, {"us"}) == {}, "that batch has nothing to read, so no round"
+    world.write("offsets/5", "v1\n{}", 21, 5)
+    assert list(world.guard().told(5, {"us"})) == ["us"]
+
+
+def test_a_batch_that_ends_the_job_again_and_again_is_read_in_pieces_until_one_record_is_left_to_blame(world: World) -> None:
+    culprit, starts = 13, 0
+    batch, lost = 0, []
+    while True:
+        starts += 1
+        way = world.start()
+        lost = list(SetAside.read(str(world.folder)).records)
+        if lost:
+            break
+        (first, last), (_, end) = world.plan(batch)
+        while not first <= culprit < last:  # it ends well, and the next ones too, in pieces
+            (world.folder / f"commits/{batch}").write_text("v1\n{}")
+            batch += 1
+            piece = way.piece or 99
+            world.write(f"offsets/{batch}", "v1\n{}", min(last + piece, 20), min(end + piece, 5))
+            (first, last), (_, end) = world.plan(batch)
+    assert [(one["partition"], one["offset"]) for one in lost] == [(0, culprit)]
+    assert starts <= 2 * STARTS + 5
+    assert "it ended 3 times while it read nothing else" in lost[0]["payload"]
+    assert world.plan(batch)[0] == (culprit + 1, culprit + 1)
+
+
+def test_when_every_batch_ends_the_job_only_one_record_is_blamed(world: World) -> None:
+    world.write("offsets/0", "v1\n{}", 11, 0)
+    for _ in range(STARTS + 1):
+        world.start()
+    assert len(SetAside.read(str(world.folder)).records) == 1
+    world.write("offsets/0", "v1\n{}", 12, 0)
+    for _ in range(3 * STARTS):
+        world.start()
+    assert len(SetAside.read(str(world.folder)).records) == 1
+    assert world.plan() == [(11, 12), (0, 0)]
+
+
+def test_an_end_that_no_record_is_to_blame_for_does_not_count(world: World) -> None:
+    world.write("offsets/0", "v1\n{}", 11, 0)
+    for _ in range(3 * STARTS):
+        assert world.start() == Way()
+        excuse(world.settings)
+    assert SetAside.read(str(world.folder)).records == ()
+
+
+def test_an_interrupted_job_loses_no_record_of_its_batch(world: World) -> None:
+    for _ in range(STARTS):
+        assert (world.start(), world.plan()) == (Way(), [(10, 20), (0, 5)])
+    assert world.start().piece > 0
+    assert SetAside.read(str(world.folder)).records == ()
+
+
+def test_when_what_had_to_be_read_in_pieces_is_read_the_stream_goes_on_as_ever(world: World) -> None:
+    for _ in range(STARTS + 1):
+        way = world.start()
+    (world.folder / "commits/0").write_text("v1\n{}")
+    world.write("offsets/0", "v1\n{}", 20, 5)
+    world.write("offsets/1", "v1\n{}", 25, 9)
+    with pytest.raises(Replan, match="in pieces has been read"):
+        world.guard(way).look(1)
+    assert SetAside.read(str(world.folder)).piece == 0
