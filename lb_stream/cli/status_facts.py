@@ -56,6 +56,11 @@ def _facts(given: Effective, job: JobFacts, clusters: tuple[ClusterFacts, ...] =
     if (place := next((one for one in (tables, *tables.parents) if one.exists()), None)) is not None:
         usage = shutil.disk_usage(place)
         facts = replace(facts, disk_free=usage.free, disk_size=usage.total)
+    from lb_stream.io.set_aside import SetAside
+
+    with suppress(OSError, ValueError):  # the checkpoint may be out of reach from here
+        kept = SetAside.read(given.settings.stream.checkpoint)
+        facts = replace(facts, set_aside=kept.places, in_pieces=kept.piece > 0)
     return facts
 
 

@@ -91,6 +91,8 @@ class Facts:
     disk_free: int | None = None
     disk_size: int | None = None
     lag_limit: int = 5_000  # records: more than the job reads at a time
+    set_aside: tuple[str, ...] = ()  # records that were stepped over because they end the job: topic, partition, offset
+    in_pieces: bool = False  # a batch has ended the job again and again, and the record to blame is looked for
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +145,12 @@ def _findings(facts: Facts) -> Iterator[Finding]:
     if facts.kafka is not None:
         yield Finding("down", f"Kafka doesn't answer ({facts.kafka})", "nothing is read or published without it; the job goes on by itself")
     yield from _of_job(facts)
+    if facts.in_pieces:
+        found = "a batch has ended the job again and again"
+        yield Finding("degraded", found, "wait: it is read in pieces until the record to blame is found")
+    if facts.set_aside:
+        what = f"records that end the job were stepped over: {_named(facts.set_aside)}"
+        yield Finding("healthy", what, "see who sent them: rejected_reports has the reasons")
     if facts.job.epoch is not None and facts.job.running is None:
         yield Finding("degraded", f"whether the job runs can't be told from here ({facts.job.seen})", f"see on {facts.job.host}")
     if facts.job.running and not facts.clusters:

@@ -59,6 +59,11 @@ class SetAside:
         text = read_text(checkpoint, FILE)
         return SetAside(**{**json.loads(text), "records": tuple(json.loads(text)["records"])}) if text else SetAside()
 
+    @property
+    def places(self) -> tuple[str, ...]:
+        """Where the records are."""
+        return tuple(f"{one['topic']}/{one['partition']}@{one['offset']}" for one in self.records)
+
     def write(self, checkpoint: str) -> SetAside:
         """Keep it."""
         _write(checkpoint, FILE, canonical_json(asdict(self)))

@@ -55,6 +55,8 @@ def test_what_is_well_is_healthy_and_nothing_is_stale() -> None:
         (with_cluster(retry_ms=NOW + 120_000, error="x"), "degraded", "SUSPENDED (round after round failed, next try in 2 min)"),
         (with_cluster(silent=("a",)), "degraded", "eu-1: 1 (a) of 3 brokers silent"),
         (replace(WELL, disk_free=1 << 20), "degraded", "0.0 GiB are free"),
+        (replace(WELL, in_pieces=True), "degraded", "a batch has ended the job again and again: wait: it is read in pieces"),
+        (replace(WELL, set_aside=("lb-load-reports/0@7",)), "healthy", "without trouble"),
         (with_cluster(paused=True), "healthy", "without trouble"),
         (with_cluster(dry_run=True, drained=("a",), gone=("b",)), "healthy", "without trouble"),
     ],
@@ -63,6 +65,11 @@ def test_every_trouble_has_its_state_and_says_what_to_do(facts: Facts, state: st
     found = verdict(facts)
     assert (found.state, words in found.sentence) == (state, True), found.sentence
     assert all(one.advice for one in found.findings)
+
+
+def test_what_was_stepped_over_is_worth_knowing() -> None:
+    (found,) = verdict(replace(WELL, set_aside=tuple(f"lb-load-reports/0@{at}" for at in range(4)))).findings
+    assert found.what.endswith("stepped over: 4 (lb-load-reports/0@0, lb-load-reports/0@1, lb-load-reports/0@2 and 1 more)")
 
 
 def test_the_gravest_finding_is_the_verdict_and_the_others_are_counted() -> None:
