@@ -130,8 +130,9 @@ def clear_way(settings: Settings, is_logged: bool) -> Way:
         kept = replace(kept, guarded_until=batch + GUARDED_BATCHES)
     kept, begin, end = _in_pieces(kept, planned, begin, end, stepped)
     kept = _noted(kept, stepped).write(checkpoint)
-    _rewrite(checkpoint, f"offsets/{batch}", end)  # first: a batch never ends before its beginning
-    if any(begin[place] != planned[place][0] for place in planned):
+    if end != {place: last for place, (_, last) in planned.items()}:
+        _rewrite(checkpoint, f"offsets/{batch}", end)  # first: a batch never ends before its beginning
+    if begin != {place: first for place, (first, _) in planned.items()}:
         _rewrite(checkpoint, _begin_of(batch), begin)
     return Way(careful, kept.piece)
 

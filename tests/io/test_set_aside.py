@@ -235,8 +235,10 @@ def test_an_end_that_no_record_is_to_blame_for_does_not_count(world: World) -> N
 
 
 def test_an_interrupted_job_loses_no_record_of_its_batch(world: World) -> None:
+    planned = (world.folder / "offsets/0").read_bytes()
     for _ in range(STARTS):
         assert (world.start(), world.plan()) == (Way(), [(10, 20), (0, 5)])
+    assert (world.folder / "offsets/0").read_bytes() == planned, "Spark's files stay as they are"
     assert world.start().piece > 0
     assert SetAside.read(str(world.folder)).records == ()
 
