@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -30,8 +31,8 @@ AHEAD = 500
 GUARDED_BATCHES = 1_000
 """So many batches are looked at before they are read, once such a record has been found."""
 LONGEST_LOOK_S = 60.0
-STARTS = 3
-"""So often a batch is begun as it was planned; from then on in pieces, an eighth as large each time that one ends the job."""
+ENDS = 3
+"""So often a batch ends the job before it is cut (from then on to an eighth each time), and again before its one record is blamed."""
 KEPT = 100
 """Records set aside that are remembered."""
 
@@ -49,7 +50,7 @@ class SetAside:
     records: tuple[Mapping[str, Any], ...] = ()
     guarded_until: int = -1
     batch: int = -1  # the last one that was begun again
-    starts: int = 0  # how often
+    starts: int = 0  # how often, as it is planned now: so often it has ended the job
     piece: int = 0  # records that a batch may have until `until` has been read; 0: as many as ever
     until: Mapping[str, int] = field(default_factory=dict)  # topic/partition → offset
 
@@ -139,9 +140,10 @@ def clear_way(settings: Settings, is_logged: bool) -> Way:
 
 def excuse(settings: Settings) -> None:
     """The end of this run is no record's fault: Kafka was away, somebody stopped the job."""
-    kept = SetAside.read(settings.stream.checkpoint)
-    if kept.starts:
-        replace(kept, starts=kept.starts - 1).write(settings.stream.checkpoint)
+    with suppress(OSError):  # the disk may be what is at fault
+        kept = SetAside.read(settings.stream.checkpoint)
+        if kept.starts:
+            replace(kept, starts=kept.starts - 1).write(settings.stream.checkpoint)
 
 
 def _unreadable(settings: Settings, ranges: Mapping[Place, tuple[int, int]]) -> dict[Place, list[Measured]]:
@@ -184,7 +186,7 @@ def _in_pieces(
 ) -> tuple[SetAside, Offsets, Offsets]:
     """A batch that has ended the job again and again is cut; one that is a single record is to blame, and stepped over."""
     total = sum(end[place] - begin[place] for place in planned)
-    if stepped or not total or kept.starts <= (1 if kept.piece and total > 1 else STARTS):
+    if stepped or not total or kept.starts < (1 if kept.piece and total > 1 else ENDS):
         return kept, begin, end
     if total == 1:
         if any(one["blamed"] and one["batch"] in (None, kept.batch) for one in kept.records):
@@ -192,18 +194,18 @@ def _in_pieces(
             return kept, begin, end
         place = next(place for place in planned if end[place] > begin[place])
         offset = begin[place]
-        trouble = f"a record that the job survives: it ended {kept.starts - 1} times while it read nothing else"
+        trouble = f"a record that the job survives: it ended {kept.starts} times while it read nothing else"
         stepped.append((place, Measured(offset, 0, 0, offset, trouble=trouble)))
         return replace(kept, starts=0), {**begin, place: offset + 1}, end
     piece = max(1, (kept.piece or total) // 8) if kept.piece != 1 else 1
     until = kept.until or {f"{topic}/{partition}": end[topic, partition] for topic, partition in end}
-    logger.warning("batch %d has been begun %d times and never finished: it is read %d records at a time", kept.batch, kept.starts, piece)
+    logger.warning("batch %d has ended the job %d times: it is read %d records at a time", kept.batch, kept.starts, piece)
     left = piece
     cut = {}
     for place in planned:
         cut[place] = min(end[place], begin[place] + left)
         left -= cut[place] - begin[place]
-    return replace(kept, piece=piece, until=until), begin, cut
+    return replace(kept, starts=0, piece=piece, until=until), begin, cut
 
 
 def _noted(kept: SetAside, stepped: list[tuple[Place, Measured]]) -> SetAside:

@@ -15,7 +15,7 @@ from lb_stream.io.kafka_options import client_options
 from lb_stream.io.outbox import KafkaAway
 from lb_stream.io.pipeline import start
 from lb_stream.io.rights import REFUSALS, Denied
-from lb_stream.io.running import Stop, Stuck, WorkerDied, never
+from lb_stream.io.running import Running, Stop, Stuck, WorkerDied, never
 from lb_stream.io.set_aside import Replan, excuse
 from lb_stream.stream.ports import Stopped
 
@@ -66,12 +66,16 @@ def run(spark: SparkSession, settings: Settings, once: bool = False, stop: Stop 
                 raise fault from error
             raise
         finally:
-            if stop():
-                excuse(settings)
-                spark.sparkContext.setLogLevel("OFF")  # what is interrupted says so at length
-            if running is not None:
-                running.stop()
+            _end(spark, settings, running, stop())
         wait_for_kafka(settings, stop)
+
+
+def _end(spark: SparkSession, settings: Settings, running: Running | None, asked: bool) -> None:
+    if asked:
+        excuse(settings)
+        spark.sparkContext.setLogLevel("OFF")  # what is interrupted says so at length
+    if running is not None:
+        running.stop()
 
 
 def ready(settings: Settings) -> str:
