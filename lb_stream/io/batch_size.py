@@ -1,4 +1,4 @@
-"""How many records a micro-batch may have so that it fits into memory: a report may have hundreds of bytes or megabytes.
+"""How many records a micro-batch may have so that it fits into memory: a report or a command may have hundreds of bytes or megabytes.
 
 After a day without the job a backlog of large reports would otherwise be read in pieces that no machine can hold, at every start anew.
 """
@@ -16,23 +16,23 @@ from lb_stream.io.guarded import measuring_consumer
 logger = logging.getLogger(__name__)
 
 BATCH_BYTES = 1 << 30
-"""Of a micro-batch's reports. Decoding takes 3.4 times as much, in all tasks together (two million bundles, 10 000 in each report)."""
+"""Of a micro-batch's records. Decoding takes 3.4 times as much, in all tasks together (two million bundles, 10 000 in each report)."""
 LOOKED_AT = 200
 """Newest records of each partition; most are heartbeats."""
 LONGEST_LOOK_S = 5.0
 
 
 def that_fits(settings: Settings, piece: int = 0) -> Settings:
-    """The settings with fewer records in a batch, if the reports are large. Raises KafkaError.
+    """The settings with fewer records in a batch, if they are large. Raises KafkaError.
 
     What was planned before is run as it was planned. `piece`: the most that it may be, 0: no matter.
     """
     most = piece or settings.stream.max_offsets_per_trigger
-    largest = largest_report(settings) if most else 0
+    largest = largest_record(settings) if most else 0
     fitting = max(BATCH_BYTES // largest, 1) if largest else most
     if fitting >= most:
         return settings if not piece else _reading(settings, piece)
-    logger.info("reports have up to %.1f MB: a batch reads %d records at most, not %d", largest / 1e6, fitting, most)
+    logger.info("records have up to %.1f MB: a batch reads %d records at most, not %d", largest / 1e6, fitting, most)
     return _reading(settings, fitting)
 
 
@@ -40,12 +40,12 @@ def _reading(settings: Settings, records: int) -> Settings:
     return settings.model_copy(update={"stream": settings.stream.model_copy(update={"max_offsets_per_trigger": records})})
 
 
-def largest_report(settings: Settings) -> int:
-    """Bytes of the largest of the newest records of the reports' topic, as far as one fetch of each partition shows; 0: there are none."""
-    topic, largest = settings.topics.reports, 0
+def largest_record(settings: Settings) -> int:
+    """Bytes of the largest of the newest records of both topics, as far as one fetch of each partition shows; 0: there are none."""
+    topics, largest = (settings.topics.reports, settings.topics.commands), 0
     consumer = measuring_consumer(settings)
     try:
-        places = [TopicPartition(topic, number) for number in sorted(consumer.partitions_for_topic(topic) or ())]
+        places = [TopicPartition(topic, number) for topic in topics for number in sorted(consumer.partitions_for_topic(topic) or ())]
         consumer.assign(places)
         begin, end = consumer.beginning_offsets(places), consumer.end_offsets(places)
         waiting = {place for place in places if begin[place] < end[place]}

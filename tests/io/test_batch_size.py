@@ -7,7 +7,7 @@ from kafka import KafkaProducer
 
 from lb_stream.contracts.settings import KafkaSettings, Settings, StreamSettings, TopicSettings
 from lb_stream.io import batch_size
-from lb_stream.io.batch_size import BATCH_BYTES, LOOKED_AT, largest_report, that_fits
+from lb_stream.io.batch_size import BATCH_BYTES, LOOKED_AT, largest_record, that_fits
 from lb_stream.io.embedded_kafka import EmbeddedKafka
 from lb_stream.io.topics import TopicNames, create_topics, topic_specs
 
@@ -26,7 +26,7 @@ from lb_stream.io.topics import TopicNames, create_topics, topic_specs
 def test_large_reports_make_batches_of_fewer_records(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, largest: int, most: int, read: int
 ) -> None:
-    monkeypatch.setattr(batch_size, "largest_report", lambda _: largest)
+    monkeypatch.setattr(batch_size, "largest_record", lambda _: largest)
     with caplog.at_level(logging.INFO):
         found = that_fits(Settings(stream=StreamSettings(max_offsets_per_trigger=most, pipeline_id="mine")))
     assert (found.stream.max_offsets_per_trigger, found.stream.pipeline_id) == (read, "mine")
@@ -38,7 +38,7 @@ def test_large_reports_make_batches_of_fewer_records(
 def test_the_newest_reports_of_all_partitions_are_looked_at(kafka: EmbeddedKafka, topic_names: TopicNames) -> None:
     create_topics(kafka.bootstrap, topic_specs(topic_names, reports=2))
     settings = Settings(kafka=KafkaSettings(bootstrap_servers=kafka.bootstrap), topics=TopicSettings(reports=topic_names.reports))
-    assert largest_report(settings) == 0
+    assert largest_record(settings) == 0
     producer = KafkaProducer(bootstrap_servers=kafka.bootstrap, max_request_size=10 << 20)
 
     def send(partition: int, size: int) -> None:
@@ -48,9 +48,9 @@ def test_the_newest_reports_of_all_partitions_are_looked_at(kafka: EmbeddedKafka
     for _ in range(LOOKED_AT - 1):
         send(0, 100)
     producer.flush()
-    assert 4_000_000 < largest_report(settings) < 4_000_100
+    assert 4_000_000 < largest_record(settings) < 4_000_100
     send(0, 100)
     send(1, 3_000_000)
     producer.flush()
-    assert 3_000_000 < largest_report(settings) < 3_000_100, "the larger one is not among the newest any more"
+    assert 3_000_000 < largest_record(settings) < 3_000_100, "the larger one is not among the newest any more"
     producer.close()
