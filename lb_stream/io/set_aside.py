@@ -31,7 +31,7 @@ AHEAD = 500
 GUARDED_BATCHES = 1_000
 """So many batches are looked at before they are read, once such a record has been found."""
 LONGEST_LOOK_S = 60.0
-ENDS = 3
+ENDS = 4
 """So often a batch ends the job before it is cut (from then on to an eighth each time), and again before its one record is blamed."""
 KEPT = 100
 """Records set aside that are remembered."""
