@@ -27,6 +27,11 @@ class Pending:
     children: tuple[str, ...] = ()  # of a split; none: its owner finds them
     unload_children: bool = False
 
+    @property
+    def asked(self) -> str | None:
+        """Who has to act: the broker that takes an assigned bundle, that gives up or splits any other."""
+        return self.destination if self.kind == "assign" else self.source
+
 
 @dataclass(frozen=True, slots=True)
 class Retry:

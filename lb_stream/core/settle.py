@@ -56,7 +56,7 @@ class Settled:
 
 def counting(acks: Iterable[tuple[str, Ack]], memory: Memory) -> tuple[Ack, ...]:
     """The acknowledgements that count: of the broker that was asked, about a decision that is under way. With each: who sent it."""
-    asked = {one.decision_id: one.destination if one.kind == "assign" else one.source for one in memory.pending}
+    asked = {one.decision_id: one.asked for one in memory.pending}
     return tuple(ack for broker, ack in acks if asked.get(ack.decision_id) == broker)
 
 

@@ -23,7 +23,7 @@ from lb_stream.io.running import Running, Watched, shared
 from lb_stream.io.set_aside import Guard, SetAside, clear_way
 from lb_stream.stream.batch import Balancer
 from lb_stream.stream.crash import crash_point
-from lb_stream.stream.directory import NEW, write_directory
+from lb_stream.stream.directory import Slices, asked_in, write_directory
 from lb_stream.stream.ports import Logged
 from lb_stream.stream.source import read_records
 from lb_stream.stream.transforms import to_blocks, to_shards
@@ -86,7 +86,7 @@ def _prepare(settings: Settings, outbox: Outbox) -> tuple[Balancer, str, Guard]:
     epoch = announce(stream.tables, stream.pipeline_id, log.last_epoch)
     if last_batch(stream.checkpoint) is None:
         tables.forget_averages()
-        write_directory(stream.checkpoint, 0, epoch, dict.fromkeys(log.memories, NEW))
+        write_directory(stream.checkpoint, 0, epoch, {name: Slices(asked=asked_in(memory)) for name, memory in log.memories.items()})
 
     def finish(logged: Logged) -> None:
         outbox.publish(logged)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec.structs import replace
 from pyspark.sql import DataFrame, SparkSession
 
 from lb_stream.contracts.settings import Settings
@@ -16,9 +17,9 @@ from lb_stream.stream.averages import Blocks
 from lb_stream.stream.block_files import remove_samples, remove_unused
 from lb_stream.stream.crash import crash_point
 from lb_stream.stream.decide import BatchContext
-from lb_stream.stream.directory import NEW, Slices, forget_directories, read_directory, write_directory
+from lb_stream.stream.directory import NEW, Slices, asked_in, forget_directories, read_directory, write_directory
 from lb_stream.stream.figures import File, averages_file
-from lb_stream.stream.ports import Log, NothingUnreadable, Observer, Publisher, Reading, Tables, Unobserved, Unreadable
+from lb_stream.stream.ports import Log, Logged, NothingUnreadable, Observer, Publisher, Reading, Tables, Unobserved, Unreadable
 from lb_stream.stream.slicing import Parts, View, due_parts, next_slices
 from lb_stream.stream.task import task_of_batch
 from lb_stream.stream.transforms import to_rounds
@@ -68,7 +69,7 @@ class Balancer:
         if parts := due_parts(directory, views):
             self.tables.put_averages(self.log.app, batch_id, self._averages(shards.sparkSession, parts, batch_id))
         self.observer.done("averages")
-        self._hand_on(directory, views, batch_id)
+        self._hand_on(directory, views, logged, batch_id)
         self.log.tidy()
         self.observer.finish(logged)
         crash_point("before_commit")
@@ -97,11 +98,17 @@ class Balancer:
         tasks = spark.sparkContext.parallelize(list(parts.items()), min(len(parts), spark.sparkContext.defaultParallelism))
         return dict(tasks.map(lambda part: (part[0], averages_file(*part, root, checkpoint, f"{name}-{task_of_batch()[2]}"))).collect())
 
-    def _hand_on(self, directory: Mapping[str, Slices], views: Mapping[str, View], batch_id: int) -> None:
-        """Tell the next batch which clusters there are and how they are sliced; now and then delete what nobody needs any more."""
+    def _hand_on(self, directory: Mapping[str, Slices], views: Mapping[str, View], logged: Logged, batch_id: int) -> None:
+        """Tell the next batch which clusters there are, how they are sliced and what their brokers have been asked for.
+
+        Now and then delete what nobody needs any more.
+        """
         stream = self.settings.stream
         slices = {cluster: next_slices(directory.get(cluster, NEW), view, stream.shard_bundles) for cluster, view in views.items()}
         after = {cluster: one for cluster, one in (dict(directory) | slices).items() if cluster not in views or views[cluster].blocks}
+        for row in logged.rounds.select(["cluster", "memory"]).to_pylist():
+            if row["cluster"] in after:
+                after[row["cluster"]] = replace(after[row["cluster"]], asked=asked_in(row["memory"]))
         now_ms = max((view.now_ms for view in views.values()), default=0)
         self._attention.pay(now_ms, self.caught_up.now)
         for cluster in self._attention.forgotten(after, now_ms, stream.cluster_retention_ms):

@@ -23,6 +23,7 @@ from msgspec.structs import astuple
 from numpy.typing import NDArray
 
 from lb_stream.contracts.base import CLUSTER_PATTERN, canonical_json
+from lb_stream.core.averages.acknowledgements import believed
 from lb_stream.core.blocks import EVENT_SCHEMA, REPORT_SCHEMA, SAMPLE_SCHEMA, to_bytes
 from lb_stream.core.names import BUNDLE_PATTERN
 from lb_stream.stream.directory import NEW, Slices
@@ -162,7 +163,7 @@ def _take(taken: _Taken, config: DecodeConfig, key: bytes | None, value: bytes |
             _take_command(taken, config, key, value, position)
             return
         cluster, broker = _key(key, config)
-        _take_record(taken, cluster, broker, value or b"", kind or "report", position)
+        _take_record(taken, config, cluster, broker, value or b"", kind or "report", position)
     except Rejection as rejection:
         _reject(taken, cluster, broker, rejection, position)
     except Exception as error:  # a record that is met again at every restart must not end the stream, whatever it does to us
@@ -233,11 +234,14 @@ def _key(key: bytes | None, config: DecodeConfig) -> tuple[str, str]:
     return cluster, broker
 
 
-def _take_record(taken: _Taken, cluster: str, broker: str, value: bytes, kind: str, position: dict[str, Any]) -> None:
+def _take_record(taken: _Taken, config: DecodeConfig, cluster: str, broker: str, value: bytes, kind: str, position: dict[str, Any]) -> None:
     if kind != "report":
         if not broker:
             raise Rejection("key", cluster, "<cluster>/<broker>: a broker's record names its broker")
-        event = {"kind": kind, "broker": broker, "payload": agent_record(kind, value)} | position
+        payload = agent_record(kind, value)
+        if kind == "ack":
+            payload = believed(payload, broker, config.known.get(cluster, NEW).asked)
+        event = {"kind": kind, "broker": broker, "payload": payload} | position
         if kind == "heartbeat":
             taken.heartbeats[taken.number(cluster), broker] = event  # a partition's order is a broker's order: the last one tells all
         else:

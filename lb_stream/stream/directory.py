@@ -6,57 +6,61 @@ of the job that wrote it: what a job writes that was shut out and goes on all th
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from functools import cached_property
-from typing import Any
+from collections.abc import Mapping
 
+import msgspec
 from pyarrow import fs
 
 from lb_stream.contracts.base import canonical_json
+from lb_stream.core.memory import Pending
 from lb_stream.stream.block_files import file_of
 
 FOLDER = "lb-shards"
 
 
-@dataclass(frozen=True)
-class Slices:
+class Slices(msgspec.Struct, frozen=True, gc=False):
     """One cluster's shards. `blocks`: references to what each held after the batch before (brokers, names, values), in their order.
 
     `since_ms`: since when they are the same, and nothing has been heard of the cluster. `leaving`: unless something is heard of it in this
-    batch, it is forgotten.
+    batch, it is forgotten. `asked`: of each decision under way, who was asked and about which bundle.
     """
 
     shards: int = 1
     blocks: tuple[tuple[str, ...], ...] = ()
     since_ms: int | None = None
     leaving: bool = False
+    asked: Mapping[str, tuple[str, str]] = msgspec.field(default_factory=dict)
 
-    @cached_property
+    @property
     def before(self) -> str | None:
         """JSON of the blocks, if there were more or fewer of them than there are shards now: each must take its part of them."""
         return canonical_json(self.blocks) if self.blocks and len(self.blocks) != self.shards else None
 
-    @property
-    def files(self) -> set[str]:
-        """The block files that are named."""
-        return {file_of(reference) for block in self.blocks for reference in block}
-
-    def to_dict(self) -> dict[str, Any]:
-        """As the directory has it."""
-        given = {"shards": self.shards, "blocks": self.blocks, "since_ms": self.since_ms, "leaving": self.leaving or None}
-        return {name: value for name, value in given.items() if value is not None}
-
-    @staticmethod
-    def of(given: Mapping[str, Any]) -> Slices:
-        """What `to_dict` gave."""
-        return Slices(given["shards"], tuple(map(tuple, given["blocks"])), given.get("since_ms"), given.get("leaving", False))
-
 
 NEW = Slices()
 """A cluster that nobody has heard of before."""
+
+_to_json = msgspec.json.Encoder(order="sorted").encode
+_from_json = msgspec.json.Decoder(dict[str, Slices]).decode
+
+
+class _Remembered(msgspec.Struct):
+    """What of a cluster's memory is read after every round."""
+
+    pending: tuple[Pending, ...] = ()
+
+
+_read_memory = msgspec.json.Decoder(_Remembered).decode
+
+
+def asked_in(memory: str) -> dict[str, tuple[str, str]]:
+    """Of each decision under way in a cluster's memory: who was asked, and about which bundle."""
+    try:
+        pending = _read_memory(memory).pending
+    except msgspec.DecodeError:
+        return {}  # its rounds fail, and say so
+    return {one.decision_id: (one.asked or "", one.bundle) for one in pending}
 
 
 def _folder(checkpoint: str) -> tuple[fs.FileSystem, str]:
@@ -77,9 +81,8 @@ def write_directory(checkpoint: str, batch_id: int, epoch: int, clusters: Mappin
     if filesystem.get_file_info(path).type != fs.FileType.NotFound:
         return
     filesystem.create_dir(folder, recursive=True)
-    content = canonical_json({name: slices.to_dict() for name, slices in clusters.items()})
     with filesystem.open_output_stream(f"{path}.new") as out:
-        out.write(content.encode())
+        out.write(_to_json(clusters))
     filesystem.move(f"{path}.new", path)
 
 
@@ -101,8 +104,7 @@ def _directories(filesystem: fs.FileSystem, folder: str) -> list[tuple[tuple[int
 
 def _read(filesystem: fs.FileSystem, path: str) -> dict[str, Slices]:
     with filesystem.open_input_stream(path) as source:
-        clusters = json.loads(source.read())
-    return {name: Slices.of(given) for name, given in clusters.items()}
+        return _from_json(source.read())
 
 
 def forget_directories(checkpoint: str, oldest_batch: int) -> set[str]:
@@ -113,9 +115,6 @@ def forget_directories(checkpoint: str, oldest_batch: int) -> set[str]:
         if batch < oldest_batch:
             filesystem.delete_file(info.path)
         else:
-            used |= _files(_read(filesystem, info.path).values())
+            known = _read(filesystem, info.path).values()
+            used.update(file_of(reference) for slices in known for block in slices.blocks for reference in block)
     return used
-
-
-def _files(clusters: Iterable[Slices]) -> set[str]:
-    return {name for slices in clusters for name in slices.files}

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+
+from msgspec.structs import replace
 
 from lb_stream.stream.averages import Blocks
 from lb_stream.stream.directory import NEW, Slices
@@ -39,7 +41,8 @@ def next_slices(before: Slices, view: View, shard_bundles: int) -> Slices:
     if view.failed:
         return replace(before, since_ms=since_ms, leaving=False)
     shards = len(view.blocks)
-    return Slices(shards if view.bundles is None else wanted_shards(view.bundles, shards, shard_bundles), view.blocks, since_ms)
+    wanted = shards if view.bundles is None else wanted_shards(view.bundles, shards, shard_bundles)
+    return Slices(wanted, view.blocks, since_ms, asked=before.asked)
 
 
 def wanted_shards(bundles: int, shards: int, shard_bundles: int) -> int:

@@ -8,9 +8,10 @@ from typing import Any
 import pyarrow as pa
 
 from lb_stream.contracts.settings import Settings, StreamSettings
+from lb_stream.core.memory import Memory, Pending
 from lb_stream.stream.batch import Balancer
 from lb_stream.stream.decide import ROUND_SCHEMA
-from lb_stream.stream.directory import NEW, Slices, read_directory, write_directory
+from lb_stream.stream.directory import NEW, Slices, asked_in, read_directory, write_directory
 from lb_stream.stream.ports import Logged
 from lb_stream.stream.slicing import table_part
 
@@ -148,6 +149,20 @@ def test_what_a_batch_was_told_of_clusters_stays_when_it_is_run_again(tmp_path: 
     run(World(Logged(3, ROUNDS)), tmp_path)
     other = pa.Table.from_pylist([ROUND | {"blocks": json.dumps([["other:0:1"] * 3])}], ROUND_SCHEMA)
     assert run(World(None, other), tmp_path) == AFTER
+
+
+def test_the_next_batch_knows_who_has_been_asked_for_what(tmp_path: Path) -> None:
+    pending = [
+        Pending("eu:1:0", "transfer", "t/n/0x0_0x1", "b1", "b2", 0, 60_000, 2),
+        Pending("eu:1:1", "assign", "t/n/0x1_0x2", None, "b2", 0, 60_000, 2),
+    ]
+    rounds = pa.Table.from_pylist([ROUND | {"memory": Memory(pending=tuple(pending)).to_json()}], ROUND_SCHEMA)
+    asked = {"eu:1:0": ("b1", "t/n/0x0_0x1"), "eu:1:1": ("b2", "t/n/0x1_0x2")}
+    assert run(World(None, rounds), tmp_path / "first")["eu"].asked == asked
+    assert run(World(Logged(3, rounds)), tmp_path / "again")["eu"].asked == asked
+    before = {"eu": Slices(1, BLOCKS, 0, asked=asked)}
+    assert run(World(None, IDLE), tmp_path / "idle", before)["eu"].asked == asked, "nothing is logged where nothing happens"
+    assert asked_in('{"pending": 1') == {}, "such a cluster's rounds fail, no others'"
 
 
 def test_a_forgotten_cluster_leaves_the_directory(tmp_path: Path) -> None:

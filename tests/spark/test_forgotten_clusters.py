@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from msgspec.structs import replace as replaced
 
 from lb_stream.contracts.settings import Settings, StreamSettings
 from lb_stream.stream.attention import BREAK_MS, LISTENED_MS, Attention
@@ -85,7 +86,7 @@ def test_silence_begins_when_a_clusters_blocks_were_last_written() -> None:
     assert first.since_ms == 1_000
     assert next_slices(first, View(2_000, BLOCKS, sampled=False), 100) == first
     assert next_slices(first, View(2_000, (("b:1:8", *BLOCKS[0][1:]),), sampled=False), 100).since_ms == 2_000
-    assert next_slices(replace(first, leaving=True), View(2_000, BLOCKS, sampled=False), 100) == first, "it isn't said for good"
+    assert next_slices(replaced(first, leaving=True), View(2_000, BLOCKS, sampled=False), 100) == first, "it isn't said for good"
     assert next_slices(first, View(2_000, BLOCKS, sampled=False, error=True), 100).since_ms == 2_000, "who is in trouble isn't silent"
     assert next_slices(Slices(1, BLOCKS), View(2_000, BLOCKS, sampled=False), 100).since_ms == 2_000, "nobody has looked at the time before"
 

@@ -3,18 +3,32 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lb_stream.contracts.base import canonical_json
 from lb_stream.core.blocks import Batch, Shard, with_columns
+
+
+def believed(payload: str, broker: str, asked: Mapping[str, tuple[str, str]]) -> str:
+    """An acknowledgement without its bundle, unless the broker that sent it was asked for something about that one.
+
+    `asked`: of each decision under way, who was asked and about which bundle. Any sender can claim that a bundle has changed hands.
+    """
+    ack = json.loads(payload)
+    if ack["bundle"] is None or asked.get(ack["decision_id"]) == (broker, ack["bundle"]):
+        return payload
+    return canonical_json(ack | {"bundle": None})
 
 
 def follow_acks(shard: Shard, batch: Batch) -> Shard:
     """Who owns the bundles that acknowledgements name: with these they change hands before a report shows it.
 
-    An acknowledgement counts until its broker's next report in the same batch, and only for bundles that are known.
+    An acknowledgement counts until its broker's next report in the same batch, and only for bundles that are known. Those of brokers that
+    were not asked have lost their bundles before (`believed`).
     """
     acks = _naming_bundles(batch)
     if not acks:
