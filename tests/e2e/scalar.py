@@ -145,9 +145,7 @@ def usages(cluster: Cluster, pending: Iterable[Mapping[str, Any]] = ()) -> dict[
     usage = {name: {resource: report[resource]["usage"] for resource in RESOURCES} for name, report in reports.items()}
     arrivals = []
     for move in pending:
-        bundle = cluster.bundles.get(move["bundle"])
-        if bundle is None:
-            continue
+        bundle = cluster.bundles.get(move["bundle"], Bundle())  # on its way: known, though its retention may be over
         busy = [report for report in reports.values() if throughput(report) > 0] if bundle.owner is None else [reports[bundle.owner]]
         carried = sum(map(throughput, busy)) / len(busy) if busy else 0.0
         share = min((bundle.average["short"][0] + bundle.average["short"][1]) / carried, 1.0) if carried > 0 else 0.0

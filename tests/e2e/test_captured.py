@@ -277,7 +277,6 @@ def test_a_consumer_gets_every_decision_of_the_live_cluster_once_as_it_stands_in
         assert json.loads(row["explain"]) == one.explain.model_dump(mode="json")
 
 
-@pytest.mark.xfail(strict=True, reason="the second calculation doesn't follow yet how the shedder's view counts moves that are half done")
 def test_the_figures_of_every_shedding_decision_can_be_derived_from_the_reports(run: Run) -> None:
     shed = [row for row in run.rows("decisions") if row["strategy"] == "ThresholdShedder" and row["kind"] == "unload"]
     assert {row["cluster"] for row in shed} == set(RETENTION_MS)
