@@ -18,7 +18,7 @@ from lb_stream.contracts.commands import CommandResult
 from lb_stream.contracts.decisions import SCHEMA_VERSION
 from lb_stream.contracts.settings import Settings, TopicSettings
 from lb_stream.io.kafka_options import client_options
-from lb_stream.io.rights import REFUSALS
+from lb_stream.io.rights import REFUSALS, Denied, denied_in
 from lb_stream.stream.crash import crash_point
 from lb_stream.stream.ports import Logged, Stopped
 
@@ -47,7 +47,7 @@ class Outbox:
     """
 
     def __init__(self, settings: Settings) -> None:
-        self._pipeline, self._topics = settings.stream.pipeline_id, settings.topics
+        self._settings, self._pipeline, self._topics = settings, settings.stream.pipeline_id, settings.topics
         self._group = f"{settings.stream.pipeline_id}-watermark"
         self._steps = 0
         self._mark = TopicPartition(settings.topics.decisions, 0)
@@ -85,8 +85,8 @@ class Outbox:
     def publish(self, logged: Logged) -> None:
         """Publish a batch, once. One with nothing to say, or published before, has its transaction too: it tells whether we are fenced.
 
-        Raises Fenced when another job has started, and KafkaAway when it isn't known whether the batch is published: then this outbox is
-        of no more use.
+        Raises Fenced when another job has started, Denied when a right is missing, and KafkaAway when it isn't known whether the batch is
+        published: then this outbox is of no more use.
         """
         records = _records(logged, self._topics) if logged.log_seq >= self.watermark else ()
         watermark = max(self.watermark, logged.log_seq + 1)
@@ -99,9 +99,11 @@ class Outbox:
             ) from error
         except TimeoutError as error:
             raise KafkaAway(f"Kafka has not answered for {LONGEST_S} s") from error
-        except REFUSALS:
-            raise
+        except REFUSALS as error:
+            raise Denied(self._settings, error) from error
         except KafkaError as error:
+            if denied := denied_in(self._settings, str(error)):
+                raise denied from error
             raise KafkaAway(f"Kafka did not take the batch ({error})") from error
         self.watermark = watermark
 

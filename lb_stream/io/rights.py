@@ -14,8 +14,8 @@ from lb_stream.stream.ports import Stopped
 
 REFUSALS = (AuthorizationError, SaslAuthenticationFailedError)
 """What kafka-python raises."""
-_REFUSED = re.compile(r"\.errors\.\w*(?:Authorization|SaslAuthentication)Exception: *([^\n]*)")
-"""What Spark's own client says, among other things."""
+_REFUSED = re.compile(r"(?:\.errors\.\w*(?:Authorization|SaslAuthentication)Exception: *|(?=\[Error \d+\] \w*Authorization))([^\n]*)")
+"""What Spark's own client says, among other things, and kafka-python in the text of an error that it doesn't expect."""
 
 
 class Denied(Stopped):

@@ -112,8 +112,6 @@ class Running:
         checkpoint = self.settings.stream.checkpoint
         if isinstance(self.batches.failure, Stopped | KafkaAway | Replan):
             return self.batches.failure
-        if isinstance(self.batches.failure, REFUSALS):
-            return Denied(self.settings, self.batches.failure)
         if denied := denied_in(self.settings, str(error)):
             return denied
         if "CONCURRENT_STREAM_LOG_UPDATE" in str(error):
