@@ -105,7 +105,6 @@ def balance(options: argparse.Namespace, stop: StopRequest) -> None:
     finally:
         if stop:
             logging.getLogger("balance").info("stopping")
-            logging.getLogger("py4j").setLevel(logging.CRITICAL)
         with suppress(Exception):  # the JVM may have ended before us
             spark.stop()
 

@@ -64,10 +64,11 @@ def balance(
 def _run(command: list[str], environment: dict[str, str]) -> int:
     """Run the job in a session of its own; its exit code. A request to stop goes to its driver alone: Spark's JVM would end before it."""
     from lb_stream.cli.demo_job import end_session
+    from lb_stream.io.processes import end_with_parent
     from lb_stream.io.signals import StopRequest
 
     with StopRequest() as stop:
-        process = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, start_new_session=True)
+        process = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, start_new_session=True, preexec_fn=end_with_parent)  # noqa: PLW1509 (no threads yet)
         while process.poll() is None:
             if stop:
                 note("stopping: the batch under way is finished, or run again at the next start (once more: at once)")

@@ -48,4 +48,4 @@ def set_up(level: int = logging.INFO) -> None:
     handler.setFormatter(Lines("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     handler.addFilter(KafkaSeldom())
     logging.basicConfig(level=level, handlers=[handler])
-    logging.getLogger("py4j").setLevel(logging.WARNING)
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # a batch's failure with Java's whole stack; why the job ends is said elsewhere

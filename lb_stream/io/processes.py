@@ -1,9 +1,11 @@
 """Processes known by id and start time, so that an id that the system gave to another process is never touched."""
 
 import contextlib
+import ctypes
 import os
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -45,6 +47,12 @@ def _started_at_by_ps(pid: int) -> str | None:
     result = subprocess.run(["ps", "-o", "stat=,lstart=", "-p", str(pid)], capture_output=True, text=True, check=False)
     state, _, started = result.stdout.strip().partition(" ")
     return started.strip() if started and not state.startswith("Z") else None
+
+
+def end_with_parent() -> None:
+    """For `preexec_fn`: on Linux the new process gets SIGTERM when the one that started it is gone, by kill -9 even. No threads then."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG; exec keeps it
 
 
 def end(pid: int, mark: str, grace_s: float = 15) -> bool:

@@ -29,6 +29,9 @@ _WORKER_DIED = re.compile(r"Python worker (exited unexpectedly|failed to connect
 """What Spark says when a worker's process is gone, or the one that forks them: a Python exception in it reads otherwise."""
 
 LOOK_EVERY_S = 0.5
+LONGEST_SAID, NEW_LINE = 500, "\n"
+PATIENCE_S = 20.0
+"""How long a stop waits for the batch under way. One that is interrupted says so at length, and is run again at the next start."""
 
 Stop = Callable[[], bool]
 """Whether a stop has been asked for: looked at where the job can end in order."""
@@ -41,6 +44,10 @@ def never() -> bool:
 
 class WorkerDied(Stopped):
     """A batch's task was tried again and again, and each time its Python worker came to an end."""
+
+
+class BatchFailed(RuntimeError):
+    """What Spark hears of a failure: one line. It reads the text with a regular expression that a long trace overflows."""
 
 
 class Stuck(Stopped):
@@ -65,7 +72,7 @@ class Watched:
             self.balancer(shards, batch_id)
         except Exception as error:
             self.failure = error
-            raise
+            raise BatchFailed(f"{type(error).__name__}: {str(error).partition(NEW_LINE)[0][:LONGEST_SAID]}") from None
         finally:
             self.under_way = None
         self.done += 1
@@ -92,7 +99,7 @@ class Running:
             while not stop() and not self.query.awaitTermination(LOOK_EVERY_S):
                 self._look()
         except StreamingQueryException as error:
-            raise self._reason(error) from error
+            raise self._reason(error) from (self.batches.failure or error)
 
     def _look(self) -> None:
         """An error that ends a thread of Spark's leaves whoever waits for it waiting, and nobody hears of it. Raises Stuck."""
@@ -109,12 +116,12 @@ class Running:
 
     def _reason(self, error: StreamingQueryException) -> Exception:
         """What stands behind Spark's error: a batch's own exception, records that Kafka has lost while we ran, Kafka's absence."""
-        checkpoint = self.settings.stream.checkpoint
+        checkpoint, said = self.settings.stream.checkpoint, f"{error}\n{self.batches.failure}"
         if isinstance(self.batches.failure, Stopped | KafkaAway | Replan):
             return self.batches.failure
-        if denied := denied_in(self.settings, str(error)):
+        if denied := denied_in(self.settings, said):
             return denied
-        if "CONCURRENT_STREAM_LOG_UPDATE" in str(error):
+        if "CONCURRENT_STREAM_LOG_UPDATE" in said:
             return shared(checkpoint)
         try:
             check_none_lost(self.settings, next_offsets(checkpoint), new_checkpoint=False)
@@ -124,17 +131,20 @@ class Running:
             return stopped
         except KafkaError as away:
             return KafkaAway(f"Kafka does not answer ({away})")
-        if _WORKER_DIED.search(str(error)):
+        if _WORKER_DIED.search(said):
             return WorkerDied(
                 "Python workers have come to an end while they were at a batch: killed from outside, or for want of memory (the system's "
                 "log tells); then give the machine more, or let a batch read less (stream.max_offsets_per_trigger)"
             )
-        return KafkaAway("Kafka did not answer Spark") if _AWAY.search(str(error)) else error
+        return KafkaAway("Kafka did not answer Spark") if _AWAY.search(said) else error
 
     def stop(self) -> None:
-        """Stop ticking, let the query end, release the connections."""
+        """Stop ticking, let the batch under way come to its end, end the query, release the connections."""
         self.clock.stop()
         try:
+            patience = time.monotonic() + PATIENCE_S
+            while self.query.isActive and self.query.status["isTriggerActive"] and time.monotonic() < patience:
+                time.sleep(0.1)
             self.query.stop()
         finally:
             self.monitor.stop()

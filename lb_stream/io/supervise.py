@@ -91,7 +91,7 @@ def wait_for_kafka(settings: Settings, stop: Stop = never) -> None:
     """Come back when Kafka answers, which may be never, or a stop is asked for. Raises Denied."""
     while not stop():
         try:
-            KafkaAdminClient(**client_options(settings)).close()
+            KafkaAdminClient(**client_options(settings), bootstrap_timeout_ms=5_000).close()
             return
         except REFUSALS as error:
             raise Denied(settings, error) from error

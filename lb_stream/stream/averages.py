@@ -32,7 +32,7 @@ from lb_stream.stream.block_files import BlockWriter, file_name, read_block
 from lb_stream.stream.crash import crash_point
 from lb_stream.stream.decode import hashes
 from lb_stream.stream.state_socket import leave_closing_to_spark
-from lb_stream.stream.task import task_of_batch
+from lb_stream.stream.task import hush_first_worker, task_of_batch
 
 logger = logging.getLogger(__name__)
 
@@ -54,6 +54,11 @@ class ShardProcessor(StatefulProcessor):
     def __init__(self, configs: Mapping[str, FoldConfig], default: FoldConfig, checkpoint: str, settings_tag: str, epoch: int) -> None:
         self._configs, self._default = configs, default
         self._checkpoint, self._tag, self._epoch = checkpoint, settings_tag, epoch
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """A worker gets it."""
+        self.__dict__.update(state)
+        hush_first_worker()
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         """Called by Spark once for each partition and batch."""

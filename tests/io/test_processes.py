@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -42,3 +43,18 @@ def test_a_zombie_does_not_count_as_running() -> None:
     with sleeping("pass") as process:
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
         assert processes.started_at(process.pid) is None
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a process of its parent's end")
+def test_one_that_is_to_end_with_its_parent_does_so_after_kill_9() -> None:
+    mine = "import subprocess, sys, time; from lb_stream.io.processes import end_with_parent as e; "
+    mine += "print(subprocess.Popen(['sleep', '60'], start_new_session=True, preexec_fn=e).pid, flush=True); time.sleep(60)"
+    with subprocess.Popen([sys.executable, "-c", mine], stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        child = int(parent.stdout.readline())
+        assert processes.started_at(child) is not None
+        parent.kill()
+    deadline = time.monotonic() + 10
+    while processes.started_at(child) is not None and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert processes.started_at(child) is None

@@ -13,7 +13,7 @@ from pyspark.errors import StreamingQueryException
 from lb_stream.contracts.settings import Settings, StreamSettings
 from lb_stream.io import supervise
 from lb_stream.io.outbox import KafkaAway, _attended
-from lb_stream.io.running import Running, Stuck, Watched, WorkerDied
+from lb_stream.io.running import BatchFailed, Running, Stuck, Watched, WorkerDied
 from lb_stream.stream.ports import Stopped
 
 
@@ -171,7 +171,7 @@ def in_a_batch(query: Query, stuck_after_ms: int) -> None:
 
 
 def test_a_batch_that_does_not_end_ends_the_job() -> None:
-    with pytest.raises(Stuck, match=r"batch 17 has not come to an end within 0 s .*stuck_after_ms"):
+    with pytest.raises(BatchFailed, match=r"Stuck: batch 17 has not come to an end within 0 s .*stuck_after_ms"):
         in_a_batch(Query(1_000, lambda: time.sleep(0.002)), stuck_after_ms=1)
 
 
@@ -179,6 +179,20 @@ def test_a_batch_that_does_not_end_ends_the_job() -> None:
 def test_a_batch_may_take_its_time(stuck_after_ms: int) -> None:
     in_a_batch(query := Query(5, lambda: time.sleep(0.002)), stuck_after_ms)
     assert query.looks == 0
+
+
+def test_spark_hears_one_line_of_a_failure_and_the_job_all_of_it() -> None:
+    """Java reads the text with a regular expression whose stack overflows on a long trace: then the query's thread was gone."""
+
+    def fail(*_: object) -> None:
+        raise OSError(28, "No space left on device\n" + "\tat Some.java\n" * 10_000)
+
+    batches = Watched(fail)  # type: ignore[arg-type]
+    with pytest.raises(BatchFailed) as heard:
+        batches(None, 17)  # type: ignore[arg-type]
+    assert str(heard.value) == "OSError: [Errno 28] No space left on device"
+    assert heard.value.__suppress_context__
+    assert isinstance(batches.failure, OSError)
 
 
 def test_a_stream_without_input_is_not_stuck() -> None:
