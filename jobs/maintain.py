@@ -8,7 +8,7 @@ What the job still needs stays, however old: each cluster's last round (its memo
 projected yet, files that only the log names. When the job and upkeep meet at one table, the job's commit goes first and the rest is
 left for the next time; what that was is told on stderr.
 
-Begin with --dry-run: it says what would be done. Exit codes: 0 done, 1 no tables there, 2 a wrong setting.
+Begin with --dry-run: it says what would be done. Exit codes: 0 done, 1 no tables there or they can't be read or written, 2 a wrong setting.
 """
 
 from __future__ import annotations
@@ -26,9 +26,10 @@ import typer
 
 from lb_stream.cli.output import emit, emit_rich, note, table
 from lb_stream.contracts.settings import Settings
-from lb_stream.core.config import SettingError
 from lb_stream.io.configuration import load
+from lb_stream.io.secrets import hide
 from lb_stream.io.signals import StopRequest
+from lb_stream.io.troubles import told
 from lb_stream.io.upkeep import Kept, maintain
 
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
@@ -58,13 +59,20 @@ def arguments() -> argparse.Namespace:
 
 
 def main() -> int:
-    """Keep the tables; the exit code."""
+    """Keep the tables; the exit code. Only what nobody foresaw keeps its trace."""
     options = arguments()
     try:
-        settings = load(options.config, arguments=options.set).settings
-    except SettingError as error:
-        note(f"maintain.py: {error}")
-        return 2
+        return upkeep(options)
+    except Exception as error:
+        if (found := told(error)) is None:
+            raise
+        note(f"maintain.py: {hide(found[0])}")
+        return found[1]
+
+
+def upkeep(options: argparse.Namespace) -> int:
+    """One pass, or one after the other until a stop is asked for; the exit code."""
+    settings = load(options.config, arguments=options.set).settings
     if not options.every:
         try:
             return keep(settings, options)

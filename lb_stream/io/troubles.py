@@ -18,7 +18,7 @@ def told(error: BaseException) -> tuple[str, int] | None:
     if code := next((EXIT_CODES[name] for name in ours if name in EXIT_CODES), 0):
         return str(error), code
     text = "\n".join(map(str, _chain(error)))
-    where = _where(error, text)
+    where = _where(error)
     if _DISK_FULL.search(text):
         return f"the disk is full{where}: make room there, then start again; what has been written stays good", 1
     if found := _NO_ENTRY.search(text):
@@ -43,8 +43,8 @@ def _chain(error: BaseException | None) -> list[BaseException]:
     return found
 
 
-def _where(error: BaseException, text: str) -> str:
+def _where(error: BaseException) -> str:
     if isinstance(error, OSError) and error.filename:
         return f" at {error.filename}"
-    found = _PATH.search(text)
+    found = _PATH.search("\n".join(str(one).partition("\n")[0] for one in _chain(error)))  # further lines name the source's own files
     return f" at {found[1]}" if found else ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
+import re
 import subprocess
 import sys
 import time
@@ -245,6 +246,15 @@ def test_a_dry_run_tells_the_same_and_changes_nothing(job: Job) -> None:
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "jobs/maintain.py", *arguments], cwd=PROJECT, capture_output=True, text=True, check=False)
+
+
+def test_a_damaged_table_is_one_line_and_no_trace(tmp_path: Path) -> None:
+    log = tmp_path / "tables" / "rounds" / "_delta_log"
+    log.mkdir(parents=True)
+    (log / f"{0:020}.json").write_text("{bad")
+    done = run("--set", f"stream.tables={tmp_path / 'tables'}")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert re.fullmatch(r"maintain\.py: a table can't be read \(.*\): `lbctl tables rebuild` .*\n", done.stderr)
 
 
 def test_the_job_prints_a_table_for_people_and_json_for_programs(job: Job) -> None:
