@@ -94,7 +94,7 @@ class StreamSettings(KeyModel):
     trigger_interval_ms: int = key(0, "least time between micro-batches; 0: as soon as there is input", unit="ms", dynamic=False, ge=0)
     max_offsets_per_trigger: int = key(
         5_000,
-        "most records in a micro-batch, so that a backlog is read in pieces that fit into memory: of large reports fewer; 0: no limit",
+        "most records in a micro-batch, commands too, so that a backlog is read in pieces that fit memory: fewer if large; 0: no limit",
         unit="records",
         dynamic=False,
         ge=0,

@@ -95,7 +95,7 @@ def state_partitions(checkpoint: str) -> int | None:
     return int(found) if found is not None else None
 
 
-def _bounds(settings: Settings) -> tuple[Offsets, Offsets]:
+def bounds(settings: Settings) -> tuple[Offsets, Offsets]:
     """The first offset that Kafka has, and the one that comes next, of each partition that is read. Raises Denied."""
     consumer = KafkaConsumer(**client_options(settings), enable_auto_commit=False)
     try:
@@ -114,7 +114,7 @@ def check_none_lost(settings: Settings, wanted: Offsets, new_checkpoint: bool) -
 
     Returns a warning when records are lost that `stream.lost_records` allows to skip, else "". Raises LostRecords for all others.
     """
-    begin, end = _bounds(settings)
+    begin, end = bounds(settings)
     deleted, anew = [], []
     for place, first in sorted(wanted.items()):
         name = f"topic {place[0]}, partition {place[1]}"
@@ -141,7 +141,7 @@ def check_none_lost(settings: Settings, wanted: Offsets, new_checkpoint: bool) -
 
 def offsets_to_start(settings: Settings, wanted: Offsets) -> dict[str, dict[str, int]]:
     """Topic → partition → where a new checkpoint begins: the wanted offset if Kafka has it, else the first that it has."""
-    begin, end = _bounds(settings)
+    begin, end = bounds(settings)
     starts: dict[str, dict[str, int]] = {}
     for (topic, number), first in begin.items():
         offset = wanted.get((topic, number), first)
@@ -159,7 +159,7 @@ class CaughtUp:
     @staticmethod
     def at_start(settings: Settings) -> CaughtUp:
         """Ask Kafka where the topics end now, and the checkpoint how far it has come."""
-        begin, end = _bounds(settings)
+        begin, end = bounds(settings)
         checkpoint = settings.stream.checkpoint
         caught_up = CaughtUp(checkpoint, {place: offset for place, offset in end.items() if offset > begin[place]})
         caught_up.read(last_batch(checkpoint))

@@ -13,6 +13,7 @@ from lb_stream.contracts.settings import Settings
 from lb_stream.io.batch_size import that_fits
 from lb_stream.io.checkpoint import CaughtUp, check_none_lost, last_batch, next_offsets, offsets_to_start, state_partitions
 from lb_stream.io.clock import Clock
+from lb_stream.io.fair import Fairness
 from lb_stream.io.kafka_options import spark_options
 from lb_stream.io.leader import announce
 from lb_stream.io.log import LogError, RoundLog
@@ -24,7 +25,7 @@ from lb_stream.io.set_aside import Guard, SetAside, clear_way
 from lb_stream.stream.batch import Balancer
 from lb_stream.stream.crash import crash_point
 from lb_stream.stream.directory import Slices, asked_in, write_directory
-from lb_stream.stream.ports import Logged
+from lb_stream.stream.ports import Logged, Reading
 from lb_stream.stream.source import read_records
 from lb_stream.stream.transforms import to_blocks, to_shards
 
@@ -57,21 +58,22 @@ def _starting(settings: Settings, log: RoundLog) -> str:
     return json.dumps(offsets_to_start(settings, wanted)) if new and log.last_seq >= 0 else stream.starting_offsets
 
 
-def prepare(settings: Settings) -> tuple[Balancer, str, Guard]:
+def prepare(settings: Settings, caught_up: Reading | None = None) -> tuple[Balancer, str, Guard]:
     """Fence the publisher before us, open the log, finish what an earlier run has left: all that comes before the first batch.
 
-    Returns the balancer, where a new checkpoint begins to read, and who looks at its batches first. Raises Stopped: LogError when log,
-    tables and Kafka don't belong together, LostRecords when Kafka has deleted what comes next.
+    `caught_up`: how far this job has come, when it only begins its stream anew. Returns the balancer, where a new checkpoint begins to
+    read, and who looks at its batches first. Raises Stopped: LogError when log, tables and Kafka don't belong together, LostRecords when
+    Kafka has deleted what comes next.
     """
     outbox = Outbox(settings)
     try:
-        return _prepare(settings, outbox)
+        return _prepare(settings, outbox, caught_up)
     except BaseException:
         outbox.close()
         raise
 
 
-def _prepare(settings: Settings, outbox: Outbox) -> tuple[Balancer, str, Guard]:
+def _prepare(settings: Settings, outbox: Outbox, caught_up: Reading | None) -> tuple[Balancer, str, Guard]:
     stream = settings.stream
     log, _ = _open(settings, outbox, fenced=False)  # a job that can't run shuts none out that does
     starting = _starting(settings, log)
@@ -96,7 +98,8 @@ def _prepare(settings: Settings, outbox: Outbox) -> tuple[Balancer, str, Guard]:
     batch = last_batch(stream.checkpoint)
     way = clear_way(settings, is_logged=batch is not None and log.has(batch))
     guard = Guard(settings, way, SetAside.read(stream.checkpoint))
-    return Balancer(settings, log, outbox, tables, CaughtUp.at_start(settings), epoch=epoch, unreadable=guard), starting, guard
+    caught_up = caught_up or CaughtUp.at_start(settings)
+    return Balancer(settings, log, outbox, tables, caught_up, epoch=epoch, unreadable=guard), starting, guard
 
 
 def _as_checkpoint_has_it(spark: SparkSession, settings: Settings) -> Settings:
@@ -122,14 +125,17 @@ def _started(writer: DataStreamWriter, settings: Settings) -> StreamingQuery:
         raise
 
 
-def start(spark: SparkSession, settings: Settings, once: bool = False) -> Running:
-    """Start the stream. `once`: read what is there now, then end; the clock stands still. Raises Stopped as `prepare` does."""
+def start(spark: SparkSession, settings: Settings, once: bool = False, caught_up: Reading | None = None) -> Running:
+    """Start the stream. `once`: read what is there now, then end; the clock stands still. `caught_up` and Stopped as for `prepare`."""
     settings = _as_checkpoint_has_it(spark, settings)
-    balancer, starting, guard = prepare(settings)
+    balancer, starting, guard = prepare(settings, caught_up)
     monitor = Monitor(settings.stream, balancer.epoch, app=lambda: balancer.log.app, memories=lambda: balancer.log.memories)
     balancer.observer = monitor
     batches = Watched(balancer, guard)
-    records = read_records(spark, that_fits(settings, guard.way.piece), spark_options(settings), starting, guard.way.careful)
+    reading = that_fits(settings, guard.way.piece)
+    if not once and not guard.way.piece:
+        guard.fairness = Fairness(reading.stream.max_offsets_per_trigger, balancer.caught_up)
+    records = read_records(spark, reading, spark_options(settings), starting, guard.way.careful)
     shards = records.transform(to_blocks(settings, balancer.epoch)).transform(to_shards(settings, balancer.epoch))
     writer = shards.writeStream.queryName(settings.stream.pipeline_id).outputMode("update").foreachBatch(batches)
     writer = writer.option("checkpointLocation", settings.stream.checkpoint)

@@ -20,7 +20,8 @@ from pyarrow import fs
 
 from lb_stream.contracts.base import canonical_json
 from lb_stream.contracts.settings import Settings
-from lb_stream.io.checkpoint import Offsets, first_offsets, is_finished, last_batch, place_of, planned_offsets, read_text
+from lb_stream.io.checkpoint import Offsets, bounds, first_offsets, is_finished, last_batch, place_of, planned_offsets, read_text
+from lb_stream.io.fair import Fairness, fair_ends
 from lb_stream.io.guarded import Measured, measure, measuring_consumer
 
 logger = logging.getLogger(__name__)
@@ -53,6 +54,7 @@ class SetAside:
     starts: int = 0  # how often, as it is planned now: so often it has ended the job
     piece: int = 0  # records that a batch may have until `until` has been read; 0: as many as ever
     until: Mapping[str, int] = field(default_factory=dict)  # topic/partition → offset
+    share: int = 0  # so many records of the batch that is planned next are divided equally between the partitions; 0: as Spark does
 
     @staticmethod
     def read(checkpoint: str) -> SetAside:
@@ -120,7 +122,10 @@ def clear_way(settings: Settings, is_logged: bool) -> Way:
     kept = SetAside.read(checkpoint)
     if batch is None or is_finished(checkpoint, batch):
         return Way(piece=kept.piece)
-    kept = replace(kept, batch=batch, starts=kept.starts + 1 if kept.batch == batch else 1).write(checkpoint)
+    share, starts = kept.share, kept.starts + 1 if kept.batch == batch else 1
+    kept = replace(kept, batch=batch, starts=starts, share=0).write(checkpoint)
+    if share and not is_logged:
+        _rewrite(checkpoint, f"offsets/{batch}", fair_ends(_range(checkpoint, batch), bounds(settings)[1], share))
     planned = _range(checkpoint, batch)
     found = _unreadable(settings, planned)
     begin, end, stepped = _around(planned, found)
@@ -231,6 +236,7 @@ class Guard:
     settings: Settings
     way: Way
     kept: SetAside
+    fairness: Fairness = field(default_factory=Fairness)
     done: int = 0
 
     def look(self, batch_id: int) -> None:
@@ -244,6 +250,9 @@ class Guard:
             raise Replan(f"batch {batch_id}: what had to be read in pieces has been read")
         if not self.way.careful and batch_id <= kept.guarded_until and _unreadable(self.settings, ranges):
             raise Replan(f"batch {batch_id} has records that can't be read, or they come soon after it")
+        if self.fairness.limit and (told := self.fairness.violated(self.settings, _range(checkpoint, batch_id))):
+            replace(kept, share=self.fairness.limit).write(checkpoint)
+            raise Replan(f"batch {batch_id}: {told}")
         self.done += 1
 
     def told(self, batch_id: int, known: Collection[str]) -> dict[str, list[dict[str, Any]]]:

@@ -34,10 +34,11 @@ def run(spark: SparkSession, settings: Settings, once: bool = False, stop: Stop 
     batch.
     """
     restarts = 0
+    caught_up = None
     while not stop():
         running = None
         try:
-            running = start(spark, settings, once)
+            running = start(spark, settings, once, caught_up)
             logger.info("%s", ready(settings))
             running.wait(stop)
             return
@@ -46,8 +47,10 @@ def run(spark: SparkSession, settings: Settings, once: bool = False, stop: Stop 
             raise Denied(settings, error) from error
         except Replan as error:
             logger.warning("%s: the stream begins anew", error)
+            caught_up = running and running.batches.balancer.caught_up  # nothing has been missed meanwhile
             continue
         except (KafkaAway, KafkaError, WorkerDied) as error:
+            caught_up = None
             if not isinstance(error, WorkerDied):
                 excuse(settings)
             restarts = 0 if running is not None and running.batches.done else restarts + 1

@@ -35,9 +35,10 @@ def test_large_reports_make_batches_of_fewer_records(
 
 @pytest.mark.jvm
 @pytest.mark.e2e
-def test_the_newest_reports_of_all_partitions_are_looked_at(kafka: EmbeddedKafka, topic_names: TopicNames) -> None:
+def test_the_newest_records_of_all_partitions_and_of_the_commands_are_looked_at(kafka: EmbeddedKafka, topic_names: TopicNames) -> None:
     create_topics(kafka.bootstrap, topic_specs(topic_names, reports=2))
-    settings = Settings(kafka=KafkaSettings(bootstrap_servers=kafka.bootstrap), topics=TopicSettings(reports=topic_names.reports))
+    topics = TopicSettings(reports=topic_names.reports, commands=topic_names.commands)
+    settings = Settings(kafka=KafkaSettings(bootstrap_servers=kafka.bootstrap), topics=topics)
     assert largest_record(settings) == 0
     producer = KafkaProducer(bootstrap_servers=kafka.bootstrap, max_request_size=10 << 20)
 
@@ -53,4 +54,7 @@ def test_the_newest_reports_of_all_partitions_are_looked_at(kafka: EmbeddedKafka
     send(1, 3_000_000)
     producer.flush()
     assert 3_000_000 < largest_record(settings) < 3_000_100, "the larger one is not among the newest any more"
+    producer.send(topic_names.commands, b"x" * 5_000_000, partition=0)
+    producer.flush()
+    assert 5_000_000 < largest_record(settings) < 5_000_100
     producer.close()

@@ -252,3 +252,22 @@ def test_when_what_had_to_be_read_in_pieces_is_read_the_stream_goes_on_as_ever(w
     with pytest.raises(Replan, match="in pieces has been read"):
         world.guard(way).look(1)
     assert SetAside.read(str(world.folder)).piece == 0
+
+
+def test_a_batch_that_held_few_records_back_is_planned_again_with_equal_shares(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "bounds", lambda _: ({}, {(REPORTS, 0): 1_000, (REPORTS, 1): 4}))
+    world.write("offsets/0", "v1\n{}", 20, 1)
+    guard = world.guard()
+    guard.fairness.limit = 11
+    monkeypatch.setattr(module.Fairness, "violated", lambda *_: "few have waited")
+    with pytest.raises(Replan, match="batch 0: few have waited"):
+        guard.look(0)
+    assert (world.start(), world.plan()) == (Way(), [(10, 17), (0, 4)])
+    (world.folder / "commits/0").write_text("v1\n{}")
+    world.write("offsets/1", "v1\n{}", 27, 5)
+    assert (world.start(), world.plan(1)) == (Way(), [(17, 27), (4, 5)]), "only that one"
+
+
+def test_a_logged_batch_is_not_planned_again(world: World) -> None:
+    SetAside(share=11).write(str(world.folder))
+    assert (world.start(logged=True), world.plan()) == (Way(), [(10, 20), (0, 5)])

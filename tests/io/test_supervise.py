@@ -4,6 +4,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from lb_stream.contracts.settings import Settings, StreamSettings
 from lb_stream.io import supervise
 from lb_stream.io.outbox import KafkaAway, _attended
 from lb_stream.io.running import BatchFailed, Running, Stuck, Watched, WorkerDied
+from lb_stream.io.set_aside import Replan
 from lb_stream.stream.ports import Stopped
 
 
@@ -39,10 +41,13 @@ class World:
 
     runs: list[Run]
     calls: list[str] = field(default_factory=list)
+    caught_up: list[Any] = field(default_factory=list)
 
-    def start(self, *_: Any) -> Any:
+    def start(self, *arguments: Any) -> Any:
         self.calls.append("start")
+        self.caught_up.append(arguments[-1])
         run = self.runs.pop(0)
+        run.balancer = SimpleNamespace(caught_up=f"as far as start {len(self.caught_up)} came")  # type: ignore[attr-defined]
         run.stop = lambda: self.calls.append("stop")  # type: ignore[attr-defined]
         return run
 
@@ -65,6 +70,12 @@ AWAY = KafkaAway("it is gone")
 def test_it_begins_anew_once_kafka_is_back(monkeypatch: pytest.MonkeyPatch) -> None:
     world = run(monkeypatch, Run(7, AWAY), Run(0, AWAY), Run(2, None))
     assert world.calls == ["start", "stop", "wait"] * 2 + ["start", "stop"]
+
+
+def test_a_batch_that_is_planned_again_is_no_absence_of_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = run(monkeypatch, Run(7, Replan("one")), Run(0, Replan("two")), Run(2, AWAY), Run(1, None))
+    assert world.calls == ["start", "stop", "start", "stop", "start", "stop", "wait", "start", "stop"]
+    assert world.caught_up == [None, "as far as start 1 came", "as far as start 2 came", None]
 
 
 @pytest.mark.parametrize("end", [Stopped("another job"), ValueError("a fault")])
