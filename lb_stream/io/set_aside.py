@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+import time
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
@@ -34,6 +35,7 @@ GUARDED_BATCHES = 1_000
 LONGEST_LOOK_S = 60.0
 ENDS = 4
 """So often a batch ends the job before it is cut (from then on to an eighth each time), and again before its one record is blamed."""
+SURVIVED = "a record that the job survives"
 KEPT = 100
 """Records set aside that are remembered."""
 
@@ -135,6 +137,7 @@ def clear_way(settings: Settings, is_logged: bool) -> Way:
     if found:
         kept = replace(kept, guarded_until=batch + GUARDED_BATCHES)
     kept, begin, end = _in_pieces(kept, planned, begin, end, stepped)
+    stepped = [(place, record if record.append_ms else _looked_up(settings, place, record)) for place, record in stepped]
     kept = _noted(kept, stepped).write(checkpoint)
     if end != {place: last for place, (_, last) in planned.items()}:
         _rewrite(checkpoint, f"offsets/{batch}", end)  # first: a batch never ends before its beginning
@@ -168,6 +171,20 @@ def _unreadable(settings: Settings, ranges: Mapping[Place, tuple[int, int]]) -> 
     return found
 
 
+def _looked_up(settings: Settings, place: Place, blamed: Measured) -> Measured:
+    """A record that was only alone when the job ended, with its key, size and time."""
+    consumer: KafkaConsumer = measuring_consumer(settings)
+    try:
+        for _, record in measure(consumer, {place: (blamed.offset, blamed.offset + 1)}, LONGEST_LOOK_S):
+            if record.offset == blamed.offset:
+                return replace(record, last=blamed.last, trouble=blamed.trouble)
+    except (KafkaError, TimeoutError) as error:
+        logger.warning("whose record is set aside can't be seen: %s", error)
+    finally:
+        consumer.close()
+    return replace(blamed, append_ms=time.time_ns() // 1_000_000)  # its row is kept by it
+
+
 def _around(
     planned: Mapping[Place, tuple[int, int]], found: Mapping[Place, list[Measured]]
 ) -> tuple[Offsets, Offsets, list[tuple[Place, Measured]]]:
@@ -199,7 +216,7 @@ def _in_pieces(
             return kept, begin, end
         place = next(place for place in planned if end[place] > begin[place])
         offset = begin[place]
-        trouble = f"a record that the job survives: it ended {kept.starts} times while it read nothing else"
+        trouble = f"{SURVIVED}: it ended {kept.starts} times while it read nothing else"
         stepped.append((place, Measured(offset, 0, 0, offset, trouble=trouble)))
         return replace(kept, starts=0), {**begin, place: offset + 1}, end
     piece = max(1, (kept.piece or total) // 8) if kept.piece != 1 else 1
@@ -224,7 +241,7 @@ def _noted(kept: SetAside, stepped: list[tuple[Place, Measured]]) -> SetAside:
             shown = {"field": "value", "value": f"{record.size} bytes", "expected": expected}
             place = {"topic": topic, "partition": partition, "offset": record.offset, "append_ms": record.append_ms}
             key = record.key.decode(errors="replace")
-            blamed = not record.append_ms  # it was never looked at: it was alone when the job ended
+            blamed = str(record.trouble).startswith(SURVIVED)
             new.append({"kind": "rejected", "key": key, "payload": canonical_json(shown), "batch": None, "blamed": blamed} | place)
     return replace(kept, records=(*kept.records, *new)[-KEPT:])
 

@@ -4,6 +4,7 @@ import gzip
 import json
 from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
@@ -93,6 +94,8 @@ class World:
         self.settings = Settings(stream=StreamSettings(checkpoint=str(folder), default_cluster="eu"))
         self.unreadable: dict[tuple[str, int], list[Measured]] = {}
         monkeypatch.setattr(module, "_unreadable", self._look)
+        monkeypatch.setattr(module, "measuring_consumer", lambda _: SimpleNamespace(close=lambda: None))
+        monkeypatch.setattr(module, "measure", self._measure)
         self.write("sources/0/0", "\0v1", 10, 0)
         self.write("offsets/0", "v1\n{}", 20, 5)
         (folder / "commits").mkdir()
@@ -103,6 +106,9 @@ class World:
             for place, (begin, end) in ranges.items()
         }
         return {place: some for place, some in found.items() if some}
+
+    def _measure(self, _: object, ranges: Mapping[tuple[str, int], tuple[int, int]], __: float) -> list[tuple[tuple[str, int], Measured]]:
+        return [(place, Measured(at, 6, 77, at, b"eu/b2")) for place, (begin, end) in ranges.items() for at in range(begin, end)]
 
     def write(self, name: str, head: str, *ends: int) -> None:
         path = self.folder / name
@@ -211,6 +217,7 @@ def test_a_batch_that_ends_the_job_again_and_again_is_read_in_pieces_until_one_r
     assert [(one["partition"], one["offset"]) for one in lost] == [(0, culprit)]
     assert starts <= 2 * ENDS + 5
     assert "it ended 4 times while it read nothing else" in lost[0]["payload"]
+    assert (lost[0]["key"], lost[0]["append_ms"], json.loads(lost[0]["payload"])["value"]) == ("eu/b2", 6, "77 bytes")
     assert world.plan(batch)[0] == (culprit + 1, culprit + 1)
 
 
