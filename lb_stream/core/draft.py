@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
+from math import isfinite, isinf, isnan
 from typing import Any
 
 import numpy as np
@@ -77,6 +78,7 @@ class Draft:
     unloaded_brokers: Mapping[str, int] = field(default_factory=dict)  # broker → when a move out of it was last confirmed
     desk: Desk = field(default_factory=lambda: Desk(Orders()))  # where commands are answered
     _live: dict[str, Any] = field(default_factory=dict)
+    _candidates_shown: dict[tuple[str, float | None, str | None], Candidate] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.targets = Targets.of(self.view, self.seed)
@@ -158,20 +160,27 @@ class Draft:
         names = self.view.brokers.names
         order = _lowest(best.scores, MOST_CANDIDATES_SHOWN)
         shown = [
-            Candidate(
-                broker=names[ranked[at]],
-                score=float(best.scores[at]) if np.isfinite(best.scores[at]) else None,
-                refused_by="overloaded" if np.isinf(best.scores[at]) else "no_load_data" if np.isnan(best.scores[at]) else None,
+            self._candidate(
+                names[row],
+                score if isfinite(score) else None,
+                "overloaded" if isinf(score) else "no_load_data" if isnan(score) else None,
             )
-            for at in order.tolist()
+            for row, score in zip(ranked[order].tolist(), best.scores[order].tolist(), strict=True)
         ]
         for name, before, after in steps:
             is_out = np.ones(len(names), np.bool_)
             is_out[after] = False
             taken_out = before[is_out[before]]
             room = max(LEAST_REFUSED_SHOWN, MOST_CANDIDATES_SHOWN - len(shown))
-            shown += [Candidate(broker=names[row], refused_by=name) for row in taken_out[:room].tolist()]
+            shown += [self._candidate(names[row], None, name) for row in taken_out[:room].tolist()]
         return shown
+
+    def _candidate(self, broker: str, score: float | None, refused_by: str | None) -> Candidate:
+        """Kept for the round: the next bundle's are nearly the same, and one is dear to make."""
+        key = broker, score, refused_by
+        if key not in self._candidates_shown:
+            self._candidates_shown[key] = Candidate(broker=broker, score=score, refused_by=refused_by)
+        return self._candidates_shown[key]
 
     def decide(
         self,

@@ -35,7 +35,9 @@ def place_shed(draft: Draft, bundle: int) -> Choice | Refusal:
     if not len(rows):
         kept_apart = bool(steps) and steps[-1][0] == AntiAffinity.name
         return refusal(AntiAffinity.name if kept_apart else "no_candidate", source, [name])
-    relieved, after = np.isin(rows, list(draft.relieved)), targets.with_bundle(bundle, rows)
+    is_relieved = np.zeros(len(view.brokers), np.bool_)
+    is_relieved[list(draft.relieved)] = True
+    relieved, after = is_relieved[rows], targets.with_bundle(bundle, rows)
     left = targets.without_bundle(bundle)
     limit = np.where(relieved, left, max(draft.config.balancer.overloaded_threshold_percent / 100.0, left))
     wanted = fitting = rows[after <= limit]

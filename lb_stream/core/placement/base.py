@@ -72,10 +72,13 @@ class Targets:
         return float(self._usage(self.view.bundles.owner[[bundle]].astype(np.intp), self._left, gone)[0])
 
     def _usage(self, rows: Rows, left: Mapping[str, Floats], more: Mapping[str, float]) -> Floats:
-        none, resources = np.zeros(len(self.view.brokers)), {}
-        for name, (usage, limit) in self.view.brokers.resources.items():
-            changed = self._arrived.get(name, none)[rows] - left.get(name, none)[rows] + more.get(name, 0.0)
-            resources[name] = (usage[rows] + changed, limit[rows])
+        resources = {}
+        for name in self.view.brokers.weights:
+            usage, limit = (column[rows] for column in self.view.brokers.resources[name])
+            changed: Floats | float = self._arrived[name][rows] if name in self._arrived else 0.0
+            if name in left:
+                changed = changed - left[name][rows]
+            resources[name] = (usage + (changed + more.get(name, 0.0)), limit)
         return max_weighted_usage(resources, self.view.brokers.weights)
 
     def _amounts(self, bundle: int) -> dict[str, float]:
