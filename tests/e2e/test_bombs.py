@@ -54,3 +54,20 @@ def test_a_thousand_megabytes_of_spaces_end_the_job_once_and_no_report_is_lost(k
     pipeline.run_once(longest_s=300)
     assert [row[1] for row in rows(pipeline)] == [first, second, third], "the next ones don't end it even once"
     assert len(SetAside.read(str(tmp_path / "checkpoint")).records) == 3
+
+
+@pytest.mark.long
+def test_a_record_that_ends_whoever_decodes_it_is_found_and_the_others_are_read(
+    kafka: EmbeddedKafka, topic_names: TopicNames, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipeline = Pipeline(kafka.bootstrap, topic_names, tmp_path)
+    pipeline.create_topics(reports=1)
+    pipeline.send([report("b1:8080", 1)])
+    pipeline.run_once()
+    reports = [report("b1:8080", number) for number in range(2, 9)]
+    pipeline.send([*reports[:4], (b"eu/b9:8080", b"deadly", None), *reports[4:]])
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).with_name("deadly")))
+    pipeline.run_once(longest_s=600)
+    assert [row[:4] for row in rows(pipeline)] == [(0, 5, "eu", "b9:8080")]
+    (averages,) = pipeline.table("bundle_averages").to_pylist()
+    assert (averages["long_samples"], averages["long_rate_in_msgs_per_s"]) == (8, 4.5)
