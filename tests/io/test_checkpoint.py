@@ -49,7 +49,7 @@ def kafka_has(monkeypatch: pytest.MonkeyPatch) -> None:
     """Reports 100 to 199, commands 0 to 9."""
     begin: Offsets = {(REPORTS, 0): 100, (COMMANDS, 0): 0}
     end: Offsets = {(REPORTS, 0): 200, (COMMANDS, 0): 10}
-    monkeypatch.setattr(module, "_bounds", lambda _: (begin, end))
+    monkeypatch.setattr(module, "bounds", lambda _: (begin, end))
 
 
 class Unseen:
