@@ -1,13 +1,19 @@
 """What a batch publishes. No JVM, no Kafka needed."""
 
 import json
+from unittest.mock import Mock
 
 import pyarrow as pa
+import pytest
+from kafka.errors import InvalidProducerEpochError, KafkaError, NotLeaderForPartitionError, ProducerFencedError
 
-from lb_stream.contracts.settings import TopicSettings
+from lb_stream.contracts.settings import Settings, TopicSettings
 from lb_stream.contracts.tables import ROUNDS
-from lb_stream.io.outbox import LONGEST_TEXT, _records
+from lb_stream.io import outbox
+from lb_stream.io.outbox import LONGEST_TEXT, Fenced, KafkaAway, Outbox, _records
 from lb_stream.stream.ports import Logged
+
+HIDDEN = "at least one previous transactional or idempotent request has failed with errors"
 
 
 def test_an_answer_that_quotes_an_endless_command_fits_into_kafka() -> None:
@@ -17,3 +23,24 @@ def test_an_answer_that_quotes_an_endless_command_fits_into_kafka() -> None:
     ((topic, key, value, headers),) = _records(logged, TopicSettings())
     assert (topic, key, headers) == ("lb-command-results", "1", [])
     assert len(json.loads(value or "")["text"]) == LONGEST_TEXT
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (ProducerFencedError(), Fenced),
+        (InvalidProducerEpochError(), Fenced),
+        (KafkaError(HIDDEN, ProducerFencedError()), Fenced),
+        (KafkaError(f"{HIDDEN}: {InvalidProducerEpochError()}"), Fenced),
+        (KafkaError(HIDDEN, NotLeaderForPartitionError()), KafkaAway),
+    ],
+)
+def test_who_is_fenced_stops_however_the_client_tells_it(monkeypatch: pytest.MonkeyPatch, error: KafkaError, told: type[Exception]) -> None:
+    """Two jobs that each took it for an absence of Kafka's would begin anew, and fence each other, for ever."""
+    producer = Mock()
+    producer.send_offsets_to_transaction.side_effect = error
+    monkeypatch.setattr(outbox, "KafkaProducer", lambda **_: producer)
+    publishing = Outbox(Settings())
+    publishing.watermark = 0
+    with pytest.raises(told):
+        publishing.publish(Logged(0, ROUNDS.schema.empty_table()))
