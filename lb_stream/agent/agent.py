@@ -29,6 +29,7 @@ from lb_stream.agent.adapter import (
 )
 from lb_stream.agent.clock import RecordClock, wall_clock_ms
 from lb_stream.agent.obey import Seen, Verdict, addressee, judge
+from lb_stream.agent.producer import LastingProducer
 from lb_stream.agent.pulse import Pulse
 from lb_stream.agent.reporting import Sparing
 from lb_stream.agent.splits import SplitWatch
@@ -111,12 +112,13 @@ class Agent:
         self._goodbye = False
         self._troubles: dict[str, str] = {}  # broker → why it can't be spoken for
         self._owed: set[str] = set()  # brokers whose next report is sent whatever it says: the balancer may not have the last one
+        self._unheard: set[str] = set()  # brokers whose last record did not reach Kafka
         self._balances: dict[str, list[str]] = {}  # broker → settings by which its own cluster balances, as last asked
         self._sparing = {name: config.sparing() for name in self.adapters} if config.sparing is not None else {}
         self._watches = self._watched(config.split_watch)
         self._pulse = Pulse(self.adapters, self._beat, config.heartbeat_interval_s)
         self._thread: threading.Thread | None = None
-        self._producer: KafkaProducer | None = None
+        self._producer: LastingProducer | None = None
         self._consumer: KafkaConsumer | None = None
 
     def _watched(self, make: Callable[[], SplitWatch] | None) -> list[tuple[MeasuringAdapter, SplitWatch]]:
@@ -150,11 +152,13 @@ class Agent:
             self._consumer = KafkaConsumer(isolation_level="read_committed", enable_auto_commit=False, **common)
             self._take_position()
             # Idempotent: one key's records stay in order and come once, however often the client has to send them again.
-            self._producer = KafkaProducer(
-                enable_idempotence=True,
-                compression_type="zstd",
-                max_request_size=LARGEST_RECORD_BYTES,
-                **{"delivery_timeout_ms": DELIVERY_MS, "request_timeout_ms": DELIVERY_MS // 2, **common},
+            self._producer = LastingProducer(
+                lambda: KafkaProducer(
+                    enable_idempotence=True,
+                    compression_type="zstd",
+                    max_request_size=LARGEST_RECORD_BYTES,
+                    **{"delivery_timeout_ms": DELIVERY_MS, "request_timeout_ms": DELIVERY_MS // 2, **common},
+                )
             )
         except KafkaError as error:
             self._disconnect()
@@ -193,9 +197,6 @@ class Agent:
                 producer.close(timeout=CLOSE_S)  # sends what is still waiting
         except KafkaError as error:
             log.warning("the last records of cluster %s did not reach Kafka: %s", self.config.cluster, error)
-            # kafka-python leaves such a producer open and would try again, loudly, when it is collected.
-            producer._sender.force_close()
-            producer._closed = True
         if consumer is not None:
             consumer.close()
 
@@ -219,6 +220,7 @@ class Agent:
     def _loop(self) -> None:
         report_at = look_at = time.monotonic()
         while not self._stop.is_set():
+            self._producer.tend()
             now = time.monotonic()
             if now >= report_at:
                 for broker in self.adapters:
@@ -407,11 +409,14 @@ class Agent:
             self._lost(broker, kind, error)
             return None
         future.add_errback(lambda error: self._lost(broker, kind, error))
+        future.add_callback(lambda _: self._unheard.discard(broker))
         return future
 
     def _lost(self, broker: str, kind: str, error: Exception) -> None:
-        """A record that did not reach Kafka. Called from the producer's thread too."""
-        log.warning("a %s of %s did not reach Kafka: %s", kind, broker, error)
+        """A record that did not reach Kafka: said once, until another one does. Called from the producer's thread too."""
+        if broker not in self._unheard:
+            log.warning("a %s of %s did not reach Kafka: %s", kind, broker, error)
+        self._unheard.add(broker)
         self._owed.add(broker)
 
 

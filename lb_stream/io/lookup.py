@@ -261,7 +261,8 @@ class Lookup:
             if config.commands_topic is not None:
                 self._partitions(config.commands_topic)
                 answers = self._partitions(config.results_topic)
-                self._producer = KafkaProducer(linger_ms=0, max_block_ms=1_000, **common)
+                # Idempotent producers of kafka-python may stand still after an absence of Kafka's; a command that comes twice does no harm.
+                self._producer = KafkaProducer(linger_ms=0, max_block_ms=1_000, enable_idempotence=False, acks="all", **common)
             self._consumer.assign([*followed, *answers])
             self._consumer.seek_to_beginning(*followed)
             if answers:

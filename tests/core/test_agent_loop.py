@@ -7,11 +7,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from kafka.errors import KafkaTimeoutError
+from kafka.errors import KafkaConnectionError, KafkaError, KafkaTimeoutError
+from kafka.future import Future
 
 from lb_stream.agent import Agent, AgentConfig, Seen, Sparing, YieldingAdapter, judge
 from lb_stream.agent.clock import RecordClock
 from lb_stream.agent.obey import REMEMBERED_MS
+from lb_stream.agent.producer import LastingProducer
 from lb_stream.agent.pulse import Pulse
 from lb_stream.agent.reporting import CHANGES
 from lb_stream.contracts.balancer import BalancerConfig
@@ -58,13 +60,44 @@ class Producer:
 
     def send(self, _topic: str, key: bytes, value: bytes, headers: list[tuple[str, bytes]]) -> Any:
         self.sent.append((headers[0][1].decode(), value))
+        future = Future()
         if self.away:
-            return SimpleNamespace(add_errback=lambda told: told(KafkaTimeoutError("too late")), add_callback=lambda _: None)
-        stamp = time.time_ns() // 1_000_000 + self.ahead_ms
-        return SimpleNamespace(add_errback=lambda _: None, add_callback=lambda told: told(SimpleNamespace(timestamp=stamp)))
+            return future.failure(KafkaTimeoutError("too late"))
+        return future.success(SimpleNamespace(timestamp=time.time_ns() // 1_000_000 + self.ahead_ms))
+
+    def tend(self) -> None:
+        pass
 
     def close(self, timeout: float) -> None:
         pass
+
+
+def test_a_producer_that_lost_a_record_is_replaced_once_kafka_answers() -> None:
+    made: list[Producer | KafkaError] = [Producer(), KafkaConnectionError(), Producer()]
+    closed: list[Producer] = []
+
+    def make() -> Any:
+        one = made.pop(0)
+        if isinstance(one, KafkaError):
+            raise one
+        one.close = lambda timeout: closed.append(one)  # type: ignore[method-assign]
+        return one
+
+    lasting = LastingProducer(make)
+    first = lasting._producer
+    record: Any = {"key": b"k", "value": b"1", "headers": [("kind", b"report")]}
+    lasting.send("reports", **record)
+    lasting.tend()
+    assert lasting._producer is first and len(made) == 2
+    first.away = True
+    lasting.send("reports", **record)
+    lasting.tend()
+    assert lasting._producer is first and not closed, "Kafka does not answer yet"
+    lasting.tend()
+    assert lasting._producer is not first and closed == [first]
+    first.send("reports", **record)  # what the old one still loses
+    lasting.tend()
+    assert not made and closed == [first]
 
 
 class Consumer:

@@ -31,7 +31,9 @@ class Attacker:
 
     def __init__(self, bootstrap: str, topics: TopicNames, chance: Random) -> None:
         self._topics, self._chance, self._numbers = topics, chance, itertools.count()
-        self._producer = KafkaProducer(bootstrap_servers=bootstrap, max_request_size=LARGEST_RECORD_BYTES, linger_ms=5)
+        self._producer = KafkaProducer(
+            bootstrap_servers=bootstrap, max_request_size=LARGEST_RECORD_BYTES, linger_ms=5, enable_idempotence=False, acks="all"
+        )  # an idempotent one may stand still after Kafka's death
         self.inputs = 0
         self.asked: dict[str, str] = {}  # id → "refused", or "answered" where either answer will do
         self._spoilt: list[Any] = []

@@ -8,11 +8,13 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 
 from lb_stream.agent import Agent, AgentConfig, AgentError
+from lb_stream.agent import agent as agent_loop
 from lb_stream.contracts.decisions import Decision, example_decision
 from lb_stream.contracts.reports import Ack, Goodbye, Heartbeat, ModularLoadReport
 from lb_stream.io.embedded_kafka import EmbeddedKafka
@@ -246,6 +248,35 @@ def test_an_agent_begins_where_it_is_told_to(stage: Stage, start: str, obeyed: l
     until(lambda: stage.acks(B))
     agent.stop()
     assert [ack.decision_id for ack in stage.acks(A)] == [f"eu-1:1:{number}" for number in obeyed]
+
+
+def test_an_agent_is_heard_again_after_kafka_was_away_for_longer_than_its_records_wait(
+    tmp_path: Path, topic_names: TopicNames, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(agent_loop, "DELIVERY_MS", 3_000)
+    with EmbeddedKafka(tmp_path) as broker:
+        create_topics(broker.bootstrap, topic_specs(topic_names))
+        names = (topic_names.reports, topic_names.decisions, topic_names.ownership)
+        config = AgentConfig(broker.bootstrap, "eu-1", *names, report_interval_s=0.02, heartbeat_interval_s=1.0)
+        cluster = build_cluster(3, 12, "hot_spot", start_ms=wall_clock_ms())
+        agent = Agent(config, [SimBroker(cluster, name) for name in cluster.brokers])
+        agent.start()
+        for _ in range(3):
+            os.kill(broker.pid or 0, signal.SIGKILL)
+            until(lambda: broker.pid is None)
+            time.sleep(5)
+            broker.start()
+            back_ms = wall_clock_ms()
+            with KafkaConsumer(topic_names.reports, bootstrap_servers=broker.bootstrap, auto_offset_reset="earliest") as consumer:
+                heard: set[bytes] = set()
+
+                def all_heard(consumer: KafkaConsumer = consumer, since_ms: int = back_ms + 4_000, heard: set[bytes] = heard) -> bool:
+                    records = [record for some in consumer.poll(timeout_ms=100).values() for record in some]
+                    heard |= {record.key for record in records if record.timestamp > since_ms}
+                    return len(heard) == len(cluster.brokers)
+
+                until(all_heard, within_s=40)
+        agent.stop()
 
 
 def test_a_missing_topic_is_told_at_once_with_what_to_do(stage: Stage) -> None:
