@@ -50,6 +50,12 @@ def last_leader(root: str) -> Leader | None:
     return max((Leader(**row) for row in rows), key=lambda one: (one.since_ms, one.epoch), default=None)
 
 
+def leads(root: str, pipeline: str) -> bool:
+    """Whether nobody has begun to lead since this process did."""
+    last = last_leader(root)
+    return last is not None and (last.pipeline, last.pid) == (pipeline, os.getpid()) and last.is_here
+
+
 def announce(root: str, pipeline: str, last_epoch: int) -> int:
     """Write down that this process leads from now on. Returns its epoch: greater than that of every start before it, whether that start
     has logged a round or not. `last_epoch`: the greatest in the log.

@@ -46,6 +46,10 @@ class WorkerDied(Stopped):
     """A batch's task was tried again and again, and each time its Python worker came to an end."""
 
 
+class SharedCheckpoint(Stopped):
+    """Another job writes into our checkpoint."""
+
+
 class BatchFailed(RuntimeError):
     """What Spark hears of a failure: one line. It reads the text with a regular expression that a long trace overflows."""
 
@@ -92,8 +96,8 @@ class Running:
     def wait(self, stop: Stop = never) -> None:
         """Wait until the stream ends, or a stop is asked for.
 
-        Raises Stopped (WorkerDied among them), KafkaAway or Replan when it failed for one of their reasons, Stuck when a batch doesn't end,
-        else StreamingQueryException.
+        Raises Stopped (WorkerDied and SharedCheckpoint among them), KafkaAway or Replan when it failed for one of their reasons, Stuck
+        when a batch doesn't end, else StreamingQueryException.
         """
         try:
             while not stop() and not self.query.awaitTermination(LOOK_EVERY_S):
@@ -151,6 +155,6 @@ class Running:
             self.outbox.close()
 
 
-def shared(checkpoint: str) -> Stopped:
+def shared(checkpoint: str) -> SharedCheckpoint:
     """What a job says that has found another one at its checkpoint."""
-    return Stopped(f"another job reads with the checkpoint {checkpoint}: this one stops (each needs one of its own)")
+    return SharedCheckpoint(f"another job reads with the checkpoint {checkpoint}: this one stops (each needs one of its own)")

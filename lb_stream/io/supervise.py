@@ -12,10 +12,11 @@ from pyspark.sql import SparkSession
 from lb_stream.contracts.settings import Settings
 from lb_stream.io.damage import fault_of_machine
 from lb_stream.io.kafka_options import client_options
+from lb_stream.io.leader import leads
 from lb_stream.io.outbox import KafkaAway
 from lb_stream.io.pipeline import start
 from lb_stream.io.rights import REFUSALS, Denied
-from lb_stream.io.running import Running, Stop, Stuck, WorkerDied, never
+from lb_stream.io.running import Running, SharedCheckpoint, Stop, Stuck, WorkerDied, never
 from lb_stream.io.set_aside import Replan, excuse
 from lb_stream.stream.ports import Stopped
 
@@ -29,11 +30,12 @@ def run(spark: SparkSession, settings: Settings, once: bool = False, stop: Stop 
     """Run the stream until it ends or a stop is asked for. When Kafka was away it begins anew, as after a restart, once Kafka answers; at
     once when a batch was lost with its Python workers.
 
-    It also begins anew when a batch must be planned otherwise. Raises Stopped when it can't go on (a file that is damaged and a full disk
+    It also begins anew when a batch must be planned otherwise, and once when an older job, shut out of publishing but not ended yet, has
+    written into its checkpoint. Raises Stopped when it can't go on (a file that is damaged and a full disk
     are told so, too), KafkaAway when beginning anew doesn't help either; Stuck without having stopped it: that would take as long as the
     batch.
     """
-    restarts = 0
+    restarts, crossed = 0, False
     caught_up = None
     while not stop():
         running = None
@@ -60,9 +62,13 @@ def run(spark: SparkSession, settings: Settings, once: bool = False, stop: Stop 
         except Stuck:
             running = None
             raise
-        except Stopped:
+        except Stopped as error:
             excuse(settings)
-            raise
+            if crossed or not isinstance(error, SharedCheckpoint) or not leads(settings.stream.tables, settings.stream.pipeline_id):
+                raise
+            caught_up, crossed = None, True
+            logger.warning("an older job, shut out already, wrote into the checkpoint at the same time: the stream begins anew")
+            continue
         except Exception as error:
             if (fault := fault_of_machine(settings, error)) is not None:
                 excuse(settings)

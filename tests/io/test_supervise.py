@@ -14,7 +14,7 @@ from pyspark.errors import StreamingQueryException
 from lb_stream.contracts.settings import Settings, StreamSettings
 from lb_stream.io import supervise
 from lb_stream.io.outbox import KafkaAway, _attended
-from lb_stream.io.running import BatchFailed, Running, Stuck, Watched, WorkerDied
+from lb_stream.io.running import BatchFailed, Running, Stuck, Watched, WorkerDied, shared
 from lb_stream.io.set_aside import Replan
 from lb_stream.stream.ports import Stopped
 
@@ -81,6 +81,16 @@ def test_a_batch_that_is_planned_again_is_no_absence_of_the_job(monkeypatch: pyt
 @pytest.mark.parametrize("end", [Stopped("another job"), ValueError("a fault")])
 def test_whatever_else_ends_it_ends_it(monkeypatch: pytest.MonkeyPatch, end: Exception) -> None:
     assert run(monkeypatch, Run(1, AWAY), Run(0, end)).calls == ["start", "stop", "wait", "start", "stop", type(end).__name__]
+
+
+@pytest.mark.parametrize(
+    ("newer", "ends", "starts"), [(False, 1, 1), (True, 1, 2), (True, 2, 2)], ids=["the older job", "the newer job", "twice: no race"]
+)
+def test_of_two_jobs_at_one_checkpoint_the_newer_one_goes_on(monkeypatch: pytest.MonkeyPatch, newer: bool, ends: int, starts: int) -> None:
+    monkeypatch.setattr(supervise, "leads", lambda *_: newer)
+    world = run(monkeypatch, *[Run(1, shared("/c")) for _ in range(ends)], Run(1, None))
+    assert world.calls.count("start") == starts
+    assert (world.calls[-1] == "SharedCheckpoint") is (ends == starts)
 
 
 def test_a_missing_right_ends_it_at_once_and_is_told_as_that(monkeypatch: pytest.MonkeyPatch) -> None:
