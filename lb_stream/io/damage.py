@@ -22,6 +22,7 @@ from lb_stream.contracts.settings import Settings
 from lb_stream.contracts.tables import ROUNDS, TABLES, TableSpec
 from lb_stream.io.checkpoint import last_batch
 from lb_stream.stream.directory import FOLDER as DIRECTORY
+from lb_stream.io.troubles import chain
 from lb_stream.stream.ports import Stopped
 
 _DISK = {
@@ -47,9 +48,9 @@ class DiskTrouble(Stopped):
 def fault_of_machine(settings: Settings, error: BaseException) -> Stopped | None:
     """What of the machine is behind an error; None when nothing of the kind is found."""
     stream = settings.stream
-    texts = [str(one) for one in _chain(error)]
+    texts = [str(one) for one in chain(error)]
     for number, (said, plainly) in _DISK.items():
-        if any(said in text for text in texts) or any(getattr(one, "errno", None) == number for one in _chain(error)):
+        if any(said in text for text in texts) or any(getattr(one, "errno", None) == number for one in chain(error)):
             where = next((found[1] for text in texts if (found := re.search(r"['\"](/[^'\"]+)['\"]", text))), "")
             return DiskTrouble(
                 f"{plainly}{f' ({where})' if where else ''}: look at stream.checkpoint ({stream.checkpoint}), stream.tables "
@@ -65,13 +66,6 @@ def fault_of_machine(settings: Settings, error: BaseException) -> Stopped | None
         for path, trouble in damaged_files_of_table(stream.tables, spec):
             return Damaged(f"{path} {trouble}: {_way_back(spec, stream.tables)}")
     return None
-
-
-def _chain(error: BaseException) -> Iterator[BaseException]:
-    seen: BaseException | None = error
-    while seen is not None:
-        yield seen
-        seen = seen.__cause__ or seen.__context__
 
 
 def _way_back(spec: TableSpec, root: str) -> str:

@@ -103,7 +103,8 @@ class Running:
             while not stop() and not self.query.awaitTermination(LOOK_EVERY_S):
                 self._look()
         except StreamingQueryException as error:
-            raise self._reason(error) from (self.batches.failure or error)
+            reason, cause = self._reason(error), self.batches.failure or error
+            raise reason from (None if cause is reason else cause)
 
     def _look(self) -> None:
         """An error that ends a thread of Spark's leaves whoever waits for it waiting, and nobody hears of it. Raises Stuck."""

@@ -17,7 +17,7 @@ def told(error: BaseException) -> tuple[str, int] | None:
     ours = (kind.__name__ for kind in type(error).__mro__ if kind.__module__.startswith("lb_stream."))
     if code := next((EXIT_CODES[name] for name in ours if name in EXIT_CODES), 0):
         return str(error), code
-    text = "\n".join(map(str, _chain(error)))
+    text = "\n".join(map(str, chain(error)))
     where = _where(error)
     if _DISK_FULL.search(text):
         return f"the disk is full{where}: make room there, then start again; what has been written stays good", 1
@@ -35,9 +35,10 @@ def told(error: BaseException) -> tuple[str, int] | None:
 _TABLES = ("deltalake", "pyarrow", "duckdb", "_duckdb")
 
 
-def _chain(error: BaseException | None) -> list[BaseException]:
+def chain(error: BaseException | None) -> list[BaseException]:
+    """An error and what it came from. An error may have itself as its cause."""
     found: list[BaseException] = []
-    while error is not None and error not in found:
+    while error is not None and all(error is not one for one in found):
         found.append(error)
         error = error.__cause__ or error.__context__
     return found
@@ -46,5 +47,5 @@ def _chain(error: BaseException | None) -> list[BaseException]:
 def _where(error: BaseException) -> str:
     if isinstance(error, OSError) and error.filename:
         return f" at {error.filename}"
-    found = _PATH.search("\n".join(str(one).partition("\n")[0] for one in _chain(error)))  # further lines name the source's own files
+    found = _PATH.search("\n".join(str(one).partition("\n")[0] for one in chain(error)))  # further lines name the source's own files
     return f" at {found[1]}" if found else ""

@@ -13,9 +13,11 @@ from pyspark.errors import StreamingQueryException
 
 from lb_stream.contracts.settings import Settings, StreamSettings
 from lb_stream.io import supervise
+from lb_stream.io.damage import fault_of_machine
 from lb_stream.io.outbox import KafkaAway, _attended
 from lb_stream.io.running import BatchFailed, Running, Stuck, Watched, WorkerDied, shared
 from lb_stream.io.set_aside import Replan
+from lb_stream.io.troubles import chain
 from lb_stream.stream.ports import Stopped
 
 
@@ -214,6 +216,22 @@ def test_spark_hears_one_line_of_a_failure_and_the_job_all_of_it() -> None:
     assert str(heard.value) == "OSError: [Errno 28] No space left on device"
     assert heard.value.__suppress_context__
     assert isinstance(batches.failure, OSError)
+
+
+def test_an_end_that_nobody_foresaw_is_not_its_own_cause(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever looked for a fault of the machine behind it walked in a circle, and filled the memory with what it found."""
+    monkeypatch.setattr(Running, "_reason", lambda _, error: error)
+
+    class Ended(Query):
+        def awaitTermination(self, _: float) -> bool:  # noqa: N802 (Spark's name)
+            raise StreamingQueryException("dagScheduler is null")
+
+    with pytest.raises(StreamingQueryException) as heard:
+        running(Ended(1), Watched(lambda *_: None), 0).wait()  # type: ignore[arg-type]
+    assert heard.value.__cause__ is None
+    heard.value.__cause__ = heard.value
+    assert chain(heard.value) == [heard.value]
+    assert fault_of_machine(Settings(), heard.value) is None
 
 
 def test_a_stream_without_input_is_not_stuck() -> None:
