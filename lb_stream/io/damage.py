@@ -21,8 +21,8 @@ from pyarrow import fs
 from lb_stream.contracts.settings import Settings
 from lb_stream.contracts.tables import ROUNDS, TABLES, TableSpec
 from lb_stream.io.checkpoint import last_batch
-from lb_stream.stream.directory import FOLDER as DIRECTORY
 from lb_stream.io.troubles import chain
+from lb_stream.stream.directory import FOLDER as DIRECTORY
 from lb_stream.stream.ports import Stopped
 
 _DISK = {

@@ -223,7 +223,7 @@ def test_an_end_that_nobody_foresaw_is_not_its_own_cause(monkeypatch: pytest.Mon
     monkeypatch.setattr(Running, "_reason", lambda _, error: error)
 
     class Ended(Query):
-        def awaitTermination(self, _: float) -> bool:  # noqa: N802 (Spark's name)
+        def awaitTermination(self, _: float) -> bool:
             raise StreamingQueryException("dagScheduler is null")
 
     with pytest.raises(StreamingQueryException) as heard:
