@@ -15,6 +15,7 @@ from lb_stream.contracts.decisions import Decision
 from lb_stream.io.topics import LARGEST_RECORD_BYTES, TopicNames
 from lb_stream.stream.decode import DecodeConfig
 from lb_stream.stream.directory import Slices
+from tests.e2e import bombs
 from tests.e2e.hostile import OF_NOBODY, good, hostile
 from tests.spark.test_decode import decoded, record
 
@@ -30,13 +31,14 @@ class Attacker:
     """Sends, and remembers what must be refused: `asked` are ids of commands, `spoilt` are places of records (partition, offset)."""
 
     def __init__(self, bootstrap: str, topics: TopicNames, chance: Random) -> None:
-        self._topics, self._chance, self._numbers = topics, chance, itertools.count()
+        self._bootstrap, self._topics, self._chance, self._numbers = bootstrap, topics, chance, itertools.count()
         self._producer = KafkaProducer(
             bootstrap_servers=bootstrap, max_request_size=LARGEST_RECORD_BYTES, linger_ms=5, enable_idempotence=False, acks="all"
         )  # an idempotent one may stand still after Kafka's death
         self.inputs = 0
         self.asked: dict[str, str] = {}  # id → "refused", or "answered" where either answer will do
         self._spoilt: list[Any] = []
+        self._bombs: set[tuple[int, int]] = set()
 
     def close(self) -> None:
         """Hand everything to Kafka."""
@@ -44,7 +46,7 @@ class Attacker:
 
     def spoilt(self) -> set[tuple[int, int]]:
         """Where the records lie that must be rejected."""
-        return {(at.partition, at.offset) for at in (future.get(timeout=60) for future in self._spoilt)}
+        return {(at.partition, at.offset) for at in (future.get(timeout=60) for future in self._spoilt)} | self._bombs
 
     def send(self, key: bytes | None, value: bytes | None, kind: str = "", *, spoilt: bool = False, partition: int | None = None) -> None:
         """A record to the reports topic."""
@@ -67,6 +69,12 @@ class Attacker:
         return name
 
     # --- the attacks ---
+
+    def bomb(self, partition: int) -> None:
+        """A record that is small in Kafka and larger than the job's memory when it is decompressed."""
+        offset = bombs.send(self._bootstrap, self._topics.reports, partition, bombs.bomb(f"{WILD}/bomb:8080".encode()))
+        self._bombs.add((partition, offset))
+        self.inputs += 1
 
     def costly_policies(self) -> None:
         """Regular expressions that take for ever where a machine tries all ways, and those that can't be had in linear time."""

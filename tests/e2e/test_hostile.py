@@ -45,10 +45,11 @@ VICTIMS = {"a Python worker": 8, "a calm cluster's agent": 7, "the wild cluster'
 KILLS = int(os.environ.get("LB_HOSTILE_KILLS", str(sum(VICTIMS.values()))))
 KILLS_A_STEP = 2
 ATTACKS = 11
-STEPS = 1 + ATTACKS + -(-KILLS // KILLS_A_STEP)
-"""The first step is left alone: it comes with the job's start."""
+STEPS = 1 + ATTACKS + 1 + -(-KILLS // KILLS_A_STEP)
+"""The first step is left alone: it comes with the job's start. After the attacks that a job must outlive comes the bomb."""
 SEED = int(os.environ.get("LB_TEST_SEED", "20261122"))
 STEP_S, ANSWERS_S = 400, 600
+OUT_OF_MEMORY = 3  # the job's exit code
 SETTINGS = {
     "dry_run": "false",
     "shedding_interval_ms": 0,
@@ -270,6 +271,10 @@ def runs(broker: EmbeddedKafka, tmp_path_factory: pytest.TempPathFactory, last_w
         note(last_words, quiet, play, attacker)
         last_words |= {name: [before[name], after[name]] for name in MOST_GROWTH}
         last_words["ends_by_attacks"] = len(play.ends)
+        for partition in range(PARTITIONS):
+            attacker.bomb(partition)
+        play.begin()
+        play.settle()
         victims = [victim for victim, number in VICTIMS.items() for _ in range(number)]
         chance.shuffle(victims)
         for at in range(0, KILLS, KILLS_A_STEP):
@@ -372,6 +377,11 @@ def test_what_nobody_has_is_no_cluster(runs: Runs) -> None:
 def test_what_the_job_holds_is_bounded(runs: Runs) -> None:
     grown = {name: runs.after[name] - runs.before[name] for name in MOST_GROWTH}
     assert {name: more for name, more in grown.items() if more > MOST_GROWTH[name]} == {}, (runs.after - runs.before).most_common(15)
+
+
+def test_no_other_attack_ends_the_job_and_the_bombs_do_once(runs: Runs, last_words: dict[str, Any]) -> None:
+    assert last_words["ends_by_attacks"] == 0
+    assert Counter(runs.hostile.ends)[OUT_OF_MEMORY] <= 1
 
 
 def test_everything_was_killed_as_often_as_wanted(runs: Runs) -> None:
