@@ -62,7 +62,8 @@ SETTINGS = {
 }
 """Nothing that is decided depends on when: shedding runs with new reports only, and no move expires while something is started anew."""
 OF_THE_RUN = {"decision_id", "seq", "epoch", "issued_ms", "expires_ms"}
-MOST_GROWTH = {"descriptors": 300, "threads": 150, "memory_mib": 1_500}
+MOST_GROWTH = {"descriptors": 300, "threads": 250, "memory_mib": 1_500}
+"""Spark's block manager has two pools of up to 100 threads each, which fill and empty."""
 
 
 class Watcher:
