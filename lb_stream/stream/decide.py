@@ -124,11 +124,10 @@ def decide_cluster(rows: pa.Table, context: BatchContext, taken: figures.Taken) 
             answers = _unanswered(commands, f"the cluster {cluster} has just been forgotten: nothing was heard of it", "unknown_cluster")
             return row | answers | _forgotten(cluster, now_ms, context) | {"idle": answers["idle"] and not known}
         memory = replace(Memory.from_json(remembered), epoch=context.epoch)
-        if acks := counting(_acks(events), memory):
-            row["inputs"] = canonical_json(inputs | {"acks": [ack.model_dump(mode="json") for ack in acks]})
-        row["seq"] = memory.seq if known else 0
-        inputs["balances"] = balances = _balances(events, memory)
+        acks, balances = counting(_acks(events), memory), _balances(events, memory)
+        inputs |= {"acks": [ack.model_dump(mode="json") for ack in acks], "balances": balances}
         row["inputs"] = canonical_json(inputs)
+        row["seq"] = memory.seq if known else 0
         if now_ms < memory.retry_ms and not commands:  # a command may be what mends it
             return row | {"idle": True}
         memory = replace(memory, errors=0, retry_ms=0)

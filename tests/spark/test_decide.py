@@ -6,15 +6,19 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from lb_stream.contracts.reports import BundleStats
 from lb_stream.contracts.settings import Settings, StreamSettings
 from lb_stream.core.averages import FoldConfig, fold
-from lb_stream.core.blocks import Shard
+from lb_stream.core.blocks import Shard, to_bytes
+from lb_stream.core.memory import Memory, Pending
 from lb_stream.stream import decide
 from lb_stream.stream.averages import names_block
 from lb_stream.stream.block_files import BlockWriter
 from lb_stream.stream.decide import BatchContext, decide_cluster
 from lb_stream.stream.figures import Taken
-from tests.core.build import Report, batch_of
+from tests.core.build import Event, Report, batch_of
+
+BUNDLE = "t/n/0x00000000_0xffffffff"
 
 
 def test_a_cluster_that_fails_again_and_again_is_left_alone_for_a_while(tmp_path: Path) -> None:
@@ -40,14 +44,31 @@ def endless(*_: object) -> None:
         pass
 
 
-def test_a_round_that_never_ends_fails_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    shard, _ = fold(Shard.empty(), batch_of([Report("b1", 1_000, {})]), 1_000, FoldConfig())
-    writer = BlockWriter(str(tmp_path), "eu.arrow")
+def one_broker(folder: Path, *events: Event) -> pa.Table:
+    """The shard of a cluster of one broker and one bundle, as the stateful stage emits it."""
+    batch = batch_of([Report("b1", 1_000, {BUNDLE: BundleStats(topics=3)})], events)
+    shard, _ = fold(Shard.empty(), batch, 1_000, FoldConfig())
+    writer = BlockWriter(str(folder), "eu.arrow")
     references = [writer.put(part) for part in (shard.brokers, names_block(shard.bundles["name"]), shard.bundles.drop_columns("name"))]
     writer.close()
     clock = json.dumps([{"topic": "lb-load-reports", "partition": 0, "first": 0, "last": 0, "append_ms": 1_000}])
     given = dict(zip(("brokers", "names", "values"), references, strict=True))
-    rows = pa.Table.from_pylist([{"cluster": "eu", "shard": 0, "clock": clock, "events": None} | given])
+    return pa.Table.from_pylist([{"cluster": "eu", "shard": 0, "clock": clock, "events": to_bytes(batch.events)} | given])
+
+
+def test_an_acknowledgement_that_counts_is_logged_among_the_rounds_inputs(tmp_path: Path) -> None:
+    asked = Pending("eu:1:0", "unload", BUNDLE, "b1", "b2", issued_ms=500, expires_ms=60_000, version=2)
+    refused = Event("ack", "b1", 1_000, payload=json.dumps({"decision_id": "eu:1:0", "outcome": "refused", "reason": "busy"}))
+    settings = Settings(stream=StreamSettings(tables=str(tmp_path / "tables"), checkpoint=str(tmp_path)))
+    memories = {"eu": Memory(seq=1, first_ms=500, pending=(asked,)).to_json()}
+    context = BatchContext(settings, "test-0", log_seq=1, epoch=1, caught_up=True, memories=memories)
+    row = decide_cluster(one_broker(tmp_path, refused), context, Taken(context, "0-0"))
+    assert [(one["decision_id"], one["outcome"]) for one in json.loads(row["outcomes"])] == [("eu:1:0", "refused")], row["error"]
+    assert [(one["decision_id"], one["reason"]) for one in json.loads(row["inputs"])["acks"]] == [("eu:1:0", "busy")]
+
+
+def test_a_round_that_never_ends_fails_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = one_broker(tmp_path)
     settings = Settings(stream=StreamSettings(tables=str(tmp_path / "tables"), checkpoint=str(tmp_path), round_timeout_ms=50))
     context = BatchContext(settings, "test-0", log_seq=0, epoch=1, caught_up=True, memories={})
     good = decide_cluster(rows, context, Taken(context, "0-0"))
