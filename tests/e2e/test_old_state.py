@@ -80,7 +80,7 @@ def test_averages_have_a_sample_for_every_report_old_or_new(gone_on: GoneOn) -> 
     for one in read_records(BEFORE) + read_records(NEXT):
         place = (getattr(TOPICS, one.topic), one.partition, one.offset)
         if place[0] == TOPICS.reports and place not in refused and str(one.key).startswith("east/"):
-            named.update(json.loads(str(one.value)).get("lastStats", ()))
+            named.update(json.loads(str(one.value)).get("lastStats", {}).keys())
     samples = {bundle: row["long_samples"] for (cluster, bundle), row in averages(gone_on.run).items() if cluster == "east"}
     assert len(refused) == 2
     assert samples == {bundle: named[bundle] for bundle in samples}
