@@ -86,7 +86,7 @@ lock: java $(PACKAGE_STAMP) ## rewrite requirements*.lock from pyproject.toml, a
 	  --no-header --no-annotate --no-emit-index-url --no-emit-find-links -o requirements.lock
 	sed -n 's/^pulsar = \["\(.*\)"\]/\1/p' pyproject.toml | .make/uv/bin/uv pip compile -q - --universal --python-version 3.11 --generate-hashes \
 	  --no-header --no-annotate --no-emit-index-url --no-emit-find-links -o requirements-pulsar.lock
-	$(BIN)/python -m lb_stream.io.jars --relock
+	$(BIN)/python -m lb_stream.io.local.jars --relock
 
 clean: ## remove what set-up and runs have made: .venv, .jars, .lb (the demo's broker and tables), caches
 	@test ! -x $(BIN)/lbctl || $(BIN)/lbctl kafka stop || true
@@ -98,7 +98,7 @@ clean: ## remove what set-up and runs have made: .venv, .jars, .lb (the demo's b
 java:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || \
 	  { echo "Python 3.11 or newer is needed, '$(PYTHON)' is $$($(PYTHON) --version 2>&1 | head -n 1): install one, or make PYTHON=/path/to/python3.11" >&2; exit 2; }
-	@$(PYTHON) -I lb_stream/io/java.py >/dev/null
+	@$(PYTHON) -I lb_stream/io/local/java.py >/dev/null
 
 steps: $(STEPS)
 	@:
@@ -129,5 +129,5 @@ $(PULSAR_STAMP): | $(PIP_STAMP)
 
 $(JARS_STAMP): | $(PACKAGE_STAMP)
 	@echo "4/4 jars of Spark's connectors and of Kafka (about 70 MB)"
-	@$(BIN)/python -m lb_stream.io.jars
+	@$(BIN)/python -m lb_stream.io.local.jars
 	@rm -f $(JARS)/.jars-*; touch $@

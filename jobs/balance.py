@@ -17,17 +17,17 @@ from pathlib import Path
 from kafka.errors import KafkaError
 
 from lb_stream.contracts.settings import Settings
-from lb_stream.io.alive import make_way
-from lb_stream.io.configuration import load
-from lb_stream.io.kafka_options import spark_options
-from lb_stream.io.logs import set_up
-from lb_stream.io.outbox import KafkaAway
-from lb_stream.io.rights import REFUSALS, Denied
-from lb_stream.io.secrets import hide
-from lb_stream.io.shown import shown
-from lb_stream.io.signals import StopRequest
-from lb_stream.io.topics import TopicNames, create_topics, topic_specs
-from lb_stream.io.troubles import told
+from lb_stream.io.kafka.options import spark_options
+from lb_stream.io.kafka.outbox import KafkaAway
+from lb_stream.io.kafka.rights import REFUSALS, Denied
+from lb_stream.io.kafka.topics import TopicNames, create_topics, topic_specs
+from lb_stream.io.leadership.alive import make_way
+from lb_stream.io.local.configuration import load
+from lb_stream.io.local.signals import StopRequest
+from lb_stream.io.messages.logs import set_up
+from lb_stream.io.messages.secrets import hide
+from lb_stream.io.messages.shown import shown
+from lb_stream.io.messages.troubles import told
 
 NEW_LINE = "\n"
 
@@ -93,9 +93,9 @@ def balance(options: argparse.Namespace, stop: StopRequest) -> None:
     ready_topics(settings, options.take_over)
     logging.getLogger("kafka").setLevel(logging.WARNING)
 
-    from lb_stream.io.running import Stuck
-    from lb_stream.io.session import spark_session
-    from lb_stream.io.supervise import run
+    from lb_stream.job.running import Stuck
+    from lb_stream.job.session import spark_session
+    from lb_stream.job.supervise import run
 
     spark = spark_session(settings)
     try:

@@ -24,13 +24,13 @@ from pathlib import Path
 
 import typer
 
-from lb_stream.cli.output import emit, emit_rich, note, table
+from lb_stream.cli.shared.output import emit, emit_rich, note, table
 from lb_stream.contracts.settings import Settings
-from lb_stream.io.configuration import load
-from lb_stream.io.secrets import hide
-from lb_stream.io.signals import StopRequest
-from lb_stream.io.troubles import told
-from lb_stream.io.upkeep import Kept, maintain
+from lb_stream.io.local.configuration import load
+from lb_stream.io.local.signals import StopRequest
+from lb_stream.io.messages.secrets import hide
+from lb_stream.io.messages.troubles import told
+from lb_stream.io.tables.upkeep import Kept, maintain
 
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 

@@ -25,7 +25,7 @@ import matplotlib.pyplot as plt
 ROOT = next(folder for folder in (Path.cwd(), *Path.cwd().parents) if (folder / "pyproject.toml").exists())
 sys.path.insert(0, str(ROOT))
 
-from lb_stream.cli.lake import open_lake
+from lb_stream.query.lake import open_lake
 from tests.recorded_tables import record
 
 # %%

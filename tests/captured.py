@@ -18,16 +18,16 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from lb_stream.cli.report_lines import read_line
+from lb_stream.cli.run.report_lines import read_line
 from lb_stream.contracts.decisions import Decision
 from lb_stream.contracts.keys import metadata
 from lb_stream.core.averages import FoldConfig, fold
-from lb_stream.core.blocks import FOUR, Batch, Shard, from_bytes
-from lb_stream.core.config import all_models, cluster_config, known_keys
-from lb_stream.core.memory import Memory
-from lb_stream.core.round import Inbox, Round, decide, seed_of
-from lb_stream.core.view import view_of
-from lb_stream.io.configuration import load_settings
+from lb_stream.core.config.cluster_config import all_models, cluster_config, known_keys
+from lb_stream.core.model.blocks import FOUR, Batch, Shard, from_bytes
+from lb_stream.core.model.memory import Memory
+from lb_stream.core.model.view import view_of
+from lb_stream.core.round.decide import Inbox, Round, decide, seed_of
+from lb_stream.io.local.configuration import load_settings
 from lb_stream.stream.decode import DecodeConfig, decode
 
 DATA = Path(__file__).parent / "data"

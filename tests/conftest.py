@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from lb_stream.io.embedded_kafka import EmbeddedKafka
-from lb_stream.io.topics import TopicNames
+from lb_stream.io.kafka.topics import TopicNames
+from lb_stream.io.local.embedded_kafka import EmbeddedKafka
 
 
 @pytest.fixture(scope="session")

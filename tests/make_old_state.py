@@ -26,10 +26,10 @@ from unittest import mock
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 
 from lb_stream.contracts.decisions import Decision, read_decision
-from lb_stream.core.names import parse_bundle
-from lb_stream.io.checkpoint import next_offsets
-from lb_stream.io.embedded_kafka import EmbeddedKafka
-from lb_stream.io.leader import announce
+from lb_stream.core.model.names import parse_bundle
+from lb_stream.io.kafka.checkpoint import next_offsets
+from lb_stream.io.leadership.leader import announce
+from lb_stream.io.local.embedded_kafka import EmbeddedKafka
 from tests.e2e.kafka_reads import committed, end_offsets
 from tests.e2e.pipeline import Pipeline, wait_until
 from tests.old_state import (
@@ -240,7 +240,7 @@ def next_records(scene: Scene, begin: list[Record]) -> list[Record]:
 def pack(folder: Path) -> None:
     """Tables and checkpoint into one file, without the name of the folder, and without checksums."""
     rmtree(folder / "tables" / "leaders")  # this machine may be called as another one that has no name
-    with mock.patch("lb_stream.io.leader.this_host", lambda: "balancer.example"):
+    with mock.patch("lb_stream.io.leadership.leader.this_host", lambda: "balancer.example"):
         for epoch in (1, 2):
             announce(str(folder / "tables"), PIPELINE, epoch - 1)
     here = str(folder).encode()

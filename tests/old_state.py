@@ -15,7 +15,7 @@ from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import ConfigResource, ConfigResourceType
 from kafka.structs import OffsetAndMetadata
 
-from lb_stream.io.topics import TopicNames, topic_specs
+from lb_stream.io.kafka.topics import TopicNames, topic_specs
 
 DATA = Path(__file__).parent / "data" / "old_state"
 FOLDERS, BEFORE, NEXT, EXPECTED = (DATA / name for name in ("folders.tar.xz", "before.jsonl.gz", "next.jsonl.gz", "expected.jsonl.gz"))

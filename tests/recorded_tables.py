@@ -11,17 +11,17 @@ from deltalake import write_deltalake
 from lb_stream.contracts.base import canonical_json
 from lb_stream.contracts.settings import Settings
 from lb_stream.contracts.tables import BATCHES, ROUNDS
-from lb_stream.core.memory import Memory
-from lb_stream.core.round import Round
-from lb_stream.io.configuration import load
-from lb_stream.io.delta import open_table
-from lb_stream.io.projections import Projections
+from lb_stream.core.model.memory import Memory
+from lb_stream.core.round.decide import Round
+from lb_stream.io.local.configuration import load
+from lb_stream.io.tables.delta import open_table
+from lb_stream.io.tables.projections import Projections
 from lb_stream.sim import build_cluster
 from lb_stream.stream.averages import names_block
-from lb_stream.stream.block_files import BlockWriter
 from lb_stream.stream.decide import BatchContext, logged
 from lb_stream.stream.figures import Taken, averages_file
 from lb_stream.stream.ports import Logged
+from lb_stream.stream.shards.block_files import BlockWriter
 from tests.core.sim_loop import ClosedLoop
 
 START_MS = 1_767_225_600_000

@@ -13,8 +13,8 @@ from typing import Any
 from lb_stream.agent.adapter import Report
 from lb_stream.contracts.balancer import BalancerConfig
 from lb_stream.contracts.reports import ModularLoadReport, SimpleLoadReport, report_kind
-from lb_stream.core.broker_load import UNWEIGHTED
-from lb_stream.core.report_needed import Figures, ReportConfig, SimpleFigures, report_needed, simple_report_needed
+from lb_stream.core.reporting.broker_load import UNWEIGHTED
+from lb_stream.core.reporting.report_needed import Figures, ReportConfig, SimpleFigures, report_needed, simple_report_needed
 
 CHANGES = ("lastBundleGains", "lastBundleLosses", "bundleGains", "bundleLosses")
 """Fields of reports that tell what has changed since the last one that was sent."""

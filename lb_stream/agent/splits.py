@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from lb_stream.agent.adapter import MeasuringAdapter
 from lb_stream.contracts.reports import SplitAsk
-from lb_stream.core.config import ClusterConfig
+from lb_stream.core.config.cluster_config import ClusterConfig
 from lb_stream.core.splitting import Algorithms, OwnBundles, SplitLoads, SplitMemory, SplittingConfig, split_strategy
 from lb_stream.core.splitting.trigger import REASONS, Limits
 

@@ -10,33 +10,14 @@ import typer
 from typer.core import TyperCommand
 
 from lb_stream import __version__
-from lb_stream.cli import (
-    agent,
-    asked,
-    balance,
-    brokers,
-    clusters,
-    compare,
-    config,
-    decisions,
-    dry_run,
-    dynamic_config,
-    explain,
-    jars,
-    kafka_broker,
-    lookup_server,
-    monitor,
-    namespaces,
-    replay,
-    report,
-    reports,
-    sql,
-    status,
-    tables,
-    topics,
-)
-from lb_stream.cli.output import ASCII, INTERRUPTED, CommandError, emit, hush, note
-from lb_stream.io.troubles import told
+from lb_stream.cli.inspect import compare, config, decisions, explain, replay, sql, status
+from lb_stream.cli.inspect import leader as asked
+from lb_stream.cli.monitor import command as monitor
+from lb_stream.cli.operate import brokers, clusters, dry_run, dynamic_config, namespaces
+from lb_stream.cli.report import command as report
+from lb_stream.cli.run import agent, balance, jars, kafka_broker, lookup_server, reports, tables, topics
+from lb_stream.cli.shared.output import ASCII, INTERRUPTED, CommandError, emit, hush, note
+from lb_stream.io.messages.troubles import told
 
 app = typer.Typer(
     name="lbctl",
@@ -65,9 +46,9 @@ class _Demo(TyperCommand):
 
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
         try:
-            from lb_stream.cli.demo import command
+            from lb_stream.cli.demo.command import command
         except ModuleNotFoundError as error:
-            if error.name != "lb_stream.cli.demo":
+            if error.name != "lb_stream.cli.demo.command":
                 raise
             raise CommandError("this installation has no demo") from None
         own = typer.Typer(add_completion=False, rich_markup_mode="rich", context_settings={"help_option_names": ["-h", "--help"]})

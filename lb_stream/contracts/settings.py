@@ -1,7 +1,7 @@
 """The job's settings: where Kafka, the tables and the checkpoint are, and how the stream runs.
 
-The balancer's own settings (`[balancer]`, `[cluster.<name>]`) are checked by `core.config`; how files, environment and
-arguments are layered is in `lb_stream.io.configuration`.
+The balancer's own settings (`[balancer]`, `[cluster.<name>]`) are checked by `core.config.cluster_config`; how files, environment and
+arguments are layered is in `lb_stream.io.local.configuration`.
 """
 
 from __future__ import annotations

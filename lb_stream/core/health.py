@@ -14,7 +14,7 @@ State = Literal["healthy", "degraded", "down"]
 EXIT_CODES: dict[State, int] = {"healthy": 0, "degraded": 1, "down": 2}
 
 SUSPENDING = frozenset({"mass_disappearance", "everything_silent"})
-"""Rules by which brokers that vanish suspend their cluster (core.liveness)."""
+"""Rules by which brokers that vanish suspend their cluster (core.observing.liveness)."""
 LATE_MS = 60_000
 """A batch older than this is late: the clock's ticks make one every second, the table `batches` has it ten seconds later."""
 LEAST_DISK_BYTES = 1 << 30

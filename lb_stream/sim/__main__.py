@@ -13,9 +13,9 @@ from typing import Any, get_args
 
 from lb_stream.agent import Agent, AgentConfig, AgentError, Sparing, SplitWatch, Verdict
 from lb_stream.contracts.decisions import Decision
-from lb_stream.core.config import cluster_config
-from lb_stream.core.report_needed import ReportConfig
-from lb_stream.io.signals import StopRequest
+from lb_stream.core.config.cluster_config import cluster_config
+from lb_stream.core.reporting.report_needed import ReportConfig
+from lb_stream.io.local.signals import StopRequest
 from lb_stream.sim.brokers import SimBroker, wall_clock_ms
 from lb_stream.sim.cluster import build_cluster, max_over_mean
 from lb_stream.sim.reports import ReportForm, throughput_of

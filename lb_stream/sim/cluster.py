@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
-from lb_stream.core.names import parse_bundle
+from lb_stream.core.model.names import parse_bundle
 from lb_stream.core.splitting import Uncut, cut
 from lb_stream.sim.workload import Workload, workload
 

@@ -10,8 +10,8 @@ from typing import Any, Literal
 
 from lb_stream.contracts.balancer import BalancerConfig
 from lb_stream.contracts.reports import BundleStats, ModularLoadReport, ResourceUsage, SimpleLoadReport, SystemResourceUsage
-from lb_stream.core import load_data
-from lb_stream.core.broker_load import BrokerLoad, five_weights
+from lb_stream.core.reporting import load_data
+from lb_stream.core.reporting.broker_load import BrokerLoad, five_weights
 from lb_stream.sim.cluster import BrokerProfile, BundleProfile, Load, SimCluster
 
 ReportForm = Literal["modular", "simple", "extensible"]

@@ -16,7 +16,7 @@ from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 from lb_stream.contracts.base import canonical_json
 from lb_stream.core.averages import FoldConfig, fold
 from lb_stream.core.averages.brokers import SIGNS_OF_LIFE
-from lb_stream.core.blocks import (
+from lb_stream.core.model.blocks import (
     BROKER_SCHEMA,
     BUNDLE_SCHEMA,
     EVENT_SCHEMA,
@@ -28,11 +28,11 @@ from lb_stream.core.blocks import (
     to_bytes,
     with_all_columns,
 )
-from lb_stream.stream.block_files import BlockWriter, file_name, read_block
-from lb_stream.stream.crash import crash_point
 from lb_stream.stream.decode import hashes
-from lb_stream.stream.state_socket import leave_closing_to_spark
-from lb_stream.stream.task import hush_first_worker, task_of_batch
+from lb_stream.stream.shards.block_files import BlockWriter, file_name, read_block
+from lb_stream.stream.task.attempt import hush_first_worker, task_of_batch
+from lb_stream.stream.task.crash import crash_point
+from lb_stream.stream.task.state_socket import leave_closing_to_spark
 
 logger = logging.getLogger(__name__)
 

@@ -17,18 +17,18 @@ from lb_stream.contracts.base import canonical_json
 from lb_stream.contracts.decisions import Ownership
 from lb_stream.contracts.reports import Ack, SplitAsk
 from lb_stream.contracts.settings import Settings
-from lb_stream.core.blocks import Shard, from_bytes
-from lb_stream.core.command_settings import take_settings
-from lb_stream.core.commands import Answer, Received, refuse_all
-from lb_stream.core.config import ClusterConfig
-from lb_stream.core.memory import Memory
-from lb_stream.core.round import Inbox, Round, decide, seed_of
-from lb_stream.core.settle import counting
-from lb_stream.core.view import ClusterView, NameOrder, name_order, view_of
+from lb_stream.core.commands.responder import Answer, Received, refuse_all
+from lb_stream.core.commands.settings import take_settings
+from lb_stream.core.config.cluster_config import ClusterConfig
+from lb_stream.core.model.blocks import Shard, from_bytes
+from lb_stream.core.model.memory import Memory
+from lb_stream.core.model.view import ClusterView, NameOrder, name_order, view_of
+from lb_stream.core.observing.outcomes import counting
+from lb_stream.core.round.decide import Inbox, Round, decide, seed_of
 from lb_stream.stream import figures
 from lb_stream.stream.averages import Blocks, read_shard
-from lb_stream.stream.crash import crash_point
-from lb_stream.stream.deadline import within
+from lb_stream.stream.task.crash import crash_point
+from lb_stream.stream.task.deadline import within
 
 ROUND_SCHEMA = pa.schema(
     [

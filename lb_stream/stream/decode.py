@@ -24,9 +24,8 @@ from numpy.typing import NDArray
 
 from lb_stream.contracts.base import CLUSTER_PATTERN, canonical_json
 from lb_stream.core.averages.acknowledgements import believed
-from lb_stream.core.blocks import EVENT_SCHEMA, REPORT_SCHEMA, SAMPLE_SCHEMA, to_bytes
-from lb_stream.core.names import BUNDLE_PATTERN
-from lb_stream.stream.directory import NEW, Slices
+from lb_stream.core.model.blocks import EVENT_SCHEMA, REPORT_SCHEMA, SAMPLE_SCHEMA, to_bytes
+from lb_stream.core.model.names import BUNDLE_PATTERN
 from lb_stream.stream.records import (
     LARGEST_BYTES,
     LONGEST_BROKER,
@@ -39,7 +38,8 @@ from lb_stream.stream.records import (
     report_record,
     sender_of,
 )
-from lb_stream.stream.slots import slots_of
+from lb_stream.stream.shards.directory import NEW, Slices
+from lb_stream.stream.shards.partition_keys import slots_of
 
 BLOCK_SCHEMA = pa.schema(
     [

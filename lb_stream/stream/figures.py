@@ -18,10 +18,10 @@ from pyarrow import fs
 
 from lb_stream.contracts.base import canonical_json
 from lb_stream.contracts.tables import BROKER_LOADS, BUNDLE_AVERAGES, REJECTED_REPORTS, TableSpec
-from lb_stream.core.blocks import FOUR, RESOURCES
-from lb_stream.core.resources import percent
-from lb_stream.core.round import Round
-from lb_stream.core.view import ClusterView, Rates
+from lb_stream.core.model.blocks import FOUR, RESOURCES
+from lb_stream.core.model.resources import percent
+from lb_stream.core.model.view import ClusterView, Rates
+from lb_stream.core.round.decide import Round
 from lb_stream.stream.averages import Blocks, read_shard
 
 if TYPE_CHECKING:

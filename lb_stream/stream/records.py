@@ -27,7 +27,7 @@ from lb_stream.contracts.reports import (
     TopBundlesReport,
     report_kind,
 )
-from lb_stream.core.names import parse_bundle
+from lb_stream.core.model.names import parse_bundle
 
 LARGEST_BYTES = 32 << 20
 """Of a record when it is decompressed: three times what Kafka takes of one, which bounds only what is compressed."""

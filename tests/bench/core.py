@@ -27,15 +27,15 @@ from rich.progress import track
 from rich.table import Table
 
 from lb_stream.core.averages import FoldConfig, fold
-from lb_stream.core.blocks import BROKER_SCHEMA, BUNDLE_SCHEMA, EVENT_SCHEMA, FOUR, REPORT_SCHEMA, SAMPLE_SCHEMA, Batch, Shard
-from lb_stream.core.config import cluster_config
-from lb_stream.core.draft import Draft
-from lb_stream.core.memory import Memory
+from lb_stream.core.config.cluster_config import cluster_config
+from lb_stream.core.model.blocks import BROKER_SCHEMA, BUNDLE_SCHEMA, EVENT_SCHEMA, FOUR, REPORT_SCHEMA, SAMPLE_SCHEMA, Batch, Shard
+from lb_stream.core.model.memory import Memory
+from lb_stream.core.model.view import ClusterView, view_of
 from lb_stream.core.placement import placement, simple_placement
+from lb_stream.core.round.split import find_too_large
+from lb_stream.core.round.state import Draft
 from lb_stream.core.shedding import shedder
-from lb_stream.core.split import find_too_large
 from lb_stream.core.splitting import SplittingConfig
-from lb_stream.core.view import ClusterView, view_of
 
 SIZES = {"100x10000": (100, 10_000, 10), "1000x100000": (1_000, 100_000, 100), "5000x1000000": (5_000, 1_000_000, 50)}
 PLACED = 1_000

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from lb_stream.stream.batch import TIDY_EVERY
-from lb_stream.stream.directory import Slices, forget_directories, read_directory, write_directory
+from lb_stream.stream.shards.directory import Slices, forget_directories, read_directory, write_directory
 
 RUNS = 15
 

@@ -8,10 +8,10 @@ import pyarrow as pa
 
 from lb_stream.contracts.reports import BundleStats
 from lb_stream.core.averages import DEFAULT_FOUR
-from lb_stream.core.blocks import RESOURCES
-from lb_stream.core.names import is_system_bundle
-from lb_stream.core.resources import max_weighted_usage
-from lb_stream.core.view import Brokers, Bundles, ClusterView, Rates
+from lb_stream.core.model.blocks import RESOURCES
+from lb_stream.core.model.names import is_system_bundle
+from lb_stream.core.model.resources import max_weighted_usage
+from lb_stream.core.model.view import Brokers, Bundles, ClusterView, Rates
 
 FOUR_NAMES = ("msgThroughputIn", "msgThroughputOut", "msgRateIn", "msgRateOut")
 RESOURCE_NAMES = dict(zip(("cpu", "memory", "directMemory", "bandwidthIn", "bandwidthOut"), RESOURCES, strict=True))

@@ -15,7 +15,7 @@ import hypothesis
 from hypothesis import HealthCheck, Phase
 from hypothesis import strategies as st
 
-from lb_stream.core.names import parse_bundle
+from lb_stream.core.model.names import parse_bundle
 
 Case = dict[str, Any]
 Draw = Callable[[st.SearchStrategy[Any]], Any]

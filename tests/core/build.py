@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from lb_stream.contracts.reports import BundleStats
-from lb_stream.core.blocks import EVENT_SCHEMA, FOUR, REPORT_FIELDS, REPORT_SCHEMA, RESOURCES, SAMPLE_SCHEMA, Batch
+from lb_stream.core.model.blocks import EVENT_SCHEMA, FOUR, REPORT_FIELDS, REPORT_SCHEMA, RESOURCES, SAMPLE_SCHEMA, Batch
 
 IDLE = {name: (0.0, 100.0) for name in RESOURCES}
 

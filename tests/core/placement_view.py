@@ -6,12 +6,12 @@ from typing import Any
 import numpy as np
 
 from lb_stream.contracts.balancer import MANAGER_CLASSES
-from lb_stream.core.config import ClusterConfig, cluster_config
-from lb_stream.core.draft import Draft
-from lb_stream.core.memory import Memory
-from lb_stream.core.policies import IsolationPolicy, Policies
-from lb_stream.core.quotas import VALUES, Factors, Learned, Quotas
-from lb_stream.core.view import ClusterView
+from lb_stream.core.config.cluster_config import ClusterConfig, cluster_config
+from lb_stream.core.model.memory import Memory
+from lb_stream.core.model.policies import IsolationPolicy, Policies
+from lb_stream.core.model.quotas import VALUES, Factors, Learned, Quotas
+from lb_stream.core.model.view import ClusterView
+from lb_stream.core.round.state import Draft
 from tests.conformance.forms import RESOURCE_NAMES, view_of_loads
 from tests.core.placement_model import Cluster, SimpleManager
 

@@ -52,16 +52,16 @@ from lb_stream.contracts.commands import COMMANDS
 from lb_stream.contracts.decisions import Decision
 from lb_stream.contracts.reports import Ack, BundleStats
 from lb_stream.core.averages import fold
-from lb_stream.core.blocks import Shard
-from lb_stream.core.command_settings import take_settings
-from lb_stream.core.commands import Received
-from lb_stream.core.config import ClusterConfig, cluster_config
-from lb_stream.core.memory import Memory, Pending
-from lb_stream.core.policies import NO_POLICIES, IsolationPolicy, Policies
-from lb_stream.core.refusals import Refusal
-from lb_stream.core.round import Inbox, Round, decide, seed_of
+from lb_stream.core.commands.responder import Received
+from lb_stream.core.commands.settings import take_settings
+from lb_stream.core.config.cluster_config import ClusterConfig, cluster_config
+from lb_stream.core.model.blocks import Shard
+from lb_stream.core.model.memory import Memory, Pending
+from lb_stream.core.model.policies import NO_POLICIES, IsolationPolicy, Policies
+from lb_stream.core.model.refusals import Refusal
+from lb_stream.core.model.view import ClusterView, view_of
+from lb_stream.core.round.decide import Inbox, Round, decide, seed_of
 from lb_stream.core.shedding.base import MB
-from lb_stream.core.view import ClusterView, view_of
 from tests.core.build import Event, Report, batch_of
 
 RULER = "----"

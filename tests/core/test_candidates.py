@@ -8,14 +8,14 @@ import pytest
 
 from lb_stream.contracts.reports import BundleStats
 from lb_stream.core.averages import FoldConfig, add_bundles, fold
-from lb_stream.core.blocks import Shard
-from lb_stream.core.config import cluster_config
-from lb_stream.core.draft import LEAST_REFUSED_SHOWN, MOST_CANDIDATES_SHOWN
-from lb_stream.core.memory import Memory, Pending
-from lb_stream.core.policies import IsolationPolicy, Policies, host_of
-from lb_stream.core.preallocation import Preallocated, Preallocations, count, waiting
-from lb_stream.core.round import Inbox, decide
-from lb_stream.core.view import ClusterView, view_of
+from lb_stream.core.config.cluster_config import cluster_config
+from lb_stream.core.model.blocks import Shard
+from lb_stream.core.model.memory import Memory, Pending
+from lb_stream.core.model.policies import IsolationPolicy, Policies, host_of
+from lb_stream.core.model.view import ClusterView, view_of
+from lb_stream.core.round.decide import Inbox, decide
+from lb_stream.core.round.preallocation import Preallocated, Preallocations, count, waiting
+from lb_stream.core.round.state import LEAST_REFUSED_SHOWN, MOST_CANDIDATES_SHOWN
 from tests.core.build import Event, Report, batch_of
 from tests.core.placement_model import Broker, Cluster
 from tests.core.placement_view import draft_of, kept_of, place_and_count, settings_of, view_of_cluster

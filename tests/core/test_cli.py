@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 import lb_stream
-from lb_stream.io.configuration import load_settings
-from lb_stream.io.jars import JarsError
-from lb_stream.io.java import JavaUnfit
+from lb_stream.io.local.configuration import load_settings
+from lb_stream.io.local.jars import JarsError
+from lb_stream.io.local.java import JavaUnfit
 from tests.lbctl_runner import lbctl
 
 WITH_A_CONFIG_OF_THEIR_OWN = {
@@ -69,7 +69,7 @@ IN_PROCESS = [sys.executable, "-c", "from lb_stream.cli.main import main; main()
 
 def test_help_imports_nothing_heavy() -> None:
     """So that it comes at once: what commands need, they import when they run."""
-    heavy = ("pyspark", "pyarrow", "numpy", "duckdb", "deltalake", "kafka", "pydantic", "msgspec", "lb_stream.core", "lb_stream.cli.demo")
+    heavy = ("pyspark", "pyarrow", "numpy", "duckdb", "deltalake", "kafka", "pydantic", "msgspec", "lb_stream.core", "lb_stream.cli.demo.command")
     code = (
         "import sys; sys.argv = ['lbctl', '--help']\nfrom lb_stream.cli.main import main\n"
         f"try: main()\nfinally: print([name for name in {heavy!r} if name in sys.modules], file=sys.stderr)"
@@ -219,9 +219,9 @@ def test_the_demos_own_options_are_those_of_its_module(tmp_path: Path, monkeypat
         """A stand-in."""
         called.update(shedder=shedder, rounds=rounds)
 
-    module = types.ModuleType("lb_stream.cli.demo")
+    module = types.ModuleType("lb_stream.cli.demo.command")
     module.command = command  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "lb_stream.cli.demo", module)
+    monkeypatch.setitem(sys.modules, "lb_stream.cli.demo.command", module)
     assert lbctl("demo", "--shedder", "AvgShedder", "--rounds", "7", cwd=tmp_path).code == 0
     assert called == {"shedder": "AvgShedder", "rounds": 7}
     assert "A stand-in." in lbctl("demo", "--help", cwd=tmp_path).out
@@ -234,7 +234,7 @@ def test_the_demos_own_options_are_those_of_its_module(tmp_path: Path, monkeypat
 @pytest.fixture
 def submitted(monkeypatch: pytest.MonkeyPatch) -> None:
     """spark-submit without Spark: the command is `spark-submit` and the job's arguments."""
-    monkeypatch.setattr("lb_stream.io.submit.submit_command", lambda arguments, **_: (["spark-submit", *arguments], {"SPARK_HOME": "/a b"}))
+    monkeypatch.setattr("lb_stream.job.submit.submit_command", lambda arguments, **_: (["spark-submit", *arguments], {"SPARK_HOME": "/a b"}))
 
 
 @pytest.mark.usefixtures("submitted")
@@ -256,7 +256,7 @@ def test_jars_that_cannot_be_had_are_exit_code_1_and_an_unfit_java_2(tmp_path: P
         def fail(*_: object, error: Exception = error, **__: object) -> bool:
             raise error
 
-        monkeypatch.setattr("lb_stream.io.jars.retrieve", fail)
+        monkeypatch.setattr("lb_stream.io.local.jars.retrieve", fail)
         result = lbctl("jars", "--json", cwd=tmp_path)
         assert (result.code, result.out, result.err) == (code, "", f"lbctl: {error}\n")
 

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from lb_stream.cli import send as sending
+from lb_stream.cli.shared import send as sending
 from lb_stream.contracts.base import canonical_json
 from lb_stream.contracts.commands import CommandRecord
 from lb_stream.contracts.tables import BROKER_LOADS, BUNDLE_AVERAGES, COMMANDS, LEADERS, OWNERSHIP, ROUNDS
-from lb_stream.core.memory import Memory
-from lb_stream.core.orders import Orders
-from lb_stream.core.topics import topic_hash
+from lb_stream.core.model.memory import Memory
+from lb_stream.core.model.operator_state import Orders
+from lb_stream.core.model.topics import topic_hash
 from tests.core.test_cli_tables import fill
 from tests.lbctl_runner import Result, lbctl
 

@@ -15,9 +15,9 @@ import pytest
 from deltalake import write_deltalake
 from pyarrow.fs import SubTreeFileSystem
 
-from lb_stream.cli.lake import _rows, open_lake, records
 from lb_stream.contracts.decisions import Decision, example_decision
 from lb_stream.contracts.tables import BROKER_LOADS, BUNDLE_AVERAGES, DECISIONS, OUTCOMES, TABLES, TableSpec
+from lb_stream.query.lake import _rows, open_lake, records
 from tests.lbctl_runner import Result, lbctl
 from tests.recorded_tables import Recorder
 
@@ -119,7 +119,7 @@ def test_decisions_come_in_the_order_they_were_made_with_their_outcomes(ask: Any
 
 
 def test_a_split_is_told_without_a_way() -> None:
-    from lb_stream.cli.decisions import _way
+    from lb_stream.cli.inspect.decisions import _way
 
     row = {"source": "b-0:80", "destination": None, "algorithm": "range_equally_divide"}
     assert _way(row | {"kind": "split"}) == "at b-0:80, range_equally_divide"

@@ -12,16 +12,16 @@ from lb_stream.contracts.commands import COMMANDS
 from lb_stream.contracts.namespaces import ClusterNamespaces
 from lb_stream.contracts.reports import BundleStats
 from lb_stream.core.averages import DEFAULT_FOUR, fold
-from lb_stream.core.blocks import Shard
-from lb_stream.core.command_settings import dynamic_keys, in_force, take_settings
-from lb_stream.core.commands import MOST_REMEMBERED, REMEMBERED_MS, WINDOW_MS, Answer, Received, refuse_all
-from lb_stream.core.config import cluster_config
-from lb_stream.core.known_bundles import compact, cut_anew, missing, ring_of, with_bundles
-from lb_stream.core.memory import Memory
-from lb_stream.core.orders import Orders
-from lb_stream.core.policies import NO_POLICIES, Policies
-from lb_stream.core.round import Inbox, Round, decide, seed_of
-from lb_stream.core.view import ClusterView, view_of
+from lb_stream.core.commands.responder import MOST_REMEMBERED, REMEMBERED_MS, WINDOW_MS, Answer, Received, refuse_all
+from lb_stream.core.commands.settings import dynamic_keys, in_force, take_settings
+from lb_stream.core.config.cluster_config import cluster_config
+from lb_stream.core.model.blocks import Shard
+from lb_stream.core.model.memory import Memory
+from lb_stream.core.model.operator_state import Orders
+from lb_stream.core.model.policies import NO_POLICIES, Policies
+from lb_stream.core.model.view import ClusterView, view_of
+from lb_stream.core.observing.known_bundles import compact, cut_anew, missing, ring_of, with_bundles
+from lb_stream.core.round.decide import Inbox, Round, decide, seed_of
 from tests.core.build import Event, Report, batch_of
 
 GIVEN = {"dry_run": False, "shedding_enabled": False}

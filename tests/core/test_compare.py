@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from lb_stream.agent.leader_log import LeaderPass, passes_of, read_passes
-from lb_stream.cli.compared_why import reasons
+from lb_stream.agent.pulsar.leader_log import LeaderPass, passes_of, read_passes
 from lb_stream.contracts.decisions import Candidate
-from lb_stream.core.config import cluster_config
-from lb_stream.core.memory import Memory
-from lb_stream.core.round import Round
-from lb_stream.core.view import ClusterView, view_of
+from lb_stream.core.config.cluster_config import cluster_config
+from lb_stream.core.model.memory import Memory
+from lb_stream.core.model.view import ClusterView, view_of
+from lb_stream.core.round.decide import Round
+from lb_stream.query.compared_why import reasons
 from tests import captured
 from tests.lbctl_runner import Result, lbctl
 from tests.recorded_tables import Recorder

@@ -4,10 +4,10 @@ import re
 
 import pytest
 
-from lb_stream.cli.config_explain import job_sections
-from lb_stream.cli.configuration_page import PAGE, main, page
+from docs.tools.configuration_page import PAGE, main, page
+from lb_stream.cli.inspect.config_explain import job_sections
 from lb_stream.contracts.keys import metadata
-from lb_stream.core.config import all_models, known_keys
+from lb_stream.core.config.cluster_config import all_models, known_keys
 
 ROWS = {}
 for line in PAGE.read_text().splitlines():
@@ -17,16 +17,16 @@ for line in PAGE.read_text().splitlines():
 
 
 def test_the_page_is_up_to_date() -> None:
-    assert PAGE.read_text() == page(), "run `python -m lb_stream.cli.configuration_page` and look at the diff"
+    assert PAGE.read_text() == page(), "run `python -m docs.tools.configuration_page` and look at the diff"
 
 
 def test_check_says_whether_the_page_differs_and_writes_nothing(capsys, tmp_path, monkeypatch) -> None:
     assert main(["--check"]) == 0 and "is up to date" in capsys.readouterr().out
     old = tmp_path / "configuration.md"
     old.write_text("old")
-    monkeypatch.setattr("lb_stream.cli.configuration_page.PAGE", old)
+    monkeypatch.setattr("docs.tools.configuration_page.PAGE", old)
     assert main(["--check"]) == 1 and old.read_text() == "old"
-    assert "run `python -m lb_stream.cli.configuration_page`" in capsys.readouterr().out
+    assert "run `python -m docs.tools.configuration_page`" in capsys.readouterr().out
     assert main([]) == 0 and old.read_text() == page()
     assert main(["--wrong"]) == 2
 

@@ -9,11 +9,11 @@ from pydantic import ValidationError
 
 from lb_stream.contracts.commands import CreateNamespace
 from lb_stream.contracts.namespaces import MOST_BUNDLES, RING_END, Namespace
-from lb_stream.core.known_bundles import missing
-from lb_stream.core.memory import Memory
-from lb_stream.core.orders import Orders
-from lb_stream.core.policies import LONGEST_EXPRESSION, NO_POLICIES, IsolationPolicy, Policies
-from lb_stream.core.topics import Ring
+from lb_stream.core.model.memory import Memory
+from lb_stream.core.model.operator_state import Orders
+from lb_stream.core.model.policies import LONGEST_EXPRESSION, NO_POLICIES, IsolationPolicy, Policies
+from lb_stream.core.model.topics import Ring
+from lb_stream.core.observing.known_bundles import missing
 from tests.core.test_commands import TWO, command, play, view
 
 

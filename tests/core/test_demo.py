@@ -14,15 +14,15 @@ import pytest
 from deltalake import write_deltalake
 from rich.console import Console
 
-from lb_stream.cli.demo_job import end_leftover, end_session
-from lb_stream.cli.demo_run import DemoRun, Interrupted, Plan, queries
-from lb_stream.cli.demo_view import PlainView, comparison, live_screen
-from lb_stream.cli.demo_watch import CALM_ROUNDS, BrokerFigures, NewRows, Watch, unevenness
+from lb_stream.cli.demo.run import DemoRun, Interrupted, Plan, queries
+from lb_stream.cli.demo.view import PlainView, comparison, live_screen
+from lb_stream.cli.demo.watch import CALM_ROUNDS, BrokerFigures, NewRows, Watch, unevenness
 from lb_stream.contracts.decisions import Decision, example_decision
 from lb_stream.contracts.tables import OUTCOMES, ROUNDS
-from lb_stream.io import processes
-from lb_stream.io.java import JavaUnfit
-from lb_stream.io.signals import StopRequest
+from lb_stream.io.local import processes
+from lb_stream.io.local.java import JavaUnfit
+from lb_stream.io.local.signals import StopRequest
+from lb_stream.job.process import end_leftover, end_session
 from lb_stream.sim import SimBroker, build_cluster
 
 
@@ -345,16 +345,16 @@ def stubborn_session() -> tuple[subprocess.Popen[str], int]:
 
 
 def test_everything_that_the_job_has_started_ends_with_it_even_what_ignores_the_request(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lb_stream.cli.demo_job.GRACE_S", 0.2)
-    monkeypatch.setattr("lb_stream.cli.demo_job.SECOND_GRACE_S", 0.2)
+    monkeypatch.setattr("lb_stream.job.process.GRACE_S", 0.2)
+    monkeypatch.setattr("lb_stream.job.process.SECOND_GRACE_S", 0.2)
     process, child = stubborn_session()
     end_session(process.pid, process.poll)
     assert process.wait(5) == -signal.SIGKILL and processes.started_at(child) is None
 
 
 def test_a_leftover_job_is_ended_by_its_note_and_a_stale_note_touches_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lb_stream.cli.demo_job.GRACE_S", 0.2)
-    monkeypatch.setattr("lb_stream.cli.demo_job.SECOND_GRACE_S", 0.2)
+    monkeypatch.setattr("lb_stream.job.process.GRACE_S", 0.2)
+    monkeypatch.setattr("lb_stream.job.process.SECOND_GRACE_S", 0.2)
     state = tmp_path / "job.json"
     assert not end_leftover(state)
     process, child = stubborn_session()

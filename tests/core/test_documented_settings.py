@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from lb_stream.contracts.reports import ModularLoadReport, ResourceUsage
-from lb_stream.core.config import ClusterConfig, SettingError, all_models, cluster_config, known_keys
-from lb_stream.core.report_needed import Figures, report_needed
-from lb_stream.core.resources import max_weighted_usage
+from lb_stream.core.config.cluster_config import ClusterConfig, SettingError, all_models, cluster_config, known_keys
+from lb_stream.core.model.resources import max_weighted_usage
+from lb_stream.core.reporting.report_needed import Figures, report_needed
 from lb_stream.core.splitting import Range, Topics
 from tests.conformance.forms import resource_columns
 from tests.core.test_documented_systems import decided, played

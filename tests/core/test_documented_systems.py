@@ -16,21 +16,21 @@ from lb_stream.contracts.reports import BundleStats, SplitAsk
 from lb_stream.contracts.settings import StreamSettings
 from lb_stream.contracts.tables import BUNDLE_AVERAGES, OWNERSHIP
 from lb_stream.core.averages import FoldConfig, fold
-from lb_stream.core.blocks import BROKER_SCHEMA, BUNDLE_SCHEMA, Batch, Shard, from_bytes, to_bytes
-from lb_stream.core.config import ClusterConfig, cluster_config
-from lb_stream.core.memory import Memory, Pending
+from lb_stream.core.config.cluster_config import ClusterConfig, cluster_config
+from lb_stream.core.model.blocks import BROKER_SCHEMA, BUNDLE_SCHEMA, Batch, Shard, from_bytes, to_bytes
+from lb_stream.core.model.memory import Memory, Pending
+from lb_stream.core.model.topics import Ring, partition_name
+from lb_stream.core.model.view import ClusterView, view_of
 from lb_stream.core.placement import placement
 from lb_stream.core.placement.base import Targets
-from lb_stream.core.preallocation import waiting
-from lb_stream.core.round import Inbox, Round, decide, seed_of
+from lb_stream.core.round.decide import Inbox, Round, decide, seed_of
+from lb_stream.core.round.preallocation import waiting
 from lb_stream.core.shedding import shedder
 from lb_stream.core.shedding.base import traits_of
-from lb_stream.core.topics import Ring, partition_name
-from lb_stream.core.view import ClusterView, view_of
 from lb_stream.sim import SimBroker, build_cluster
-from lb_stream.stream.directory import Slices
 from lb_stream.stream.records import report_record
-from lb_stream.stream.slicing import View, due_parts
+from lb_stream.stream.shards.directory import Slices
+from lb_stream.stream.shards.slicing import View, due_parts
 from tests.core.build import Report, batch_of
 from tests.core.scenario import Cluster, bundle_name
 from tests.core.test_cli_tables import fill
@@ -192,7 +192,7 @@ def test_modular_load_manager_strategy_of_another_package_is_loaded_by_name_and_
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(placement, "_strategies", dict(placement._strategies))
     points = {placement.group: [EntryPoint("LastBroker", module, placement.group)]}
-    monkeypatch.setattr("lb_stream.core.registry.entry_points", lambda group: points.get(group, []))
+    monkeypatch.setattr("lb_stream.core.model.registry.entry_points", lambda group: points.get(group, []))
     try:
         settings = {"loadBalancerLoadPlacementStrategy": "com.example.LastBroker", "patience": 5, "distribute_bundles_evenly": False}
         cluster = played(

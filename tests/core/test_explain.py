@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-from lb_stream.cli.explained import explain_decision
-from lb_stream.cli.lake import open_lake, records, run
-from lb_stream.cli.output import clock
-from lb_stream.cli.rule_words import DECIDES, HOLDS_BY, KEEPS_NOTHING, REFUSES, TAKES_OUT, figure, why_decided
+from lb_stream.cli.shared.output import clock
 from lb_stream.contracts.decisions import Decision, example_decision
 from lb_stream.contracts.tables import BROKER_LOADS, BUNDLE_AVERAGES, DECISIONS, OUTCOMES, OWNERSHIP, REFUSALS, ROUNDS
-from lb_stream.core.blocks import RESOURCES
 from lb_stream.core.filters import base as filters_base
-from lb_stream.core.memory import Memory, Suspension
+from lb_stream.core.model.blocks import RESOURCES
+from lb_stream.core.model.memory import Memory, Suspension
 from lb_stream.core.shedding.base import shedder
+from lb_stream.query.explained import explain_decision
+from lb_stream.query.lake import open_lake, records, run
+from lb_stream.query.rule_words import DECIDES, HOLDS_BY, KEEPS_NOTHING, REFUSES, TAKES_OUT, figure, why_decided
 from tests.core.test_cli_tables import decided, fill
 from tests.lbctl_runner import Result, lbctl
 from tests.recorded_tables import Recorder, record
@@ -435,13 +435,13 @@ def test_every_rule_that_the_core_can_name_has_words() -> None:
     refuses, decides = (set().union(*kinds) for kinds in zip(*found, strict=True))
     assert len(refuses) > 30 and len(decides) > 8 and "overloaded_cpu" in decides
     unknown = refuses - set(REFUSES) - set(DECIDES)  # a variable `rule` may be one that decides
-    assert (sorted(unknown), sorted(decides - set(DECIDES))) == ([], []), "say what they mean in lb_stream/cli/rule_words.py"
+    assert (sorted(unknown), sorted(decides - set(DECIDES))) == ([], []), "say what they mean in lb_stream/query/rule_words.py"
 
 
 def test_every_refusing_rule_has_one_place_in_the_order_of_precedence() -> None:
     placed = [rule for rules in HOLDS_BY.values() for rule in rules]
     homeless = sorted(set(REFUSES) - KEEPS_NOTHING - set(placed))
-    assert (homeless, len(set(placed))) == ([], len(placed)), "give each rule one place in HOLDS_BY of lb_stream/cli/rule_words.py"
+    assert (homeless, len(set(placed))) == ([], len(placed)), "give each rule one place in HOLDS_BY of lb_stream/query/rule_words.py"
 
 
 def emitted(recorder: Recorder) -> set[str]:

@@ -8,13 +8,13 @@ import pytest
 
 from lb_stream.contracts.reports import BundleStats
 from lb_stream.core.averages import FoldConfig, fold
-from lb_stream.core.blocks import Shard
-from lb_stream.core.config import cluster_config
-from lb_stream.core.finite import without_not_finite
-from lb_stream.core.memory import Memory
-from lb_stream.core.round import Inbox, Round, decide, seed_of
+from lb_stream.core.config.cluster_config import cluster_config
+from lb_stream.core.model.blocks import Shard
+from lb_stream.core.model.memory import Memory
+from lb_stream.core.model.view import ClusterView, view_of
+from lb_stream.core.observing.finite import without_not_finite
+from lb_stream.core.round.decide import Inbox, Round, decide, seed_of
 from lb_stream.core.shedding import shedder
-from lb_stream.core.view import ClusterView, view_of
 from tests.core.build import Report, batch_of
 
 NOW_MS = 1_000_000

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from lb_stream.cli.drain_watch import DrainWatch
+from lb_stream.cli.shared.drain_watch import DrainWatch
 from lb_stream.contracts.base import canonical_json
 from lb_stream.contracts.tables import BATCHES, LEADERS, REFUSALS, ROUNDS
 from lb_stream.core.health import EXIT_CODES, ClusterFacts, Facts, JobFacts, stale, verdict
-from lb_stream.io.leader import this_host
-from lb_stream.io.processes import started_ms
+from lb_stream.io.leadership.leader import this_host
+from lb_stream.io.local.processes import started_ms
 from tests.core.test_cli_tables import fill
 from tests.core.test_explain import with_orders
 from tests.lbctl_runner import Result, lbctl

@@ -4,12 +4,12 @@ import pytest
 
 from lb_stream.contracts.reports import BundleStats
 from lb_stream.core.averages import fold
-from lb_stream.core.blocks import Shard
-from lb_stream.core.config import cluster_config
-from lb_stream.core.memory import Memory
-from lb_stream.core.quotas import INITIAL
-from lb_stream.core.round import Inbox, Round, decide, seed_of
-from lb_stream.core.view import view_of
+from lb_stream.core.config.cluster_config import cluster_config
+from lb_stream.core.model.blocks import Shard
+from lb_stream.core.model.memory import Memory
+from lb_stream.core.model.quotas import INITIAL
+from lb_stream.core.model.view import view_of
+from lb_stream.core.round.decide import Inbox, Round, decide, seed_of
 from tests.core.build import Report, batch_of
 
 X, Y = "t/n/0x00000000_0x80000000", "t/n/0x80000000_0xffffffff"

@@ -14,12 +14,12 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from lb_stream.cli import balance
+from lb_stream.cli.run import balance
 from lb_stream.contracts.tables import DECISIONS
-from lb_stream.io.logs import KAFKA_EVERY_S, KafkaSeldom, Lines
-from lb_stream.io.secrets import learn
-from lb_stream.io.signals import StopRequest
-from lb_stream.io.troubles import told
+from lb_stream.io.local.signals import StopRequest
+from lb_stream.io.messages.logs import KAFKA_EVERY_S, KafkaSeldom, Lines
+from lb_stream.io.messages.secrets import learn
+from lb_stream.io.messages.troubles import told
 from tests.core.test_cli_tables import NOW, decided, fill
 from tests.lbctl_runner import lbctl
 
@@ -138,7 +138,7 @@ def running_job(tmp_path: Path, code: str) -> "subprocess.Popen[str]":
     (tmp_path / "balance.py").write_text(JOB)
     submit = [sys.executable, str(tmp_path / "balance.py"), "x", code]
     parent = f"import subprocess, sys; p = subprocess.Popen({submit!r}); sys.exit(p.wait())"
-    program = f"from lb_stream.cli.balance import _run; import sys; sys.exit(_run([sys.executable, '-c', {parent!r}], {{}}))"
+    program = f"from lb_stream.cli.run.balance import _run; import sys; sys.exit(_run([sys.executable, '-c', {parent!r}], {{}}))"
     process = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     assert process.stdout is not None and process.stdout.readline() == "up\n"
     return process
@@ -184,7 +184,7 @@ def test_kafkas_client_says_one_line_a_minute_in_an_outage_and_how_many_it_kept_
         now[0] = 100.0 + second
         record = logging.LogRecord("kafka.net.manager", logging.WARNING, "f", 1, "no connection to %s", ("b:1",), None)
         said += [record.getMessage()] if seldom.filter(record) else []
-        assert seldom.filter(logging.LogRecord("lb_stream.io.clock", logging.WARNING, "f", 1, "ours", (), None))
+        assert seldom.filter(logging.LogRecord("lb_stream.io.leadership.clock", logging.WARNING, "f", 1, "ours", (), None))
     kept = int(KAFKA_EVERY_S) - 1
     assert said == ["no connection to b:1", *[f"no connection to b:1 (and {kept} lines before it)"] * 2]
 

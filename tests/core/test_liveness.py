@@ -4,11 +4,11 @@ import pytest
 
 from lb_stream.contracts.reports import BundleStats
 from lb_stream.core.averages import FoldConfig, fold
-from lb_stream.core.blocks import BROKER_SCHEMA, Shard, with_all_columns
-from lb_stream.core.config import cluster_config
-from lb_stream.core.liveness import Liveness, judge
-from lb_stream.core.memory import Memory
-from lb_stream.core.view import view_of
+from lb_stream.core.config.cluster_config import cluster_config
+from lb_stream.core.model.blocks import BROKER_SCHEMA, Shard, with_all_columns
+from lb_stream.core.model.memory import Memory
+from lb_stream.core.model.view import view_of
+from lb_stream.core.observing.liveness import Liveness, judge
 from tests.core.build import Event, Report, batch_of
 
 NOW_MS = 10_000_000

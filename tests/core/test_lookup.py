@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from lb_stream.contracts.decisions import OwnershipState
-from lb_stream.core.lookup import Route, Routes
-from lb_stream.core.names import bundle_name
-from lb_stream.core.topics import Ring, topic_hash
+from lb_stream.core.model.names import bundle_name
+from lb_stream.core.model.topics import Ring, topic_hash
+from lb_stream.core.ownership.lookup import Route, Routes
 
 TOPIC = "persistent://shop/orders/new"
 HASH = topic_hash(TOPIC)

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from lb_stream.core.config import ClusterConfig, SettingError, cluster_config
-from lb_stream.io.configuration import effective, load
+from lb_stream.core.config.cluster_config import ClusterConfig, SettingError, cluster_config
+from lb_stream.io.local.configuration import effective, load
 
 IMPL = "org.apache.pulsar.broker.loadbalance.impl."
 EXTENSIONS = "org.apache.pulsar.broker.loadbalance.extensions."

@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lb_stream.core.config import cluster_config
+from lb_stream.core.config.cluster_config import cluster_config
+from lb_stream.core.model.topics import Ring, topic_hash
 from lb_stream.core.splitting import NamespaceBundles, SplitRequest, Topics, manual_split
 from lb_stream.core.splitting.manual import Accepted, Manager, NoChange, Rejected, largest_of_listed
-from lb_stream.core.topics import Ring, topic_hash
 
 NAMES = ["t/n/0x00000000_0x40000000", "t/n/0x40000000_0x80000000", "t/n/0x80000000_0xc0000000", "t/n/0xc0000000_0xffffffff"]
 RANGES = [name.rpartition("/")[2] for name in NAMES]

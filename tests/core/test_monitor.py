@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from rich.cells import cell_len
 
-from lb_stream.cli.dashboard import _shared_end, bar, render
-from lb_stream.cli.dashboard_figures import Snapshot, snapshot, unevenness
+from lb_stream.cli.monitor.dashboard import _shared_end, bar, render
 from lb_stream.contracts.decisions import example_decision
 from lb_stream.contracts.tables import BROKER_LOADS, DECISIONS, REFUSALS, ROUNDS
+from lb_stream.query.snapshot import Snapshot, snapshot, unevenness
 from tests.core.test_cli_tables import decided, fill
 from tests.lbctl_runner import lbctl
 from tests.recorded_tables import START_MS, Recorder

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from lb_stream.cli.monitor_classic import ClassicMonitor, Key, Manner, Record, Standing, watch
-from lb_stream.cli.monitor_tables import Four
+from lb_stream.cli.monitor.classic import ClassicMonitor, Key, Manner, Record, Standing, watch
+from lb_stream.cli.monitor.documented_tables import Four
 
 OURS: dict[str, list[str]] = json.loads((Path(__file__).parent / "vectors" / "monitor_tables.json").read_text())["ours"]
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from lb_stream.cli.monitor_tables import (
+from lb_stream.cli.monitor.documented_tables import (
     BrokerRow,
     Four,
     all_brokers_table,

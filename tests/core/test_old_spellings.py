@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from lb_stream.core.config import SettingError, cluster_config
+from lb_stream.core.config.cluster_config import SettingError, cluster_config
 
 NEW, OLD = "loadBalancerBandwidthInResourceWeight", "loadBalancerBandwithInResourceWeight"
 

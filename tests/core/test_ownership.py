@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from lb_stream.contracts.decisions import Ownership
-from lb_stream.core import ownership
-from lb_stream.core.policies import NO_POLICIES
+from lb_stream.core.model.policies import NO_POLICIES
+from lb_stream.core.ownership import ledger as ownership
 from tests.core.scenario import Cluster, bundle_name, short_name
 
 

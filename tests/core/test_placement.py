@@ -8,16 +8,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lb_stream.core.config import ClusterConfig, cluster_config
+from lb_stream.core.config.cluster_config import ClusterConfig, cluster_config
 from lb_stream.core.filters import Census
 from lb_stream.core.filters.anti_affinity import AntiAffinity, FailureDomain, unload_helps
 from lb_stream.core.filters.base import Asked
+from lb_stream.core.model.policies import Policies
+from lb_stream.core.model.quotas import Learned
+from lb_stream.core.model.view import ClusterView
 from lb_stream.core.placement.base import Best, Targets
 from lb_stream.core.placement.round_robin import MOST_TURNS
 from lb_stream.core.placement.simple import Book, Estimates
-from lb_stream.core.policies import Policies
-from lb_stream.core.quotas import Learned
-from lb_stream.core.view import ClusterView
 from tests.conformance.forms import view_of_loads
 
 WEIGHTS = {"cpu": 1.0}

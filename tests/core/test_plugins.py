@@ -10,12 +10,12 @@ EXAMPLE = Path(__file__).parents[1] / "plugin_example"
 PROJECT = Path(__file__).parents[2]
 
 USE = """
-from lb_stream.core.config import cluster_config
+from lb_stream.core.config.cluster_config import cluster_config
 config = cluster_config({"drain_prefix": "old-", "shedding_strategy": "com.example.DrainShedder"})
 print(config.shedder.name, config.shedder_config.drain_prefix)
 """
 MISSING = """
-from lb_stream.core.config import SettingError, cluster_config
+from lb_stream.core.config.cluster_config import SettingError, cluster_config
 try:
     cluster_config({"shedding_strategy": "NoSuchShedder"})
 except SettingError as error:
@@ -46,7 +46,7 @@ def test_an_installed_strategy_is_chosen_by_name_and_knows_its_own_keys(installe
 
 
 OTHERS = """
-from lb_stream.core.config import cluster_config
+from lb_stream.core.config.cluster_config import cluster_config
 config = cluster_config({"load_manager": "simple", "simple_placement_strategy": "FirstServer", "split_algorithm": "third_divide"})
 print(config.placement.name, config.split_algorithms.named().name, config.warnings)
 """

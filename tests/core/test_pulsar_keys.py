@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from lb_stream.contracts.keys import KeyModel, metadata
-from lb_stream.core.config import all_models, canonical, cluster_config, known_keys
-from lb_stream.io.configuration import load
+from lb_stream.core.config.cluster_config import all_models, canonical, cluster_config, known_keys
+from lb_stream.io.local.configuration import load
 
 KEYS: dict[str, dict[str, Any]] = json.loads((Path(__file__).parent / "vectors" / "configuration_keys.json").read_text())["keys"]
 

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from lb_stream.cli.output import CommandError
-from lb_stream.cli.sql_file import parameter_values, with_parameters
+from lb_stream.cli.shared.output import CommandError
 from lb_stream.contracts.decisions import example_decision
 from lb_stream.contracts.tables import DECISIONS
+from lb_stream.query.sql_file import parameter_values, with_parameters
 from tests.core.test_cli_tables import decided, fill
 from tests.lbctl_runner import lbctl
 from tests.recorded_tables import Recorder

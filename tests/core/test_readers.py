@@ -6,8 +6,8 @@ from typing import Any, get_args
 import pytest
 
 from lb_stream.contracts.keys import KeyModel
-from lb_stream.core.config import all_models, cluster_config
-from lb_stream.core.readers import CONDITIONS, NOBODY, readers, reading, strategies_reading, why_unread
+from lb_stream.core.config.cluster_config import all_models, cluster_config
+from lb_stream.core.config.key_usage import CONDITIONS, NOBODY, readers, reading, strategies_reading, why_unread
 from lb_stream.sim import SimBroker, build_cluster
 from tests.core.sim_loop import ClosedLoop
 

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from deltalake import write_deltalake
 
-from lb_stream.cli.lake import open_lake
-from lb_stream.cli.sql_file import with_parameters
 from lb_stream.contracts.tables import TABLES
+from lb_stream.query.lake import open_lake
+from lb_stream.query.sql_file import with_parameters
 from tests.lbctl_runner import lbctl
 
 PROJECT = Path(__file__).parents[2]

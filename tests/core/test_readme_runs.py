@@ -17,7 +17,7 @@ import pyarrow as pa
 import pytest
 
 from lb_stream.contracts.decisions import Decision, example_decision
-from lb_stream.core.blocks import from_bytes
+from lb_stream.core.model.blocks import from_bytes
 from lb_stream.stream.decode import DecodeConfig, decode
 from tests.lbctl_runner import lbctl
 from tests.recorded_tables import record

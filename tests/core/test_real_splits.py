@@ -8,9 +8,9 @@ from datetime import UTC, datetime
 
 import numpy as np
 
-from lb_stream.core.config import cluster_config
-from lb_stream.core.split import find_too_large
-from lb_stream.core.view import view_of
+from lb_stream.core.config.cluster_config import cluster_config
+from lb_stream.core.model.view import view_of
+from lb_stream.core.round.split import find_too_large
 from tests import captured
 
 SPLIT = re.compile(r"^\S+ (\S+)Z .*BundleSplitStrategy - The bundle (\S+) is considered to be unload\..* Message Rate: ([\d.]+)/")

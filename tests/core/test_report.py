@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from lb_stream.cli.lake import open_lake, records, run
-from lb_stream.cli.report_figures import Thrash, thrash
-from lb_stream.cli.report_svg import COLOURS, Scale, _spread, bar_chart, line_chart, mark_chart, nice_ticks
+from lb_stream.cli.report.svg import COLOURS, Scale, _spread, bar_chart, line_chart, mark_chart, nice_ticks
 from lb_stream.contracts.decisions import example_decision
 from lb_stream.contracts.tables import BROKER_LOADS, BUNDLE_AVERAGES, DECISIONS, OUTCOMES, REFUSALS, ROUNDS
+from lb_stream.query.lake import open_lake, records, run
+from lb_stream.query.report_figures import Thrash, thrash
 from tests.core.test_cli_tables import decided, fill
 from tests.lbctl_runner import lbctl
 from tests.recorded_tables import START_MS, Recorder

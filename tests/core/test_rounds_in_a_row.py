@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 
 from lb_stream.contracts.reports import BundleStats
-from lb_stream.core import ownership
 from lb_stream.core.averages import fold
-from lb_stream.core.blocks import Shard
-from lb_stream.core.config import cluster_config
-from lb_stream.core.memory import Memory
-from lb_stream.core.round import Inbox, Round, decide, seed_of
-from lb_stream.core.view import view_of
+from lb_stream.core.config.cluster_config import cluster_config
+from lb_stream.core.model.blocks import Shard
+from lb_stream.core.model.memory import Memory
+from lb_stream.core.model.view import view_of
+from lb_stream.core.ownership import ledger as ownership
+from lb_stream.core.round.decide import Inbox, Round, decide, seed_of
 from tests.core.build import Report, batch_of
 
 STATS = BundleStats(topics=1, msg_throughput_in=1e6, msg_rate_in=1e3)

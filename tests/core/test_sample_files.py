@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from lb_stream.core.config import cluster_config, known_keys
-from lb_stream.io.configuration import load_settings
+from lb_stream.core.config.cluster_config import cluster_config, known_keys
+from lb_stream.io.local.configuration import load_settings
 
 CONF = Path(__file__).parents[2] / "conf"
 

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from lb_stream.contracts.unread import WHY, UnreadKeys
-from lb_stream.core.config import SettingError, cluster_config
-from lb_stream.io.configuration import effective, load, load_settings
+from lb_stream.core.config.cluster_config import SettingError, cluster_config
+from lb_stream.io.local.configuration import effective, load, load_settings
 
 
 def given(

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lb_stream.core.config import ClusterConfig, cluster_config
+from lb_stream.core.config.cluster_config import ClusterConfig, cluster_config
+from lb_stream.core.model.view import ClusterView
 from lb_stream.core.shedding.transfer import TransferShedderConfig
 from lb_stream.core.shedding.transfer_cycle import Cycle, LoadStore, Top, run_cycle
-from lb_stream.core.view import ClusterView
 from tests.conformance.forms import view_of_loads
 
 PROFILES = ("pulsar-4.0", "documented")

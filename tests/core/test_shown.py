@@ -12,11 +12,11 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
-from lb_stream.cli.output import styled, table
+from lb_stream.cli.shared.output import styled, table
 from lb_stream.contracts.decisions import example_decision
 from lb_stream.contracts.tables import BROKER_LOADS, COMMANDS, DECISIONS, LEADERS, OUTCOMES, REFUSALS, ROUNDS
-from lb_stream.core.memory import Memory
-from lb_stream.io.shown import in_html, in_json, shown
+from lb_stream.core.model.memory import Memory
+from lb_stream.io.messages.shown import in_html, in_json, shown
 from tests.core.test_cli_tables import NOW, decided, fill, load
 from tests.lbctl_runner import lbctl
 

@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 
-from lb_stream.io.jars import PROJECT
+from lb_stream.io.local.jars import PROJECT
 from lb_stream.sim import build_cluster
 from tests.core.sim_loop import ClosedLoop
 

@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 
 from lb_stream.contracts.reports import ModularLoadReport, SimpleLoadReport, report_kind
-from lb_stream.core.names import BUNDLE_PATTERN
+from lb_stream.core.model.names import BUNDLE_PATTERN
 from lb_stream.sim import BrokerProfile, BundleProfile, Load, SimBroker, SimCluster, build_cluster, hot_spot, steady
 from lb_stream.sim.cluster import bundle_names, max_over_mean
 from lb_stream.sim.reports import make_report, throughput_of

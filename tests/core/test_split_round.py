@@ -9,13 +9,13 @@ import pytest
 from lb_stream.agent.obey import Seen, judge
 from lb_stream.contracts.reports import Ack, BundleStats, SplitAsk
 from lb_stream.core.averages import fold
-from lb_stream.core.blocks import Shard
-from lb_stream.core.config import ClusterConfig, cluster_config
-from lb_stream.core.memory import Memory, Pending
-from lb_stream.core.orders import Orders
-from lb_stream.core.round import Inbox, Round, decide, seed_of
+from lb_stream.core.config.cluster_config import ClusterConfig, cluster_config
+from lb_stream.core.model.blocks import Shard
+from lb_stream.core.model.memory import Memory, Pending
+from lb_stream.core.model.operator_state import Orders
+from lb_stream.core.model.view import view_of
+from lb_stream.core.round.decide import Inbox, Round, decide, seed_of
 from lb_stream.core.splitting.config import MIB
-from lb_stream.core.view import view_of
 from tests.core.build import Report, batch_of
 from tests.core.test_vectors import vector
 

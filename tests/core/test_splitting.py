@@ -8,8 +8,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from lb_stream.core.config import ClusterConfig, SettingError, cluster_config
-from lb_stream.core.names import BundleRange, parse_bundle
+from lb_stream.core.config.cluster_config import ClusterConfig, SettingError, cluster_config
+from lb_stream.core.model.names import BundleRange, parse_bundle
+from lb_stream.core.model.topics import Ring
 from lb_stream.core.splitting import (
     Boundaries,
     Cut,
@@ -27,7 +28,6 @@ from lb_stream.core.splitting.config import MIB
 from lb_stream.core.splitting.modular import split_task
 from lb_stream.core.splitting.simple import split_simple
 from lb_stream.core.splitting.trigger import REASONS
-from lb_stream.core.topics import Ring
 from tests.core.test_vectors import PROFILES, vector
 
 FULL = 0xFFFFFFFF

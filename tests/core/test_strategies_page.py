@@ -10,7 +10,7 @@ import pytest
 from lb_stream.contracts.balancer import SHEDDER_PROFILES
 from lb_stream.core import filters
 from lb_stream.core.averages import DEFAULT_FOUR
-from lb_stream.core.config import all_models, cluster_config
+from lb_stream.core.config.cluster_config import all_models, cluster_config
 from lb_stream.core.placement import extensible_placement, placement, simple, simple_placement
 from lb_stream.core.shedding import overload, shedder, threshold, transfer_cycle, uniform
 from lb_stream.core.shedding.transfer import TransferShedderConfig

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lb_stream.core.topics import (
+from lb_stream.core.model.topics import (
     Ring,
     equal_boundaries,
     full_topic_name,

@@ -8,14 +8,14 @@ import pytest
 
 from lb_stream.contracts.reports import BundleStats
 from lb_stream.core.averages import fold
-from lb_stream.core.blocks import Shard
-from lb_stream.core.config import cluster_config
-from lb_stream.core.memory import Memory
-from lb_stream.core.policies import IsolationPolicy, Policies
-from lb_stream.core.round import Inbox, Round, decide, seed_of
+from lb_stream.core.config.cluster_config import cluster_config
+from lb_stream.core.model.blocks import Shard
+from lb_stream.core.model.memory import Memory
+from lb_stream.core.model.policies import IsolationPolicy, Policies
+from lb_stream.core.model.view import ClusterView, view_of, with_moves
+from lb_stream.core.round.decide import Inbox, Round, decide, seed_of
 from lb_stream.core.shedding.base import Surroundings
 from lb_stream.core.shedding.transfer import TransferMemory, TransferShedderConfig, observe, store_of
-from lb_stream.core.view import ClusterView, view_of, with_moves
 from tests.core.build import Report, batch_of
 
 MB = 1e6

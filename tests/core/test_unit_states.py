@@ -6,7 +6,7 @@ from typing import Any, get_args
 
 import pytest
 
-from lb_stream.core.unit_states import ACTIVE, IN_FLIGHT, TRANSITIONS, Store, Unit, accepts
+from lb_stream.core.ownership.unit_states import ACTIVE, IN_FLIGHT, TRANSITIONS, Store, Unit, accepts
 
 VECTOR = json.loads((Path(__file__).parent / "vectors" / "own_transitions.json").read_text())
 STORES: tuple[Store, ...] = get_args(Store)

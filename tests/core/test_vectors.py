@@ -9,12 +9,12 @@ import pytest
 
 from lb_stream.contracts.reports import BundleStats
 from lb_stream.core.averages import DEFAULT_FOUR, FoldConfig, fold
-from lb_stream.core.blocks import FOUR, Shard
-from lb_stream.core.chance import draw
-from lb_stream.core.config import cluster_config
+from lb_stream.core.config.cluster_config import cluster_config
+from lb_stream.core.model.blocks import FOUR, Shard
+from lb_stream.core.model.chance import draw
+from lb_stream.core.model.resources import max_usage, max_weighted_usage, percent
+from lb_stream.core.model.view import ClusterView
 from lb_stream.core.placement.base import Targets
-from lb_stream.core.resources import max_usage, max_weighted_usage, percent
-from lb_stream.core.view import ClusterView
 from tests.conformance.forms import FOUR_NAMES, resource_columns, view_of_loads
 from tests.core.build import Report, batch_of
 

@@ -12,9 +12,9 @@ from typing import Any
 from kafka import KafkaProducer
 
 from lb_stream.contracts.decisions import Decision
-from lb_stream.io.topics import LARGEST_RECORD_BYTES, TopicNames
+from lb_stream.io.kafka.topics import LARGEST_RECORD_BYTES, TopicNames
 from lb_stream.stream.decode import DecodeConfig
-from lb_stream.stream.directory import Slices
+from lb_stream.stream.shards.directory import Slices
 from tests.e2e import bombs
 from tests.e2e.hostile import OF_NOBODY, good, hostile
 from tests.spark.test_decode import decoded, record

@@ -15,8 +15,8 @@ from deltalake import DeltaTable
 from kafka import KafkaConsumer, KafkaProducer
 
 from lb_stream.contracts.decisions import Decision, read_decision
-from lb_stream.io.submit import submit_command
-from lb_stream.io.topics import TopicNames, create_topics, topic_specs
+from lb_stream.io.kafka.topics import TopicNames, create_topics, topic_specs
+from lb_stream.job.submit import submit_command
 
 LONGEST_RUN_S = 180
 

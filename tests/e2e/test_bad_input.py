@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from kafka import KafkaProducer
 
-from lb_stream.io.embedded_kafka import EmbeddedKafka
-from lb_stream.io.topics import LARGEST_RECORD_BYTES, TopicNames
+from lb_stream.io.kafka.topics import LARGEST_RECORD_BYTES, TopicNames
+from lb_stream.io.local.embedded_kafka import EmbeddedKafka
 from tests.e2e.kafka_reads import committed
 from tests.e2e.pipeline import Pipeline
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from lb_stream.io.embedded_kafka import EmbeddedKafka
-from lb_stream.io.set_aside import SetAside
-from lb_stream.io.topics import TopicNames
+from lb_stream.io.kafka.set_aside import SetAside
+from lb_stream.io.kafka.topics import TopicNames
+from lb_stream.io.local.embedded_kafka import EmbeddedKafka
 from tests.e2e import bombs
 from tests.e2e.pipeline import Pipeline
 

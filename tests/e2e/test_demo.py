@@ -21,10 +21,10 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from lb_stream.cli.dashboard_figures import snapshot, unevenness
-from lb_stream.cli.explained import explain_decision
-from lb_stream.cli.lake import open_lake, records, run
-from lb_stream.cli.report_figures import cluster_figures, clusters
+from lb_stream.query.explained import explain_decision
+from lb_stream.query.lake import open_lake, records, run
+from lb_stream.query.report_figures import cluster_figures, clusters
+from lb_stream.query.snapshot import snapshot, unevenness
 from tests.scrape import scrape
 
 pytestmark = [pytest.mark.e2e, pytest.mark.jvm]

@@ -18,8 +18,8 @@ import pytest
 from deltalake import DeltaTable
 
 from lb_stream.contracts.settings import CRASH_POINTS
-from lb_stream.io.embedded_kafka import EmbeddedKafka
-from lb_stream.io.topics import TopicNames
+from lb_stream.io.kafka.topics import TopicNames
+from lb_stream.io.local.embedded_kafka import EmbeddedKafka
 from tests.e2e import backlog
 from tests.e2e.kafka_reads import committed
 from tests.e2e.pipeline import LONGEST_RUN_S, Pipeline, wait_until

@@ -9,9 +9,9 @@ from kafka import KafkaConsumer
 from typer.testing import CliRunner
 
 from lb_stream.cli.main import app
-from lb_stream.io.embedded_kafka import EmbeddedKafka
-from lb_stream.io.topics import TopicNames
-from lb_stream.stream.directory import FOLDER
+from lb_stream.io.kafka.topics import TopicNames
+from lb_stream.io.local.embedded_kafka import EmbeddedKafka
+from lb_stream.stream.shards.directory import FOLDER
 from tests.e2e.pipeline import Pipeline, wait_until
 from tests.spark.test_decode import report
 

@@ -15,10 +15,10 @@ import pytest
 from deltalake import DeltaTable
 from kafka import KafkaProducer
 
-from lb_stream.io.embedded_kafka import EmbeddedKafka
-from lb_stream.io.topics import LARGEST_RECORD_BYTES, TopicNames
+from lb_stream.io.kafka.topics import LARGEST_RECORD_BYTES, TopicNames
+from lb_stream.io.local.embedded_kafka import EmbeddedKafka
 from lb_stream.stream.decode import DecodeConfig
-from lb_stream.stream.directory import Slices
+from lb_stream.stream.shards.directory import Slices
 from tests.e2e import scalar
 from tests.e2e.hostile import CLUSTERS, LARGEST_TEXT, OF_NOBODY, Wild, good, hostile
 from tests.e2e.kafka_reads import committed

@@ -29,8 +29,8 @@ import pytest
 from kafka import KafkaConsumer, TopicPartition
 
 from lb_stream.contracts.decisions import Decision, Ownership, read_decision
-from lb_stream.io.embedded_kafka import EmbeddedKafka
-from lb_stream.io.topics import TopicNames
+from lb_stream.io.kafka.topics import TopicNames
+from lb_stream.io.local.embedded_kafka import EmbeddedKafka
 from tests.e2e.attacks import FUZZ, PARTITIONS, WILD, Attacker
 from tests.e2e.calm_brokers import NAMES
 from tests.e2e.kafka_reads import committed

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from lb_stream.io.embedded_kafka import EmbeddedKafka
-from lb_stream.io.topics import TopicNames
+from lb_stream.io.kafka.topics import TopicNames
+from lb_stream.io.local.embedded_kafka import EmbeddedKafka
 from tests.e2e import backlog
 from tests.e2e.pipeline import Pipeline, wait_until
 from tests.e2e.test_soak import processes

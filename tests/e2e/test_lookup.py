@@ -17,11 +17,11 @@ from kafka import KafkaConsumer, KafkaProducer
 
 from lb_stream.contracts.commands import Assign, CommandResult
 from lb_stream.contracts.decisions import Ownership
-from lb_stream.core.topics import Ring
-from lb_stream.io.embedded_kafka import EmbeddedKafka
-from lb_stream.io.lookup import ASK_AGAIN_S, Found, Lookup, LookupConfig, LookupFailed, Stale
-from lb_stream.io.lookup_server import serve_lookups
-from lb_stream.io.topics import TopicNames, create_topics, topic_specs
+from lb_stream.core.model.topics import Ring
+from lb_stream.io.kafka.topics import TopicNames, create_topics, topic_specs
+from lb_stream.io.local.embedded_kafka import EmbeddedKafka
+from lb_stream.io.lookup.client import ASK_AGAIN_S, Found, Lookup, LookupConfig, LookupFailed, Stale
+from lb_stream.io.lookup.server import serve_lookups
 
 pytestmark = pytest.mark.e2e
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from kafka import KafkaProducer
 
-from lb_stream.io.embedded_kafka import EmbeddedKafka
-from lb_stream.io.topics import TopicNames, create_topics, topic_specs
+from lb_stream.io.kafka.topics import TopicNames, create_topics, topic_specs
+from lb_stream.io.local.embedded_kafka import EmbeddedKafka
 from tests.core.test_monitor_classic import MODULAR, OURS, SEVEN, SIMPLE, THREE
 from tests.lbctl_runner import lbctl
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from lb_stream.io.embedded_kafka import EmbeddedKafka
+from lb_stream.io.local.embedded_kafka import EmbeddedKafka
 from tests.e2e.pipeline import Pipeline
 from tests.old_state import BEFORE, COMPARED, EXPECTED, NEXT, SETTINGS, TOPICS, fill, read_records, unpack, watermark
 

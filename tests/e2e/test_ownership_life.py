@@ -11,9 +11,9 @@ import pytest
 from kafka import KafkaConsumer, TopicPartition
 
 from lb_stream.agent import Agent, AgentConfig
-from lb_stream.core.names import parse_bundle
-from lb_stream.io.embedded_kafka import EmbeddedKafka
-from lb_stream.io.topics import TopicNames
+from lb_stream.core.model.names import parse_bundle
+from lb_stream.io.kafka.topics import TopicNames
+from lb_stream.io.local.embedded_kafka import EmbeddedKafka
 from lb_stream.sim import SimBroker, SimCluster, build_cluster
 from lb_stream.sim.brokers import wall_clock_ms
 from tests.e2e.pipeline import Pipeline, wait_until

@@ -9,9 +9,9 @@ import pytest
 from typer.testing import CliRunner
 
 from lb_stream.cli.main import app
-from lb_stream.io.embedded_kafka import EmbeddedKafka
-from lb_stream.io.topics import TopicNames
-from lb_stream.stream.directory import read_directory
+from lb_stream.io.kafka.topics import TopicNames
+from lb_stream.io.local.embedded_kafka import EmbeddedKafka
+from lb_stream.stream.shards.directory import read_directory
 from tests.e2e.pipeline import Pipeline
 from tests.e2e.test_restart import BROKERS, BUNDLES, COMPARED, ROUNDS, SETTINGS, reports, without_epoch
 

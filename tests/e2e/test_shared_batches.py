@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from kafka import KafkaProducer
 
-from lb_stream.io.checkpoint import last_batch, planned_offsets
-from lb_stream.io.embedded_kafka import EmbeddedKafka
-from lb_stream.io.topics import TopicNames
+from lb_stream.io.kafka.checkpoint import last_batch, planned_offsets
+from lb_stream.io.kafka.topics import TopicNames
+from lb_stream.io.local.embedded_kafka import EmbeddedKafka
 from tests.e2e.pipeline import Pipeline, wait_until
 
 pytestmark = [pytest.mark.jvm, pytest.mark.e2e]

@@ -17,8 +17,8 @@ from lb_stream.agent import Agent, AgentConfig, AgentError
 from lb_stream.agent import agent as agent_loop
 from lb_stream.contracts.decisions import Decision, example_decision
 from lb_stream.contracts.reports import Ack, Goodbye, Heartbeat, ModularLoadReport
-from lb_stream.io.embedded_kafka import EmbeddedKafka
-from lb_stream.io.topics import TopicNames, create_topics, topic_specs
+from lb_stream.io.kafka.topics import TopicNames, create_topics, topic_specs
+from lb_stream.io.local.embedded_kafka import EmbeddedKafka
 from lb_stream.sim import SimBroker, SimCluster, build_cluster
 from lb_stream.sim.brokers import wall_clock_ms
 

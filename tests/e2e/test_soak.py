@@ -17,9 +17,9 @@ import numpy as np
 import pytest
 
 from lb_stream.contracts.settings import UpkeepSettings
-from lb_stream.io.embedded_kafka import EmbeddedKafka
-from lb_stream.io.topics import TopicNames
-from lb_stream.io.upkeep import maintain
+from lb_stream.io.kafka.topics import TopicNames
+from lb_stream.io.local.embedded_kafka import EmbeddedKafka
+from lb_stream.io.tables.upkeep import maintain
 from tests.e2e import backlog
 from tests.e2e.pipeline import Pipeline, wait_until
 

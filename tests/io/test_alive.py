@@ -9,13 +9,13 @@ import pytest
 
 from lb_stream.contracts.settings import Settings
 from lb_stream.contracts.tables import LEADERS
-from lb_stream.io import alive
-from lb_stream.io.alive import make_way, who_runs
-from lb_stream.io.clock import Clock
-from lb_stream.io.embedded_kafka import EmbeddedKafka
-from lb_stream.io.leader import Leader, announce, this_host
-from lb_stream.io.processes import started_ms
-from lb_stream.io.topics import TopicNames, create_topics, topic_specs
+from lb_stream.io.kafka.topics import TopicNames, create_topics, topic_specs
+from lb_stream.io.leadership import alive
+from lb_stream.io.leadership.alive import make_way, who_runs
+from lb_stream.io.leadership.clock import Clock
+from lb_stream.io.leadership.leader import Leader, announce, this_host
+from lb_stream.io.local.embedded_kafka import EmbeddedKafka
+from lb_stream.io.local.processes import started_ms
 from lb_stream.stream.ports import Stopped
 from tests.core.test_cli_tables import fill
 

@@ -7,7 +7,7 @@ import pyarrow as pa
 from deltalake import DeltaTable
 
 from lb_stream.contracts.tables import BUNDLE_AVERAGES
-from lb_stream.io.delta import dataset
+from lb_stream.io.tables.delta import dataset
 from lb_stream.stream.figures import write_file
 from tests.io.written import Job
 

@@ -10,7 +10,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from lb_stream.io.outbox import KafkaAway
+from lb_stream.io.kafka.outbox import KafkaAway
 from lb_stream.stream.ports import Stopped
 
 FILE = Path(__file__).parents[2] / "jobs" / "balance.py"
@@ -26,11 +26,11 @@ def ended(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[int, Mock]]:
     spark = Mock()
     monkeypatch.setattr(job, "ready_topics", lambda *_: None)
     monkeypatch.setattr(job, "set_up", lambda: None)
-    monkeypatch.setattr("lb_stream.io.session.spark_session", lambda _: spark)
+    monkeypatch.setattr("lb_stream.job.session.spark_session", lambda _: spark)
     monkeypatch.setattr(sys, "argv", ["balance.py"])
 
     def run(stream: Callable[..., None]) -> tuple[int, Mock]:
-        monkeypatch.setattr("lb_stream.io.supervise.run", stream)
+        monkeypatch.setattr("lb_stream.job.supervise.run", stream)
         return job.main(), spark
 
     return run

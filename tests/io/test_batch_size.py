@@ -6,10 +6,10 @@ import pytest
 from kafka import KafkaProducer
 
 from lb_stream.contracts.settings import KafkaSettings, Settings, StreamSettings, TopicSettings
-from lb_stream.io import batch_size
-from lb_stream.io.batch_size import BATCH_BYTES, LOOKED_AT, largest_record, that_fits
-from lb_stream.io.embedded_kafka import EmbeddedKafka
-from lb_stream.io.topics import TopicNames, create_topics, topic_specs
+from lb_stream.io.kafka import batch_size
+from lb_stream.io.kafka.batch_size import BATCH_BYTES, LOOKED_AT, largest_record, that_fits
+from lb_stream.io.kafka.topics import TopicNames, create_topics, topic_specs
+from lb_stream.io.local.embedded_kafka import EmbeddedKafka
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,9 @@ from typing import Self
 import pytest
 
 from lb_stream.contracts.settings import Settings, StreamSettings
-from lb_stream.io import checkpoint as module
-from lb_stream.io import rights
-from lb_stream.io.checkpoint import LostRecords, Offsets, check_none_lost, next_offsets, offsets_to_start
+from lb_stream.io.kafka import checkpoint as module
+from lb_stream.io.kafka import rights
+from lb_stream.io.kafka.checkpoint import LostRecords, Offsets, check_none_lost, next_offsets, offsets_to_start
 
 REPORTS, COMMANDS = "lb-load-reports", "lb-commands"
 

@@ -8,8 +8,8 @@ import pytest
 from kafka.errors import KafkaTimeoutError
 
 from lb_stream.contracts.settings import Settings, StreamSettings
-from lb_stream.io import clock as clock_module
-from lb_stream.io.clock import Clock
+from lb_stream.io.leadership import clock as clock_module
+from lb_stream.io.leadership.clock import Clock
 
 
 class Producer:

@@ -11,14 +11,14 @@ import pytest
 
 from lb_stream.contracts.keys import SettingError
 from lb_stream.contracts.settings import CRASH_POINTS, Settings, StreamSettings
-from lb_stream.io.configuration import load_settings
-from lb_stream.stream import crash
+from lb_stream.io.local.configuration import load_settings
+from lb_stream.stream.task import crash
 
 PACKAGE = Path(crash.__file__).parents[1]
 
 DRIVER = """
 import subprocess, sys, time
-from lb_stream.stream.crash import arm, crash_point
+from lb_stream.stream.task.crash import arm, crash_point
 environment = arm("after_log:2")
 for name in ("before_log", "after_log", "before_log", "before_log"):
     crash_point(name)
@@ -29,7 +29,7 @@ time.sleep(60)
 WORKER = """
 import os
 os.setpgid(0, 0)
-from lb_stream.stream.crash import crash_point
+from lb_stream.stream.task.crash import crash_point
 crash_point("after_log")
 print("worker", flush=True)
 crash_point("after_log")

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from lb_stream.contracts.settings import Settings, StreamSettings
-from lb_stream.io.damage import Damaged, DiskTrouble, fault_of_machine
-from lb_stream.stream.directory import NEW, write_directory
+from lb_stream.job.damage import Damaged, DiskTrouble, fault_of_machine
+from lb_stream.stream.shards.directory import NEW, write_directory
 from tests.io.written import Job, decision
 
 SOME = RuntimeError("something deep in Spark")

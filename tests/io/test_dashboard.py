@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from lb_stream.contracts.settings import StreamSettings
-from lb_stream.io.broker_metrics import BrokerMetrics
-from lb_stream.io.metrics import Metrics
-from lb_stream.io.metrics_server import PATHS
-from lb_stream.io.round_figures import RoundFigures
+from lb_stream.io.metrics.broker_metrics import BrokerMetrics
+from lb_stream.io.metrics.job_metrics import Metrics
+from lb_stream.io.metrics.round_figures import RoundFigures
+from lb_stream.io.metrics.server import PATHS
 
 PROJECT = Path(__file__).parents[2]
 CONF = PROJECT / "conf"

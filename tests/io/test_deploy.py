@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import yaml
 
-from lb_stream.io.configuration import load_settings
-from lb_stream.io.jars import PROJECT
+from lb_stream.io.local.configuration import load_settings
+from lb_stream.io.local.jars import PROJECT
 
 DEPLOY = PROJECT / "conf" / "deploy"
 VERSION = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]["version"]
@@ -172,7 +172,7 @@ def test_the_entrypoint_starts_an_executor_as_kubernetes_asks(image: Path) -> No
 def test_sparks_executor_knows_the_options_that_it_is_given() -> None:
     import pyspark
 
-    from lb_stream.io.java import find_java
+    from lb_stream.io.local.java import find_java
 
     jars = Path(pyspark.__file__).parent / "jars" / "*"
     name = re.search(r"org\.apache\.spark\.\S+", ENTRYPOINT.read_text())

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from lb_stream.io import processes
-from lb_stream.io.embedded_kafka import EmbeddedKafka, KafkaError, server_properties
+from lb_stream.io.local import processes
+from lb_stream.io.local.embedded_kafka import EmbeddedKafka, KafkaError, server_properties
 
 
 def test_it_listens_on_loopback_only(tmp_path: Path) -> None:

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lb_stream.contracts.settings import Settings
-from lb_stream.io import fair as module
-from lb_stream.io.fair import LONGEST_WAIT_S, Fairness, fair_ends, held_back
+from lb_stream.io.kafka import fair as module
+from lb_stream.io.kafka.fair import LONGEST_WAIT_S, Fairness, fair_ends, held_back
 
 FLOODED, QUIET, COMMANDS = ("reports", 0), ("reports", 1), ("commands", 0)
 NEWEST = {FLOODED: 400_000, QUIET: 60, COMMANDS: 5}

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from lb_stream.io import jars
-from lb_stream.io.jars import PROJECT, JarsError, Lock, jar_paths, retrieve
+from lb_stream.io.local import jars
+from lb_stream.io.local.jars import PROJECT, JarsError, Lock, jar_paths, retrieve
 
 IVY = """<ivy-module version="2.0"><info organisation="x" module="y"/><dependencies>
 <dependency org="a" name="one" rev="1.0" conf="spark->default"/><dependency org="b" name="two_2.13" rev="2.0" conf="broker->default"/>

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from lb_stream.io import java
-from lb_stream.io.java import JavaUnfit, find_java, major_version
+from lb_stream.io.local import java
+from lb_stream.io.local.java import JavaUnfit, find_java, major_version
 
 
 def pretend_java(folder: Path, says: str, code: int = 0) -> Path:

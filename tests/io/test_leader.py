@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from lb_stream.contracts.tables import LEADERS
-from lb_stream.io.delta import dataset, open_table
-from lb_stream.io.leader import announce
+from lb_stream.io.leadership.leader import announce
+from lb_stream.io.tables.delta import dataset, open_table
 
 
 def test_epochs_grow_with_every_start_whatever_the_log_says(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 import re
 import tomllib
 
-from lb_stream.io.jars import PROJECT
+from lb_stream.io.local.jars import PROJECT
 
 LOCK = (PROJECT / "requirements.lock").read_text()
 PULSAR_LOCK = (PROJECT / "requirements-pulsar.lock").read_text()

@@ -13,10 +13,10 @@ import pytest
 from deltalake import DeltaTable
 
 from lb_stream.contracts.tables import BROKER_LOADS, DECISIONS, OWNERSHIP, ROUNDS, TableSpec
-from lb_stream.io import delta
-from lb_stream.io.delta import UnfitTable, append_rows, dataset, open_table
-from lb_stream.io.log import LogError, RoundLog
-from lb_stream.io.projections import Projections
+from lb_stream.io.tables import delta
+from lb_stream.io.tables.delta import UnfitTable, append_rows, dataset, open_table
+from lb_stream.io.tables.log import LogError, RoundLog
+from lb_stream.io.tables.projections import Projections
 from lb_stream.stream.ports import Logged
 from tests.io.written import Job, decision, ownership, rows_of
 
@@ -118,7 +118,7 @@ def test_the_next_offsets_outlive_the_rows_that_told_them(job: Job) -> None:
 
 
 def test_missed_batches_are_read_in_order_and_some_at_a_time(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lb_stream.io.log.READ_ROWS", 4)
+    monkeypatch.setattr("lb_stream.io.tables.log.READ_ROWS", 4)
     for batch in range(9):
         job.log.append_once(batch, job.rounds(batch, clusters=("a", "b", "c")[: 1 + batch % 3]))
     missed = list(job.log.since(2))

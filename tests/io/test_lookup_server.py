@@ -5,7 +5,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from lb_stream.io.lookup_server import serve_lookups
+from lb_stream.io.lookup.server import serve_lookups
 
 
 @pytest.mark.parametrize("target", ["http://[/", "http://[/lookup?topic=a/b/c", "http://a]b/"])

@@ -21,12 +21,12 @@ from lb_stream.contracts.decisions import example_decision
 from lb_stream.contracts.settings import StreamSettings
 from lb_stream.contracts.tables import BATCHES, BROKER_LOADS, REJECTED_REPORTS
 from lb_stream.core.health import SUSPENDING
-from lb_stream.core.memory import Memory, Move, Pending, Suspension
-from lb_stream.core.refusals import refusal
-from lb_stream.core.settle import Outcome
-from lb_stream.io import monitor as monitor_module
-from lb_stream.io.metrics import SKIPS, lag
-from lb_stream.io.monitor import Monitor
+from lb_stream.core.model.memory import Memory, Move, Pending, Suspension
+from lb_stream.core.model.refusals import refusal
+from lb_stream.core.observing.outcomes import Outcome
+from lb_stream.io.metrics import monitor as monitor_module
+from lb_stream.io.metrics.job_metrics import SKIPS, lag
+from lb_stream.io.metrics.monitor import Monitor
 from lb_stream.stream.ports import Logged
 from tests.scrape import scrape as scrape_url
 

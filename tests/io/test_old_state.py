@@ -7,7 +7,7 @@ import pytest
 from lb_stream.contracts.commands import CommandResult
 from lb_stream.contracts.decisions import Decision, Ownership
 from lb_stream.contracts.tables import TABLES
-from lb_stream.io.delta import check_columns, existing_table
+from lb_stream.io.tables.delta import check_columns, existing_table
 from tests.lbctl_runner import Result, lbctl
 from tests.old_state import BEFORE, read_records, unpack
 

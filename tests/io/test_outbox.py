@@ -9,8 +9,8 @@ from kafka.errors import InvalidProducerEpochError, KafkaError, NotLeaderForPart
 
 from lb_stream.contracts.settings import Settings, TopicSettings
 from lb_stream.contracts.tables import ROUNDS
-from lb_stream.io import outbox
-from lb_stream.io.outbox import LONGEST_TEXT, Fenced, KafkaAway, Outbox, _records
+from lb_stream.io.kafka import outbox
+from lb_stream.io.kafka.outbox import LONGEST_TEXT, Fenced, KafkaAway, Outbox, _records
 from lb_stream.stream.ports import Logged
 
 HIDDEN = "at least one previous transactional or idempotent request has failed with errors"

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from lb_stream.io import processes
+from lb_stream.io.local import processes
 
 
 def sleeping(program: str = "import time; time.sleep(60)") -> "subprocess.Popen[bytes]":
@@ -47,7 +47,7 @@ def test_a_zombie_does_not_count_as_running() -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a process of its parent's end")
 def test_one_that_is_to_end_with_its_parent_does_so_after_kill_9() -> None:
-    mine = "import subprocess, sys, time; from lb_stream.io.processes import end_with_parent as e; "
+    mine = "import subprocess, sys, time; from lb_stream.io.local.processes import end_with_parent as e; "
     mine += "print(subprocess.Popen(['sleep', '60'], start_new_session=True, preexec_fn=e).pid, flush=True); time.sleep(60)"
     with subprocess.Popen([sys.executable, "-c", mine], stdout=subprocess.PIPE, text=True) as parent:
         assert parent.stdout is not None

@@ -13,10 +13,10 @@ from deltalake import DeltaTable, write_deltalake
 
 from lb_stream.contracts.settings import UpkeepSettings
 from lb_stream.contracts.tables import BROKER_LOADS, DECISIONS, OWNERSHIP, REFUSALS, TABLES, TableSpec
-from lb_stream.io import rebuild as rebuilding
-from lb_stream.io.delta import UnfitTable, configuration
-from lb_stream.io.rebuild import RebuildRefused, Rebuilt, rebuild, rebuildable
-from lb_stream.io.upkeep import HOUR_MS, maintain
+from lb_stream.io.tables import rebuild as rebuilding
+from lb_stream.io.tables.delta import UnfitTable, configuration
+from lb_stream.io.tables.rebuild import RebuildRefused, Rebuilt, rebuild, rebuildable
+from lb_stream.io.tables.upkeep import HOUR_MS, maintain
 from tests.io.written import Job, decision, ownership, rows_of
 from tests.lbctl_runner import lbctl
 

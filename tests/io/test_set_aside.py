@@ -11,9 +11,9 @@ import pytest
 from kafka.record.default_records import DefaultRecordBatch
 
 from lb_stream.contracts.settings import Settings, StreamSettings
-from lb_stream.io import set_aside as module
-from lb_stream.io.guarded import Measured, measured
-from lb_stream.io.set_aside import ENDS, GUARDED_BATCHES, Guard, Replan, SetAside, Way, clear_way, excuse
+from lb_stream.io.kafka import set_aside as module
+from lb_stream.io.kafka.guarded import Measured, measured
+from lb_stream.io.kafka.set_aside import ENDS, GUARDED_BATCHES, Guard, Replan, SetAside, Way, clear_way, excuse
 from lb_stream.stream.records import LARGEST_BYTES
 from tests.e2e import bombs
 

@@ -4,7 +4,7 @@ import pytest
 from py4j.protocol import Py4JJavaError
 
 from lb_stream.contracts.settings import Settings
-from lb_stream.io.pipeline import _started
+from lb_stream.job.pipeline import _started
 from lb_stream.stream.ports import Stopped
 
 

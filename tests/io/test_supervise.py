@@ -12,12 +12,12 @@ from kafka.errors import TopicAuthorizationFailedError
 from pyspark.errors import StreamingQueryException
 
 from lb_stream.contracts.settings import Settings, StreamSettings
-from lb_stream.io import supervise
-from lb_stream.io.damage import fault_of_machine
-from lb_stream.io.outbox import KafkaAway, _attended
-from lb_stream.io.running import BatchFailed, Running, Stuck, Watched, WorkerDied, shared
-from lb_stream.io.set_aside import Replan
-from lb_stream.io.troubles import chain
+from lb_stream.io.kafka.outbox import KafkaAway, _attended
+from lb_stream.io.kafka.set_aside import Replan
+from lb_stream.io.messages.troubles import chain
+from lb_stream.job import supervise
+from lb_stream.job.damage import fault_of_machine
+from lb_stream.job.running import BatchFailed, Running, Stuck, Watched, WorkerDied, shared
 from lb_stream.stream.ports import Stopped
 
 
@@ -128,8 +128,8 @@ def test_a_fault_of_the_machine_behind_an_error_is_what_is_told(monkeypatch: pyt
     ],
 )
 def test_what_spark_says_of_a_dead_worker_is_understood(monkeypatch: pytest.MonkeyPatch, why: str) -> None:
-    monkeypatch.setattr("lb_stream.io.running.check_none_lost", lambda *_, **__: "")
-    monkeypatch.setattr("lb_stream.io.running.next_offsets", lambda _: {})
+    monkeypatch.setattr("lb_stream.job.running.check_none_lost", lambda *_, **__: "")
+    monkeypatch.setattr("lb_stream.job.running.next_offsets", lambda _: {})
     waiting = running(Query(1), Watched(lambda *_: None), 0)  # type: ignore[arg-type]
     said = f"Job aborted: Task 1 in stage 7.0 failed 4 times: org.apache.spark.SparkException: {why}"
     assert isinstance(waiting._reason(StreamingQueryException(said)), WorkerDied)

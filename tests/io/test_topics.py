@@ -2,7 +2,7 @@
 
 import pytest
 
-from lb_stream.io.topics import TopicMismatch, TopicNames, TopicSpec, TopicState, check_topic, topic_specs
+from lb_stream.io.kafka.topics import TopicMismatch, TopicNames, TopicSpec, TopicState, check_topic, topic_specs
 
 SPEC = TopicSpec("lb-load-reports", 4)
 FIT = {"message.timestamp.type": "LogAppendTime", "cleanup.policy": "delete", "max.message.bytes": "10485760"}

@@ -18,8 +18,8 @@ from deltalake import DeltaTable
 
 from lb_stream.contracts.settings import UpkeepSettings
 from lb_stream.contracts.tables import BROKER_LOADS, DECISIONS, OWNERSHIP, ROUNDS, TABLES
-from lb_stream.io.delta import replaced_ms
-from lb_stream.io.upkeep import HOUR_MS, Kept, maintain
+from lb_stream.io.tables.delta import replaced_ms
+from lb_stream.io.tables.upkeep import HOUR_MS, Kept, maintain
 from tests.io.written import Job, decision, ownership, rows_of
 
 PROJECT = Path(__file__).parents[2]

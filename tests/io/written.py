@@ -12,9 +12,9 @@ from deltalake import DeltaTable
 
 from lb_stream.contracts.decisions import example_decision
 from lb_stream.contracts.tables import BROKER_LOADS, TableSpec
-from lb_stream.io.delta import dataset
-from lb_stream.io.log import RoundLog
-from lb_stream.io.projections import Projections
+from lb_stream.io.tables.delta import dataset
+from lb_stream.io.tables.log import RoundLog
+from lb_stream.io.tables.projections import Projections
 from lb_stream.stream.decide import ROUND_SCHEMA
 from lb_stream.stream.figures import write_file
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from lb_stream.contracts.keys import KeyModel, key
+from lb_stream.core.model.view import Bools, ClusterView
 from lb_stream.core.shedding.base import Unload, Unloads, rows_by_broker, shedder
-from lb_stream.core.view import Bools, ClusterView
 
 
 class DrainShedderConfig(KeyModel):

@@ -8,14 +8,14 @@ from hypothesis import strategies as st
 
 from lb_stream.contracts.commands import COMMANDS
 from lb_stream.core.averages import fold
-from lb_stream.core.blocks import Shard
-from lb_stream.core.command_settings import take_settings
-from lb_stream.core.commands import Received
-from lb_stream.core.config import cluster_config
-from lb_stream.core.memory import Memory
-from lb_stream.core.names import parse_bundle
-from lb_stream.core.round import Inbox, Round, decide, seed_of
-from lb_stream.core.view import view_of
+from lb_stream.core.commands.responder import Received
+from lb_stream.core.commands.settings import take_settings
+from lb_stream.core.config.cluster_config import cluster_config
+from lb_stream.core.model.blocks import Shard
+from lb_stream.core.model.memory import Memory
+from lb_stream.core.model.names import parse_bundle
+from lb_stream.core.model.view import view_of
+from lb_stream.core.round.decide import Inbox, Round, decide, seed_of
 from tests.core.build import Report, batch_of
 from tests.core.test_commands import LOAD
 

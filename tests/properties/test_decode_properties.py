@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from lb_stream.contracts.reports import LOAD_DATA_KINDS, REPORT_KINDS, report_kind
-from lb_stream.core.names import parse_bundle
+from lb_stream.core.model.names import parse_bundle
 from lb_stream.stream.decode import DecodeConfig
-from lb_stream.stream.directory import Slices
 from lb_stream.stream.records import LONGEST_BROKER
+from lb_stream.stream.shards.directory import Slices
 from tests.e2e.hostile import CLUSTERS, Wild, good, hostile
 from tests.spark.test_decode import decoded, record
 

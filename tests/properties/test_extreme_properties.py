@@ -10,15 +10,15 @@ from hypothesis import strategies as st
 
 from lb_stream.contracts.base import canonical_json
 from lb_stream.core.averages import fold
-from lb_stream.core.blocks import EVENT_SCHEMA, REPORT_SCHEMA, SAMPLE_SCHEMA, Batch, Shard
-from lb_stream.core.command_settings import dynamic_keys, take_settings
-from lb_stream.core.commands import Received
-from lb_stream.core.memory import Memory
-from lb_stream.core.round import Inbox, Round, decide, seed_of
+from lb_stream.core.commands.responder import Received
+from lb_stream.core.commands.settings import dynamic_keys, take_settings
+from lb_stream.core.model.blocks import EVENT_SCHEMA, REPORT_SCHEMA, SAMPLE_SCHEMA, Batch, Shard
+from lb_stream.core.model.memory import Memory
+from lb_stream.core.model.view import view_of
+from lb_stream.core.round.decide import Inbox, Round, decide, seed_of
 from lb_stream.core.shedding import shedder
-from lb_stream.core.view import view_of
 from lb_stream.stream.decode import DecodeConfig
-from lb_stream.stream.directory import Slices
+from lb_stream.stream.shards.directory import Slices
 from tests.spark.test_decode import decoded, record
 
 KNOWN = DecodeConfig("home", "commands", {"eu": Slices()})

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lb_stream.core.averages import FoldConfig, fold
-from lb_stream.core.blocks import BUNDLE_SCHEMA, Shard, from_bytes, to_bytes
+from lb_stream.core.model.blocks import BUNDLE_SCHEMA, Shard, from_bytes, to_bytes
 from tests.core.build import Event, Report, batch_of
 from tests.properties.model import Model, broker_rows, bundle_rows
 from tests.properties.strategies import BROKERS, BUNDLES, SHARD_COUNTS, Record, Shards, cuts, fold_configs, records, statistics

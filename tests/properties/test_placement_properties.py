@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lb_stream.contracts.base import canonical_json
-from lb_stream.core.blocks import RESOURCES
-from lb_stream.core.config import cluster_config
+from lb_stream.core.config.cluster_config import cluster_config
 from lb_stream.core.filters.later_version import version_key
+from lb_stream.core.model.blocks import RESOURCES
+from lb_stream.core.model.view import Rows, average_broker
 from lb_stream.core.placement import extensible_placement, placement, simple_placement
 from lb_stream.core.placement.base import Targets
-from lb_stream.core.view import Rows, average_broker
 from tests.core.placement_model import Broker, Cluster, Policy, Quota, SimpleManager, by_policies, candidates, namespace_of, unload_helps
 from tests.core.placement_view import draft_of, kept_of, place_and_count, settings_of, view_of_cluster
 

@@ -16,17 +16,17 @@ from hypothesis import strategies as st
 from lb_stream.contracts.base import canonical_json
 from lb_stream.contracts.decisions import Decision
 from lb_stream.contracts.reports import Ack
-from lb_stream.core import ownership
-from lb_stream.core.candidates import superseded
-from lb_stream.core.config import ClusterConfig, cluster_config
-from lb_stream.core.memory import Memory
-from lb_stream.core.names import is_system_bundle, namespace_of
+from lb_stream.core.config.cluster_config import ClusterConfig, cluster_config
+from lb_stream.core.filters.candidates import superseded
+from lb_stream.core.model.memory import Memory
+from lb_stream.core.model.names import is_system_bundle, namespace_of
+from lb_stream.core.model.view import ClusterView, view_of
+from lb_stream.core.ownership import ledger as ownership
+from lb_stream.core.ownership.unit_states import Store, Unit, accepts
 from lb_stream.core.placement import placement, simple_placement
 from lb_stream.core.placement.base import Targets
-from lb_stream.core.round import Inbox, Round, decide, seed_of
+from lb_stream.core.round.decide import Inbox, Round, decide, seed_of
 from lb_stream.core.shedding import shedder
-from lb_stream.core.unit_states import Store, Unit, accepts
-from lb_stream.core.view import ClusterView, view_of
 from tests.core.build import Event, Report
 from tests.properties.strategies import BROKERS, BUNDLES, PARTITION, SYSTEM_BUNDLES, Record, Shards, statistics, usages
 

@@ -11,8 +11,9 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lb_stream.core.config import ClusterConfig, cluster_config
-from lb_stream.core.names import BundleRange, bundle_name, namespace_codes, namespace_of, parse_bundle
+from lb_stream.core.config.cluster_config import ClusterConfig, cluster_config
+from lb_stream.core.model.names import BundleRange, bundle_name, namespace_codes, namespace_of, parse_bundle
+from lb_stream.core.model.topics import Ring
 from lb_stream.core.splitting import (
     Cut,
     OwnBundles,
@@ -30,7 +31,6 @@ from lb_stream.core.splitting.config import ALGORITHMS
 from lb_stream.core.splitting.manual import largest_of_listed
 from lb_stream.core.splitting.simple import split_simple
 from lb_stream.core.splitting.trigger import REASONS
-from lb_stream.core.topics import Ring
 
 FULL = 0xFFFFFFFF
 

@@ -14,9 +14,9 @@ from itertools import islice, pairwise
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from lb_stream.agent.pulsar import PulsarAdapter
-from lb_stream.agent.pulsar_admin import AdminClient, AdminSettings
-from lb_stream.core.topics import topic_hash
+from lb_stream.agent.pulsar.adapter import PulsarAdapter
+from lb_stream.agent.pulsar.admin import AdminClient, AdminSettings
+from lb_stream.core.model.topics import topic_hash
 
 PULSAR_CLUSTER = "testbed"
 NAMESPACE = "shop/orders"

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from lb_stream.agent import BrokerError, MeasuringAdapter, ProbingAdapter, Refused, SplittingAdapter, TransferringAdapter
-from lb_stream.agent.pulsar_admin import AdminError
-from lb_stream.agent.pulsar_guard import Guard
-from lb_stream.core.topics import topic_hash
+from lb_stream.agent.pulsar.admin import AdminError
+from lb_stream.agent.pulsar.guard import Guard
+from lb_stream.core.model.topics import topic_hash
 from tests.pulsar.fake_cluster import NAMESPACE, Call, FakeCluster, Reply, fake_cluster
 
 HALVES = ["0x00000000_0x20000000", "0x20000000_0x40000000"]

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from lb_stream.agent.pulsar_admin import AdminClient, AdminError, AdminSettings
+from lb_stream.agent.pulsar.admin import AdminClient, AdminError, AdminSettings
 from tests.pulsar.fake_cluster import NAMESPACE, Call, FakeCluster, Reply, fake_cluster
 
 READY = "/admin/v2/brokers/ready"

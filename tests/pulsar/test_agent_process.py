@@ -12,9 +12,9 @@ import pytest
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 
 from lb_stream.contracts.decisions import example_decision
-from lb_stream.io.embedded_kafka import EmbeddedKafka
-from lb_stream.io.jars import PROJECT
-from lb_stream.io.topics import TopicNames, create_topics, topic_specs
+from lb_stream.io.kafka.topics import TopicNames, create_topics, topic_specs
+from lb_stream.io.local.embedded_kafka import EmbeddedKafka
+from lb_stream.io.local.jars import PROJECT
 from tests.e2e.pipeline import wait_until
 from tests.pulsar.fake_cluster import FakeCluster, fake_cluster
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from lb_stream.agent.leader_log import read_passes
-from lb_stream.io.embedded_kafka import EmbeddedKafka
-from lb_stream.io.topics import TopicNames
+from lb_stream.agent.pulsar.leader_log import read_passes
+from lb_stream.io.kafka.topics import TopicNames
+from lb_stream.io.local.embedded_kafka import EmbeddedKafka
 from tests.e2e.pipeline import Pipeline, wait_until
 from tests.lbctl_runner import lbctl
 from tests.pulsar.test_real_cluster import SCRIPTS, agents, crowd_onto_the_first_broker, missing

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from lb_stream.agent import BrokerError
-from lb_stream.agent.pulsar_admin import AdminClient, AdminSettings
-from lb_stream.agent.pulsar_topics import KEPT, TOPICS, LoadDataTopics, client_library, discover, service_url
+from lb_stream.agent.pulsar.admin import AdminClient, AdminSettings
+from lb_stream.agent.pulsar.load_topics import KEPT, TOPICS, LoadDataTopics, client_library, discover, service_url
 from tests.pulsar.fake_cluster import FakeCluster, fake_cluster
 
 SETTINGS = AdminSettings("http://broker-1:8080")

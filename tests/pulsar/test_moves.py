@@ -10,9 +10,9 @@ from urllib.parse import urlsplit
 import pytest
 
 from lb_stream.agent import BrokerError, Refused
-from lb_stream.agent.pulsar_admin import AdminClient, AdminSettings
-from lb_stream.agent.pulsar_peers import Peers
-from lb_stream.core.names import parse_bundle
+from lb_stream.agent.pulsar.admin import AdminClient, AdminSettings
+from lb_stream.agent.pulsar.peers import Peers
+from lb_stream.core.model.names import parse_bundle
 from tests.pulsar.fake_cluster import Call, FakeCluster, Reply, fake_cluster
 
 

@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 
-from lb_stream.io.embedded_kafka import EmbeddedKafka
-from lb_stream.io.jars import PROJECT
-from lb_stream.io.topics import TopicNames
+from lb_stream.io.kafka.topics import TopicNames
+from lb_stream.io.local.embedded_kafka import EmbeddedKafka
+from lb_stream.io.local.jars import PROJECT
 from tests.e2e.pipeline import Pipeline, wait_until
 from tests.lbctl_runner import Result, lbctl
 from tests.pulsar.testbed import NAMESPACE, Bed, started_bed

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from lb_stream.agent import Refused, SplitWatch
-from lb_stream.agent.pulsar import PulsarAdapter
-from lb_stream.agent.pulsar_admin import AdminError
-from lb_stream.agent.pulsar_topics import LoadDataTopics
+from lb_stream.agent.pulsar.adapter import PulsarAdapter
+from lb_stream.agent.pulsar.admin import AdminError
+from lb_stream.agent.pulsar.load_topics import LoadDataTopics
 from lb_stream.contracts.reports import SplitAsk, report_kind
-from lb_stream.core.config import cluster_config
-from lb_stream.io.embedded_kafka import EmbeddedKafka
-from lb_stream.io.topics import TopicNames
+from lb_stream.core.config.cluster_config import cluster_config
+from lb_stream.io.kafka.topics import TopicNames
+from lb_stream.io.local.embedded_kafka import EmbeddedKafka
 from tests.e2e.pipeline import Pipeline, wait_until
 from tests.pulsar.test_real_cluster import SCRIPTS, agent_log, agents, confirmed, kill_a_destination, missing, owners, rows, unload
 from tests.pulsar.testbed import NAMESPACE, PULSAR_CLUSTER, Bed, started_bed

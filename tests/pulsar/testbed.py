@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from lb_stream.agent.pulsar_admin import AdminClient, AdminError, AdminSettings
-from lb_stream.io.jars import PROJECT
+from lb_stream.agent.pulsar.admin import AdminClient, AdminError, AdminSettings
+from lb_stream.io.local.jars import PROJECT
 
 BROKERS = 3
 NAMESPACE = "lab/skew"

@@ -8,12 +8,12 @@ from typing import Any
 import pyarrow as pa
 
 from lb_stream.contracts.settings import Settings, StreamSettings
-from lb_stream.core.memory import Memory, Pending
+from lb_stream.core.model.memory import Memory, Pending
 from lb_stream.stream.batch import Balancer
 from lb_stream.stream.decide import ROUND_SCHEMA
-from lb_stream.stream.directory import NEW, Slices, asked_in, read_directory, write_directory
 from lb_stream.stream.ports import Logged
-from lb_stream.stream.slicing import table_part
+from lb_stream.stream.shards.directory import NEW, Slices, asked_in, read_directory, write_directory
+from lb_stream.stream.shards.slicing import table_part
 
 BLOCKS = (("b:0:8", "n:0:8", "v:0:8"),)
 ROUND = {"cluster": "eu", "seq": 4, "memory": "{}", "now_ms": 1_000, "blocks": json.dumps(BLOCKS)}

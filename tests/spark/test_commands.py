@@ -8,12 +8,12 @@ import pyarrow as pa
 import pytest
 
 from lb_stream.contracts.settings import Settings, StreamSettings
-from lb_stream.core.blocks import EVENT_SCHEMA, to_bytes
-from lb_stream.core.memory import Memory
+from lb_stream.core.model.blocks import EVENT_SCHEMA, to_bytes
+from lb_stream.core.model.memory import Memory
 from lb_stream.stream.decide import BatchContext, decide_cluster
 from lb_stream.stream.decode import DecodeConfig
-from lb_stream.stream.directory import Slices
 from lb_stream.stream.figures import Taken
+from lb_stream.stream.shards.directory import Slices
 from tests.spark.test_decode import decoded, record, rejections
 
 KNOWN = DecodeConfig("home", "commands", {"eu-1": Slices(shards=2), "us-1": Slices()})

@@ -9,13 +9,13 @@ import pytest
 from lb_stream.contracts.reports import BundleStats
 from lb_stream.contracts.settings import Settings, StreamSettings
 from lb_stream.core.averages import FoldConfig, fold
-from lb_stream.core.blocks import Shard, to_bytes
-from lb_stream.core.memory import Memory, Pending
+from lb_stream.core.model.blocks import Shard, to_bytes
+from lb_stream.core.model.memory import Memory, Pending
 from lb_stream.stream import decide
 from lb_stream.stream.averages import names_block
-from lb_stream.stream.block_files import BlockWriter
 from lb_stream.stream.decide import BatchContext, decide_cluster
 from lb_stream.stream.figures import Taken
+from lb_stream.stream.shards.block_files import BlockWriter
 from tests.core.build import Event, Report, batch_of
 
 BUNDLE = "t/n/0x00000000_0xffffffff"

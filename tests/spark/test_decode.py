@@ -6,10 +6,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from lb_stream.core.blocks import from_bytes
+from lb_stream.core.model.blocks import from_bytes
 from lb_stream.stream.decode import MOST_STRANGERS, DecodeConfig, decode, hashes
-from lb_stream.stream.directory import Slices
 from lb_stream.stream.records import Rejection, report_record
+from lb_stream.stream.shards.directory import Slices
 
 CONFIG = DecodeConfig(default_cluster="home", commands_topic="commands", known={})
 KNOWN = DecodeConfig(default_cluster="home", commands_topic="commands", known={"eu": Slices()})

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from lb_stream.stream.averages import read_shard
-from lb_stream.stream.directory import Slices
+from lb_stream.stream.shards.directory import Slices
 from tests.spark.shard_task import State, emitted
 from tests.spark.test_decode import BUNDLE, CONFIG, record, report
 

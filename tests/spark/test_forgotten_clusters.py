@@ -10,12 +10,12 @@ import pytest
 from msgspec.structs import replace as replaced
 
 from lb_stream.contracts.settings import Settings, StreamSettings
-from lb_stream.stream.attention import BREAK_MS, LISTENED_MS, Attention
 from lb_stream.stream.decide import BatchContext, decide_cluster
 from lb_stream.stream.decode import decode
-from lb_stream.stream.directory import NEW, Slices
 from lb_stream.stream.figures import Taken
-from lb_stream.stream.slicing import View, due_parts, next_slices, table_part
+from lb_stream.stream.shards.attention import BREAK_MS, LISTENED_MS, Attention
+from lb_stream.stream.shards.directory import NEW, Slices
+from lb_stream.stream.shards.slicing import View, due_parts, next_slices, table_part
 from tests.spark.shard_task import State, emitted
 from tests.spark.test_decode import CONFIG, RECORDS, record, report
 

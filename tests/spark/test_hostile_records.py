@@ -6,7 +6,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from lb_stream.core.blocks import from_bytes
+from lb_stream.core.model.blocks import from_bytes
 from lb_stream.stream.decode import DecodeConfig, decode
 from lb_stream.stream.records import Rejection, agent_record, command_record
 

@@ -10,11 +10,11 @@ from pyspark.sql import Row
 
 from lb_stream.contracts.reports import BundleStats
 from lb_stream.core.averages import FoldConfig, fold
-from lb_stream.core.blocks import Shard, from_bytes
-from lb_stream.core.config import cluster_config
+from lb_stream.core.config.cluster_config import cluster_config
+from lb_stream.core.model.blocks import Shard, from_bytes
 from lb_stream.stream.averages import names_block
-from lb_stream.stream.block_files import FOLDER, BlockWriter, read_block
 from lb_stream.stream.decide import cluster_view
+from lb_stream.stream.shards.block_files import FOLDER, BlockWriter, read_block
 from tests.core.build import Report, batch_of
 from tests.spark.shard_task import BATCH, State, folded, rates
 

@@ -9,10 +9,10 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-from lb_stream.cli.lake import open_lake, records, run
-from lb_stream.cli.sql_file import with_parameters
 from lb_stream.contracts.tables import TABLES
-from lb_stream.io.delta import dataset
+from lb_stream.io.tables.delta import dataset
+from lb_stream.query.lake import open_lake, records, run
+from lb_stream.query.sql_file import with_parameters
 from tests.core.test_queries import FOLDER, ORDER, PARAMETERS
 from tests.recorded_tables import batches, record
 

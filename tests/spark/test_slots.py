@@ -3,7 +3,7 @@
 import pytest
 from pyspark.sql import SparkSession
 
-from lb_stream.stream.slots import partition, slots_of
+from lb_stream.stream.shards.partition_keys import partition, slots_of
 
 
 @pytest.mark.jvm

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 import pytest
 from pyspark.sql.streaming.stateful_processor_api_client import StatefulProcessorHandleState as HandleState
 
-from lb_stream.stream import state_socket
-from lb_stream.stream.state_socket import leave_closing_to_spark
+from lb_stream.stream.task import state_socket
+from lb_stream.stream.task.state_socket import leave_closing_to_spark
 
 
 @pytest.fixture(autouse=True)

@@ -5,7 +5,7 @@ import gc
 import pytest
 from pyspark.sql import SparkSession
 
-from lb_stream.stream.task import task_of_batch
+from lb_stream.stream.task.attempt import task_of_batch
 
 pytestmark = pytest.mark.jvm
 

@@ -7,8 +7,8 @@ import pyarrow as pa
 import pytest
 
 from lb_stream.contracts.base import canonical_json
-from lb_stream.stream.block_files import BlockWriter, read_block, remove_samples, sample_file
-from lb_stream.stream.directory import FOLDER, NEW, Slices, forget_directories, read_directory, write_directory
+from lb_stream.stream.shards.block_files import BlockWriter, read_block, remove_samples, sample_file
+from lb_stream.stream.shards.directory import FOLDER, NEW, Slices, forget_directories, read_directory, write_directory
 from tests.spark.shard_task import BATCH, State, folded, rates
 
 ZOMBIE, HEIR = 1, 2

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lb_stream.contracts.base import canonical_json
-from lb_stream.core.blocks import Batch, Shard, with_columns
+from lb_stream.core.model.blocks import Batch, Shard, with_columns
 
 
 def believed(payload: str, broker: str, asked: Mapping[str, tuple[str, str]]) -> str:

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from lb_stream.core.averages.samples import Ints
-from lb_stream.core.blocks import BROKER_SCHEMA, EVENT_SCHEMA, REPORT_FIELDS, Batch
+from lb_stream.core.model.blocks import BROKER_SCHEMA, EVENT_SCHEMA, REPORT_FIELDS, Batch
 
 CLOCK_CORRECTED_MS = 3_600_000
 """A report whose lastUpdate lies this far or farther behind the broker's previous one is no old report: its clock was set back."""

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from lb_stream.core.averages.brokers import Taken
 from lb_stream.core.averages.samples import DEFAULT_FOUR, Floats, FoldConfig, Ints, fold_samples
-from lb_stream.core.blocks import BUNDLE_SCHEMA, FOUR, STATS_SCHEMA, Batch
-from lb_stream.core.names import SYSTEM_PATTERN
+from lb_stream.core.model.blocks import BUNDLE_SCHEMA, FOUR, STATS_SCHEMA, Batch
+from lb_stream.core.model.names import SYSTEM_PATTERN
 
 NEWS = ("gained", "appeared")
 """Columns that say what this very batch has brought: nobody asks for those of the batch before."""

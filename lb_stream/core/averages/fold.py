@@ -16,7 +16,7 @@ from lb_stream.core.averages.acknowledgements import follow_acks
 from lb_stream.core.averages.brokers import SIGNS_OF_LIFE, fold_brokers
 from lb_stream.core.averages.bundles import NEWS, Columns, fold_bundles
 from lb_stream.core.averages.samples import FoldConfig
-from lb_stream.core.blocks import EVENT_SCHEMA, Batch, Shard, with_columns
+from lb_stream.core.model.blocks import EVENT_SCHEMA, Batch, Shard, with_columns
 
 
 def fold(shard: Shard, batch: Batch, now_ms: int, config: FoldConfig) -> tuple[Shard, pa.Table]:

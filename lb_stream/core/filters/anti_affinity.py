@@ -9,8 +9,8 @@ import numpy as np
 
 from lb_stream.core.filters.base import Asked, with_least
 from lb_stream.core.filters.census import Census
-from lb_stream.core.policies import DEFAULT_DOMAIN
-from lb_stream.core.view import ClusterView, Ints, Rows
+from lb_stream.core.model.policies import DEFAULT_DOMAIN
+from lb_stream.core.model.view import ClusterView, Ints, Rows
 
 
 class FailureDomain:

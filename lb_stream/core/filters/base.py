@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from lb_stream.core.view import Ints, Rows
+from lb_stream.core.model.view import Ints, Rows
 
 
 @dataclass(frozen=True, slots=True)

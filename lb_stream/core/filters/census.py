@@ -8,8 +8,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from lb_stream.core.names import namespace_of
-from lb_stream.core.view import ClusterView, Ints
+from lb_stream.core.model.names import namespace_of
+from lb_stream.core.model.view import ClusterView, Ints
 
 Counted = Literal["namespaces", "bundles"]
 

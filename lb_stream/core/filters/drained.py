@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from lb_stream.core.filters.base import Asked
-from lb_stream.core.view import ClusterView, Rows
+from lb_stream.core.model.view import ClusterView, Rows
 
 
 class Drained:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from lb_stream.core.filters.base import Asked, with_least
 from lb_stream.core.filters.census import Census
-from lb_stream.core.names import SYSTEM_NAMESPACE
-from lb_stream.core.view import Rows
+from lb_stream.core.model.names import SYSTEM_NAMESPACE
+from lb_stream.core.model.view import Rows
 
 
 class EvenDistribution:

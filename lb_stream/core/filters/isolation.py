@@ -10,8 +10,8 @@ from functools import lru_cache
 import numpy as np
 
 from lb_stream.core.filters.base import Asked
-from lb_stream.core.policies import IsolationPolicy, host_of
-from lb_stream.core.view import Bools, ClusterView, Rows
+from lb_stream.core.model.policies import IsolationPolicy, host_of
+from lb_stream.core.model.view import Bools, ClusterView, Rows
 
 
 class Isolation:

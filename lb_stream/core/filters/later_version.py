@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from lb_stream.core.filters.base import Asked, FilterError
-from lb_stream.core.view import ClusterView, Rows
+from lb_stream.core.model.view import ClusterView, Rows
 
 _NUMBER = r"(?:0|[1-9][0-9]{0,9})"
 _PRE = r"(?:0|[1-9][0-9]{0,9}|[0-9]*[A-Za-z-][0-9A-Za-z-]*)"

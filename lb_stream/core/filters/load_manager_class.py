@@ -6,7 +6,7 @@ import numpy as np
 
 from lb_stream.contracts.balancer import MANAGER_CLASSES
 from lb_stream.core.filters.base import Asked
-from lb_stream.core.view import ClusterView, Rows
+from lb_stream.core.model.view import ClusterView, Rows
 
 
 class LoadManagerClass:

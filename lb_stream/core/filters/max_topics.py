@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lb_stream.core.filters.base import Asked
-from lb_stream.core.view import Rows
+from lb_stream.core.model.view import Rows
 
 
 class MaxTopics:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lb_stream.core.filters.base import Asked
 from lb_stream.core.filters.isolation import Isolation
-from lb_stream.core.view import ClusterView, Rows
+from lb_stream.core.model.view import ClusterView, Rows
 
 
 class TopicKind:

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from lb_stream.core.chance import draw, draw_number
-from lb_stream.core.registry import Registry
-from lb_stream.core.resources import max_weighted_usage
-from lb_stream.core.view import ClusterView, Floats, Ints, Rows, average_broker
+from lb_stream.core.model.chance import draw, draw_number
+from lb_stream.core.model.registry import Registry
+from lb_stream.core.model.resources import max_weighted_usage
+from lb_stream.core.model.view import ClusterView, Floats, Ints, Rows, average_broker
 
 
 @dataclass(slots=True)

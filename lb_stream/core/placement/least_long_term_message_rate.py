@@ -7,8 +7,8 @@ from typing import Literal
 import numpy as np
 
 from lb_stream.contracts.keys import KeyModel, key
+from lb_stream.core.model.view import Rows
 from lb_stream.core.placement.base import Best, Targets, placement
-from lb_stream.core.view import Rows
 
 
 class LeastLongTermMessageRateConfig(KeyModel):

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from lb_stream.contracts.keys import KeyModel, key
+from lb_stream.core.model.view import Bools, ClusterView, Floats, Rows
 from lb_stream.core.placement.base import Best, Targets, extensible_placement, placement
-from lb_stream.core.view import Bools, ClusterView, Floats, Rows
 
 NAME = "LeastResourceUsageWithWeight"
 

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from lb_stream.contracts.keys import KeyModel
+from lb_stream.core.model.view import ClusterView, Rows
 from lb_stream.core.placement.base import Best, Targets, placement
-from lb_stream.core.view import ClusterView, Rows
 
 MOST_TURNS = 2**31 - 1
 

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from lb_stream.contracts.keys import KeyModel, key
+from lb_stream.core.model.quotas import VALUES, Learned, allocated
+from lb_stream.core.model.view import ClusterView, Floats, Ints, Rows
 from lb_stream.core.placement.base import Best, Targets, simple_placement
-from lb_stream.core.quotas import VALUES, Learned, allocated
-from lb_stream.core.view import ClusterView, Floats, Ints, Rows
 
 POINTS = 5.0
 """Loads no farther apart than this are taken as equal."""

@@ -14,10 +14,10 @@ from typing import Any, Literal
 import numpy as np
 
 from lb_stream.contracts.keys import KeyModel, key
+from lb_stream.core.model.refusals import Refusal, refusal
+from lb_stream.core.model.view import Bools, ClusterView, Floats, Rows
 from lb_stream.core.placement.base import Best, Targets, placement
-from lb_stream.core.refusals import Refusal, refusal
 from lb_stream.core.shedding.base import Traits, Unload, Unloads, heaviest_first, rows_by_broker, shedder
-from lb_stream.core.view import Bools, ClusterView, Floats, Rows
 
 
 class AvgShedderConfig(KeyModel):

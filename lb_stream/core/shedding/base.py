@@ -8,9 +8,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from lb_stream.core.refusals import Refusal, refusal
-from lb_stream.core.registry import Registry, Strategy
-from lb_stream.core.view import Bools, ClusterView, Floats, Rows
+from lb_stream.core.model.refusals import Refusal, refusal
+from lb_stream.core.model.registry import Registry, Strategy
+from lb_stream.core.model.view import Bools, ClusterView, Floats, Rows
 
 MB = 1024 * 1024
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from lb_stream.contracts.keys import KeyModel, key
+from lb_stream.core.model.view import Bools, ClusterView
 from lb_stream.core.shedding.base import Need, Unloads, shed_throughput, shedder
-from lb_stream.core.view import Bools, ClusterView
 
 MARGIN = 0.05
 

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from lb_stream.core.refusals import Refusal
+from lb_stream.core.model.refusals import Refusal
+from lb_stream.core.model.view import Bools, ClusterView, Floats
 from lb_stream.core.shedding.base import Need, Unloads, shedder
 from lb_stream.core.shedding.threshold import TRAITS, AboveAverageConfig, ThresholdMemory, is_worth_it, mean_of, shed_by_average
-from lb_stream.core.view import Bools, ClusterView, Floats
 
 
 class RangeThresholdShedderConfig(AboveAverageConfig):

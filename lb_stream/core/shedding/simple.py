@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from lb_stream.contracts.keys import KeyModel, key
-from lb_stream.core.refusals import Refusal, refusal
-from lb_stream.core.resources import percent
+from lb_stream.core.model.refusals import Refusal, refusal
+from lb_stream.core.model.resources import percent
+from lb_stream.core.model.view import Bools, ClusterView, Floats, Rows
+from lb_stream.core.reporting.top_bundles import CONNECTIONS_STEP, RATE_STEP, THROUGHPUT_STEP, rounded
 from lb_stream.core.shedding.base import ALONE, Surroundings, Traits, Unload, Unloads, rows_by_broker, shedder
-from lb_stream.core.top_bundles import CONNECTIONS_STEP, RATE_STEP, THROUGHPUT_STEP, rounded
-from lb_stream.core.view import Bools, ClusterView, Floats, Rows
 
 CONSIDERED = ("cpu", "direct_memory", "bandwidth_in", "bandwidth_out")
 """Resources that make a broker overloaded or comfortable."""

@@ -12,9 +12,9 @@ from typing import Any, Literal
 import numpy as np
 
 from lb_stream.contracts.keys import KeyModel, key
-from lb_stream.core.refusals import Refusal, refusal
+from lb_stream.core.model.refusals import Refusal, refusal
+from lb_stream.core.model.view import Bools, ClusterView, Floats
 from lb_stream.core.shedding.base import MB, Need, Traits, Unloads, shed_throughput, shedder
-from lb_stream.core.view import Bools, ClusterView, Floats
 
 MARGIN = 0.05
 LOWER_BOUNDARY_FACTOR = 0.5

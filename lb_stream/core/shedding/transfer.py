@@ -14,14 +14,14 @@ from typing import Any, Literal
 import numpy as np
 
 from lb_stream.contracts.keys import KeyModel, key
-from lb_stream.core.broker_load import ASSUMED_FULL, BrokerLoads, five_weights
-from lb_stream.core.names import SYSTEM_NAMESPACE, namespace_codes
-from lb_stream.core.refusals import Refusal, refusal
-from lb_stream.core.resources import max_weighted_usage
+from lb_stream.core.model.names import SYSTEM_NAMESPACE, namespace_codes
+from lb_stream.core.model.refusals import Refusal, refusal
+from lb_stream.core.model.resources import max_weighted_usage
+from lb_stream.core.model.view import Bools, ClusterView, Floats, Ints
+from lb_stream.core.reporting.broker_load import ASSUMED_FULL, BrokerLoads, five_weights
+from lb_stream.core.reporting.top_bundles import reported_top
 from lb_stream.core.shedding.base import ALONE, Surroundings, Traits, Unload, Unloads, shedder
 from lb_stream.core.shedding.transfer_cycle import Cycle, CycleLimits, LoadStore, Top, run_cycle
-from lb_stream.core.top_bundles import reported_top
-from lb_stream.core.view import Bools, ClusterView, Floats, Ints
 
 
 class TransferShedderConfig(KeyModel):

@@ -12,7 +12,7 @@ from typing import Literal
 
 import numpy as np
 
-from lb_stream.core.view import Bools, Floats, Ints, Rows
+from lb_stream.core.model.view import Bools, Floats, Ints, Rows
 
 SWAP_LEAVES = 0.75
 """A swap must bring its source below this share of its throughput."""

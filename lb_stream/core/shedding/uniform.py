@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from lb_stream.contracts.keys import KeyModel, key
-from lb_stream.core.refusals import refusal
+from lb_stream.core.model.refusals import refusal
+from lb_stream.core.model.view import Bools, ClusterView, Floats
 from lb_stream.core.shedding.base import Unload, Unloads, heaviest_first, rows_by_broker, shedder
-from lb_stream.core.view import Bools, ClusterView, Floats
 
 INT_MAX = 2**31 - 1
 NEARLY_ZERO = 1e-6

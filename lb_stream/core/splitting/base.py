@@ -9,10 +9,10 @@ from typing import Any, Literal
 import numpy as np
 
 from lb_stream.contracts.keys import KeyModel
-from lb_stream.core.names import parse_bundle
-from lb_stream.core.registry import Registry, Strategy
-from lb_stream.core.topics import topic_hashes
-from lb_stream.core.view import Bools, Floats, Ints
+from lb_stream.core.model.names import parse_bundle
+from lb_stream.core.model.registry import Registry, Strategy
+from lb_stream.core.model.topics import topic_hashes
+from lb_stream.core.model.view import Bools, Floats, Ints
 
 FALLBACK = "range_equally_divide"
 HexMidpoint = Literal["reference", "exact", "decimal_hex"]

@@ -13,12 +13,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lb_stream.core.names import BundleRange, bundle_name, parse_bundle
+from lb_stream.core.model.names import BundleRange, bundle_name, parse_bundle
+from lb_stream.core.model.view import Bools, Rows
 from lb_stream.core.splitting.base import Algorithms, Range, Topics
 from lb_stream.core.splitting.config import SplittingConfig
 from lb_stream.core.splitting.perform import Cut, Uncut, can_be_cut, cut
 from lb_stream.core.splitting.trigger import FEWEST_TOPICS, REASONS, SplitLoads, reasons
-from lb_stream.core.view import Bools, Rows
 
 TopicsOf = Callable[[str], Topics]
 """Bundle name → its topics; asked only for bundles that are about to be split."""

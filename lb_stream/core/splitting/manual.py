@@ -11,12 +11,12 @@ from typing import Literal
 
 import numpy as np
 
-from lb_stream.core.names import BundleRange, is_system_bundle, parse_bundle
+from lb_stream.core.model.names import BundleRange, is_system_bundle, parse_bundle
+from lb_stream.core.model.topics import Ring, topic_hashes
+from lb_stream.core.model.view import Bools, Floats, Ints
 from lb_stream.core.splitting.base import Algorithms, Topics
 from lb_stream.core.splitting.config import SplittingConfig
 from lb_stream.core.splitting.perform import SPECIFIED, Cut, Uncut, plan
-from lb_stream.core.topics import Ring, topic_hashes
-from lb_stream.core.view import Bools, Floats, Ints
 
 REASON = "Admin"
 LARGEST, HOT = "LARGEST", "HOT"

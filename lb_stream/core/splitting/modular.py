@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from lb_stream.core.model.view import Bools, Ints, Rows
 from lb_stream.core.splitting.config import SplittingConfig
 from lb_stream.core.splitting.trigger import FEWEST_TOPICS, Reasons, SplitLoads, bundles_before, reasons
-from lb_stream.core.view import Bools, Ints, Rows
 
 Census = Callable[[Rows], tuple[NDArray[np.integer], Ints]]
 """(rows) → (the number of each row's namespace, the bundles that each namespace has, by its number)."""

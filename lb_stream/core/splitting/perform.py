@@ -9,10 +9,10 @@ from typing import Literal
 
 import numpy as np
 
-from lb_stream.core.names import BundleRange, bundle_name
-from lb_stream.core.registry import Strategy
+from lb_stream.core.model.names import BundleRange, bundle_name
+from lb_stream.core.model.registry import Strategy
+from lb_stream.core.model.topics import Ring
 from lb_stream.core.splitting.base import FALLBACK, Algorithms, Range, SplitAlgorithm, Topics
-from lb_stream.core.topics import Ring
 
 SPECIFIED = "specified_positions_divide"
 WITHOUT_TOPICS = (FALLBACK, SPECIFIED)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from lb_stream.core.model.view import Bools
 from lb_stream.core.splitting.config import SplittingConfig
 from lb_stream.core.splitting.modular import Census, TooLarge, too_large
 from lb_stream.core.splitting.trigger import SplitLoads
-from lb_stream.core.view import Bools
 
 
 def split_simple(loads: SplitLoads, eligible: Bools, census: Census, config: SplittingConfig) -> TooLarge:

@@ -11,8 +11,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from lb_stream.core.model.view import Bools, Floats, Ints, Rows
 from lb_stream.core.splitting.config import SplittingConfig
-from lb_stream.core.view import Bools, Floats, Ints, Rows
 
 REASONS = ("", "Topics", "Sessions", "MsgRate", "Bandwidth")
 """Pulsar's words, in the order in which they are tried; the first stands for none."""

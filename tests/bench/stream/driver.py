@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from lb_stream.contracts.settings import Settings
-from lb_stream.io.jars import PROJECT
+from lb_stream.io.local.jars import PROJECT
 from tests.bench.stream.spark import spark_environment
 
 LONGEST_BATCH_S = 900

@@ -9,7 +9,7 @@ from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 
 from lb_stream.contracts.commands import Tick
 from lb_stream.contracts.decisions import Decision, read_decision
-from lb_stream.io.topics import LARGEST_RECORD_BYTES, TopicNames, create_topics, topic_specs
+from lb_stream.io.kafka.topics import LARGEST_RECORD_BYTES, TopicNames, create_topics, topic_specs
 
 Offsets = dict[int, int]
 """Partition of the reports topic → first offset after what is there."""

@@ -22,13 +22,13 @@ from pyspark.sql.streaming.listener import (
 )
 
 from lb_stream.contracts.settings import Settings
-from lb_stream.io.kafka_options import spark_options
-from lb_stream.io.pipeline import start
-from lb_stream.io.session import spark_session
+from lb_stream.io.kafka.options import spark_options
+from lb_stream.job.pipeline import start
+from lb_stream.job.session import spark_session
 from lb_stream.stream.batch import views_of_shards
-from lb_stream.stream.block_files import read_block
-from lb_stream.stream.directory import NEW, read_directory, write_directory
-from lb_stream.stream.slicing import next_slices
+from lb_stream.stream.shards.block_files import read_block
+from lb_stream.stream.shards.directory import NEW, read_directory, write_directory
+from lb_stream.stream.shards.slicing import next_slices
 from lb_stream.stream.source import read_records
 from lb_stream.stream.transforms import to_blocks, to_shards
 

@@ -10,8 +10,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from lb_stream.contracts.settings import Settings
-from lb_stream.io.session import spark_session
-from lb_stream.io.submit import submit_command
+from lb_stream.job.session import spark_session
+from lb_stream.job.submit import submit_command
 from tests.bench.stream.feed import Feed, Offsets
 
 _USAGE = "struct<usage: double, `limit`: double>"

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from lb_stream.core.averages import DEFAULT_FOUR, FoldConfig, fold, fold_samples
-from lb_stream.core.blocks import FOUR, Shard
+from lb_stream.core.model.blocks import FOUR, Shard
 from tests.conformance.forms import FOUR_NAMES, bundle_rates, stats
 from tests.conformance.registry import Case, kind
 from tests.core.build import Report, batch_of

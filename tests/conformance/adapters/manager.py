@@ -6,13 +6,13 @@ from typing import Any
 
 from lb_stream.contracts.balancer import MANAGER_CLASSES
 from lb_stream.core.averages import FoldConfig, add_bundles, fold
-from lb_stream.core.blocks import FOUR, Shard
-from lb_stream.core.config import ClusterConfig, cluster_config
-from lb_stream.core.draft import Call, Draft
-from lb_stream.core.memory import Memory
-from lb_stream.core.policies import Policies
-from lb_stream.core.preallocation import Preallocations, count
-from lb_stream.core.view import ClusterView, view_of
+from lb_stream.core.config.cluster_config import ClusterConfig, cluster_config
+from lb_stream.core.model.blocks import FOUR, Shard
+from lb_stream.core.model.memory import Memory
+from lb_stream.core.model.policies import Policies
+from lb_stream.core.model.view import ClusterView, view_of
+from lb_stream.core.round.preallocation import Preallocations, count
+from lb_stream.core.round.state import Call, Draft
 from tests.conformance.forms import FOUR_NAMES, RESOURCE_NAMES, resource, stats
 from tests.conformance.registry import PROFILE, Case, kind
 from tests.core.build import Report, batch_of

@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from lb_stream.core.broker_load import BrokerLoad
-from lb_stream.core.candidates import Candidates
-from lb_stream.core.chance import draw
-from lb_stream.core.config import ClusterConfig, cluster_config
+from lb_stream.core.config.cluster_config import ClusterConfig, cluster_config
+from lb_stream.core.filters.candidates import Candidates
+from lb_stream.core.model.chance import draw
 from lb_stream.core.placement.base import Targets
-from lb_stream.core.preallocation import Preallocated, count
+from lb_stream.core.reporting.broker_load import BrokerLoad
+from lb_stream.core.round.preallocation import Preallocated, count
 from tests.conformance.adapters.extensible import NOW_MS, Settings
 from tests.conformance.forms import view_of_loads
 from tests.conformance.registry import PROFILE, Case, kind

@@ -5,11 +5,11 @@ from typing import Any
 
 import numpy as np
 
-from lb_stream.core.config import ClusterConfig, cluster_config
+from lb_stream.core.config.cluster_config import ClusterConfig, cluster_config
+from lb_stream.core.model.view import Bools, ClusterView
 from lb_stream.core.placement.base import Targets
 from lb_stream.core.shedding.avg import target_key
 from lb_stream.core.shedding.base import Unloads
-from lb_stream.core.view import Bools, ClusterView
 from tests.conformance.forms import view_of_loads
 from tests.conformance.registry import PROFILE, Case, kind
 

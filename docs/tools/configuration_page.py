@@ -1,0 +1,187 @@
+"""docs/configuration.md, written from the models of the settings.
+
+`python -m docs.tools.configuration_page` writes the page; `--check` writes nothing and exits 1 when it differs.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Any, Literal, Union, get_args, get_origin
+
+from lb_stream.cli.inspect.config_explain import job_reader, job_sections
+from lb_stream.contracts.balancer import PROFILES, SHEDDER_PROFILES, BalancerConfig
+from lb_stream.contracts.keys import KeyModel, metadata
+from lb_stream.contracts.unread import WHY, UnreadKeys
+from lb_stream.core.config.cluster_config import OLD_SPELLINGS, all_models
+from lb_stream.core.config.key_usage import readers, strategies_reading
+from lb_stream.core.model.registry import Registry
+from lb_stream.core.placement import placement, simple_placement
+from lb_stream.core.reporting.report_needed import ReportConfig
+from lb_stream.core.shedding import shedder
+from lb_stream.core.splitting import SplittingConfig, split_algorithm
+from lb_stream.core.splitting.config import INT_MAX
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "configuration.md"
+
+NAMES: dict[str, Registry[Any]] = {
+    "shedding_strategy": shedder,
+    "placement_strategy": placement,
+    "simple_placement_strategy": simple_placement,
+    "split_algorithm": split_algorithm,
+}
+"""Key → the strategies that it may name."""
+
+_INTRO = """\
+# Configuration
+
+Every key that there is, written from the models by `python -m docs.tools.configuration_page`; a test fails when it is out of date.
+
+A value comes from, the first that has it: an argument (`--set SECTION.KEY=VALUE`; the balancer's keys need no section), a variable
+`LB_SECTION__KEY` (two underscores), the TOML file (`--config`; `[cluster.NAME]` over `[balancer]`), a Pulsar `broker.conf`
+(`--broker-conf`), the profile, the default. Unknown keys are refused, but for those of a `broker.conf` that concern no load balancer.
+`lbctl config show` prints what is in force, `lbctl config explain [KEY]` who gave it and who reads it, and warns of what was given in vain.
+
+*Dynamic*: may be changed by a command while the job runs; all others count from the next start on. *Pulsar's key* is accepted wherever
+ours is; × means that a value under it is multiplied, because its unit is another. MiB are 1 048 576 bytes; per cent are 0 to 100.
+What each strategy does with its keys: [strategies](strategies.md).
+"""
+
+_HEAD = "| key | default | unit | allowed | Pulsar's key | dynamic | meaning | read by |\n|---|---|---|---|---|---|---|---|"
+_SECTIONS = {
+    "kafka": "The Kafka cluster.",
+    "topics": "Names of the topics; `lbctl topics create` makes them.",
+    "stream": "How the job runs.",
+    "upkeep": "What `jobs/maintain.py` keeps of the tables.",
+}
+
+
+def page() -> str:
+    """The whole page. The same models always give the same page; strategies of other packages aren't on it."""
+    parts = [_INTRO]
+    for section, model in job_sections().items():
+        about = _SECTIONS.get(section, str(model.__doc__).splitlines()[0])
+        parts.append(f"## [{section}]\n\n{about}\n\n{_table(_rows(model, (job_reader(section),)))}\n")
+    parts.append(
+        "## [balancer] and [cluster.NAME]\n\nWhat the balancer does. Keys of a cluster's own section lie over those of `[balancer]`.\n\n"
+        f"### All strategies\n\n{_table(_rows(BalancerConfig))}\n\n### Splitting\n\n{_table(_rows(SplittingConfig))}\n\n"
+        f"### Strategies\n\nOne key may be read by several.\n\n{_table(_of_strategies())}\n\n"
+        f"### Reporting\n\nWhen a broker's agent writes a report.\n\n"
+        f"{_table(_rows(ReportConfig))}\n"
+    )
+    parts.append(_profiles())
+    parts.append(_unread())
+    return "\n".join(parts)
+
+
+def _table(rows: Iterable[tuple[str, ...]]) -> str:
+    return "\n".join([_HEAD, *(f"| {' | '.join(row)} |" for row in rows)])
+
+
+def _rows(model: type[KeyModel], read_by: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    for name in model.model_fields:
+        yield _row(model, name, read_by or readers(name))
+
+
+def _of_strategies() -> Iterator[tuple[str, ...]]:
+    """The keys that only strategies have, each once."""
+    seen = {*BalancerConfig.model_fields, *SplittingConfig.model_fields, *ReportConfig.model_fields, *UnreadKeys.model_fields}
+    for model in all_models():
+        for name in model.model_fields:
+            if name not in seen:
+                seen.add(name)
+                yield _row(model, name, strategies_reading(name))
+
+
+def _row(model: type[KeyModel], name: str, read_by: Iterable[str]) -> tuple[str, ...]:
+    extra, field = metadata(model, name), model.model_fields[name]
+    pulsar = f"`{extra['pulsar']}`" + (f" × {_number(extra['factor'])}" if extra["factor"] != 1 else "") if extra["pulsar"] else ""
+    old = [f"`{spelling}`" for spelling, ours in OLD_SPELLINGS.items() if ours == name]
+    return (
+        f"`{name}`", _value(field.default), extra["unit"], _allowed(model, name), ", ".join([pulsar, *old]),
+        "yes" if extra["dynamic"] else "", str(field.description).replace("|", "\\|"), ", ".join(read_by),
+    )  # fmt: skip
+
+
+def _value(value: Any) -> str:
+    if value is None:
+        return "not set"
+    if isinstance(value, bool | str):
+        return f"`{json.dumps(value)}`"
+    if isinstance(value, tuple | list):
+        return "<br>".join(map(_value, value)) or "`[]`"
+    return _number(value) if isinstance(value, int | float) else f"`{json.dumps(value)}`"
+
+
+def _number(value: float) -> str:
+    return f"{value:,}".replace(",", " ")
+
+
+def _allowed(model: type[KeyModel], name: str) -> str:
+    """What a key may be, from its type and limits."""
+    if name in NAMES:
+        own = (one for one in NAMES[name].names if NAMES[name][one].function.__module__.startswith("lb_stream."))
+        return ", ".join(own)
+    field = model.model_fields[name]
+    annotation: Any = field.annotation
+    if get_origin(annotation) in (Union, UnionType):
+        annotation = next(one for one in get_args(annotation) if one is not NoneType)
+    if get_origin(annotation) is Literal:
+        return ", ".join(f"`{choice}`" for choice in get_args(annotation))
+    limits = {limit: getattr(one, limit) for one in field.metadata for limit in ("ge", "le") if hasattr(one, limit)}
+    if annotation is bool:
+        return "true, false"
+    if annotation in (int, float):
+        kind = "whole number" if annotation is int else "number"
+        least, most = (_number(limits[limit]) if abs(limits.get(limit, INT_MAX)) < INT_MAX else "" for limit in ("ge", "le"))
+        return kind + (f", {least} to {most}" if least and most else f", {least} or more" if least else "")
+    if annotation is str:
+        return "text"
+    return "names" if get_origin(annotation) is tuple else "a section"
+
+
+def _profiles() -> str:
+    """What the profile `documented` sets, beside the defaults, which are those of `pulsar-4.0`."""
+    defaults = {name: model.model_fields[name].default for model in reversed(all_models()) for name in model.model_fields}
+    rows = [f"| `{name}` | {_value(defaults[name])} | {_value(value)} |" for name, value in PROFILES["documented"].items()]
+    for one, changes in SHEDDER_PROFILES["documented"].items():
+        rows += [f"| `{name}`, with {one} | {_value(defaults[name])} | {_value(value)} |" for name, value in changes.items()]
+    return (
+        "## Profiles\n\n`profile` says whose behaviour is meant where Pulsar 4.0 and its documents differ. A profile lies over the\n"
+        "defaults and under everything that anybody gives.\n\n"
+        "| key | `pulsar-4.0` | `documented` |\n|---|---|---|\n" + "\n".join(rows) + "\n"
+    )
+
+
+def _unread() -> str:
+    rows = []
+    for name, why in WHY.items():
+        extra, field = metadata(UnreadKeys, name), UnreadKeys.model_fields[name]
+        rows.append(f"| `{name}` | {_value(field.default)} | {extra['unit']} | {field.description} | {why} |")
+    return (
+        "## Keys of Pulsar's without effect here\n\nThey are accepted and checked, and a warning tells of them.\n\n"
+        "| key | Pulsar's default | unit | in Pulsar | here |\n|---|---|---|---|---|\n" + "\n".join(rows) + "\n"
+    )
+
+
+def main(arguments: list[str]) -> int:
+    """Exit codes: 0 written, or nothing differs; 1 it differs; 2 wrong usage."""
+    if arguments not in ([], ["--check"]):
+        print("usage: python -m docs.tools.configuration_page [--check]", file=sys.stderr)
+        return 2
+    made = page()
+    differs = not PAGE.exists() or PAGE.read_text() != made
+    if arguments:
+        command = "python -m docs.tools.configuration_page"
+        print(f"docs/configuration.md differs: run `{command}`" if differs else "docs/configuration.md is up to date")
+        return int(differs)
+    PAGE.write_text(made)
+    print(f"docs/configuration.md: {'written' if differs else 'as it was'}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

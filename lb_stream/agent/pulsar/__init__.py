@@ -1,0 +1,1 @@
+"""Apache Pulsar's brokers as an agent's adapter, through their admin API and their load data."""

@@ -1,0 +1,1 @@
+"""Commands that only look: status, decisions, explanations, settings, the tables."""

@@ -1,0 +1,103 @@
+"""`lbctl compare`: what Pulsar's own leader moved, and what this balancer would have moved, side by side, before anything is switched."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from lb_stream.cli.inspect.replay import time_given
+from lb_stream.cli.shared.options import BrokerConf, Cluster, ConfigFile, Json, Set, effective
+from lb_stream.cli.shared.output import CommandError, clock, emit, emit_json
+
+if TYPE_CHECKING:
+    from lb_stream.query.compared import Comparison, Pair
+
+EPILOG = (
+    "Example: lbctl compare --with-log pulsar-broker.log --cluster eu-1 · "
+    "Exit codes: 0 all alike or explained, 1 a difference that nothing explains, or nothing to compare."
+)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to lbctl."""
+    app.command("compare", epilog=EPILOG)(compare)
+
+
+def compare(
+    with_log: Annotated[
+        list[Path],
+        typer.Option("--with-log", metavar="FILE", help="The leader's log, plain or .gz; again for each broker that may have led."),
+    ],
+    since: Annotated[str | None, typer.Option("--since", metavar="TIME", help="Only moves since then, as 2026-11-21T13:00.")] = None,
+    cluster: Cluster = None,
+    config: ConfigFile = None,
+    broker_conf: BrokerConf = None,
+    set_: Set = None,
+    json: Json = False,
+) -> None:
+    """Compare what Pulsar's leader unloaded, by its log, with what the job decided meanwhile in its dry run, by the tables.
+
+    Each of the leader's moves stands beside ours of the nearest pass: the same pass, source, bundle, destination? Where not, what the
+    tables say of it: a tie, a draw among equals, older reports, a refusal. Reads only. Level DEBUG of
+    org.apache.pulsar.broker.loadbalance in the log tells the leader's candidates, too.
+    """
+    from lb_stream.agent.pulsar.leader_log import read_passes
+    from lb_stream.query.cluster_state import the_only
+    from lb_stream.query.compared import compare as compared
+    from lb_stream.query.lake import open_lake
+
+    begin = time_given(since)
+    tables = effective(config, broker_conf, set_).tables
+    one = the_only(tables, cluster)
+    try:
+        passes = read_passes(with_log)
+    except OSError as error:
+        raise CommandError(f"{error.filename}: {error.strerror or error}", 2) from None
+    except ValueError as error:
+        raise CommandError(str(error), 2) from None
+    found = compared(open_lake(tables), one, passes, 0 if begin is None else int(begin.timestamp() * 1000))
+    if json:
+        emit_json(found.to_dict())
+    else:
+        emit("".join(f"{_told(pair)}\n" for pair in found.pairs) + _totals(found))
+    if found.unexplained or not found.moves:
+        raise typer.Exit(1)
+
+
+def _told(pair: Pair) -> str:
+    """Both sides of a move, one below the other: names of bundles are too long to stand side by side."""
+    if not pair.differs:
+        ours = "the same"
+    elif pair.ours is None:
+        ours = "no such move" if pair.alike else "no pass that moved anything"
+    else:
+        ours = _move(pair.ours["bundle"], pair.ours["source"], pair.ours["destination"])
+    leader = "no such move" if pair.leader is None else _move(pair.leader.bundle, pair.leader.source, pair.leader.destination)
+    lines = [f"{clock(pair.at_ms)}  leader  {leader}", f"ours    {ours}"]
+    if pair.differs:
+        lines += [f"alike   {', '.join(pair.alike) or 'nothing'}", *(f"why     {one.text}" for one in pair.why)]
+        lines += [] if pair.why else ["why     neither the log nor the tables say"]
+    return f"\n{' ' * (len(clock(pair.at_ms)) + 2)}".join(lines) + "\n"
+
+
+def _move(bundle: str, source: str, destination: str | None) -> str:
+    return f"{bundle}  {source} → {destination or 'to be found'}"
+
+
+def _totals(found: Comparison) -> str:
+    """The figures in sentences."""
+    counts: dict[str, Any] = {level: found.alike(level) for level in ("pass", "source", "bundle", "destination")}
+    if not found.moves:
+        words = "no move of the leader's in the log while the job watched"
+    else:
+        words = f"{found.moves} moves of the leader's: alike in " + ", ".join(f"{name} {count}" for name, count in counts.items())
+    lines = [f"{found.cluster}, sample_mode {found.sample_mode}: {words}"]
+    if found.only_ours:
+        lines.append(f"{found.only_ours} moves are ours only")
+    if found.unexplained:
+        lines.append(f"{found.unexplained} differences that neither the log nor the tables explain")
+    if found.unwatched:
+        lines.append(f"{found.unwatched} moves of the leader's, when the job had no round yet or no more, are left out")
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,100 @@
+"""`lbctl config`: what is set, and by whom."""
+
+from __future__ import annotations
+
+import json as json_
+from collections.abc import Iterable
+from typing import Annotated, Any
+
+import typer
+
+from lb_stream.cli.inspect.config_explain import explain
+from lb_stream.cli.shared.options import BrokerConf, ConfigFile, Effective, Json, Set, effective
+from lb_stream.cli.shared.output import emit, emit_json
+from lb_stream.io.messages.secrets import hide, is_secret
+
+app = typer.Typer(name="config", help="The settings in force.", no_args_is_help=True)
+
+app.command("explain", epilog="Example: lbctl config explain --broker-conf broker.conf; lbctl config explain threshold_percent")(explain)
+
+
+@app.callback()
+def _group() -> None:
+    """The settings in force."""
+
+
+@app.command(epilog="Example: lbctl config show --broker-conf broker.conf --explain > lb.toml")
+def show(
+    explain: Annotated[bool, typer.Option("--explain", help="What each key means, its unit, and Pulsar's name for it.")] = False,
+    config: ConfigFile = None,
+    broker_conf: BrokerConf = None,
+    set_: Set = None,
+    json: Json = False,
+) -> None:
+    """Print all settings after files, environment (LB_SECTION__KEY) and --set, as TOML that --config takes; secrets are hidden."""
+    given = effective(config, broker_conf, set_)
+    sections = _sections(given)
+    if json:
+        clusters = {name.partition(".")[2]: keys for name, keys in sections.items() if name.startswith("cluster.")}
+        origins = {".".join(path): origin for path, origin in given.origins.items()}
+        general = {name: keys for name, keys in sections.items() if not name.startswith("cluster.")}
+        emit_json(general | {"cluster": clusters, "origins": origins})
+        return
+    emit("\n".join(_toml(name, keys, given, explain) for name, keys in sections.items()))
+
+
+def _sections(given: Effective) -> dict[str, dict[str, Any]]:
+    """[section] → key → value in force; of a cluster's own section every key, the inherited ones too."""
+    from lb_stream.io.local.configuration import effective as balancer
+
+    settings = given.settings
+    sections = {name: hidden(name, getattr(settings, name).model_dump()) for name in ("kafka", "topics", "stream", "upkeep")}
+    sections["balancer"] = balancer(settings)
+    return sections | {f"cluster.{name}": balancer(settings, name) for name in settings.cluster}
+
+
+def _toml(section: str, keys: dict[str, Any], given: Effective, explain: bool) -> str:
+    prefix = tuple(section.split(".", 1))
+    lines = [f"[cluster.{json_.dumps(prefix[1])}]" if prefix[0] == "cluster" else f"[{section}]"]
+    for name, value in keys.items():
+        origin = given.origins.get((*prefix, name))
+        if prefix[0] == "cluster" and origin is None:
+            continue  # as in [balancer]
+        lines += [f"# {line}" for line in _explained(prefix[0], name)] if explain else []
+        text = f"{name} = {as_toml(value)}" if value is not None else f"# {name} is not set"
+        lines.append(f"{text}  # {origin}" if origin else text)
+    return "\n".join(lines) + "\n"
+
+
+def _explained(section: str, name: str) -> Iterable[str]:
+    from lb_stream.contracts.keys import metadata
+    from lb_stream.contracts.settings import Settings
+    from lb_stream.core.config.cluster_config import all_models
+
+    model = Settings.model_fields[section].annotation
+    models: Any = all_models() if section in ("balancer", "cluster") else (model,)
+    for one in models:
+        if name in one.model_fields:
+            extra = metadata(one, name)
+            unit = f" [{extra['unit']}]" if extra["unit"] else ""
+            pulsar = f" (Pulsar: {extra['pulsar']})" if extra["pulsar"] else ""
+            yield f"{one.model_fields[name].description}{unit}{pulsar}"
+            return
+
+
+def hidden(section: str, values: dict[str, Any]) -> dict[str, Any]:
+    """A section's values to be shown: secrets are stars, also where they stand within another value."""
+    return {name: _hidden((section, name), value) for name, value in values.items()}
+
+
+def _hidden(path: tuple[str, ...], value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _hidden((*path, name), item) for name, item in value.items()}
+    return "***" if is_secret(path) else hide(value) if isinstance(value, str) else value
+
+
+def as_toml(value: Any) -> str:
+    """A value as TOML writes it."""
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{json_.dumps(name)} = {as_toml(item)}" for name, item in value.items()) + "}"
+    return json_.dumps(value, ensure_ascii=False)

@@ -1,0 +1,205 @@
+"""`lbctl config explain`: each setting's value, who gave it, and who reads it; what was given in vain."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from lb_stream.cli.shared.options import BrokerConf, Cluster, ConfigFile, Effective, Json, Set, effective
+from lb_stream.cli.shared.output import CommandError, emit, emit_json, emit_rich, note, table
+
+if TYPE_CHECKING:
+    from lb_stream.contracts.keys import KeyModel
+    from lb_stream.core.config.cluster_config import ClusterConfig
+
+Keys = Annotated[list[str] | None, typer.Argument(metavar="[KEY]...", help="Only these, under our names or Pulsar's; none: all.")]
+All = Annotated[bool, typer.Option("--all", help="Also those that nobody reads under these settings, and that nobody has given.")]
+
+
+@dataclass(frozen=True, slots=True)
+class Explained:
+    """One setting as it is in force. `given_by`: "default", "profile NAME", or where it was given; `why_unread`: "" when it is read."""
+
+    section: str
+    key: str
+    pulsar: str
+    value: Any
+    unit: str
+    default: Any
+    given_by: str
+    dynamic: bool
+    meaning: str
+    readers: tuple[str, ...]
+    read_by: tuple[str, ...]
+    why_unread: str
+
+    @property
+    def in_vain(self) -> bool:
+        """Somebody has given it, and nobody reads it."""
+        return bool(self.why_unread) and self.given_by != "default" and not self.given_by.startswith("profile ")
+
+
+def explain(
+    keys: Keys = None,
+    cluster: Cluster = None,
+    all_: All = False,
+    config: ConfigFile = None,
+    broker_conf: BrokerConf = None,
+    set_: Set = None,
+    json: Json = False,
+) -> None:
+    """Say of each setting what is in force, who gave it, and which of the chosen strategies read it; warn of what was given in vain.
+
+    Who gave it: --set, a variable LB_SECTION__KEY, the TOML file, the broker.conf (with Pulsar's name), the profile, or nobody. What
+    operators have changed since by commands lies above all of these, and isn't shown here.
+    """
+    from lb_stream.core.config.key_usage import NOBODY
+
+    given = effective(config, broker_conf, set_)
+    found = list(explained(given, cluster or ""))
+    chosen = _chosen(found, keys) if keys else [one for one in found if all_ or one.read_by or one.in_vain]
+    vain = [one for one in chosen if one.in_vain]
+    if json:
+        emit_json({"cluster": cluster, "settings": [asdict(one) for one in chosen], "in_vain": [one.key for one in vain]})
+        return
+    if keys:
+        emit("\n".join(_paragraph(one) for one in chosen))
+    else:
+        made: Any = table(("setting", "value", "given by", "read by"), list(_rows(chosen)))
+        made.columns[0].no_wrap = True
+        emit_rich(made)
+    for one in vain:
+        if one.readers != (NOBODY,):  # of these the settings themselves have told already
+            note(f"warning: {one.section}.{one.key} ({one.given_by}) is read by nobody: {one.why_unread}")
+
+
+def explained(given: Effective, cluster: str) -> Iterator[Explained]:
+    """Every setting there is, section by section; those of the balancer as they are for one cluster ("": one without its own section)."""
+    from lb_stream.cli.inspect.config import hidden
+    from lb_stream.contracts.keys import metadata
+
+    for section, model in job_sections().items():
+        values = hidden(section, getattr(given.settings, section).model_dump())
+        for name in model.model_fields:
+            extra, field = metadata(model, name), model.model_fields[name]
+            origins = [origin for path, origin in given.origins.items() if path[:2] == (section, name)]
+            yield Explained(
+                section, name, "", values[name], extra["unit"], field.default, ", ".join(dict.fromkeys(origins)) or "default",
+                extra["dynamic"], str(field.description), (job_reader(section),), (job_reader(section),), "",
+            )  # fmt: skip
+    yield from _of_balancer(given, cluster)
+
+
+def job_sections() -> dict[str, type[KeyModel]]:
+    """Section → its model: those that aren't the balancer's."""
+    from lb_stream.contracts.keys import KeyModel
+    from lb_stream.contracts.settings import Settings
+
+    models = {name: field.annotation for name, field in Settings.model_fields.items()}
+    return {name: model for name, model in models.items() if isinstance(model, type) and issubclass(model, KeyModel)}
+
+
+def job_reader(section: str) -> str:
+    """Who reads such a section."""
+    return "jobs/maintain.py" if section == "upkeep" else "the job"
+
+
+def _of_balancer(given: Effective, cluster: str) -> Iterator[Explained]:
+    from lb_stream.contracts.balancer import PROFILES, SHEDDER_PROFILES
+    from lb_stream.contracts.keys import metadata
+    from lb_stream.core.config.cluster_config import all_models, cluster_config
+    from lb_stream.core.config.key_usage import readers, reading, why_unread
+    from lb_stream.io.local.configuration import effective as in_force
+
+    values, checked = in_force(given.settings, cluster), cluster_config(given.settings.of_cluster(cluster))
+    profile = checked.balancer.profile
+    of_profile = PROFILES[profile] | SHEDDER_PROFILES.get(profile, {}).get(checked.shedder.name, {})
+    own = given.settings.of_cluster(cluster)
+    for name, model in _models(all_models(), checked).items():
+        extra, field = metadata(model, name), model.model_fields[name]
+        origin = given.origins.get(("cluster", cluster, name)) or given.origins.get(("balancer", name))
+        if origin is None:
+            origin = f"profile {profile}" if name in of_profile else "default"
+        if name == "report_timeout_ms" and origin == "default" and values[name] != field.default:
+            origin = "two report_max_interval_ms"
+        value = values[name] if name in values else _typed(model, name, own.get(name, of_profile.get(name, field.default)))
+        read_by = reading(name, checked)
+        yield Explained(
+            "balancer", name, extra["pulsar"] or "", value, extra["unit"], field.default, origin, extra["dynamic"],
+            str(field.description), readers(name), read_by, "" if read_by else why_unread(name, checked),
+        )  # fmt: skip
+
+
+def _typed(model: type[KeyModel], name: str, value: Any) -> Any:
+    """A value that nobody reads, in its type; as it was given when it doesn't fit: nobody has checked it."""
+    from pydantic import ValidationError
+
+    try:
+        return getattr(model(**{name: value}), name)
+    except ValidationError:
+        return value
+
+
+def _models(models: Sequence[type[KeyModel]], checked: ClusterConfig) -> dict[str, type[KeyModel]]:
+    """Key → the model that says what it means here: the balancer's if it has it, else the chosen strategies', else the first."""
+    chosen = (type(checked.balancer), type(checked.shedder_config), type(checked.placement_config))
+    found: dict[str, type[KeyModel]] = {}
+    for model in (*chosen, *models):
+        for name in model.model_fields:
+            found.setdefault(name, model)
+    order = {name: None for model in models for name in model.model_fields}
+    return {name: found[name] for name in order}
+
+
+def _chosen(found: Sequence[Explained], keys: Sequence[str]) -> list[Explained]:
+    """The asked ones in the order asked. Raises CommandError for a key that there isn't."""
+    from difflib import get_close_matches
+
+    from lb_stream.core.config.cluster_config import OLD_SPELLINGS
+
+    names: dict[str, Explained] = {}
+    for one in found:
+        names |= {one.key: one, f"{one.section}.{one.key}": one} | ({one.pulsar: one} if one.pulsar else {})
+    names |= {old: names[ours] for old, ours in OLD_SPELLINGS.items()}
+    chosen = []
+    for key in keys:
+        if key not in names:
+            nearest = ", ".join(get_close_matches(key, names, n=3, cutoff=0.0))
+            raise CommandError(f"there is no setting {key}: nearest are {nearest} (`lbctl config explain --all` lists them)", 2)
+        chosen.append(names[key])
+    return chosen
+
+
+def _rows(chosen: Sequence[Explained]) -> Iterator[tuple[str, str, str, str]]:
+    """The settings under the headings of their sections."""
+    section = ""
+    for one in chosen:
+        if one.section != section:
+            section = one.section
+            yield f"[{section}]", "", "", ""
+        yield one.key, _shown(one), one.given_by, ", ".join(one.read_by) or "nobody"
+
+
+def _shown(one: Explained) -> str:
+    from lb_stream.cli.inspect.config import as_toml
+
+    text = "not set" if one.value is None else as_toml(one.value)
+    return f"{text} {one.unit}" if one.unit and isinstance(one.value, int | float) else text
+
+
+def _paragraph(one: Explained) -> str:
+    from lb_stream.cli.inspect.config import as_toml
+
+    default = "not set" if one.default is None else as_toml(one.default)
+    lines = [
+        f"{one.section}.{one.key} = {_shown(one)}",
+        f"  given by   {one.given_by}" + (f" (default: {default})" if one.given_by != "default" else ""),
+        f"  meaning    {one.meaning}",
+        f"  in Pulsar  {one.pulsar}" if one.pulsar else "  in Pulsar  no such key",
+        f"  may change {'by a command, while the job runs' if one.dynamic else 'at a start only'}",
+        f"  read by    {', '.join(one.read_by) or f'nobody: {one.why_unread}'}",
+    ]
+    return "\n".join(lines) + "\n"

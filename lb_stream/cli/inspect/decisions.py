@@ -1,0 +1,138 @@
+"""`lbctl decisions`: what was decided, why, and what came of it."""
+
+from __future__ import annotations
+
+import json as json_
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from lb_stream.cli.shared.options import BrokerConf, Cluster, ConfigFile, Effective, Json, Set, effective
+from lb_stream.cli.shared.output import clock, console, emit_json, emit_line, emit_rich, note, styled, table
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+_QUERY = """
+    FROM (
+        SELECT decisions.*, outcome, detail, at_ms, took_ms, TRY_CAST(string_split(decision_id, ':')[-1] AS INT) AS ordinal
+        FROM decisions LEFT JOIN outcomes USING (decision_id)
+        WHERE $1 IS NULL OR decisions.cluster = $1
+        ORDER BY issued_ms DESC, decisions.seq DESC, ordinal DESC LIMIT $2
+    )
+    ORDER BY issued_ms, seq, ordinal
+"""
+
+
+ROOM_BESIDE = 36
+"""Columns that the others need beside the names of bundles, which stay in one piece where they can: they are copied and searched for."""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to lbctl."""
+    app.command("decisions", epilog="Example: lbctl decisions --follow --cluster eu-1")(decisions)
+
+
+def decisions(
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Read the topic and print decisions as they come; Ctrl-C ends it.")
+    ] = False,
+    last: Annotated[int, typer.Option("--last", "-n", metavar="N", help="How many decisions of the past.", min=0)] = 20,
+    cluster: Cluster = None,
+    config: ConfigFile = None,
+    broker_conf: BrokerConf = None,
+    set_: Set = None,
+    json: Json = False,
+) -> None:
+    """Show the last decisions with their reasons and outcomes from the tables, or follow the topic as agents see it."""
+    given = effective(config, broker_conf, set_)
+    if follow:
+        _follow(given, cluster, last, json)
+        return
+    from lb_stream.query.cluster_state import require_cluster
+    from lb_stream.query.lake import open_lake, records, run
+    from lb_stream.query.status_facts import warn_if_stale
+
+    lake = open_lake(given.tables)
+    require_cluster(lake, cluster)
+    warn_if_stale(given, lake)
+    rows = [_unpacked(row) for row in records(run(lake, _QUERY, [cluster, last]))]
+    if json:
+        for row in rows:
+            emit_json(row)
+    elif not rows:
+        note("none of the past: --last N" if last == 0 else "nothing has been decided yet" + (f" for cluster {cluster}" if cluster else ""))
+    else:
+        emit_rich(_table(rows))
+
+
+def _unpacked(row: dict[str, Any]) -> dict[str, Any]:
+    """A row of the tables as the topic's record, with its outcome."""
+    row = {name: value for name, value in row.items() if name != "ordinal"}
+    return row | {"explain": json_.loads(row["explain"] or "{}")}
+
+
+def _table(rows: list[dict[str, Any]]) -> Any:
+    clusters = {row["cluster"] for row in rows}
+    cells = []
+    for row in rows:
+        what = styled(f"{row['kind']} {row['bundle']}", _way(row))
+        where = [row["cluster"]] if len(clusters) > 1 else []
+        cells.append((styled(*where, clock(row["issued_ms"])), what, styled(*_why(row)), _outcome(row)))
+    made: Any = table(("issued", "decision", "why", "outcome"), cells)
+    longest = max(len(line) for _, what, *_ in cells for line in what.plain.split("\n"))
+    made.columns[1].no_wrap = longest <= console().width - ROOM_BESIDE
+    return made
+
+
+def _way(row: dict[str, Any]) -> str:
+    if row["kind"] == "split":
+        return f"at {row['source']}, {row['algorithm']}"
+    return f"{row['source'] or 'nobody'} → {row['destination'] or 'to be found'}"
+
+
+def _why(row: dict[str, Any]) -> list[str]:
+    """The rule, and the figures if there are any."""
+    explain = row.get("explain") or {}
+    figures = [
+        words + _figure(explain[name], explain.get("unit"))
+        for name, words in (("saw", ""), ("limit", "limit "))
+        if explain.get(name) is not None
+    ]
+    return [row["rule"], *([", ".join(figures)] if figures else [])]
+
+
+def _figure(value: float, unit: str | None) -> str:
+    return f"{value:.3f}" if unit in (None, "ratio") else f"{value:.4g} {unit}"
+
+
+def _outcome(row: dict[str, Any]) -> Text:
+    if row["dry_run"] or row["outcome"] is None:
+        return styled("dry run" if row["dry_run"] else "open")
+    return styled((row["outcome"], "green" if row["outcome"] == "confirmed" else "red"), f"in {row['took_ms'] / 1000:.1f} s")
+
+
+def _follow(given: Effective, cluster: str | None, last: int, json: bool) -> None:
+    from pydantic import ValidationError
+
+    from lb_stream.cli.inspect.follow import records
+    from lb_stream.cli.shared.options import kafka_at
+    from lb_stream.contracts.decisions import read_decision
+
+    bootstrap, topic = given.bootstrap, given.settings.topics.decisions
+    with kafka_at(bootstrap):
+        if not json:
+            note(f"decisions on {topic} at {bootstrap}, as they come; Ctrl-C ends it")
+        for record in records(given.client_options(bootstrap), topic, last, cluster):
+            if record.value is None:
+                continue
+            try:
+                decision = read_decision(record.value).model_dump(mode="json")
+            except ValidationError as error:
+                note(f"{topic} partition {record.partition} offset {record.offset} holds no decision: {error.errors()[0]['msg']}")
+                continue
+            if json:
+                emit_json(decision)
+            else:
+                why = f"({': '.join(_why(decision))})"
+                emit_line(f"{clock(record.timestamp)} {decision['cluster']} {decision['kind']} {decision['bundle']} {_way(decision)} {why}")

@@ -1,0 +1,232 @@
+"""`lbctl explain`: why something was decided, and why not."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from lb_stream.cli.shared.options import BrokerConf, Cluster, ConfigFile, Json, Set, effective
+from lb_stream.cli.shared.output import CommandError, clock, emit, emit_json, emit_line, emit_rich, note, styled, table
+from lb_stream.query.rule_words import figure, why_taken_out
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from lb_stream.query.explained import Explained, Lake, Part, Row
+    from lb_stream.query.why_not import WhyNot
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to lbctl."""
+    app.command("explain", epilog="Examples: lbctl explain eu-1:42:0 · lbctl explain --why-not acme/orders/0x00000000_0x40000000")(explain)
+
+
+def explain(
+    decision: Annotated[str | None, typer.Argument(metavar="[DECISION]", help="A decision's id, CLUSTER:SEQ:ORDINAL; or `last`.")] = None,
+    bundle: Annotated[str | None, typer.Option("--bundle", metavar="BUNDLE", help="What was decided about a bundle.")] = None,
+    broker: Annotated[str | None, typer.Option("--broker", metavar="BROKER", help="What left a broker, came to it, was refused.")] = None,
+    round_: Annotated[str | None, typer.Option("--round", metavar="CLUSTER:SEQ", help="What a round saw, decided and refused.")] = None,
+    why_not: Annotated[
+        str | None, typer.Option("--why-not", metavar="BUNDLE|BROKER", help="What keeps a bundle where it is, or a broker hot.")
+    ] = None,
+    last: Annotated[int, typer.Option("--last", "-n", metavar="N", min=1, help="With --bundle and --broker: how many decisions.")] = 10,
+    cluster: Cluster = None,
+    config: ConfigFile = None,
+    broker_conf: BrokerConf = None,
+    set_: Set = None,
+    json: Json = False,
+) -> None:
+    """Explain a decision from the tables: why, from which candidates, what it was expected to do and what it did; or why there was none."""
+    asked = {"DECISION": decision, "--bundle": bundle, "--broker": broker, "--round": round_, "--why-not": why_not}
+    if sum(value is not None for value in asked.values()) != 1:
+        raise CommandError(f"say what to explain: one of {', '.join(asked)}", code=2)
+    from lb_stream.query.lake import open_lake
+
+    lake = open_lake(effective(config, broker_conf, set_).tables)
+    if decision is not None:
+        _decision(lake, decision, cluster, json)
+    elif round_ is not None:
+        _round(lake, round_, json)
+    elif why_not is not None:
+        _why_not(lake, why_not, cluster, json)
+    else:
+        _about(lake, "bundle" if bundle is not None else "broker", bundle or broker or "", cluster, last, json)
+
+
+def _decision(lake: Lake, decision: str, cluster: str | None, json: bool) -> None:
+    from lb_stream.query.explained import explain_decision
+    from lb_stream.query.lake import records, run
+
+    if decision == "last":
+        query = """
+            SELECT decision_id FROM decisions WHERE $1 IS NULL OR cluster = $1
+            ORDER BY issued_ms DESC, seq DESC, TRY_CAST(string_split(decision_id, ':')[-1] AS INT) DESC LIMIT 1
+        """
+        rows = records(run(lake, query, [cluster]))
+        if not rows:
+            raise CommandError("nothing has been decided yet")
+        decision = rows[0]["decision_id"]
+    found = explain_decision(lake, decision)
+    if json:
+        emit_json(found.to_dict())
+    else:
+        emit_rich(*_told(found))
+
+
+# --- for people ---
+
+
+def _told(found: Explained) -> list[RenderableType]:
+    row, explain = found.decision, found.decision["explain"]
+    unit = explain.get("unit")
+    facts = [
+        ("decision", f"{row['decision_id']}, {row['kind']}, {clock(row['issued_ms'])}"),
+        ("strategy", f"{row['strategy']}, rule {row['rule']}, reason {row['reason']}"),
+        *((name, figure(explain[name], unit)) for name in ("saw", "average", "limit") if explain.get(name) is not None),
+        ("outcome", _outcome(row)),
+    ]
+    if row["children"]:
+        facts.append(("children", ", ".join(row["children"])))
+    if found.follows:
+        facts.append(("follows", found.follows))
+    if found.followed_by:
+        facts.append(("followed by", found.followed_by))
+    lines: list[RenderableType] = [found.sentence, "", *(f"{name:<12} {value}" for name, value in facts)]
+    if any(part.before or part.after for part in found.parts):
+        heading = "The brokers as that round saw them, and once its moves had ended:"
+        lines += ["", styled((heading, "bold")), _loads(found.parts, unit)]
+        if explain.get("expected_after") is not None:
+            counted = f", with all {found.moves} moves of the round from it" if found.moves > 1 else ""
+            lines.append(styled((f"(expected: by {row['strategy']}'s own measure, which may be smoothed{counted})", "dim")))
+    if explain.get("candidates"):
+        heading = f"Candidates, the lowest score first{_of(unit)}:"
+        lines += ["", styled((heading, "bold")), _candidates(row, explain["candidates"])]
+    return lines
+
+
+def _of(unit: str | None) -> str:
+    return f" ({unit})" if unit and unit != "ratio" else ""
+
+
+def _outcome(row: Row) -> str:
+    if row["dry_run"]:
+        return "dry run"
+    if row["outcome"] is None:
+        return f"open until {clock(row['expires_ms'])}"
+    return f"{row['outcome']} in {row['took_ms'] / 1000:.1f} s, round {row['ended_seq']}: {row['detail']}"
+
+
+def _loads(parts: tuple[Part, ...], unit: str | None) -> RenderableType:
+    rows = []
+    for part in parts:
+        expected = "" if part.expected is None else figure(part.expected, unit)
+        before, after = (_figures(load) if load else ("?",) * 4 for load in (part.before, part.after))
+        rows.append((part.broker, part.role, "usage", before[0], expected, after[0]))
+        rows += [("", "", name, before[at], "", after[at]) for at, name in enumerate(("MB/s", "msg/s", "bundles"), start=1)]
+    return table(("broker", "as", "", "before", "expected", "after"), rows, right=("before", "expected", "after"))
+
+
+def _candidates(row: Row, candidates: list[Row]) -> RenderableType:
+    rows = []
+    for one in candidates:
+        mark = "chosen" if one["broker"] == row["destination"] and one["refused_by"] is None else ""
+        score = "-" if one["score"] is None else f"{one['score']:.6g}"
+        rows.append(
+            (one["broker"], score, mark or (f"{one['refused_by']}: {why_taken_out(one['refused_by'])}" if one["refused_by"] else ""))
+        )
+    return table(("broker", "score", ""), rows, right=("score",))
+
+
+def _about(lake: Lake, column: str, value: str, cluster: str | None, last: int, json: bool) -> None:
+    from lb_stream.query.explained import decisions_about, explained, refusals_about, seen_broker
+
+    rows = decisions_about(lake, column, value, cluster, last)
+    condition = "list_contains(subjects, $1)" if column == "bundle" else "broker = $1"
+    refusals = refusals_about(lake, f"{condition} AND ($2 IS NULL OR cluster = $2)", [value, cluster])
+    found = [explained(lake, row) for row in rows]
+    if column == "broker" and not found and not refusals and not seen_broker(lake, value, cluster):
+        of = f" of {cluster}" if cluster else ""
+        raise CommandError(f"no round{of} has seen a broker {value}: lbctl brokers lists them, with their ports", code=2)
+    if json:
+        emit_json({column: value, "decisions": [one.to_dict() for one in found], "refusals": refusals})
+        return
+    if not found and not refusals:
+        hint = f"; why not: lbctl explain --why-not {value}" if column == "bundle" else ""
+        note(f"nothing was decided about {value}, and nothing refused{hint}")
+    for one in found:
+        emit_line(f"{clock(one.decision['issued_ms'])} {one.decision['decision_id']}: {one.sentence}")
+        emit("\n")
+    _show_refusals(refusals)
+    if len(found) == last:
+        note(f"the last {last}: -n N shows more")
+
+
+def _show_refusals(refusals: list[Row]) -> None:
+    if refusals:
+        emit_rich(
+            "Refused:",
+            table(("rule", "broker", "times", "last", "saw", "limit", "why"), [_refusal(row) for row in refusals], right=("times",)),
+        )
+
+
+def _refusal(row: Row) -> tuple[str, ...]:
+    saw = [figure(value, row["unit"]) for value in dict.fromkeys((row["least"], row["greatest"])) if value is not None]
+    limit = "-" if row["limit"] is None else figure(row["limit"], row["unit"])
+    return (row["rule"], row["broker"] or "-", str(row["times"]), f"round {row['last_seq']}", " to ".join(saw) or "-", limit, row["why"])
+
+
+def _round(lake: Lake, text: str, json: bool) -> None:
+    from lb_stream.query.explained import explain_round
+
+    cluster, _, number = text.rpartition(":")
+    if not cluster or not number.isdigit():
+        raise CommandError(f"--round {text}: expected CLUSTER:SEQ, such as eu-1:42", code=2)
+    found = explain_round(lake, cluster, int(number))
+    if json:
+        emit_json(found)
+        return
+    caught_up = "" if found["inputs"].get("caught_up", True) else ", still reading what was there at the start"
+    emit_line(f"Round {number} of {cluster} at {clock(found['now_ms'])}, epoch {found['epoch']}, batch {found['batch_id']}{caught_up}")
+    if found["error"]:
+        emit(f"It failed, nothing was decided:\n{found['error']}\n")
+    if found["brokers"]:
+        rows = [(one["broker"], "" if one["alive"] else "dead", *_figures(one)) for one in found["brokers"]]
+        emit_rich(
+            "\nIt saw:", table(("broker", "", "usage", "MB/s", "msg/s", "bundles"), rows, right=("usage", "MB/s", "msg/s", "bundles"))
+        )
+    if found["outcomes"]:
+        emit("\nWhat had been decided before and ended in it:\n")
+    for one in found["outcomes"]:
+        emit_line(f"{one['outcome']}: {one['decision_id']} {one['bundle']}: {one['detail']}")
+    if found["decisions"]:
+        emit("\nIt decided:\n")
+        for one in found["decisions"]:
+            way = " → ".join(name for name in (one["source"], one["destination"]) if name)
+            emit_line(f"{one['decision_id']} {one['kind']} {one['bundle']} {way}, {one['rule']}")
+    else:
+        emit("\nIt decided nothing.\n")
+    _show_refusals(found["refusals"])
+
+
+def _figures(load: Row) -> tuple[str, str, str, str]:
+    return (
+        figure(load["usage_ratio"], "ratio"),
+        f"{(load['bytes_per_s'] or 0) / 1e6:.2f}",
+        f"{load['msgs_per_s'] or 0:.0f}",
+        str(load["bundles"]),
+    )
+
+
+def _why_not(lake: Lake, bundle: str, cluster: str | None, json: bool) -> None:
+    from lb_stream.query.why_not import why_hot, why_not
+
+    found: WhyNot = (None if "/" in bundle else why_hot(lake, bundle, cluster)) or why_not(lake, bundle, cluster)
+    if json:
+        emit_json(found.to_dict())
+        return
+    rows = [("keeps it" if check.keeps else "", check.name, check.found) for check in found.checks]
+    emit_rich(found.sentence, "", table(("", "checked", "found"), rows))
+    if found.refusals:
+        emit("\n")
+        _show_refusals(list(found.refusals))

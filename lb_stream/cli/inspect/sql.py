@@ -1,0 +1,119 @@
+"""`lbctl sql`: questions to the tables."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json as json_
+import sys
+from collections.abc import Iterator
+from datetime import datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from lb_stream.cli.shared.options import BrokerConf, ConfigFile, Json, Set, effective
+from lb_stream.cli.shared.output import CommandError, console, emit, emit_data, emit_json, emit_rich, note, styled, table
+from lb_stream.io.messages.shown import shown
+
+if TYPE_CHECKING:
+    import duckdb
+
+SHOWN_ROWS = 1_000
+"""Most rows of a table for people; the other formats give all."""
+
+
+class Format(StrEnum):
+    """How rows are printed."""
+
+    table = "table"
+    json = "json"
+    csv = "csv"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to lbctl."""
+    app.command("sql", epilog='Example: lbctl sql "select outcome, count(*) as n from outcomes group by all" · Tables: docs/tables.md')(sql)
+
+
+def sql(
+    query: Annotated[str | None, typer.Argument(metavar="[QUERY]", help="A query in DuckDB's SQL; - reads it from stdin.")] = None,
+    file: Annotated[Path | None, typer.Option("--file", metavar="FILE", help="A query in a file, such as those in docs/queries.")] = None,
+    param: Annotated[list[str] | None, typer.Option("--param", metavar="NAME=VALUE", help="A value for :NAME in it.")] = None,
+    format_: Annotated[Format, typer.Option("--format", help="A table, JSON lines or CSV.")] = Format.table,
+    config: ConfigFile = None,
+    broker_conf: BrokerConf = None,
+    set_: Set = None,
+    json: Json = False,
+) -> None:
+    """Ask the tables in SQL: rounds, decisions, outcomes, ownership, bundle_averages, broker_loads and more (docs/tables.md)."""
+    from lb_stream.query.lake import open_lake, run
+    from lb_stream.query.sql_file import parameter_values, read_query, with_parameters
+
+    if (query is None) == (file is None):
+        raise CommandError("give a query, or a file that holds one: --file FILE", code=2)
+    text = read_query(file) if file is not None else sys.stdin.read() if query == "-" else str(query)
+    text = text.encode(errors="surrogateescape").decode(errors="replace")  # what stands for bytes that an ASCII locale can't read
+    text, values = with_parameters(text, parameter_values(param or ()))
+    result = run(open_lake(effective(config, broker_conf, set_).tables, whole=False), text, values)
+    columns = [column[0] for column in result.description or []]
+    if json or format_ is Format.json:
+        for row in _rows(result):
+            emit_json(dict(zip(columns, row, strict=True)))
+    elif format_ is Format.csv:
+        _emit_csv([columns])
+        for row in _rows(result):
+            _emit_csv([[json_.dumps(value) if isinstance(value, list | dict) else value for value in row]])
+    else:
+        _show(columns, result)
+
+
+def _rows(result: duckdb.DuckDBPyConnection) -> Iterator[tuple[Any, ...]]:
+    while some := result.fetchmany(10_000):
+        yield from some
+
+
+def _emit_csv(rows: list[Any]) -> None:
+    """As it is for a program; a terminal is shown what it would obey."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    (emit if sys.stdout.isatty() else emit_data)(text.getvalue())
+
+
+def _show(columns: list[str], result: duckdb.DuckDBPyConnection) -> None:
+    rows = result.fetchmany(SHOWN_ROWS)
+    numbers = [name for index, name in enumerate(columns) if rows and all(isinstance(row[index], int | float | None) for row in rows)]
+    cells = [[_cell(value) for value in row] for row in rows]
+    width = sum(max(len(line) for row in [columns, *cells] for line in row[index].split("\n")) + 2 for index in range(len(columns)))
+    if width - 2 <= console().width:
+        emit_rich(table(columns, [[styled(*cell.split("\n")) for cell in row] for row in cells], right=numbers))
+    else:
+        _show_upright(columns, cells)
+    more = 0 if len(rows) < SHOWN_ROWS else sum(1 for _ in _rows(result))
+    note(f"({len(rows)} row{'' if len(rows) == 1 else 's'})" + (f", {more} more: add a limit, or --format csv" if more else ""))
+
+
+def _show_upright(columns: list[str], cells: list[list[str]]) -> None:
+    """Rows that are wider than the screen: one column a line, and a line between rows."""
+    room = max(map(len, columns))
+    lines = []
+    for number, row in enumerate(cells, start=1):
+        lines.append(f"-- {number} " + "-" * max(0, min(console().width, 80) - len(str(number)) - 4))
+        lines += [f"{name:<{room}}  {value}" for name, value in zip(columns, row, strict=True)]
+    emit("\n".join(lines) + "\n" if lines else "")
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:.6g}" if abs(value) < 1e6 else f"{value:.0f}"
+    if isinstance(value, datetime):
+        return value.isoformat(sep=" ", timespec="milliseconds")
+    if isinstance(value, list):
+        return ", ".join(map(_cell, value))
+    return shown(str(value), "\n")

@@ -1,0 +1,82 @@
+"""`lbctl status`: is it up, is it well, and what to do."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+import typer
+
+from lb_stream.cli.shared.options import BrokerConf, ConfigFile, Json, Set, effective
+from lb_stream.cli.shared.output import ago, clock, emit, emit_json, emit_rich, styled, table
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+    from lb_stream.core.health import ClusterFacts, Facts
+
+COLOURS = {"healthy": "green", "degraded": "yellow", "down": "red"}
+CLUSTER_COLOURS = {"SUSPENDED": "red", "failing": "red", "paused": "yellow", "live": "green", "dry run": ""}
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to lbctl."""
+    app.command("status", epilog="Example: lbctl status · Exit codes: 0 healthy, 1 degraded, 2 down")(status)
+
+
+def status(config: ConfigFile = None, broker_conf: BrokerConf = None, set_: Set = None, json: Json = False) -> None:
+    """Say whether the job is up and its clusters are well, and what to do: from the tables, Kafka and the job's process."""
+    given = effective(config, broker_conf, set_)
+    from lb_stream.core.health import EXIT_CODES, verdict
+    from lb_stream.query.status_facts import gather
+
+    facts = gather(given, ask_kafka=True)
+    found = verdict(facts)
+    if json:
+        emit_json(found.to_dict() | {"facts": asdict(facts)})
+    else:
+        emit_rich(styled((found.sentence, COLOURS[found.state])), "")
+        emit("".join(f"{name:<10}{value}\n" for name, value in _lines(facts)))
+        if facts.clusters:
+            emit_rich("", clusters_table(facts.clusters))
+        if found.findings:
+            emit("\n" + "".join(f"{one.state + ':':<10}{one.what}\n{'':<10}{one.advice}\n" for one in found.findings))
+    if found.state != "healthy":
+        raise typer.Exit(EXIT_CODES[found.state])
+
+
+def _lines(facts: Facts) -> list[tuple[str, str]]:
+    job = facts.job
+    lines = [("pipeline", job.pipeline)]
+    if job.epoch is not None:
+        up = {True: "up", False: "NOT RUNNING", None: "unknown"}[job.running]
+        lines += [
+            ("job", f"{up}: {job.seen}"),
+            ("leader", f"{job.host}, process {job.pid}, epoch {job.epoch}, since {clock(job.since_ms)}"),
+            ("batch", f"the last one in the tables began {ago(job.last_batch_ms)}; lag {job.lag_records or 0} records"),
+        ]
+    lines.append(("kafka", facts.kafka or "answers"))
+    if facts.disk_free is not None:
+        lines.append(("disk", f"{facts.disk_free / 2**30:.1f} GiB free where the tables are"))
+    return lines
+
+
+def clusters_table(clusters: tuple[ClusterFacts, ...]) -> object:
+    """A line for each cluster."""
+    columns = ("cluster", "state", "brokers", "bundles", "pending", "last round")
+    rows = [
+        (one.cluster, told_state(one), told_brokers(one), one.bundles, one.pending, f"{one.seq}, {ago(one.last_round_ms)}")
+        for one in clusters
+    ]
+    return table(columns, rows, right=columns[3:5])
+
+
+def told_state(one: ClusterFacts) -> Text:
+    """The state in its colour."""
+    return styled((one.state, CLUSTER_COLOURS[one.state]))
+
+
+def told_brokers(one: ClusterFacts) -> str:
+    """How many live, of how many, and what else is to be said of them."""
+    others = [f"{len(names)} {word}" for names, word in ((one.silent, "silent"), (one.drained, "drained")) if names]
+    return ", ".join([f"{one.brokers - len(one.silent) - len(one.gone)}/{one.brokers}", *others])

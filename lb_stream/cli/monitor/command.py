@@ -1,0 +1,166 @@
+"""`lbctl monitor`: the brokers and what the balancer does, as it happens."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from itertools import takewhile
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from lb_stream.cli.shared.options import BrokerConf, Cluster, ConfigFile, Effective, Json, Set, effective
+from lb_stream.cli.shared.output import CommandError, console, emit, emit_json, emit_rich, note
+
+if TYPE_CHECKING:
+    from lb_stream.cli.monitor.classic import Key, Manner, Standing
+    from lb_stream.query.snapshot import Snapshot
+
+_STANDING = """
+    SELECT cluster, broker, alive, seen_ms, short_throughput_in_bytes_per_s, short_throughput_out_bytes_per_s,
+           short_rate_in_msgs_per_s, short_rate_out_msgs_per_s, long_throughput_in_bytes_per_s, long_throughput_out_bytes_per_s,
+           long_rate_in_msgs_per_s, long_rate_out_msgs_per_s
+    FROM broker_loads QUALIFY row_number() OVER (PARTITION BY cluster, broker ORDER BY log_seq DESC, seq DESC) = 1
+"""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to lbctl."""
+    app.command("monitor", epilog="Example: lbctl monitor · Ctrl-C ends it · piped, it prints once")(monitor)
+
+
+def monitor(
+    classic: Annotated[
+        bool, typer.Option("--classic", help="Pulsar's broker monitor tables, from the reports topic: at every change, all each minute.")
+    ] = False,
+    once: Annotated[bool, typer.Option("--once", help="Print how things stand now, then end.")] = False,
+    interval: Annotated[float, typer.Option("--interval", metavar="S", min=0.2, help="Seconds between two looks at the tables.")] = 2.0,
+    cluster: Cluster = None,
+    config: ConfigFile = None,
+    broker_conf: BrokerConf = None,
+    set_: Set = None,
+    json: Json = False,
+) -> None:
+    """Show brokers, averages, pending moves, decisions, refusals and the job's timings, live; once when piped or with --json."""
+    given = effective(config, broker_conf, set_)
+    if classic and json:
+        raise CommandError("--classic prints tables for people; lbctl monitor --json has the figures", code=2)
+    if classic:
+        _classic(given, cluster, once)
+        return
+    from lb_stream.cli.monitor.dashboard import render
+
+    if json:
+        emit_json(_look(given, cluster).to_dict())
+        return
+    screen = console()
+    if screen.is_terminal and not screen.is_dumb_terminal and not once:
+        _live(given, cluster, interval)
+        return
+    lines = render(_look(given, cluster), screen.width, None, _unicode(screen.encoding))
+    if screen.is_terminal:
+        emit_rich(*lines)
+    else:
+        emit("".join(f"{line.plain.rstrip()}\n" for line in lines))
+
+
+def _look(given: Effective, cluster: str | None) -> Snapshot:
+    """The tables as they are now, and whether that is how things are."""
+    from lb_stream.core.health import stale
+    from lb_stream.query.cluster_state import unknown_cluster
+    from lb_stream.query.lake import open_lake
+    from lb_stream.query.snapshot import looked_up
+    from lb_stream.query.status_facts import gather_from
+
+    with open_lake(given.tables) as lake:
+        shown, facts = looked_up(lake, cluster), gather_from(lake, given)
+    said = stale(facts)
+    states = tuple(one for one in facts.clusters if cluster in (None, one.cluster))
+    if cluster and not states:
+        raise CommandError(unknown_cluster(cluster, [one.cluster for one in facts.clusters]), code=2)
+    named = {one.cluster: one for one in states}
+    brokers = [row | {"state": named[row["cluster"]].state_of(row["broker"]) if row["cluster"] in named else ""} for row in shown.brokers]
+    return replace(shown, states=states, brokers=brokers, trouble=f"NOT UP TO DATE: {said}" if said else None)
+
+
+def _unicode(encoding: str) -> bool:
+    return encoding.lower().startswith("utf")
+
+
+def _live(given: Effective, cluster: str | None, interval_s: float) -> None:
+    """The dashboard on the whole screen until Ctrl-C. It follows the screen's size at once, the tables every `interval_s`."""
+    from deltalake.exceptions import DeltaError
+    from rich.console import Group
+    from rich.live import Live
+
+    from lb_stream.cli.monitor.dashboard import render
+    from lb_stream.io.local.signals import StopRequest
+
+    screen = console()
+    shown, read_s, size = _look(given, cluster), time.monotonic(), (0, 0)
+    with StopRequest() as stop, Live(console=screen, screen=True, auto_refresh=False) as live:
+        while not stop:
+            due = time.monotonic() - read_s >= interval_s
+            if due:
+                try:
+                    shown = _look(given, cluster)
+                except (CommandError, DeltaError, OSError) as error:  # upkeep may take a file away that is just being read
+                    shown = replace(shown, trouble=f"the tables can't be read just now: {str(error).splitlines()[0]}")
+                read_s = time.monotonic()
+            if due or size != screen.size:
+                size = screen.size
+                live.update(Group(*render(shown, size[0], size[1], _unicode(screen.encoding))), refresh=True)
+            time.sleep(min(0.1, interval_s))
+
+
+# --- the documented tables ---
+
+
+def _classic(given: Effective, cluster: str | None, once: bool) -> None:
+    from lb_stream.cli.monitor.classic import ClassicMonitor, records, watch
+    from lb_stream.cli.shared.options import kafka_at, require_topic
+    from lb_stream.io.local.signals import StopRequest
+
+    bootstrap, topic, settings = given.bootstrap, given.settings.topics.reports, given.settings
+    options = given.client_options(bootstrap)
+    since_ms = int(time.time() * 1000) - _of(given, cluster or settings.stream.default_cluster)["report_timeout_ms"]
+    with kafka_at(bootstrap), StopRequest() as stop:
+        require_topic(options, topic)
+        read = records(options, topic, since_ms, settings.stream.default_cluster, cluster)
+        shown, tables = ClassicMonitor(lambda name: _manner(given, name)), given.tables
+        watch(shown, takewhile(lambda _: not stop, read), lambda: _standing(tables), _say, note, once)
+        if not shown.brokers():
+            note(f"no broker has reported on {topic} at {bootstrap} lately" + (f" from cluster {cluster}" if cluster else ""))
+
+
+def _say(lines: list[str]) -> None:
+    emit("\n".join(lines) + "\n")
+
+
+def _of(given: Effective, cluster: str) -> dict[str, Any]:
+    """A cluster's balancer settings, defaults included."""
+    from lb_stream.core.config.cluster_config import cluster_config
+
+    return cluster_config(given.settings.of_cluster(cluster)).balancer.model_dump()
+
+
+def _manner(given: Effective, cluster: str) -> Manner:
+    from lb_stream.cli.monitor.classic import Manner
+
+    settings = _of(given, cluster)
+    return Manner(settings["usage_profile"], settings["load_manager"] == "extensible")
+
+
+def _standing(tables: Path) -> Mapping[Key, Standing]:
+    """Averages from the tables; none as long as there are none."""
+    from lb_stream.cli.monitor.classic import Standing
+    from lb_stream.cli.monitor.documented_tables import Four
+    from lb_stream.query.lake import open_lake, run
+
+    try:
+        rows = run(open_lake(tables), _STANDING).fetchall()
+    except CommandError:  # no tables yet: the job hasn't run
+        return {}
+    return {(row[0], row[1]): Standing(Four(*row[4:8]), Four(*row[8:12]), row[2], row[3] or 0) for row in rows}

@@ -1,0 +1,301 @@
+"""How `lbctl monitor` looks: lines of text that fit a given screen. Nothing depends on colour.
+
+Every line is cut at the screen's width; the sections share its height. Wide screens have more figures, and sections side by side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from rich.cells import cell_len, set_cell_size
+from rich.text import Text
+
+from lb_stream.cli.shared.output import ago, clock
+from lb_stream.io.messages.shown import shown_within
+from lb_stream.query.snapshot import PHASES, Rows, Snapshot, unevenness
+
+WIDE = 120
+"""From so many columns on there are message rates too, and sections stand side by side."""
+RESOURCES = (("cpu", "cpu"), ("memory", "memory"), ("direct_memory", "direct"), ("bandwidth_in", "bw in"), ("bandwidth_out", "bw out"))
+HOT_RATIO, WARM_RATIO = 0.85, 0.6
+"""Only for colours; what is too hot is the strategy's business."""
+BAR_CELLS = (10, 6, 4, 3, 2)
+"""Widths of a resource's bar: the greatest that leaves room for the brokers' names."""
+_EIGHTHS = " ▏▎▍▌▋▊▉█"
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A heading and its lines, the most important first; `whole`: how many there are in all."""
+
+    heading: str
+    lines: Sequence[Text]
+    whole: int
+
+    def fitted(self, height: int, width: int) -> list[Text]:
+        """At most so many lines of at most this width, the heading and a note on what is left out among them."""
+        if height <= 0:
+            return []
+        room, heading = height - 1, self.heading
+        shown = list(self.lines[:room])
+        if room == 1 and self.whole > 1:
+            heading = f"{heading}, 1 of {self.whole}"
+        elif room and len(shown) < self.whole:
+            shown = [*shown[: room - 1], Text(f"and {self.whole - room + 1} more", "dim")]
+        return [_cut(Text(heading, "bold"), width), *(_cut(line, width) for line in shown)]
+
+
+def render(snapshot: Snapshot, width: int, height: int | None, unicode: bool = True) -> list[Text]:
+    """The dashboard within `width` columns and `height` lines; None: all of it, in as many lines as it takes, none cut."""
+    snapshot, wide = _with_short_names(_with_shown_names(snapshot)), width >= WIDE
+    head = _head(snapshot, width if height is not None else None, unicode)
+    decided = _decisions(snapshot, width // 2 - 1 if wide else width, unicode)
+    left, right = [_pending(snapshot, unicode), decided], [_refusals(snapshot, unicode), _timings(snapshot, unicode)]
+    free = None if height is None else height - len(head) - 1
+    most = None if free is None else min(len(snapshot.brokers), max(3, free // 2 - 1))
+    table = _brokers(snapshot, width, unicode, most)
+    if height is None or free is None or most is None:
+        sections = [table, *left, *right]
+        return [*head, *(line for one in sections for line in (Text(""), Text(one.heading, "bold"), *one.lines))]
+    brokers = table.fitted(1 + most, width)
+    below = free - len(brokers) - 1
+    lines = [*(_cut(line, width) for line in head), Text(""), *brokers, Text("")]
+    if wide:
+        half = (width - 2) // 2
+        lines += _beside(_stacked(left, below, half), _stacked(right, below, half), half)
+    else:
+        lines += _stacked([left[0], decided, right[0]] if snapshot.pending else [decided, right[0]], below, width)
+    return lines[:height]
+
+
+def _with_shown_names(snapshot: Snapshot) -> Snapshot:
+    return replace(snapshot, **{each.name: shown_within(getattr(snapshot, each.name)) for each in fields(snapshot)})
+
+
+def _with_short_names(snapshot: Snapshot) -> Snapshot:
+    """Brokers that all share a domain and a port are told without them."""
+    shared = _shared_end([row["broker"] for row in snapshot.brokers])
+    if not shared:
+        return snapshot
+
+    def told(rows: Rows) -> Rows:
+        names = ("broker", "source", "destination", "last_broker")
+        return [row | {name: row[name].removesuffix(shared) for name in names if row.get(name)} for row in rows]
+
+    parts: dict[str, Any] = {name: told(getattr(snapshot, name)) for name in ("brokers", "pending", "decisions", "refusals")}
+    return replace(snapshot, **parts)
+
+
+def _shared_end(names: Sequence[str]) -> str:
+    """What all names end with: a domain and a port, or the port alone. No part of an address in numbers, and something is left of each."""
+    if not names:
+        return ""
+    shared = min(names, key=len)[1:]
+    while shared and (shared[0] not in ".:" or not all(name.endswith(shared) for name in names) or _is_bare(shared)):
+        shared = shared[1:]
+    return shared if len(names) > 1 else shared[shared.rfind(":") :] if ":" in shared else ""
+
+
+def _is_bare(end: str) -> bool:
+    """Whether an end begins within numbers: `.1:80` of 10.0.0.1:80."""
+    return end[0] == "." and not any(letter.isalpha() for letter in end)
+
+
+# --- the parts ---
+
+
+def _head(snapshot: Snapshot, width: int | None, unicode: bool) -> list[Text]:
+    """A line or two for each of the first clusters. Where there is too little room the date and time of the round go, not its age."""
+    dot = " · " if unicode else " - "
+    lines = [Text(snapshot.trouble, "red")] if snapshot.trouble else []
+    for row in snapshot.clusters[:3]:
+        members = [one for one in snapshot.brokers if one["cluster"] == row["cluster"]]
+        uneven = unevenness(members)
+        words = [
+            f"round {row['seq']}",
+            *([f"max/mean {uneven:.2f}"] if uneven else []),
+            f"{sum(one['alive'] and one.get('state') != 'silent' for one in members)} of {len(members)} brokers",
+            f"{sum(one['bundles'] or 0 for one in members)} bundles",
+        ]
+        ends = (f"{clock(row['now_ms'])}, {ago(row['now_ms'])}", ago(row["now_ms"]))
+        state = next((one for one in snapshot.states if one.cluster == row["cluster"]), None)
+        if state is not None and state.state != "live":
+            words = [state.state + (f" ({state.suspended_by})" if state.suspended_by else ""), *words]
+        told = [Text.assemble((row["cluster"], "bold"), " ", dot.join([*words, end])) for end in ends]
+        lines.append(told[0] if width is None or cell_len(told[0].plain) <= width else told[1])
+        if row["error"]:
+            lines.append(Text(f"its last round failed: {row['error'].strip().splitlines()[-1]}", "red"))
+    if len(snapshot.clusters) > 3:
+        lines.append(Text(f"and {len(snapshot.clusters) - 3} more clusters: --cluster NAME shows one", "dim"))
+    if not snapshot.clusters:
+        lines.append(Text("no round has been logged yet", "bold"))
+    if timings := snapshot.timings:
+        words = [f"batches of {_ms(timings['whole'])}, at most {_ms(timings['whole_max'])}", f"last {ago(timings['started_ms'])}"]
+        behind = timings["lag_records"] or 0
+        lines.append(Text(dot.join([*words, f"lag {behind} records"]), "red" if behind else ""))
+    return lines
+
+
+def _brokers(snapshot: Snapshot, width: int, unicode: bool, most: int | None) -> Section:
+    """In the order of their names when all have room; else the busiest first."""
+    wide, several = width >= WIDE, len(snapshot.clusters) > 1
+    names = [f"{row['cluster']}/{row['broker']}" if several else row["broker"] for row in snapshot.brokers]
+    rates = 8 if wide else 6
+    longest = max((len(f"{name} {row.get('state') or ''}".rstrip()) for name, row in zip(names, snapshot.brokers, strict=True)), default=8)
+    room = width - rates * (6 if wide else 3) - 8
+    cells = next((one for one in BAR_CELLS if longest + 5 * (one + 5) <= room), BAR_CELLS[-1])
+    name_width = max(8, longest if most is None else min(longest, room - 5 * (cells + 5)))
+    heading = f"{'broker':<{name_width}}" + "".join(f" {title[: cells + 2] + ' %':<{cells + 4}}" for _, title in RESOURCES)
+    heading += "".join(f"{title:>{rates}}" for title in ("MB/s", "short", "long"))
+    heading += "".join(f"{title:>{rates}}" for title in ("msg/s", "short", "long")) if wide else ""
+    order = list(range(len(names)))
+    if most is not None and most < len(names):
+        order.sort(key=lambda at: (-(snapshot.brokers[at]["usage_ratio"] or 0.0), names[at]))
+    lines = [_broker(snapshot.brokers[at], names[at], name_width, cells, rates, wide, unicode) for at in order]
+    return Section(f"{heading} {'bundles':>7}", lines, len(lines))
+
+
+def _broker(row: dict[str, Any], name: str, name_width: int, cells: int, rates: int, wide: bool, unicode: bool) -> Text:
+    word = row.get("state") or ("" if row["alive"] else "dead")
+    if word:
+        name = f"{name[: max(1, name_width - len(word) - 1)]} {word}"
+    line = Text(_fitted(name, name_width, unicode), "red" if not row["alive"] else "yellow" if word else "")
+    for resource, _ in RESOURCES:
+        ratio = row[f"{resource}_ratio"] or 0.0
+        style = "red" if ratio >= HOT_RATIO else "yellow" if ratio >= WARM_RATIO else "green"
+        line.append(" ").append(bar(ratio, cells, unicode), style).append(f" {min(999, round(100 * ratio)):>3}")
+    figures = [(row[f"{span}_bytes_per_s"] or 0.0) / 1e6 for span in ("latest", "short", "long")]
+    line.append("".join(f"{_number(value):>{rates}}" for value in figures))
+    if wide:
+        line.append("".join(f"{_number(row[f'{span}_msgs_per_s'] or 0.0):>{rates}}" for span in ("latest", "short", "long")))
+    return line.append(f" {row['bundles'] or 0:>7}")
+
+
+def _pending(snapshot: Snapshot, unicode: bool) -> Section:
+    arrow = "→" if unicode else "->"
+    lines = [
+        Text(f"{row['kind']:<8} {row['bundle']}  {row['source'] or ''} {arrow} {row['destination'] or '?'}, {ago(row['issued_ms'])}")
+        for row in snapshot.pending
+    ]
+    return Section(f"pending: {len(lines) or 'none'}", lines, len(lines))
+
+
+def _decisions(snapshot: Snapshot, width: int, unicode: bool) -> Section:
+    lines = [_decision(row, width, unicode) for row in snapshot.decisions]
+    return Section("last decisions" if lines else "nothing has been decided yet", lines, len(lines) if lines else 0)
+
+
+def _decision(row: dict[str, Any], width: int, unicode: bool) -> Text:
+    """Time, how it ended, what; the rule where there is room."""
+    arrow = "→" if unicode else "->"
+    marks = {None: ("…", "yellow"), "confirmed": ("✓", "green")} if unicode else {None: (".", "yellow"), "confirmed": ("+", "green")}
+    mark, style = marks.get(row["outcome"], ("✗" if unicode else "x", "red"))
+    if row["dry_run"]:
+        mark, style = "~", "dim"
+    what = {
+        "assign": f"{arrow} {row['destination']}",
+        "split": f"at {row['source']}",
+    }.get(row["kind"], f"{row['source']} {arrow} {row['destination'] or '?'}")
+    took = "" if row["took_ms"] is None else f" {row['took_ms'] / 1000:.1f} s"
+    ended = row["outcome"] if row["outcome"] not in (None, "confirmed") else "dry run" if row["dry_run"] else ""
+    line = Text.assemble((f"{clock(row['issued_ms'])[-8:]} ", "dim"), (mark, style), f" {row['kind']:<8} {row['bundle']} {what}")
+    if ended:
+        line.append(f" {ended}", style)
+    line.append(took, "dim")
+    reason = f" {row['rule']}"
+    return line.append(reason, "dim") if cell_len(line.plain) + len(reason) <= width else line
+
+
+def _refusals(snapshot: Snapshot, unicode: bool) -> Section:
+    lines = []
+    for row in snapshot.refusals:
+        where = row["last_broker"] or "the cluster"
+        where = where if row["brokers"] <= 1 else f"{row['brokers']} brokers"
+        saw = [_number(value) for value in dict.fromkeys((row["least"], row["greatest"])) if value is not None]
+        between = "–" if unicode else ".."
+        figures = f", saw {between.join(saw)}" if saw else ""
+        figures += f", limit {_number(row['limit'])}" if row["limit"] is not None else ""
+        lines.append(Text(f"{row['times']:>6} × {row['rule']}  {where}{figures} {row['unit'] if figures else ''}".rstrip()))
+    if not unicode:
+        lines = [Text(line.plain.replace("×", "x")) for line in lines]
+    return Section("refusals in ten minutes, by rule" if lines else "no refusals in ten minutes", lines, len(lines))
+
+
+def _timings(snapshot: Snapshot, unicode: bool) -> Section:
+    timings = snapshot.timings
+    if not timings:
+        return Section("no batches yet", [], 0)
+    known = [(phase, timings[phase]) for phase in PHASES if timings[phase] is not None]
+    greatest = max((value for _, value in known), default=0.0) or 1.0
+    lines = [Text(f"{phase:<9}{_ms(value):>9} ").append(bar(value / greatest, 20, unicode), "cyan") for phase, value in known]
+    return Section(f"a batch, median of {timings['batches']}: {_ms(timings['whole'])}", lines, len(lines))
+
+
+# --- lines ---
+
+
+def bar(ratio: float, cells: int, unicode: bool = True) -> str:
+    """A bar of this many cells, full at 1; more is full too, and anything above nothing shows."""
+    if not unicode:
+        full = min(cells, max(round(ratio * cells), 1 if ratio > 0.005 else 0))
+        return "#" * full + "." * (cells - full)
+    eighths = min(8 * cells, max(round(ratio * 8 * cells), 1 if ratio > 0.005 else 0))
+    text = "█" * (eighths // 8) + (_EIGHTHS[eighths % 8] if eighths % 8 else "")
+    return text + " " * (cells - len(text))
+
+
+def _stacked(sections: Sequence[Section], height: int, width: int) -> list[Text]:
+    """Sections below each other: each has what it needs, or its share when there is too little room."""
+    sections = [one for one in sections if one.whole or len(sections) <= 2]
+    if not sections or height <= 0:
+        return []
+    needs = [1 + len(one.lines) for one in sections]
+    room = height - (len(sections) - 1)
+    given = [0] * len(sections)
+    while room > 0 and any(given[at] < needs[at] for at in range(len(sections))):
+        for at, need in enumerate(needs):
+            if room > 0 and given[at] < need:
+                given[at], room = given[at] + 1, room - 1
+    lines: list[Text] = []
+    for one, part in zip(sections, given, strict=True):
+        lines += [Text("")] if lines and part else []
+        lines += one.fitted(part, width)
+    return lines[:height]
+
+
+def _beside(left: list[Text], right: list[Text], half: int) -> list[Text]:
+    lines = []
+    for at in range(max(len(left), len(right))):
+        line = left[at].copy() if at < len(left) else Text("")
+        line.append(" " * (half + 2 - cell_len(line.plain)))
+        lines.append(line.append_text(right[at]) if at < len(right) else line)
+    return lines
+
+
+def _cut(line: Text, width: int) -> Text:
+    line = line.copy()
+    line.truncate(width, overflow="crop" if line.plain.isascii() else "ellipsis")
+    line.no_wrap = True
+    return line
+
+
+def _fitted(name: str, width: int, unicode: bool) -> str:
+    """A name in exactly this many columns; its end tells brokers apart, so that is kept."""
+    if cell_len(name) <= width:
+        return set_cell_size(name, width)
+    return ("…" if unicode else "~") + name[1 - width :]
+
+
+def _number(value: float) -> str:
+    """Four digits or so: 0.12, 12.3, 1234, 12k, 3.4M."""
+    size = abs(value)
+    for least, divisor, letter in ((1e9, 1e9, "G"), (1e6, 1e6, "M"), (1e4, 1e3, "k")):
+        if size >= least:
+            return f"{value / divisor:.{1 if size / divisor < 100 else 0}f}{letter}"
+    return f"{value:.0f}" if size >= 100 or value == int(value) else f"{value:.1f}" if size >= 10 else f"{value:.2f}"
+
+
+def _ms(value: float | None) -> str:
+    return "-" if value is None else f"{value / 1000:.1f} s" if value >= 10_000 else f"{value:.0f} ms"

@@ -1,0 +1,120 @@
+"""`lbctl brokers`: the cluster as the last round saw it, and what operators do with single brokers."""
+
+from __future__ import annotations
+
+from itertools import groupby
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from lb_stream.cli.operate import dynamic_config
+from lb_stream.cli.shared.options import BrokerConf, Cluster, ConfigFile, Json, Set, effective
+from lb_stream.cli.shared.output import ago, emit_json, emit_rich, note, styled, table
+from lb_stream.cli.shared.sending import Sending, sends
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+    from lb_stream.core.health import ClusterFacts
+
+_QUERY = """
+    SELECT cluster, broker, alive, usage_ratio, latest_throughput_in_bytes_per_s + latest_throughput_out_bytes_per_s AS bytes_per_s,
+           latest_rate_in_msgs_per_s + latest_rate_out_msgs_per_s AS msgs_per_s, bundles, topics, seen_ms, reported_ms, seq, now_ms
+    FROM broker_loads
+    WHERE $1 IS NULL OR cluster = $1
+    QUALIFY row_number() OVER (PARTITION BY cluster, broker ORDER BY now_ms DESC, log_seq DESC, seq DESC) = 1
+    ORDER BY cluster, broker
+"""
+_COLUMNS = ("broker", "alive", "usage", "MB/s", "msg/s", "bundles", "seen")
+
+
+app = typer.Typer(
+    name="brokers",
+    invoke_without_command=True,
+    help="Each broker's latest load: usage, throughput, message rate, bundles, and when it was last heard of. With a command: drain a "
+    "broker, change dynamic settings.",
+    epilog="Example: lbctl brokers --cluster eu-1",
+)
+
+
+@app.callback()
+def brokers(
+    context: typer.Context,
+    cluster: Cluster = None,
+    config: ConfigFile = None,
+    broker_conf: BrokerConf = None,
+    set_: Set = None,
+    json: Json = False,
+) -> None:
+    """Without a command, as `lbctl brokers list`."""
+    if context.invoked_subcommand is None:
+        show(cluster, config, broker_conf, set_, json)
+
+
+@app.command("list", epilog="Example: lbctl brokers list --cluster eu-1")
+def show(cluster: Cluster = None, config: ConfigFile = None, broker_conf: BrokerConf = None, set_: Set = None, json: Json = False) -> None:
+    """Show each broker's latest load: usage, throughput, message rate, bundles, and when it was last heard of."""
+    from lb_stream.query.cluster_state import require_cluster
+    from lb_stream.query.lake import open_lake, records, run
+    from lb_stream.query.status_facts import cluster_facts, warn_if_stale
+
+    given = effective(config, broker_conf, set_)
+    lake = open_lake(given.tables)
+    require_cluster(lake, cluster)
+    warn_if_stale(given, lake)
+    named = {one.cluster: one for one in cluster_facts(lake)}
+    rows = [row | {"state": _state(named.get(row["cluster"]), row)} for row in records(run(lake, _QUERY, [cluster]))]
+    if json:
+        for row in rows:
+            emit_json(row)
+        return
+    if not rows:
+        note("no broker has reported yet" + (f" from cluster {cluster}" if cluster else ""))
+    for name, group in groupby(rows, key=lambda row: row["cluster"]):
+        members = list(group)
+        emit_rich(_summary(name, members), table(_COLUMNS, [_cells(row) for row in members], right=_COLUMNS[2:6]), "")
+
+
+def _state(facts: ClusterFacts | None, row: dict[str, Any]) -> str:
+    return "" if facts is None else facts.state_of(row["broker"])
+
+
+def _cells(row: dict[str, Any]) -> tuple[str | Text, ...]:
+    dead = not row["alive"] or row["state"] == "silent"
+    alive = styled((", ".join(filter(None, ("no" if dead else "yes", row["state"]))), "red" if dead else ""))
+    figures = (
+        f"{row['usage_ratio'] or 0:.0%}",
+        f"{(row['bytes_per_s'] or 0) / 1e6:.2f}",
+        f"{row['msgs_per_s'] or 0:.0f}",
+        str(row["bundles"]),
+    )
+    return (row["broker"], alive, *figures, ago(row["seen_ms"]))
+
+
+def _summary(cluster: str, rows: list[dict[str, Any]]) -> Text:
+    """How even the living brokers' loads are: 1.00 is perfect."""
+    rates = [row["bytes_per_s"] or 0.0 for row in rows if row["alive"] and row["state"] != "silent"]
+    mean = sum(rates) / len(rates) if rates else 0.0
+    evenness = f", busiest ÷ mean {max(rates) / mean:.2f} by throughput" if mean else ""
+    told = f": {len(rates)} of {len(rows)} brokers alive, {sum(row['bundles'] or 0 for row in rows)} bundles{evenness}"
+    return styled((cluster, "bold")).append(told)
+
+
+BrokerArgument = Annotated[str, typer.Argument(metavar="BROKER", help="host:port, as in its reports.")]
+
+
+@app.command(epilog="Example: lbctl brokers drain broker-3.eu:8080 --cluster eu-1")
+@sends()
+def drain(broker: BrokerArgument, *, send: Sending) -> None:
+    """Unload all bundles of a broker and give it none from now on; waits until it is empty."""
+    send("drain-broker", broker=broker)
+
+
+@app.command(epilog="Example: lbctl brokers undrain broker-3.eu:8080 --cluster eu-1")
+@sends()
+def undrain(broker: BrokerArgument, *, send: Sending) -> None:
+    """Let a drained broker take bundles again."""
+    send("undrain-broker", broker=broker)
+
+
+dynamic_config.register_brokers(app)

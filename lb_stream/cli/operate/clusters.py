@@ -1,0 +1,118 @@
+"""`lbctl clusters`: which there are, whether their decisions are published, pauses, limits."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from lb_stream.cli.shared.options import BrokerConf, ConfigFile, Json, Set, effective
+from lb_stream.cli.shared.output import CommandError, emit_json, emit_rich, note
+from lb_stream.cli.shared.sending import Sending, sends
+
+if TYPE_CHECKING:
+    from lb_stream.core.health import ClusterFacts
+
+app = typer.Typer(name="clusters", help="Clusters: list, enable, pause, limit.", no_args_is_help=True)
+
+Named = Annotated[str, typer.Argument(metavar="CLUSTER", help="The cluster.")]
+
+
+@app.callback()
+def _group() -> None:
+    """Clusters."""
+
+
+@app.command("list", epilog="Example: lbctl clusters list")
+def list_(config: ConfigFile = None, broker_conf: BrokerConf = None, set_: Set = None, json: Json = False) -> None:
+    """Show each cluster: whether its decisions are published, what is suspended, paused and drained, its brokers and bundles."""
+    given = effective(config, broker_conf, set_)
+    from lb_stream.cli.inspect.status import clusters_table
+    from lb_stream.query.cluster_state import standing_in
+    from lb_stream.query.lake import open_lake
+    from lb_stream.query.status_facts import cluster_facts, warn_if_stale
+
+    lake = open_lake(given.tables)
+    warn_if_stale(given, lake)
+    found = cluster_facts(lake)
+    if json:
+        managers = {one.cluster: one.config.balancer.load_manager for one in standing_in(lake)}
+        for one in found:
+            emit_json(_fields(one, managers[one.cluster]))
+    elif not found:
+        note("no cluster has had a round yet")
+    else:
+        emit_rich(clusters_table(found))
+
+
+def _fields(one: ClusterFacts, manager: str) -> dict[str, Any]:
+    told = {name: getattr(one, name) for name in ("dry_run", "paused", "suspended_by", "error", "drained", "silent", "gone")}
+    figures = {name: getattr(one, name) for name in ("brokers", "bundles", "pending", "last_round_ms")}
+    alive = one.brokers - len(one.silent) - len(one.gone)
+    return {"cluster": one.cluster, "load_manager": manager, "state": one.state, **told, "brokers_alive": alive, **figures}
+
+
+@app.command(epilog="Example: lbctl clusters enable eu-1")
+@sends(cluster=Named)
+def enable(send: Sending) -> None:
+    """End a cluster's dry run: from now on its decisions are published to its brokers."""
+    send("dry-run", on=False)
+
+
+@app.command(epilog="Example: lbctl clusters disable eu-1")
+@sends(cluster=Named)
+def disable(send: Sending) -> None:
+    """Only watch a cluster again: its decisions are made and logged, and not published."""
+    send("dry-run", on=True)
+
+
+@app.command(epilog="Example: lbctl clusters pause eu-1")
+@sends(cluster=Named)
+def pause(send: Sending) -> None:
+    """Shed and split nothing until it is resumed. Orders are obeyed, and bundles that lose their owner get one."""
+    send("pause-cluster")
+
+
+@app.command(epilog="Example: lbctl clusters resume eu-1")
+@sends(cluster=Named)
+def resume(send: Sending) -> None:
+    """End a pause."""
+    send("resume-cluster")
+
+
+@app.command("declare-dead", epilog="Example: lbctl clusters declare-dead eu-1")
+@sends(cluster=Named)
+def declare_dead(
+    broker: Annotated[str | None, typer.Option("--broker", metavar="HOST:PORT", help="This one only.")] = None, *, send: Sending
+) -> None:
+    """Take brokers that have fallen silent for dead now: ends the wait when many have vanished at once."""
+    send("declare-dead", broker=broker)
+
+
+@app.command(epilog="Example: lbctl clusters limit eu-1 --in-flight 50 --per-minute 100")
+@sends(cluster=Named)
+def limit(
+    in_flight: Annotated[int | None, typer.Option("--in-flight", metavar="N", min=0, help="Moves under way at one time.")] = None,
+    per_broker: Annotated[int | None, typer.Option("--in-flight-per-broker", metavar="N", min=0, help="... out of one broker.")] = None,
+    per_minute: Annotated[int | None, typer.Option("--per-minute", metavar="N", min=0, help="Moves in a minute.")] = None,
+    mb_per_minute: Annotated[
+        float | None, typer.Option("--mb-per-minute", metavar="MB/S", min=0, help="Traffic of the bundles that move in a minute.")
+    ] = None,
+    dwell_s: Annotated[
+        float | None, typer.Option("--dwell", metavar="S", min=0, help="How long a bundle stays where it came to before it is shed.")
+    ] = None,
+    *,
+    send: Sending,
+) -> None:
+    """Change the limits on moves."""
+    given = {
+        "max_moves_in_flight": in_flight,
+        "max_moves_in_flight_per_broker": per_broker,
+        "max_moves_per_minute": per_minute,
+        "max_moved_mb_per_minute": mb_per_minute,
+        "min_dwell_ms": None if dwell_s is None else round(dwell_s * 1000),
+    }
+    values = {name: value for name, value in given.items() if value is not None}
+    if not values:
+        raise CommandError("which limit? See lbctl clusters limit --help", 2)
+    send("set-config", values=values)

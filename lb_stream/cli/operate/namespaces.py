@@ -1,0 +1,227 @@
+"""`lbctl namespaces`: unload and split bundles, make namespaces, say where they may live."""
+
+from __future__ import annotations
+
+import json as json_
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from lb_stream.cli.shared.options import BrokerConf, Cluster, ConfigFile, Json, Set, effective
+from lb_stream.cli.shared.output import CommandError, emit_json, emit_rich, note, table
+from lb_stream.cli.shared.sending import Sending, sends
+
+app = typer.Typer(name="namespaces", help="Namespaces and their bundles: unload, split, make, isolate.", no_args_is_help=True)
+
+Namespace = Annotated[str, typer.Argument(metavar="TENANT/NAMESPACE", help="The namespace.")]
+OptionalNamespace = Annotated[str | None, typer.Argument(metavar="[TENANT/NAMESPACE]", help="The namespace, for its group.")]
+
+
+@app.callback()
+def _group() -> None:
+    """Namespaces and their bundles."""
+
+
+@app.command(epilog="Example: lbctl namespaces unload shop/orders -b 0x00000000_0x40000000 -d broker-2.eu:8080")
+@sends()
+def unload(
+    namespace: Namespace,
+    bundle: Annotated[
+        str | None, typer.Option("--bundle", "-b", metavar="RANGE", help="0xLLLLLLLL_0xHHHHHHHH; without it every bundle of the namespace.")
+    ] = None,
+    destination: Annotated[
+        str | None, typer.Option("--destinationBroker", "--destination", "-d", metavar="BROKER", help="Who takes it; only with --bundle.")
+    ] = None,
+    *,
+    send: Sending,
+) -> None:
+    """Have a bundle leave its broker, or every bundle of a namespace; waits until reports show it."""
+    if destination is not None and bundle is None:
+        raise CommandError("-d names the destination of one bundle: name the bundle with -b", 2)
+    send("unload", namespace=namespace, bundle=bundle, destination=destination)
+
+
+@app.command("split-bundle", epilog="Example: lbctl namespaces split-bundle -b LARGEST -san topic_count_equally_divide -u shop/orders")
+@sends()
+def split_bundle(
+    namespace: Namespace,
+    bundle: Annotated[str | None, typer.Option("--bundle", "-b", metavar="RANGE", help="0xLLLLLLLL_0xHHHHHHHH, LARGEST or HOT.")] = None,
+    bundle_type: Annotated[
+        str | None,
+        typer.Option(
+            "--bundle-type", "-bt", metavar="TYPE", help="LARGEST: with most topics; HOT: with most traffic. Instead of --bundle."
+        ),
+    ] = None,
+    topic: Annotated[
+        str | None, typer.Option("--topic", metavar="TOPIC", help="The bundle that this topic is in. Instead of --bundle.")
+    ] = None,
+    algorithm: Annotated[
+        str | None, typer.Option("--split-algorithm-name", "-san", metavar="NAME", help="How; without it the cluster's own algorithm.")
+    ] = None,
+    boundaries: Annotated[
+        str | None,
+        typer.Option("--split-boundaries", "-sb", metavar="N,N…", help="Where, for specified_positions_divide: hashes, decimal or 0x…"),
+    ] = None,
+    unload_: Annotated[bool, typer.Option("--unload", "-u", help="Unload the children afterwards.")] = False,
+    *,
+    send: Sending,
+) -> None:
+    """Split a bundle; waits until reports show its children. Thresholds and the namespace's maximum of bundles don't count."""
+    if [bundle, bundle_type, topic].count(None) != 2:
+        raise CommandError("which bundle? One of -b RANGE, -b LARGEST, -b HOT, -bt LARGEST, -bt HOT, --topic TOPIC", 2)
+    fields: dict[str, Any] = {"bundle": bundle, "bundle_type": bundle_type, "topic": topic, "algorithm": algorithm}
+    send("split", namespace=namespace, boundaries=_numbers(boundaries), unload=unload_, **fields)
+
+
+def _numbers(text: str | None) -> list[int]:
+    try:
+        return [int(part, 0) for part in (text or "").replace(",", " ").split()]
+    except ValueError:
+        raise CommandError(f"-sb {text}: expected numbers with commas between, such as 0x20000000,0x40000000", 2) from None
+
+
+@app.command(epilog="Example: lbctl namespaces create shop/orders --bundles 16")
+@sends(all_clusters=True)
+def create(
+    namespace: Namespace,
+    bundles: Annotated[
+        int | None, typer.Option("--bundles", "-b", metavar="N", min=1, help="How many; without it namespace_default_bundles.")
+    ] = None,
+    *,
+    send: Sending,
+) -> None:
+    """Make a namespace of equal bundles, which get owners like all others."""
+    send("create-namespace", namespace=namespace, bundles=bundles)
+
+
+@app.command(epilog="Example: lbctl namespaces delete shop/orders")
+@sends(all_clusters=True)
+def delete(namespace: Namespace, *, send: Sending) -> None:
+    """Have a namespace without topics leave its brokers, and forget it."""
+    send("delete-namespace", namespace=namespace)
+
+
+@app.command("import", epilog="Example: lbctl namespaces import namespaces.json --cluster eu-1")
+@sends()
+def import_(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="What `lbctl agent namespaces` prints; - reads it from stdin.")],
+    *,
+    send: Sending,
+) -> None:
+    """Take over namespaces, isolation policies, anti-affinity groups and failure domains of a cluster that has them already."""
+    try:
+        content = json_.loads(sys.stdin.read() if str(file) == "-" else file.read_text())
+    except (OSError, ValueError) as error:
+        raise CommandError(f"{file}: {error}", 2) from None
+    send("import-namespaces", content=content)
+
+
+@app.command("set-policies", epilog="Example: lbctl namespaces set-policies shop/orders --anti-affinity-group payment")
+@sends(all_clusters=True)
+def set_policies(
+    namespace: OptionalNamespace = None,
+    group: Annotated[
+        str | None,
+        typer.Option("--anti-affinity-group", "-g", metavar="GROUP", help='Keep it apart from the others of the group; "": of none.'),
+    ] = None,
+    isolation: Annotated[str | None, typer.Option("--isolation", metavar="POLICY", help="Set the isolation policy of this name.")] = None,
+    namespaces: Annotated[
+        list[str] | None, typer.Option("--namespaces", metavar="REGEX", help="... for these namespaces; may be given again.")
+    ] = None,
+    primary: Annotated[
+        list[str] | None, typer.Option("--primary", metavar="REGEX", help="... who use these hosts; may be given again.")
+    ] = None,
+    secondary: Annotated[
+        list[str] | None, typer.Option("--secondary", metavar="REGEX", help="... and these when too few of them are there.")
+    ] = None,
+    min_available: Annotated[int, typer.Option("--min-available", metavar="N", min=0, help="... that is, fewer than N.")] = 1,
+    remove_isolation: Annotated[
+        list[str] | None, typer.Option("--remove-isolation", metavar="POLICY", help="Take an isolation policy away.")
+    ] = None,
+    failure_domain: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--failure-domain", metavar="BROKER=DOMAIN", help="Put a broker into a domain; BROKER= takes it out. May be given again."
+        ),
+    ] = None,
+    *,
+    send: Sending,
+) -> None:
+    """Say where namespaces may live: isolation policies, anti-affinity groups, failure domains. What isn't named stays as it is."""
+    if (group is None) != (namespace is None):
+        raise CommandError("a namespace and its --anti-affinity-group go together", 2)
+    fields: dict[str, Any] = {}
+    if namespace is not None:
+        fields["anti_affinity"] = {namespace: group or None}
+    if isolation is not None:
+        if not namespaces or not primary:
+            raise CommandError("--isolation needs --namespaces and --primary", 2)
+        policy = {"name": isolation, "namespaces": namespaces, "primary": primary, "secondary": secondary or []}
+        fields["isolation"] = [policy | {"min_available": min_available}]
+    elif namespaces or primary or secondary:
+        raise CommandError("--namespaces, --primary and --secondary are parts of the policy that --isolation names", 2)
+    if failure_domain:
+        fields["failure_domains"] = dict(map(_domain, failure_domain))
+    send("set-policies", **fields, remove_isolation=remove_isolation or None)
+
+
+def _domain(text: str) -> tuple[str, str | None]:
+    broker, equals, domain = text.partition("=")
+    if not equals or not broker:
+        raise CommandError(f"--failure-domain {text}: expected BROKER=DOMAIN", 2)
+    return broker, domain or None
+
+
+_BUNDLES = """
+    SELECT coalesce(averages.bundle, records.bundle) AS bundle,
+           coalesce(records.state, if(averages.owner IS NULL, 'unowned', 'Owned')) AS state,
+           coalesce(records.owner, averages.owner) AS owner, topics,
+           long_rate_in_msgs_per_s + long_rate_out_msgs_per_s AS long_msgs_per_s,
+           long_throughput_in_bytes_per_s + long_throughput_out_bytes_per_s AS long_bytes_per_s
+    FROM (FROM bundle_averages WHERE cluster = $1 AND starts_with(bundle, $2 || '/0x')) AS averages
+    FULL JOIN (
+        FROM ownership WHERE cluster = $1 AND starts_with(bundle, $2 || '/0x') AND state NOT IN ('Deleted', 'Init')
+    ) AS records USING (bundle)
+    ORDER BY bundle
+"""
+
+
+@app.command(epilog="Example: lbctl namespaces bundles shop/orders")
+def bundles(
+    namespace: Namespace,
+    cluster: Cluster = None,
+    config: ConfigFile = None,
+    broker_conf: BrokerConf = None,
+    set_: Set = None,
+    json: Json = False,
+) -> None:
+    """Show a namespace's bundles: state, owner, topics and traffic (long-term)."""
+    given = effective(config, broker_conf, set_)
+    from lb_stream.core.observing.known_bundles import ring_of
+    from lb_stream.query.cluster_state import the_only
+    from lb_stream.query.lake import open_lake, records, run
+    from lb_stream.query.status_facts import warn_if_stale
+
+    here = the_only(given.tables, cluster)
+    lake = open_lake(given.tables)
+    warn_if_stale(given, lake)
+    rows = records(run(lake, _BUNDLES, [here.cluster, namespace]))
+    if not rows and namespace in here.orders.namespaces:
+        empty = {"state": "unowned", "owner": None, "topics": None, "long_msgs_per_s": None, "long_bytes_per_s": None}
+        rows = [{"bundle": name} | empty for name in ring_of(namespace, here.orders.namespaces[namespace]).names]
+    if not rows:
+        note(f"no bundle of a namespace {namespace} is known in {here.cluster}")
+        raise typer.Exit(1)
+    if json:
+        for row in rows:
+            emit_json(row)
+        return
+    cells = [
+        (row["bundle"].rpartition("/")[2], row["state"], row["owner"] or "-", row["topics"] or 0, f"{row['long_msgs_per_s'] or 0:.0f}",
+         f"{(row['long_bytes_per_s'] or 0) / 1e6:.2f}")
+        for row in rows
+    ]  # fmt: skip
+    columns = ("bundle", "state", "owner", "topics", "msg/s", "MB/s")
+    emit_rich(table(columns, cells, right=columns[3:]))

@@ -1,0 +1,69 @@
+"""`lbctl report`: how a cluster was balanced, as one HTML file."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from lb_stream.cli.shared.options import BrokerConf, Cluster, ConfigFile, Json, Set, effective
+from lb_stream.cli.shared.output import CommandError, emit_data, emit_json, note
+
+MOST_CLUSTERS = 20
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to lbctl."""
+    app.command("report", epilog="Example: lbctl report --out balance.html --hours 24")(report)
+
+
+def report(
+    out: Annotated[Path | None, typer.Option("--out", "-o", metavar="FILE", help="Where the page is written; - is stdout.")] = None,
+    hours: Annotated[
+        float | None, typer.Option("--hours", metavar="H", min=0.001, help="Only so long before the last round; else all there is.")
+    ] = None,
+    within: Annotated[
+        int, typer.Option("--within", metavar="ROUNDS", min=1, help="A move that is undone within so many counts as come back.")
+    ] = 100,
+    cluster: Cluster = None,
+    config: ConfigFile = None,
+    broker_conf: BrokerConf = None,
+    set_: Set = None,
+    json: Json = False,
+) -> None:
+    """Write one HTML file from the tables, which needs nothing else: loads over time, imbalance, decisions, thrashing, bundles, reasons.
+
+    --json prints the figures instead.
+    """
+    if (out is None) != json:
+        raise CommandError("say where the page goes, --out FILE, or ask for the figures with --json", code=2)
+    from lb_stream.cli.report.page import page
+    from lb_stream.query.lake import open_lake, records, run
+    from lb_stream.query.report_figures import cluster_figures, clusters
+
+    lake = open_lake(effective(config, broker_conf, set_).tables)
+    known = clusters(lake)
+    if cluster is not None and cluster not in known:
+        raise CommandError(f"no round of {cluster} is in the log: {', '.join(known[:MOST_CLUSTERS]) or 'it is empty'}", code=2)
+    chosen = [cluster] if cluster is not None else known[:MOST_CLUSTERS]
+    if not chosen:
+        raise CommandError("no round has been logged yet: there is nothing to report on")
+    (last,) = records(run(lake, "SELECT max(now_ms) AS at_ms FROM rounds"))
+    begin_ms = 0 if hours is None else int(last["at_ms"] - hours * 3_600_000)
+    figures = [cluster_figures(lake, name, begin_ms, last["at_ms"], within) for name in chosen]
+    if json:
+        for one in figures:
+            emit_json(one.to_dict())
+        return
+    text = page(figures, len(known) - len(chosen) if cluster is None else 0, int(time.time() * 1000))
+    if str(out) == "-":
+        emit_data(text)
+        return
+    assert out is not None
+    try:
+        out.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise CommandError(f"{out}: {error.strerror}") from None
+    note(f"wrote {out} ({len(text) // 1024} KB): {', '.join(chosen)}")

@@ -1,0 +1,188 @@
+"""Charts as SVG text: lines over time, marks on a time axis, bars. Each is complete by itself; nothing is loaded.
+
+Coordinates are pixels of the `viewBox`; the page scales them. Colours come from the page's style by class.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from lb_stream.io.messages.shown import in_html
+
+WIDTH = 960
+LEFT, RIGHT = 64, 150
+"""Room for the axis at the left, and for the lines' names at the right."""
+TOP, BOTTOM = 14, 26
+LABEL_HEIGHT = 14
+COLOURS = 8
+"""Lines that have a colour of their own (classes c0 … c7); more of them are drawn grey."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """Maps values to pixels, linearly."""
+
+    low: float
+    high: float
+    start: float
+    end: float
+
+    def __call__(self, value: float) -> float:
+        """Where a value lies."""
+        span = self.high - self.low
+        return self.start if span == 0 else self.start + (value - self.low) / span * (self.end - self.start)
+
+
+def time_scale(times_ms: Sequence[int]) -> Scale:
+    """The common time axis of a cluster's charts."""
+    return Scale(times_ms[0], times_ms[-1] if times_ms[-1] > times_ms[0] else times_ms[0] + 1, LEFT, WIDTH - RIGHT)
+
+
+def nice_ticks(low: float, high: float, most: int = 5) -> list[float]:
+    """Round numbers from `low` on that reach `high`: steps of 1, 2 or 5 times a power of ten."""
+    if not high > low:
+        return [low]
+    step = 10 ** math.floor(math.log10((high - low) / most))
+    step = next(step * factor for factor in (1, 2, 5, 10) if (high - low) / (step * factor) <= most)
+    first = math.floor(low / step)
+    return [round((first + at) * step, 12) for at in range(math.ceil((high - first * step) / step - 1e-9) + 1)]
+
+
+def line_chart(
+    identity: str,
+    title: str,
+    times_ms: Sequence[int],
+    lines: Mapping[str, Sequence[float | None]],
+    unit: str,
+    height: int = 260,
+    low: float = 0.0,
+) -> str:
+    """Lines over time with their names at the right. The named ones are the greatest at the end, as many as there are colours."""
+    x = time_scale(times_ms)
+    ticks = nice_ticks(low, max((value for line in lines.values() for value in line if value is not None), default=low + 1.0))
+    y = Scale(ticks[0], ticks[-1] if len(ticks) > 1 else ticks[0] + 1, height - BOTTOM, TOP)
+    order = sorted(lines, key=lambda name: (-_peak(lines[name]), name))
+    colour = {name: f"c{at}" for at, name in enumerate(order[:COLOURS])}
+    parts = [_open(identity, title, height, f'data-low="{y.low:g}" data-high="{y.high:g}"'), *_grid(x, y, ticks, times_ms, height, unit)]
+    for name in reversed(order):
+        kind = colour.get(name, "rest")
+        parts.append(f'<g class="line {kind}" data-name="{in_html(name)}">{"".join(_paths(lines[name], times_ms, x, y))}</g>')
+    ends = {name: y(lines[name][-1] or 0.0) for name in order if name in colour and lines[name][-1] is not None}
+    for name, at in _spread(ends, TOP, height - BOTTOM).items():
+        value = lines[name][-1]
+        text = in_html(f"{_short(name)} {_figure(value or 0.0)}")
+        place = f'x="{WIDTH - RIGHT + 8}" y="{at + 4:.1f}"'
+        parts.append(f'<text class="name {colour[name]}" {place}><title>{in_html(name)}</title>{text}</text>')
+    parts.append(f'<line class="cursor" x1="0" x2="0" y1="{TOP}" y2="{height - BOTTOM}" visibility="hidden"/></svg>')
+    return "".join(parts)
+
+
+def _peak(line: Sequence[float | None]) -> float:
+    return max((value for value in line if value is not None), default=0.0)
+
+
+def _paths(line: Sequence[float | None], times_ms: Sequence[int], x: Scale, y: Scale) -> list[str]:
+    """One polyline for each stretch without a gap; a lonely point is a dot."""
+    stretches: list[list[tuple[float, float]]] = [[]]
+    for at_ms, value in zip(times_ms, line, strict=True):
+        if value is None:
+            stretches.append([])
+        else:
+            stretches[-1].append((x(at_ms), y(value)))
+    return [
+        f'<polyline points="{" ".join(f"{px:.1f},{py:.1f}" for px, py in some)}"/>'
+        if len(some) > 1
+        else f'<circle cx="{some[0][0]:.1f}" cy="{some[0][1]:.1f}" r="2.5"/>'
+        for some in stretches
+        if some
+    ]
+
+
+def mark_chart(identity: str, title: str, times_ms: Sequence[int], rows: Mapping[str, Sequence[tuple[int, str, str]]]) -> str:
+    """Marks on the time axis, a row for each kind. A mark: when, its class, what it says when pointed at."""
+    height = TOP + 22 * max(1, len(rows)) + BOTTOM
+    x = time_scale(times_ms)
+    parts = [_open(identity, title, height), *_time_axis(x, times_ms, height)]
+    for number, (kind, marks) in enumerate(rows.items()):
+        top = TOP + 22 * number
+        parts.append(f'<text class="axis" x="{LEFT - 8}" y="{top + 13}" text-anchor="end">{in_html(kind)}</text>')
+        parts.append(f'<text class="axis" x="{WIDTH - RIGHT + 8}" y="{top + 13}">{len(marks)}</text>')
+        for at_ms, style, text in marks:
+            place = f'x1="{x(at_ms):.1f}" x2="{x(at_ms):.1f}" y1="{top}" y2="{top + 17}"'
+            parts.append(f'<line class="mark {style}" {place}><title>{in_html(text)}</title></line>')
+    return "".join([*parts, f'<line class="cursor" x1="0" x2="0" y1="{TOP}" y2="{height - BOTTOM}" visibility="hidden"/></svg>'])
+
+
+def bar_chart(identity: str, title: str, bars: Sequence[tuple[str, str, float]], unit: str) -> str:
+    """Horizontal bars, the first at the top: name, a word beside it, value."""
+    height, left, right = 20 * len(bars) + 8, 320, 200
+    x = Scale(0.0, max((value for _, _, value in bars), default=1.0) or 1.0, 0, WIDTH - left - right)
+    parts = [_open(identity, title, height)]
+    for number, (name, word, value) in enumerate(bars):
+        top = 20 * number + 4
+        label = f"<title>{in_html(name)}</title>{in_html(_middle_out(name, 46))}"
+        parts.append(f'<text class="axis" x="{left - 8}" y="{top + 12}" text-anchor="end">{label}</text>')
+        parts.append(f'<rect class="bar" x="{left}" y="{top}" width="{max(1.0, x(value)):.1f}" height="15" rx="2"/>')
+        parts.append(
+            f'<text class="axis" x="{left + x(value) + 8:.1f}" y="{top + 12}">{_figure(value)} {in_html(unit)}, {in_html(word)}</text>'
+        )
+    return "".join([*parts, "</svg>"])
+
+
+def _open(identity: str, title: str, height: int, more: str = "") -> str:
+    return f'<svg id="{in_html(identity)}" viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{in_html(title)}" {more}>'
+
+
+def _grid(x: Scale, y: Scale, ticks: Sequence[float], times_ms: Sequence[int], height: int, unit: str) -> list[str]:
+    parts = _time_axis(x, times_ms, height)
+    for tick in ticks:
+        parts.append(f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y(tick):.1f}" y2="{y(tick):.1f}"/>')
+        parts.append(f'<text class="axis" x="{LEFT - 8}" y="{y(tick) + 4:.1f}" text-anchor="end">{_figure(tick)}</text>')
+    return [*parts, f'<text class="axis" x="{LEFT - 8}" y="{height - 6}" text-anchor="end">{in_html(unit)}</text>']
+
+
+def _time_axis(x: Scale, times_ms: Sequence[int], height: int) -> list[str]:
+    """At most six times of day in UTC, with the date where the axis is longer than a day."""
+    begin, end = int(x.low), int(x.high)
+    form = "%H:%M:%S" if end - begin < 3_600_000 else "%H:%M" if end - begin < 86_400_000 else "%m-%d %H:%M"
+    steps = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10_800, 21_600, 43_200, 86_400)
+    step = 1000 * next((one for one in steps if (end - begin) / 1000 / one <= 6), -(-(end - begin) // 6_000 // 86_400) * 86_400 or 86_400)
+    parts = []
+    for at_ms in range(-(-begin // step) * step, end + 1, step):
+        text = datetime.fromtimestamp(at_ms / 1000, UTC).strftime(form)
+        parts.append(f'<line class="grid" x1="{x(at_ms):.1f}" x2="{x(at_ms):.1f}" y1="{TOP}" y2="{height - BOTTOM}"/>')
+        parts.append(f'<text class="axis" x="{x(at_ms):.1f}" y="{height - 8}" text-anchor="middle">{text}</text>')
+    return parts
+
+
+def _spread(ends: Mapping[str, float], top: float, bottom: float) -> dict[str, float]:
+    """Heights for the lines' names, near their ends and far enough apart to be read."""
+    placed: dict[str, float] = {}
+    last = top - LABEL_HEIGHT
+    for name, at in sorted(ends.items(), key=lambda item: item[1]):
+        last = placed[name] = max(at, last + LABEL_HEIGHT)
+    over = last - bottom
+    if over > 0:  # push back up, from the lowest on
+        limit = bottom
+        for name in reversed(list(placed)):
+            placed[name] = min(placed[name], limit)
+            limit = placed[name] - LABEL_HEIGHT
+    return placed
+
+
+def _short(name: str) -> str:
+    """What fits beside the chart; the whole name shows when it is pointed at."""
+    host = name.rpartition(":")[0] or name
+    return host if len(host) <= 15 else f"{host[:14]}…"
+
+
+def _middle_out(name: str, most: int) -> str:
+    """A name of at most this many letters: its begin and its end tell what it is."""
+    return name if len(name) <= most else f"{name[: most // 2 - 1]}…{name[-(most // 2) :]}"
+
+
+def _figure(value: float) -> str:
+    return f"{value:.0f}" if abs(value) >= 100 or value == int(value) else f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"

@@ -1,0 +1,1 @@
+"""Commands that run or prepare something: the job, agents, servers, Kafka, topics, tables."""

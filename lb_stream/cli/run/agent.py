@@ -1,0 +1,338 @@
+"""`lbctl agent`: what runs beside brokers that are not ours. So far those of Apache Pulsar."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from lb_stream.cli.shared.options import BrokerConf, ConfigFile, Effective, Json, Set, cluster_name, effective, kafka_at, require_topic
+from lb_stream.cli.shared.output import CommandError, emit, emit_json, emit_line, note
+
+if TYPE_CHECKING:
+    from lb_stream.agent.agent import Agent
+    from lb_stream.agent.obey import Verdict
+    from lb_stream.agent.pulsar.adapter import PulsarAdapter
+    from lb_stream.agent.pulsar.admin import AdminClient, AdminSettings
+    from lb_stream.agent.pulsar.load_topics import LoadDataTopics
+    from lb_stream.contracts.decisions import Decision
+
+app = typer.Typer(
+    name="agent",
+    no_args_is_help=True,
+    help="Agents: they send brokers' load reports to Kafka, and carry the balancer's decisions out. First `lbctl agent pulsar --check`, "
+    "which changes nothing, then the same without --check; the balancer needs assign_unowned = on_lookup for such a cluster.",
+)
+
+STEP_S = 0.2
+SLOW_STATISTICS_S = 20.0
+"""Statistics that are older than this, twice and some more, outlast a decision under default settings."""
+OTHER_SETTINGS = "these brokers run with other settings: give the job and the agents their --broker-conf"
+_ACCESS, _TIMES = "Access to the admin API", "Intervals and time-outs"
+
+AdminUrls = Annotated[
+    list[str], typer.Option("--admin-url", metavar="URL", help="A broker's admin API, http(s)://HOST:PORT; again for each other broker.")
+]
+Token = Annotated[
+    str | None,
+    typer.Option(
+        "--token", envvar="LB_PULSAR_TOKEN", metavar="TEXT", rich_help_panel=_ACCESS,
+        help="A token. Everybody on the machine can read arguments: better the variable, or --token-file.",
+    ),
+]  # fmt: skip
+TokenFile = Annotated[
+    Path | None,
+    typer.Option("--token-file", metavar="FILE", help="A file with the token, read again for every call.", rich_help_panel=_ACCESS),
+]
+CaFile = Annotated[
+    Path | None, typer.Option("--ca-file", metavar="FILE", help="Certificate authorities instead of the system's.", rich_help_panel=_ACCESS)
+]
+CertFile = Annotated[Path | None, typer.Option("--cert-file", metavar="FILE", help="The client's certificate.", rich_help_panel=_ACCESS)]
+KeyFile = Annotated[Path | None, typer.Option("--key-file", metavar="FILE", help="Its key.", rich_help_panel=_ACCESS)]
+VerifyHostname = Annotated[
+    bool,
+    typer.Option("--verify-hostname/--no-verify-hostname", help="Whether a certificate must be of that host.", rich_help_panel=_ACCESS),
+]
+ConnectTimeout = Annotated[
+    float, typer.Option("--connect-timeout", metavar="S", min=0.1, help="Seconds to connect.", rich_help_panel=_TIMES)
+]
+ReadTimeout = Annotated[float, typer.Option("--read-timeout", metavar="S", min=0.1, help="Seconds for an answer.", rich_help_panel=_TIMES)]
+ActTimeout = Annotated[
+    float,
+    typer.Option(
+        "--act-timeout", metavar="S", min=0.1, rich_help_panel=_TIMES,
+        help="Seconds for an unload or a split; below unloading_timeout_ms, for other decisions wait meanwhile.",
+    ),
+]  # fmt: skip
+
+
+@app.callback()
+def _group() -> None:
+    """Agents of brokers that are not ours."""
+
+
+@app.command(epilog="Example: lbctl agent pulsar --admin-url http://broker-1:8080 --cluster eu-1 --kafka kafka-1:9092")
+def pulsar(
+    admin_url: AdminUrls,
+    cluster: Annotated[str, typer.Option("--cluster", metavar="NAME", help="What the balancer calls the cluster.", callback=cluster_name)],
+    broker: Annotated[
+        list[str] | None,
+        typer.Option("--broker", metavar="HOST:PORT", help="The broker's id where it isn't the address's HOST:PORT; one for each address."),
+    ] = None,
+    kafka: Annotated[str | None, typer.Option("--kafka", metavar="HOST:PORT", help="Short for --set kafka.bootstrap_servers=…")] = None,
+    check: Annotated[bool, typer.Option("--check", help="Say what is found and whether it is fit, change nothing, end.")] = False,
+    service_url: Annotated[
+        str | None,
+        typer.Option("--service-url", metavar="URL", help="pulsar(+ssl)://HOST:PORT, for an extensible cluster's load data."),
+    ] = None,
+    token: Token = None,
+    token_file: TokenFile = None,
+    ca_file: CaFile = None,
+    cert_file: CertFile = None,
+    key_file: KeyFile = None,
+    verify_hostname: VerifyHostname = True,
+    report_interval: Annotated[
+        float | None,
+        typer.Option(
+            "--report-interval", metavar="S", min=0.5, rich_help_panel=_TIMES,
+            help="Seconds between two looks whether a report is needed; else report_min_interval_ms.",
+        ),
+    ] = None,
+    heartbeat_interval: Annotated[
+        float, typer.Option("--heartbeat-interval", metavar="S", min=0.5, help="Seconds between heartbeats.", rich_help_panel=_TIMES)
+    ] = 5.0,
+    connect_timeout: ConnectTimeout = 3.0,
+    read_timeout: ReadTimeout = 5.0,
+    act_timeout: ActTimeout = 20.0,
+    config: ConfigFile = None,
+    broker_conf: BrokerConf = None,
+    set_: Set = None,
+    json: Json = False,
+) -> None:
+    """Run beside Apache Pulsar brokers until Ctrl-C: send their load reports as they are, carry out unloads and splits.
+
+    An agent acts only while Pulsar's own shedding and splitting are off, and says which command turns them off. It sends no heartbeat for
+    a broker that doesn't answer. With --check the exit code is 1 when something must be changed first.
+    """
+    given = effective(config, broker_conf, [*(set_ or ()), *([f"kafka.bootstrap_servers={kafka}"] if kafka else ())])
+    access = (token, token_file, ca_file, cert_file, key_file, verify_hostname, connect_timeout, read_timeout, act_timeout)
+    settings = [_settings(url, *access) for url in admin_url]
+    if broker and len(broker) != len(settings):
+        raise CommandError(f"--broker is given {len(broker)} times, --admin-url {len(settings)} times: expected as many, or none", 2)
+    clients = _clients(settings)
+    load_data = _load_data(clients, service_url)
+    adapters = _adapters(clients, broker, load_data)
+    if len({adapter.name for adapter in adapters}) != len(adapters):
+        raise CommandError("one broker is given twice: expected each of them once", 2)
+    try:
+        if check:
+            raise typer.Exit(_check(adapters, given, cluster, json))
+        _serve(adapters, given, cluster, (report_interval, heartbeat_interval), json)
+    finally:
+        load_data.close()
+
+
+@app.command(epilog="Example: lbctl agent namespaces --admin-url http://broker-1:8080 --json")
+def namespaces(
+    admin_url: Annotated[str, typer.Option("--admin-url", metavar="URL", help="Any broker's admin API, http(s)://HOST:PORT.")],
+    token: Token = None,
+    token_file: TokenFile = None,
+    ca_file: CaFile = None,
+    cert_file: CertFile = None,
+    key_file: KeyFile = None,
+    verify_hostname: VerifyHostname = True,
+    connect_timeout: ConnectTimeout = 3.0,
+    read_timeout: ReadTimeout = 5.0,
+    config: ConfigFile = None,
+    broker_conf: BrokerConf = None,
+    set_: Set = None,
+    json: Json = False,
+) -> None:
+    """Show a Pulsar cluster's namespaces with bundles and anti-affinity group, its isolation policies and failure domains."""
+    from lb_stream.agent.adapter import BrokerError
+
+    effective(config, broker_conf, set_)
+    settings = _settings(admin_url, token, token_file, ca_file, cert_file, key_file, verify_hostname, connect_timeout, read_timeout, 20.0)
+    try:
+        found = _adapters(_clients([settings]))[0].namespaces()
+    except BrokerError as error:
+        raise CommandError(str(error)) from None
+    if json:
+        emit_json(found.model_dump(mode="json"))
+        return
+    for one in found.namespaces:
+        group = f", anti-affinity group {one.anti_affinity_group}" if one.anti_affinity_group else ""
+        emit(f"{one.name}: {len(one.bundles)} bundles{group}\n")
+    for policy in found.isolation:
+        secondary = f", else {', '.join(policy.secondary)}" if policy.secondary else ""
+        emit(f"isolation {policy.name}: {', '.join(policy.namespaces)} on {', '.join(policy.primary)}{secondary}\n")
+    for name, domain in found.failure_domains.items():
+        emit(f"failure domain {domain}: {name}\n")
+
+
+def _settings(
+    url: str,
+    token: str | None,
+    token_file: Path | None,
+    ca_file: Path | None,
+    cert_file: Path | None,
+    key_file: Path | None,
+    verify_hostname: bool,
+    connect_timeout_s: float,
+    read_timeout_s: float,
+    act_timeout_s: float,
+) -> AdminSettings:
+    from lb_stream.agent.pulsar.admin import AdminSettings
+
+    try:
+        return AdminSettings(
+            url=url,
+            token=token or None,
+            token_file=token_file,
+            ca_file=ca_file,
+            cert_file=cert_file,
+            key_file=key_file,
+            verify_hostname=verify_hostname,
+            connect_timeout_s=connect_timeout_s,
+            read_timeout_s=read_timeout_s,
+            act_timeout_s=act_timeout_s,
+        )
+    except ValueError as error:
+        raise CommandError(str(error), 2) from None
+
+
+def _clients(settings: Sequence[AdminSettings]) -> list[AdminClient]:
+    from lb_stream.agent.pulsar.admin import AdminClient
+
+    try:
+        return [AdminClient(one) for one in settings]
+    except ValueError as error:
+        raise CommandError(str(error), 2) from None
+
+
+def _adapters(
+    clients: Sequence[AdminClient], brokers: Sequence[str] | None = None, load_data: LoadDataTopics | None = None
+) -> list[PulsarAdapter]:
+    from lb_stream.agent.pulsar.adapter import PulsarAdapter
+
+    return [PulsarAdapter(client, name, load_data) for client, name in zip(clients, brokers or [None] * len(clients), strict=True)]
+
+
+def _load_data(clients: Sequence[AdminClient], service_url: str | None) -> LoadDataTopics:
+    from lb_stream.agent.pulsar.load_topics import LoadDataTopics, discover
+
+    return LoadDataTopics(lambda: service_url or discover(clients), clients[0].settings)
+
+
+def _check(adapters: Sequence[PulsarAdapter], given: Effective, cluster: str, json: bool) -> int:
+    """Print what each broker says. Returns the exit code; other settings than here are told and are nothing unfit."""
+    from lb_stream.agent.adapter import BrokerError
+    from lb_stream.cli.run.agent_settings import otherwise
+
+    unfit, told = False, set[str]()
+    for adapter in adapters:
+        row: dict[str, Any] = {"broker": adapter.name, "alive": adapter.alive()}
+        try:
+            row |= {"cluster": adapter.pulsar_cluster, "manager": adapter.manager, "troubles": list(adapter.guard.troubles())}
+            row["statistics_every_s"] = adapter.statistics_s
+            row["settings"] = {one.pulsar: str(one) for one in otherwise(adapter.guard.runtime(), given, cluster)}
+            adapter.report()
+        except BrokerError as error:
+            row.setdefault("troubles", []).append(str(error))
+        unfit |= bool(row["troubles"])
+        if json:
+            emit_json(row)
+            continue
+        state = f"{row['manager']} manager of cluster {row['cluster']}" if "manager" in row else "unknown"
+        emit(f"{adapter.name}: {state}: {'fit' if not row['troubles'] else 'not fit'}\n" + "".join(f"  {one}\n" for one in row["troubles"]))
+        if row.get("statistics_every_s", 0) > SLOW_STATISTICS_S:
+            late_s, needed_ms = row["statistics_every_s"], 2500 * row["statistics_every_s"]
+            emit(
+                f"  reports show a move up to {late_s:.0f} s late: the balancer's unloading_timeout_ms should be {needed_ms:.0f} or more\n"
+            )
+        new = [text for text in row.get("settings", {}).values() if text not in told]
+        told.update(new)
+        if new:
+            emit("".join(f"  {one}\n" for one in (*new, OTHER_SETTINGS)))
+    return int(unfit)
+
+
+def _serve(adapters: Sequence[PulsarAdapter], given: Effective, cluster: str, intervals_s: tuple[float | None, float], json: bool) -> None:
+    """Run an agent for each broker, so that one that hangs holds no other up, until a signal comes or one of them ends."""
+    import logging
+
+    from lb_stream.agent.agent import Agent, AgentConfig, AgentError
+    from lb_stream.agent.reporting import Sparing
+    from lb_stream.agent.splits import SplitWatch
+    from lb_stream.core.config.cluster_config import cluster_config
+    from lb_stream.io.local.signals import StopRequest
+
+    balancing = cluster_config(given.settings.of_cluster(cluster))
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
+    bootstrap, topics = given.bootstrap, given.settings.topics
+    options = given.client_options(bootstrap)
+    with kafka_at(bootstrap):
+        for topic in (topics.reports, topics.decisions, topics.ownership):
+            require_topic(options, topic)
+    config = AgentConfig(
+        bootstrap_servers=bootstrap,
+        cluster=cluster,
+        reports_topic=topics.reports,
+        decisions_topic=topics.decisions,
+        ownership_topic=topics.ownership,
+        sparing=Sparing.of_manager(balancing.reporting, balancing.balancer),
+        # Whatever the balancer's manager is: a Pulsar broker tells its bundles only when its own manager is the extensible one.
+        split_watch=(lambda: SplitWatch(balancing.splitting, balancing.split_algorithms)) if balancing.splitting.split_enabled else None,
+        report_interval_s=intervals_s[0] or balancing.reporting.report_min_interval_ms / 1000,
+        heartbeat_interval_s=intervals_s[1],
+        client_options=given.settings.kafka.options,
+    )
+    agents: list[Agent] = []
+    with StopRequest() as stop:
+        try:
+            for adapter in adapters:
+                _warn(adapter)
+                agents.append(Agent(config, [adapter], on_decision=lambda *done: _tell(*done, json=json)))
+                agents[-1].start()
+            note(f"speaking for {', '.join(adapter.name for adapter in adapters)} in cluster {cluster}; Ctrl-C ends it")
+            while not stop and all(agent.running for agent in agents):
+                time.sleep(STEP_S)
+        except AgentError as error:
+            raise CommandError(str(error)) from None
+        finally:
+            for agent in agents:
+                agent.stop()
+    failures = [str(agent.failure) for agent in agents if agent.failure is not None]
+    if failures:
+        raise CommandError(f"an agent ended: {'; '.join(failures)}")
+
+
+def _warn(adapter: PulsarAdapter) -> None:
+    """Say at the start why a broker's agent will refuse to act; it reports all the same."""
+    from lb_stream.agent.adapter import BrokerError
+
+    try:
+        for trouble in adapter.guard.troubles():
+            note(f"warning: {adapter.name} only reports until this is changed: {trouble}")
+    except BrokerError as error:
+        note(f"warning: {adapter.name}: {error}; trying on")
+
+
+def _tell(decision: Decision, broker: str | None, verdict: Verdict | None, json: bool) -> None:
+    """One line for each decision that one of our brokers has dealt with."""
+    if broker is None or verdict is None or verdict.action == "ignore":
+        return
+    if json:
+        fields = ("decision_id", "kind", "bundle", "source", "destination")
+        emit_json(
+            {"broker": broker, "action": verdict.action, "reason": verdict.reason} | {name: getattr(decision, name) for name in fields}
+        )
+        return
+    done = {"release": "has unloaded", "acquire": "has", "split": "has split"}.get(verdict.action)
+    if done is None or verdict.reason:
+        done = f"{'refuses to' if done is None else 'could not'} {decision.kind}"
+    to = f" to {decision.destination}" if verdict.action == "release" and decision.destination else ""
+    emit_line(f"{broker} {done} {decision.bundle}{to}{f': {verdict.reason}' if verdict.reason else ''}")

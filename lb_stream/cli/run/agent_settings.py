@@ -1,0 +1,57 @@
+"""With which settings a Pulsar broker runs, and this balancer would otherwise: thresholds that nobody carried over."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from lb_stream.cli.shared.options import Effective
+
+EXPECTED = {"dry_run", "enabled", "shedding_enabled", "split_enabled", "unloading_timeout_ms"}
+"""What is meant to differ: Pulsar's own balancing goes off when ours goes on, and agents need a longer time-out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Otherwise:
+    """One of Pulsar's keys with its value in the broker, and what stands here: our key, value, who gave it. Values under our key."""
+
+    pulsar: str
+    there: Any
+    key: str
+    here: Any
+    given_by: str
+
+    def __str__(self) -> str:
+        return f"{self.pulsar}: {self.key} would be {self.there!r}, and is {self.here!r} here ({self.given_by})"
+
+
+def otherwise(runtime: Mapping[str, Any], given: Effective, cluster: str) -> Iterator[Otherwise]:
+    """The settings that are read here, that the broker has with another value, and that nobody has set here on purpose."""
+    from lb_stream.contracts.keys import metadata
+    from lb_stream.core.config.cluster_config import all_models, cluster_config
+    from lb_stream.core.config.key_usage import AGENTS, reading
+    from lb_stream.io.local.configuration import effective, same_value
+
+    checked, ours, theirs = cluster_config(given.settings.of_cluster(cluster)), effective(given.settings, cluster), _typed(runtime)
+    for name, pulsar in {name: metadata(model, name)["pulsar"] for model in all_models() for name in model.model_fields}.items():
+        if pulsar not in runtime or name in EXPECTED or name not in theirs or set(reading(name, checked)) <= {AGENTS}:
+            continue
+        origin = given.origins.get(("cluster", cluster, name)) or given.origins.get(("balancer", name)) or "default"
+        if (origin == "default" or origin.endswith(f", {pulsar}")) and not same_value(theirs[name], ours[name]):
+            yield Otherwise(str(pulsar), theirs[name], name, ours[name], origin)
+
+
+def _typed(runtime: Mapping[str, Any]) -> dict[str, Any]:
+    """The broker's settings under our names, as far as they can be read."""
+    from lb_stream.contracts.keys import pulsar_names
+    from lb_stream.contracts.settings import Settings
+    from lb_stream.core.config.cluster_config import SettingError, all_models, canonical
+    from lb_stream.io.local.configuration import effective
+
+    known = {name: value for name, value in runtime.items() if name in pulsar_names(*all_models()) and value not in (None, "")}
+    try:
+        return effective(Settings(balancer=canonical(known)))
+    except SettingError:
+        return {}

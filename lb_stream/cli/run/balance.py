@@ -1,0 +1,83 @@
+"""`lbctl balance`: the job itself, through spark-submit."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from lb_stream.cli.shared.options import BrokerConf, ConfigFile, Json, Set, effective
+from lb_stream.cli.shared.output import emit, emit_json, note
+from lb_stream.io.messages.secrets import hide
+
+GRACE_S = 50.0
+"""How long the batch under way may take when a stop is asked for; less than systemd's and Kubernetes' own patience."""
+LOOK_S = 0.1
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to lbctl."""
+    app.command("balance", epilog="Example: lbctl balance --config conf/default.toml --set dry_run=false")(balance)
+
+
+def balance(
+    once: Annotated[bool, typer.Option("--once", help="Read what is there now, then end.")] = False,
+    show: Annotated[bool, typer.Option("--print", help="Print the spark-submit command instead of running it.")] = False,
+    driver_memory: Annotated[
+        str, typer.Option("--driver-memory", metavar="SIZE", help="Heap of Spark's JVM: enough for a million bundles; 1g does for 100 000.")
+    ] = "3g",
+    take_over: Annotated[
+        bool,
+        typer.Option(
+            "--take-over",
+            help="Replace the job that runs this pipeline: shut it out of publishing, wait for its end, go on where its log ends.",
+        ),
+    ] = False,
+    config: ConfigFile = None,
+    broker_conf: BrokerConf = None,
+    set_: Set = None,
+    json: Json = False,
+) -> None:
+    """Run the job jobs/balance.py until Ctrl-C; settings are checked before Spark starts. --json goes with --print."""
+    from lb_stream.job.submit import submit_command
+
+    given = effective(config, broker_conf, set_)
+    bootstrap = given.bootstrap
+    if bootstrap != given.settings.kafka.bootstrap_servers:
+        set_ = [*(set_ or []), f"kafka.bootstrap_servers={bootstrap}"]
+    flags = [flag for flag, wanted in (("--once", once), ("--take-over", take_over)) if wanted]
+    command, environment = submit_command([*_arguments(config, broker_conf, set_), *flags], driver_memory=driver_memory)
+    if not show:
+        raise typer.Exit(_run(command, environment))
+    changed = {name: value for name, value in environment.items() if os.environ.get(name) != value}
+    if json:
+        emit_json({"command": [hide(part) for part in command], "environment": changed})
+    else:
+        emit(" ".join([*(f"{name}={shlex.quote(value)}" for name, value in changed.items()), hide(shlex.join(command))]) + "\n")
+
+
+def _run(command: list[str], environment: dict[str, str]) -> int:
+    """Run the job in a session of its own; its exit code. A request to stop goes to its driver alone: Spark's JVM would end before it."""
+    from lb_stream.io.local.processes import end_with_parent
+    from lb_stream.io.local.signals import StopRequest
+    from lb_stream.job.process import end_session
+
+    with StopRequest() as stop:
+        process = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, start_new_session=True, preexec_fn=end_with_parent)  # noqa: PLW1509 (no threads yet)
+        while process.poll() is None:
+            if stop:
+                note("stopping: the batch under way is finished, or run again at the next start (once more: at once)")
+                end_session(process.pid, process.poll, GRACE_S, hurry=lambda: stop.times > 1)
+            time.sleep(LOOK_S)
+    code = process.wait()
+    return code if code >= 0 else 128 - code
+
+
+def _arguments(config: Path | None, broker_conf: Path | None, set_: list[str] | None) -> list[str]:
+    files = [part for option, file in (("--config", config), ("--broker-conf", broker_conf)) if file for part in (option, str(file))]
+    return [*files, *(part for one in set_ or () for part in ("--set", one))]

@@ -1,0 +1,67 @@
+"""`lbctl kafka`: the embedded broker."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from lb_stream.cli.shared.options import KAFKA_FOLDER, DataFolder, Json
+from lb_stream.cli.shared.output import emit, emit_json, note
+
+app = typer.Typer(name="kafka", help="A real Kafka broker on this machine, for trying things out.", no_args_is_help=True)
+
+Port = Annotated[int, typer.Option(help="Port for clients; 0: the last one used, or a free one.", min=0, max=65535)]
+ControllerPort = Annotated[int, typer.Option(help="Port of its controller; 0 as above.", min=0, max=65535)]
+
+
+@app.command(epilog="Example: lbctl kafka start --port 9092")
+def start(
+    data: DataFolder = KAFKA_FOLDER,
+    port: Port = 0,
+    controller_port: ControllerPort = 0,
+    heap: Annotated[str, typer.Option(help="Its memory, as Java's -Xmx takes it.")] = "512m",
+    json: Json = False,
+) -> None:
+    """Start the broker in the background and print its bootstrap servers; topics stay from one start to the next."""
+    from lb_stream.io.local.embedded_kafka import EmbeddedKafka, KafkaAlreadyRunning
+
+    broker = EmbeddedKafka(data, port=port, controller_port=controller_port, heap=heap)
+    fresh = True
+    try:
+        bootstrap = broker.start()
+    except KafkaAlreadyRunning as present:
+        bootstrap, fresh = present.bootstrap, False
+    if json:
+        emit_json({"bootstrap_servers": bootstrap, "pid": broker.pid, "data": str(data), "started": fresh})
+        return
+    note(f"{'started' if fresh else 'it runs already'}; the job finds it by: export LB_KAFKA__BOOTSTRAP_SERVERS={bootstrap}")
+    emit(bootstrap + "\n")
+
+
+@app.command(epilog="Example: lbctl kafka stop")
+def stop(data: DataFolder = KAFKA_FOLDER, json: Json = False) -> None:
+    """Stop the broker on a data folder, whoever started it; that none runs is no fault."""
+    from lb_stream.io.local.embedded_kafka import EmbeddedKafka
+
+    stopped = EmbeddedKafka(data).stop()
+    if json:
+        emit_json({"stopped": stopped, "data": str(data)})
+    else:
+        note(f"stopped the broker on {data}" if stopped else f"no broker runs on {data}")
+
+
+@app.command(epilog="Example: lbctl kafka status --json")
+def status(data: DataFolder = KAFKA_FOLDER, json: Json = False) -> None:
+    """Print the running broker's bootstrap servers; exit code 1 when none runs."""
+    from lb_stream.io.local.embedded_kafka import EmbeddedKafka
+
+    running = EmbeddedKafka.running(data)
+    if json:
+        emit_json({"bootstrap_servers": running and running.bootstrap, "pid": running and running.pid, "data": str(data)})
+    elif running:
+        note(f"runs on {data}, pid {running.pid}")
+        emit(running.bootstrap + "\n")
+    else:
+        note(f"no broker runs on {data}: `lbctl kafka start`")
+    raise typer.Exit(0 if running else 1)

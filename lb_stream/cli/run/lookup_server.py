@@ -1,0 +1,66 @@
+"""`lbctl lookup-server`: answers clients' lookups over HTTP, from the ownership topic."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated
+
+import typer
+
+from lb_stream.cli.shared.options import BrokerConf, ConfigFile, Json, Set, effective, kafka_at
+from lb_stream.cli.shared.output import CommandError, emit, emit_json, note
+
+STEP_S = 0.2
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to lbctl."""
+    app.command("lookup-server", epilog="Example: lbctl lookup-server --address 127.0.0.1:8095")(lookup_server)
+
+
+def lookup_server(
+    address: Annotated[str, typer.Option(metavar="HOST:PORT", help="Where to listen; port 0: any that is free.")] = "127.0.0.1:8095",
+    max_age: Annotated[float, typer.Option(metavar="S", min=1, help="Answer nothing when Kafka was last heard of so long ago.")] = 10.0,
+    asks: Annotated[
+        float, typer.Option("--asks-per-second", metavar="N", min=0, help="Commands a second for known bundles, and as many for others.")
+    ] = 20.0,
+    ask: Annotated[bool, typer.Option(help="Ask the balancer for an owner of what nobody serves.")] = True,
+    config: ConfigFile = None,
+    broker_conf: BrokerConf = None,
+    set_: Set = None,
+    json: Json = False,
+) -> None:
+    """Answer GET /lookup?topic=TOPIC&cluster=CLUSTER with the broker that serves the topic, and GET /health. Ctrl-C ends it."""
+    given = effective(config, broker_conf, set_)
+    from lb_stream.io.local.signals import StopRequest
+    from lb_stream.io.lookup.client import Lookup, LookupConfig, LookupFailed
+    from lb_stream.io.lookup.server import serve_lookups
+
+    bootstrap, topics = given.bootstrap, given.settings.topics
+    settings = LookupConfig(
+        bootstrap_servers=bootstrap,
+        ownership_topic=topics.ownership,
+        commands_topic=topics.commands if ask and asks else None,
+        results_topic=topics.results,
+        max_age_s=max_age,
+        asks_per_s=asks,
+        client_options=given.settings.kafka.options,
+    )
+    with StopRequest() as stop, kafka_at(bootstrap):
+        try:
+            with Lookup(settings) as lookup:
+                try:
+                    server = serve_lookups(address, lookup)
+                except (OSError, ValueError, OverflowError) as error:
+                    raise CommandError(f"--address {address}: {error}: give another HOST:PORT", 2) from None
+                clusters, bundles = lookup.known()
+                note(f"bundles known: {bundles}; clusters: {', '.join(clusters) or 'none yet'}; Ctrl-C ends it")
+                if json:
+                    emit_json({"url": server.url})
+                else:
+                    emit(f"{server.url}/lookup?topic=TOPIC\n")
+                while not stop:
+                    time.sleep(STEP_S)
+                server.stop()
+        except LookupFailed as error:
+            raise CommandError(str(error)) from None

@@ -1,0 +1,218 @@
+"""`lbctl reports`: load reports out of files."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import sys
+import time
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from lb_stream.cli.shared.options import BrokerConf, ConfigFile, Json, Set, cluster_name, effective, kafka_at, require_topic
+from lb_stream.cli.shared.output import CommandError, emit, emit_json, note
+
+if TYPE_CHECKING:
+    from lb_stream.cli.run.report_lines import Report
+
+app = typer.Typer(name="reports", help="Load reports from files to the topic.", no_args_is_help=True)
+
+SHOWN_FAILURES = 20
+
+
+@app.callback()
+def _group() -> None:
+    """Load reports from files to the topic."""
+
+
+@app.command(epilog="Example: lbctl reports send captured.jsonl.gz --cluster eu-1 --pace 10")
+def send(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="JSON lines, also gzipped; - is stdin.")],
+    cluster: Annotated[
+        str | None, typer.Option("--cluster", metavar="NAME", help="The brokers' cluster (stream.default_cluster).", callback=cluster_name)
+    ] = None,
+    pace: Annotated[
+        float | None,
+        typer.Option("--pace", metavar="FACTOR", min=0.001, help="1 keeps the reports' distances in time, 10 is ten times as fast."),
+    ] = None,
+    broker: Annotated[str | None, typer.Option("--broker", metavar="HOST:PORT", help="Whose a report is that doesn't say itself.")] = None,
+    config: ConfigFile = None,
+    broker_conf: BrokerConf = None,
+    set_: Set = None,
+    json: Json = False,
+) -> None:
+    """Send each line's load report, byte for byte, to the reports topic: plain reports, or reports captured with their time and broker.
+
+    As fast as possible unless --pace is given. Lines that can't be sent are named and the rest goes on; the exit code is then 1.
+    """
+    given = effective(config, broker_conf, set_)
+    bootstrap, topic = given.bootstrap, given.settings.topics.reports
+    tally = Tally()
+    began, code = time.monotonic(), 0
+    with (
+        _lines(file) as (lines, position, size),
+        kafka_at(bootstrap),
+        _progress(size, position) as advance,
+        _sender(given.client_options(bootstrap), topic, tally) as post,
+    ):
+        try:
+            _send_all(lines, cluster or given.settings.stream.default_cluster, broker, pace, tally, post, advance)
+        except KeyboardInterrupt:
+            code = 130
+    tally.seconds = round(time.monotonic() - began, 3)
+    _report(tally, topic, bootstrap, json)
+    raise typer.Exit(code or (1 if tally.failures else 0))
+
+
+@dataclass
+class Tally:
+    """What became of the lines. `brokers` are the keys of those whose reports have arrived."""
+
+    sent: int = 0
+    skipped: int = 0
+    brokers: set[str] = field(default_factory=set)
+    failures: list[tuple[int, str]] = field(default_factory=list)
+    seconds: float = 0.0
+
+
+Post = Callable[[int, str, bytes], None]
+"""(line number, key, value): hands one record to the producer."""
+
+
+def _send_all(
+    lines: Iterator[bytes], cluster: str, broker: str | None, pace: float | None, tally: Tally, post: Post, advance: Callable[[], None]
+) -> None:
+    from lb_stream.cli.run.report_lines import Unsendable, read_line
+
+    keep_time = _pacer(pace)
+    for number, line in _readable(lines, tally):
+        advance()
+        try:
+            report = read_line(line, broker)
+        except Unsendable as error:
+            tally.failures.append((number, str(error)))
+            continue
+        if report is None:
+            tally.skipped += 1
+            continue
+        keep_time(report)
+        post(number, f"{cluster}/{report.broker}", report.value)
+
+
+def _readable(lines: Iterator[bytes], tally: Tally) -> Iterator[tuple[int, bytes]]:
+    """The lines with their numbers; where the file breaks off (a damaged archive), that is a failure and the end."""
+    number = 0
+    try:
+        for number, line in enumerate(lines, start=1):
+            yield number, line
+    except (OSError, EOFError, zlib.error) as error:
+        tally.failures.append((number + 1, f"the file can't be read on from here: {error}"))
+
+
+def _pacer(pace: float | None) -> Callable[[Report], None]:
+    """A function that waits until a report's turn has come: its distance in time from the first one, divided by the pace."""
+    start: tuple[float, float] | None = None
+
+    def wait(report: Report) -> None:
+        nonlocal start
+        if pace is None or report.at_ms is None:
+            return
+        start = start or (time.monotonic(), report.at_ms)
+        due = start[0] + (report.at_ms - start[1]) / 1000 / pace
+        time.sleep(max(0.0, due - time.monotonic()))
+
+    return wait
+
+
+@contextmanager
+def _sender(options: dict[str, Any], topic: str, tally: Tally) -> Iterator[Post]:
+    """A producer; when it closes, `tally` knows of every record whether it arrived."""
+    from kafka import KafkaProducer
+    from kafka.errors import KafkaError
+
+    from lb_stream.io.kafka.topics import LARGEST_RECORD_BYTES
+
+    settings = {"acks": "all", "compression_type": "zstd", "linger_ms": 5, "max_request_size": LARGEST_RECORD_BYTES, "max_block_ms": 10_000}
+    require_topic(options, topic)
+    with KafkaProducer(**(settings | options)) as producer:
+
+        def post(number: int, key: str, value: bytes) -> None:
+            def arrived(_: Any) -> None:
+                tally.sent += 1
+                tally.brokers.add(key)
+
+            def lost(error: Exception) -> None:
+                tally.failures.append((number, str(error)))
+
+            try:
+                future = producer.send(topic, key=key.encode(), value=value, headers=[("kind", b"report")])
+            except KafkaError as error:  # too large, no broker
+                lost(error)
+            else:
+                future.add_callback(arrived)
+                future.add_errback(lost)
+
+        try:
+            yield post
+        finally:
+            producer.flush()
+
+
+@contextmanager
+def _lines(file: Path) -> Iterator[tuple[Iterator[bytes], Callable[[], int], int | None]]:
+    """The lines of a file, a function that tells how many of its bytes have been read, and how many there are (None: unknown)."""
+    if str(file) == "-":
+        yield iter(sys.stdin.buffer), lambda: 0, None
+        return
+    try:
+        raw = file.open("rb")
+    except OSError as error:
+        raise CommandError(f"{file}: {error.strerror}", code=2) from None
+    with raw:
+        packed = raw.peek(2)[:2] == b"\x1f\x8b"
+        lines = io.BufferedReader(gzip.GzipFile(fileobj=raw)) if packed else raw  # type: ignore[arg-type]
+        yield iter(lines), raw.tell, file.stat().st_size
+
+
+@contextmanager
+def _progress(size: int | None, position: Callable[[], int]) -> Iterator[Callable[[], None]]:
+    """A bar on stderr while it is a terminal. Gives the function to call at each line."""
+    if not sys.stderr.isatty():
+        yield lambda: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("sending"), BarColumn(), TaskProgressColumn(), TextColumn("{task.fields[lines]} lines"), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("", total=size, lines=0)
+        count = 0
+
+        def advance() -> None:
+            nonlocal count
+            count += 1
+            bar.update(task, completed=position() if size else 0, lines=count)
+
+        yield advance
+
+
+def _report(tally: Tally, topic: str, bootstrap: str, json: bool) -> None:
+    failures = sorted(tally.failures)
+    if json:
+        failed = [{"line": number, "why": why} for number, why in failures]
+        result = {"sent": tally.sent, "brokers": len(tally.brokers), "skipped": tally.skipped, "failed": failed, "seconds": tally.seconds}
+        emit_json({"topic": topic, "bootstrap_servers": bootstrap} | result)
+        return
+    for number, why in failures[:SHOWN_FAILURES]:
+        note(f"line {number}: {why}")
+    if len(failures) > SHOWN_FAILURES:
+        note(f"and {len(failures) - SHOWN_FAILURES} more: --json names all")
+    skipped = f"; lines that hold none: {tally.skipped}" if tally.skipped else ""
+    failed = f"; lines that could not be sent: {len(failures)}" if failures else ""
+    emit(f"sent {tally.sent} reports of {len(tally.brokers)} brokers to {topic} at {bootstrap} in {tally.seconds:.1f} s{skipped}{failed}\n")

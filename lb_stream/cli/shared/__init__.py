@@ -1,0 +1,1 @@
+"""What the commands of lbctl share: options, output, sending."""

@@ -1,0 +1,135 @@
+"""The options that commands share, and what they lead to: settings, the tables' folder, the Kafka cluster."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from lb_stream.cli.shared.output import CommandError, note
+
+if TYPE_CHECKING:
+    from lb_stream.contracts.settings import Settings, StreamSettings
+
+DEMO_TABLES = Path(".lb/demo/tables")
+KAFKA_FOLDER = Path(".lb/kafka")
+EMBEDDED_FOLDERS = (KAFKA_FOLDER, Path(".lb/demo/kafka"))
+"""Where `lbctl kafka start` and the demo keep their brokers."""
+
+_PANEL = "Settings"
+ConfigFile = Annotated[
+    Path | None, typer.Option("--config", metavar="FILE", help="Settings in a TOML file (see lbctl config show).", rich_help_panel=_PANEL)
+]
+BrokerConf = Annotated[
+    Path | None, typer.Option("--broker-conf", metavar="FILE", help="A Pulsar broker.conf: below --config.", rich_help_panel=_PANEL)
+]
+Set = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="One setting, above all files; may be given again.", rich_help_panel=_PANEL),
+]
+Json = Annotated[bool, typer.Option("--json", help="Output for programs: JSON on stdout and nothing else.", rich_help_panel=_PANEL)]
+DataFolder = Annotated[Path, typer.Option("--data", metavar="FOLDER", help="The broker's data folder.")]
+
+
+def cluster_name(value: str | None) -> str | None:
+    """Check a cluster's name given on the command line."""
+    if value is not None and not re.fullmatch(r"[A-Za-z0-9._-]+", value):
+        raise typer.BadParameter("letters, digits, dots, dashes and underscores only")
+    return value
+
+
+Cluster = Annotated[str | None, typer.Option("--cluster", metavar="NAME", help="Only this cluster.", callback=cluster_name)]
+
+
+@dataclass(frozen=True, slots=True)
+class Effective:
+    """The settings of one run of lbctl, and who gave each."""
+
+    settings: Settings
+    origins: dict[tuple[str, ...], str]
+
+    @property
+    def tables(self) -> Path:
+        """The tables' folder: the one set; or the demo's when nobody set one and only the demo has run here."""
+        folder = Path(self.settings.stream.tables)
+        if ("stream", "tables") in self.origins or folder.exists() or not DEMO_TABLES.exists():
+            return folder
+        note(f"reading the demo's tables in {DEMO_TABLES} (others: --set stream.tables=FOLDER)")
+        return DEMO_TABLES
+
+    @property
+    def stream(self) -> StreamSettings:
+        """The stream's settings with the tables' folder that is read, and the checkpoint that belongs to it."""
+        tables = self.tables
+        checkpoint = tables.parent / "checkpoint" if tables == DEMO_TABLES else Path(self.settings.stream.checkpoint)
+        return self.settings.stream.model_copy(update={"tables": str(tables), "checkpoint": str(checkpoint)})
+
+    @property
+    def bootstrap(self) -> str:
+        """Kafka's bootstrap servers: those set; or an embedded broker's that runs below this folder when nobody set any."""
+        if ("kafka", "bootstrap_servers") not in self.origins:
+            from lb_stream.io.local.embedded_kafka import EmbeddedKafka
+
+            for folder in EMBEDDED_FOLDERS:
+                if running := EmbeddedKafka.running(folder):
+                    note(f"using the broker in {folder} at {running.bootstrap} (another: --set kafka.bootstrap_servers=HOST:PORT)")
+                    return running.bootstrap
+        return self.settings.kafka.bootstrap_servers
+
+    def client_options(self, bootstrap: str) -> dict[str, Any]:
+        """Arguments of every kafka-python client."""
+        return {"bootstrap_servers": bootstrap.split(","), **self.settings.kafka.options}
+
+
+def effective(config: Path | None, broker_conf: Path | None, arguments: list[str] | None) -> Effective:
+    """Read the settings. Raises SettingError."""
+    from lb_stream.io.local.configuration import load
+
+    loaded = load(config, broker_conf, arguments or ())
+    for warning in loaded.warnings:
+        note(f"warning: {warning}")
+    return Effective(loaded.settings, loaded.origins)
+
+
+@contextmanager
+def kafka_at(bootstrap: str) -> Iterator[None]:
+    """Turns what Kafka's client says into one clear line, after a look whether anybody is there at all."""
+    import logging
+    import socket
+
+    from kafka.errors import KafkaError
+
+    logging.getLogger("kafka").setLevel(logging.CRITICAL)  # its troubles come as exceptions too
+    advice = "start one with `lbctl kafka start`, or name yours: --set kafka.bootstrap_servers=HOST:PORT"
+    reasons = []
+    for server in bootstrap.split(","):
+        host, _, port = server.rpartition(":")
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), timeout=5).close()
+            break
+        except (OSError, OverflowError) as error:
+            reasons.append(f"{server}: {getattr(error, 'strerror', None) or error}")
+    else:
+        raise CommandError(f"no Kafka broker answers ({'; '.join(reasons)}): {advice}")
+    try:
+        yield
+    except KafkaError as error:
+        raise CommandError(f"Kafka at {bootstrap}: {type(error).__name__}: {error}") from error
+
+
+def require_topic(options: dict[str, Any], topic: str) -> None:
+    """Raises CommandError when there is no such topic: clients would only wait for it."""
+    from kafka import KafkaAdminClient
+
+    from lb_stream.io.kafka.topics import undescribed
+
+    with KafkaAdminClient(**options) as client:
+        if topic not in client.list_topics():
+            if undescribed(client, [topic]):
+                raise CommandError(f"Kafka does not let this user describe the topic {topic}: give it the right (docs/operating.md)")
+            raise CommandError(f"there is no topic {topic}: run `lbctl topics create`")

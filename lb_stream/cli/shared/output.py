@@ -1,0 +1,153 @@
+"""How commands talk: results on stdout (nothing else), notes and errors on stderr. What names hold is shown, never obeyed."""
+
+from __future__ import annotations
+
+import codecs
+import json
+import math
+import os
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from datetime import datetime
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from lb_stream.io.messages.secrets import hide
+from lb_stream.io.messages.shown import in_json, shown
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+    from rich.text import Text
+
+
+INTERRUPTED = 130
+ASCII = "lbctl-ascii"
+"""How letters are written that a terminal's encoding lacks: arrows and the like by others that look alike, names by their numbers."""
+
+_ALIKE = {"→": "->", "←": "<-", "…": "...", "·": "-", "×": "x", "÷": "/", "–": "-", "—": "-", "✓": "+", "✗": "x", "█": "#"}
+
+
+def _alike(error: UnicodeError) -> tuple[str, int]:
+    assert isinstance(error, UnicodeEncodeError)
+    letters = error.object[error.start : error.end]
+    return "".join(_ALIKE.get(letter) or letter.encode("ascii", "backslashreplace").decode() for letter in letters), error.end
+
+
+codecs.register_error(ASCII, _alike)
+
+
+class CommandError(Exception):
+    """A command can't go on. The text says why and what to do; `code` is the exit code (1 failed, 2 wrong usage)."""
+
+    def __init__(self, text: str, code: int = 1) -> None:
+        super().__init__(text)
+        self.code = code
+
+
+def emit(text: str) -> None:
+    """Write text for people to stdout at once."""
+    emit_data(shown(text, "\n"))
+
+
+def emit_line(text: str) -> None:
+    """One line, whatever names it holds."""
+    emit(shown(text) + "\n")
+
+
+def emit_data(text: str) -> None:
+    """Write to stdout as it is. When its reader has gone (`| head`), end quietly: it had enough."""
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        hush()
+        raise typer.Exit(0) from None
+
+
+def hush() -> None:
+    """Let what is still buffered for stdout go nowhere, so that Python's own flush at exit has nothing to complain about."""
+    with suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def note(text: str) -> None:
+    """Write a line for people to stderr."""
+    print(shown(hide(text), "\n"), file=sys.stderr, flush=True)
+
+
+def emit_json(value: Any) -> None:
+    """One JSON value on a line of its own. NaN and infinity, which JSON lacks, become null."""
+    emit_data(in_json(json.dumps(_plain(value), ensure_ascii=False, allow_nan=False)) + "\n")
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, dict):
+        return {str(name): _plain(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, Decimal):
+        return float(value)
+    return value if isinstance(value, str | int | float | bool | None) else str(value)
+
+
+def console() -> Console:
+    """Renders for stdout; what it renders is written by `emit`."""
+    from rich.console import Console  # (rich is slow to import; machine output needs none)
+
+    return Console(highlight=False)
+
+
+def emit_rich(*parts: RenderableType) -> None:
+    """Tables, styled text and lines; plain where stdout is no terminal. A plain text is no markup."""
+    screen = console()
+    with screen.capture() as captured:
+        for part in parts:
+            screen.print(styled(*part.split("\n")) if isinstance(part, str) else part)
+    emit_data(captured.get())
+
+
+def styled(*lines: str | tuple[str, str]) -> Text:
+    """Lines of text, or pairs of text and style, for rich: what names hold adds no line, no colour, no markup. For cells, too."""
+    from rich.text import Text
+
+    pairs = [(line, "") if isinstance(line, str) else line for line in lines]
+    return Text("\n").join(Text(shown(text), style) for text, style in pairs)
+
+
+def table(columns: Sequence[str], rows: Sequence[Sequence[Any]], *, right: Sequence[str] = ()) -> RenderableType:
+    """A plain table; columns named in `right` are right-aligned. Cells that `styled` has not made are plain values."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    made = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
+    for name in columns:
+        made.add_column(styled(name), justify="right" if name in right else "left", overflow="fold")
+    for row in rows:
+        made.add_row(*(cell if isinstance(cell, Text) else styled(str(cell)) for cell in row))
+    return made
+
+
+def clock(ms: int | None) -> str:
+    """Local time of day of a time in ms since the epoch; with the date when it wasn't today."""
+    if not ms:
+        return "-"
+    at = datetime.fromtimestamp(ms / 1000)
+    return f"{at:%H:%M:%S}" if at.date() == datetime.now().date() else f"{at:%Y-%m-%d %H:%M:%S}"
+
+
+def ago(ms: int | None) -> str:
+    """How long ago a time in ms since the epoch was: 3 s, 12 min, 5 h, 2 d."""
+    if not ms:
+        return "never"
+    seconds = max(0, int(time.time() - ms / 1000))
+    for unit, length in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds // length} {unit} ago"
+    return f"{seconds} s ago"

@@ -1,0 +1,1 @@
+"""Operators' commands: answered once each, remembered where their effect stays, followed until they are done."""

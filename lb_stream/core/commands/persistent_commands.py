@@ -1,0 +1,217 @@
+"""Commands whose effect stays: pauses, drained brokers, namespaces, policies. Source: spec/ownership.md §3, spec/placement.md §4."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from lb_stream.contracts.commands import (
+    CreateNamespace,
+    DeclareDead,
+    DeleteNamespace,
+    DrainBroker,
+    ImportNamespaces,
+    PauseCluster,
+    ResumeCluster,
+    SetPolicies,
+    UndrainBroker,
+)
+from lb_stream.core.commands.responder import Desk, Received, named
+from lb_stream.core.config.cluster_config import ClusterConfig
+from lb_stream.core.model.names import is_system_bundle
+from lb_stream.core.model.operator_state import Orders, Waiting, isolation_policy
+from lb_stream.core.model.view import ClusterView
+from lb_stream.core.observing.known_bundles import compact, missing, with_bundles
+from lb_stream.core.observing.liveness import silent
+
+
+def obey_standing(desk: Desk, view: ClusterView, commands: Iterable[Received], config: ClusterConfig) -> tuple[Received, ...]:
+    """Do the commands whose effect stays. Returns the others, which are still to be done."""
+    rest = []
+    for received in desk.new(commands):
+        command = received.command
+        action = _ACTIONS.get(type(command))
+        if action is None:
+            rest.append(received)
+        else:
+            action(desk, received, command, view, config)
+    return tuple(rest)
+
+
+def laid_down(view: ClusterView, orders: Orders, wanted: bool = True) -> ClusterView:
+    """The view with the orders' policies, and with the bundles of their namespaces that it lacks, if these are wanted."""
+    view = with_bundles(view, missing(view, orders.namespaces)) if wanted else view
+    return view if orders == Orders() else replace(view, policies=orders.policies(view.policies))
+
+
+def forget_deleted(desk: Desk, view: ClusterView) -> None:
+    """Deleted namespaces of which no bundle is known any more need no remembering."""
+    left = tuple(name for name in desk.orders.deleted if _size(view, name))
+    if left != desk.orders.deleted:
+        desk.change(deleted=left)
+
+
+def broker_of(given: str) -> str:
+    """A broker's name as reports have it: a scheme before it, and what follows the port, are left out."""
+    return given.rpartition("://")[2].strip("/")
+
+
+def _size(view: ClusterView, namespace: str) -> int:
+    rows = view.bundles.rows_of_namespace(namespace)
+    return int(rows.stop - rows.start)
+
+
+def _pause(desk: Desk, received: Received, command: PauseCluster, view: ClusterView, config: ClusterConfig) -> None:
+    text = "paused: nothing is shed or split until it is resumed"
+    desk.answer(received, "done", "paused already" if desk.orders.paused else text)
+    desk.change(paused=True)
+
+
+def _resume(desk: Desk, received: Received, command: ResumeCluster, view: ClusterView, config: ClusterConfig) -> None:
+    desk.answer(received, "done", "resumed" if desk.orders.paused else "was not paused")
+    desk.change(paused=False)
+
+
+def _drain(desk: Desk, received: Received, command: DrainBroker, view: ClusterView, config: ClusterConfig) -> None:
+    broker = broker_of(command.broker)
+    if broker not in view.brokers.names:
+        desk.answer(received, "refused", f"no broker {broker} has reported; there are {named(view.brokers.names)}", "unknown_broker")
+        return
+    if broker in desk.orders.drained:
+        desk.answer(received, "done", f"{broker} is being drained already")
+        return
+    desk.change(drained=tuple(sorted({*desk.orders.drained, broker})))
+    row = view.brokers.names.index(broker)
+    bundles = int(np.count_nonzero((view.bundles.owner == row) & ~view.bundles.system))
+    if config.balancer.dry_run:
+        desk.answer(received, "done", f"dry run: {broker} takes no bundle, and its {bundles} stay because decisions aren't published")
+    elif bundles == 0:
+        desk.answer(received, "done", f"{broker} has no bundle, and takes none from now on")
+    else:
+        text = f"{bundles} bundles leave {broker}, and it takes none from now on"
+        desk.answer(received, "accepted", text)
+        desk.change(waiting=(*desk.orders.waiting, Waiting(received.head, text, broker=broker)))
+
+
+def _undrain(desk: Desk, received: Received, command: UndrainBroker, view: ClusterView, config: ClusterConfig) -> None:
+    broker = broker_of(command.broker)
+    if broker not in desk.orders.drained:
+        text = f"{broker} is not being drained; those that are: {named(desk.orders.drained)}"
+        desk.answer(received, "refused", text, "unknown_broker" if broker not in view.brokers.names else "not_drained")
+        return
+    desk.change(drained=tuple(name for name in desk.orders.drained if name != broker))
+    desk.answer(received, "done", f"{broker} may take bundles again")
+
+
+def _declare_dead(desk: Desk, received: Received, command: DeclareDead, view: ClusterView, config: ClusterConfig) -> None:
+    overdue = silent(view, config.balancer)
+    names = [name for name, late in zip(view.brokers.names, overdue.tolist(), strict=True) if late]
+    broker = None if command.broker is None else broker_of(command.broker)
+    if broker is not None and broker not in view.brokers.names:
+        desk.answer(received, "refused", f"no broker {broker} has reported; there are {named(view.brokers.names)}", "unknown_broker")
+    elif not names or broker not in (None, *names):
+        text = f"{broker or 'every broker'} has been heard lately; silent for too long are {named(names)}: drain a broker that speaks"
+        desk.answer(received, "refused", text, "speaks")
+    else:
+        desk.declared |= frozenset(names if broker is None else [broker])
+        desk.answer(received, "done", f"taken for dead: {named(sorted(desk.declared))}; their bundles go to others")
+
+
+def _create(desk: Desk, received: Received, command: CreateNamespace, view: ClusterView, config: ClusterConfig) -> None:
+    name, orders = command.namespace, desk.orders
+    if is_system_bundle(f"{name}/0x00000000_0xffffffff"):
+        desk.answer(received, "refused", f"{name} would be a heartbeat or SLA-monitor namespace: brokers make those", "system_namespace")
+    elif name in orders.deleted:
+        desk.answer(received, "refused", f"{name} is being deleted: try again when none of its bundles is known any more", "being_deleted")
+    elif name in orders.namespaces or _size(view, name):
+        desk.answer(received, "refused", f"there is a namespace {name} already", "namespace_exists")
+    else:
+        count = command.bundles or config.splitting.namespace_default_bundles
+        desk.change(namespaces={**orders.namespaces, name: count})
+        desk.answer(received, "done", f"{name} has {count} bundle{'s' if count > 1 else ''}")
+
+
+def _delete(desk: Desk, received: Received, command: DeleteNamespace, view: ClusterView, config: ClusterConfig) -> None:
+    name, orders = command.namespace, desk.orders
+    rows = view.bundles.rows_of_namespace(name)
+    topics = int(view.bundles.topics[rows].sum())
+    if name not in orders.namespaces and rows.start == rows.stop:
+        desk.answer(received, "refused", f"there is no namespace {name}", "unknown_namespace")
+    elif topics:
+        desk.answer(received, "refused", f"{name} has {topics} topics: delete these first", "namespace_not_empty")
+    else:
+        kept = {other: cut for other, cut in orders.namespaces.items() if other != name}
+        served = int(np.count_nonzero(view.bundles.owner[rows] >= 0))
+        desk.change(namespaces=kept, deleted=tuple(sorted({*orders.deleted, name})))
+        desk.answer(received, "done", f"{name} is deleted" + (f"; its {served} bundles leave their brokers" if served else ""))
+
+
+def _import(desk: Desk, received: Received, command: ImportNamespaces, view: ClusterView, config: ClusterConfig) -> None:
+    content, orders = command.content, desk.orders
+    isolation = {policy.name: policy.model_dump(mode="json") for policy in content.isolation}
+    if _malformed(desk, received, isolation):
+        return
+    groups = {name: group for name, group in orders.anti_affinity.items() if name not in {one.name for one in content.namespaces}}
+    desk.change(
+        namespaces={**orders.namespaces, **{one.name: compact(one.boundaries) for one in content.namespaces}},
+        anti_affinity=groups | {one.name: one.anti_affinity_group for one in content.namespaces if one.anti_affinity_group},
+        isolation=isolation,
+        failure_domains=content.failure_domains,
+        deleted=tuple(name for name in orders.deleted if name not in {one.name for one in content.namespaces}),
+    )
+    bundles = sum(len(one.boundaries) - 1 for one in content.namespaces)
+    text = f"{len(content.namespaces)} namespaces with {bundles} bundles, {len(isolation)} isolation policies, "
+    desk.answer(received, "done", f"{text}{len(content.failure_domains)} brokers in failure domains")
+
+
+def _set_policies(desk: Desk, received: Received, command: SetPolicies, view: ClusterView, config: ClusterConfig) -> None:
+    orders = desk.orders
+    unknown = [name for name in command.remove_isolation if name not in orders.isolation]
+    if unknown:
+        text = f"there is no isolation policy {named(unknown)}; there are {named(orders.isolation)}"
+        desk.answer(received, "refused", text, "unknown_policy")
+        return
+    given = {policy.name: policy.model_dump(mode="json") for policy in command.isolation}
+    if _malformed(desk, received, given):
+        return
+    isolation = {name: policy for name, policy in orders.isolation.items() if name not in command.remove_isolation} | given
+    desk.change(
+        isolation=isolation,
+        anti_affinity=_changed(orders.anti_affinity, command.anti_affinity),
+        failure_domains=_changed(orders.failure_domains, {broker_of(name): domain for name, domain in command.failure_domains.items()}),
+    )
+    after = desk.orders
+    text = f"in force: isolation policies {named(after.isolation)}; {len(after.anti_affinity)} namespaces in anti-affinity groups"
+    note = "" if not after.failure_domains or config.balancer.failure_domains_enabled else ", which count only with failureDomainsEnabled"
+    desk.answer(received, "done", f"{text}; {len(after.failure_domains)} brokers in failure domains{note}")
+
+
+def _malformed(desk: Desk, received: Received, policies: dict[str, dict[str, Any]]) -> bool:
+    try:
+        for policy in policies.values():
+            isolation_policy(policy).check()
+    except ValueError as error:
+        desk.answer(received, "refused", str(error), "not_an_expression")
+        return True
+    return False
+
+
+def _changed(before: Any, changes: dict[str, str | None]) -> dict[str, str]:
+    merged = {**before, **changes}
+    return {name: value for name, value in merged.items() if value}
+
+
+_ACTIONS: dict[type, Callable[[Desk, Received, Any, ClusterView, ClusterConfig], None]] = {
+    PauseCluster: _pause,
+    ResumeCluster: _resume,
+    DrainBroker: _drain,
+    UndrainBroker: _undrain,
+    DeclareDead: _declare_dead,
+    CreateNamespace: _create,
+    DeleteNamespace: _delete,
+    ImportNamespaces: _import,
+    SetPolicies: _set_policies,
+}

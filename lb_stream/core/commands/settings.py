@@ -1,0 +1,160 @@
+"""Commands that change settings: they lie over the job's own, and count in the very round that takes them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
+
+from pydantic import ValidationError
+
+from lb_stream.contracts.base import canonical_json
+from lb_stream.contracts.commands import Command, DeleteConfig, DryRun, SetConfig
+from lb_stream.contracts.keys import SettingError, metadata
+from lb_stream.core.commands.responder import Answer, Desk, Received, named
+from lb_stream.core.config.cluster_config import ClusterConfig, all_models, canonical, cluster_config, expected
+from lb_stream.core.config.managers import CLASS_KEYS
+from lb_stream.core.model.memory import Memory
+
+PUBLISHED = "decisions are published from now on"
+
+
+@dataclass(frozen=True, slots=True)
+class Commanded:
+    """The memory and the settings to decide with, the commands that are still to be done, and the answers to the others."""
+
+    memory: Memory
+    config: ClusterConfig
+    commands: tuple[Received, ...]
+    answers: tuple[Answer, ...]
+
+
+def take_settings(memory: Memory, commands: Iterable[Received], given: Mapping[str, Any]) -> Commanded:
+    """Do the commands that are about settings. `given`: the job's own for this cluster.
+
+    Raises SettingError when what was given and what was commanded before don't go together and no command mends it.
+    """
+    desk = Desk(memory.orders)
+    rest = []
+    for received in commands:
+        if received.rejected is None and isinstance(received.command, SetConfig | DeleteConfig | DryRun):
+            for _ in desk.new((received,)):
+                _take(desk, received, received.command, given, memory.balances)
+        else:
+            rest.append(received)
+    config = _config_of(canonical_json(given), canonical_json(desk.orders.settings))
+    return Commanded(replace(memory, orders=desk.orders), config, tuple(rest), tuple(desk.answers))
+
+
+@lru_cache(maxsize=256)
+def _config_of(given: str, commanded: str) -> ClusterConfig:
+    """Of a thousand clusters most have the same settings, and the same as in the round before: they are checked once."""
+    return cluster_config(in_force(json.loads(given), json.loads(commanded)))
+
+
+def in_force(given: Mapping[str, Any], commanded: Mapping[str, Any]) -> dict[str, Any]:
+    """One cluster's settings under our names: what was commanded over what was given."""
+    return canonical(given) | canonical(commanded)
+
+
+def dynamic_keys() -> dict[str, str]:
+    """Every setting that a command may change: Pulsar's name where it has one, else ours → what it means."""
+    found = {}
+    for model in all_models():
+        for name, field in model.model_fields.items():
+            extra = metadata(model, name)
+            if extra["dynamic"]:
+                found[str(extra["pulsar"] or name)] = str(field.description)
+    return dict(sorted(found.items()))
+
+
+def _beside(balances: Mapping[str, Sequence[str]]) -> str:
+    """A warning for who has decisions published while brokers' own cluster balances by itself."""
+    if not balances:
+        return ""
+    keys = sorted({key for one in balances.values() for key in one})
+    return f"; but the cluster also balances by itself ({', '.join(keys)} on at {named(balances)}): agents refuse to act until that is off"
+
+
+def _take(desk: Desk, received: Received, command: Command, given: Mapping[str, Any], balances: Mapping[str, Sequence[str]]) -> None:
+    settings = dict(desk.orders.settings)
+    try:
+        match command:
+            case SetConfig():
+                after, text = _set(settings, command.values, given)
+                published = any(_ours(name, value) == "dry_run" and value is False for name, value in command.values.items())
+                text += _beside(balances) if published else ""
+            case DryRun():
+                after, _ = _set(settings, {"dry_run": command.on}, given)
+                text = "decisions are made and logged, and not published" if command.on else f"{PUBLISHED}{_beside(balances)}"
+            case DeleteConfig():
+                after = _without(settings, [_ours(command.key, "")])
+                if len(after) == len(settings):
+                    desk.answer(received, "refused", f"no command has set {command.key}; set are: {named(settings)}", rule="not_set")
+                    return
+                cluster_config(in_force(given, after))
+                text = f"{command.key} is the job's own setting again"
+            case _:
+                raise TypeError(f"{command.kind} changes no settings")
+    except SettingError as error:
+        desk.answer(received, "refused", str(error), rule="setting")
+        return
+    desk.change(settings=after)
+    desk.answer(received, "done", text)
+
+
+def _set(settings: dict[str, Any], values: Mapping[str, Any], given: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
+    """The settings with all the values, and what is said to that. Raises SettingError for one that can't be."""
+    before = cluster_config_or_none(in_force(given, settings))
+    ours = [_checked(name, value) for name, value in values.items()]
+    after = _without(settings, ours) | dict(values)
+    try:
+        config = cluster_config(in_force(given, after), dynamic=not set(ours).isdisjoint(CLASS_KEYS.values()))
+    except SettingError as error:
+        name = dict(zip(ours, values, strict=True)).get(error.key, error.key)
+        raise SettingError(name, values.get(name, error.value), error.expected) from None
+    known = () if before is None else before.warnings
+    said = [f"{name} = {value!r}" for name, value in values.items()] + [one for one in config.warnings if one not in known]
+    return after, "; ".join(said)
+
+
+def cluster_config_or_none(values: Mapping[str, Any]) -> ClusterConfig | None:
+    """The settings checked; None when they don't go together."""
+    try:
+        return cluster_config(values)
+    except SettingError:
+        return None
+
+
+def _without(settings: Mapping[str, Any], ours: Iterable[str]) -> dict[str, Any]:
+    taken = set(ours)
+    return {name: value for name, value in settings.items() if _ours(name, value) not in taken}
+
+
+def _ours(name: str, value: Any) -> str:
+    """Our name of a key. Raises SettingError for one that nobody knows."""
+    try:
+        (found,) = canonical({name: value})
+    except SettingError as error:
+        if error.expected != "a number":  # of a value that is multiplied: the name is right
+            raise
+        (found,) = canonical({name: 0})
+    return found
+
+
+def _checked(name: str, value: Any) -> str:
+    """Our name of a key that may be set to this value while the job runs. Raises SettingError."""
+    ((ours, own_value),) = canonical({name: value}).items()
+    for model in all_models():
+        if ours not in model.model_fields:
+            continue
+        if not metadata(model, ours)["dynamic"]:
+            raise SettingError(name, value, "a dynamic key (this one: in the job's settings, and start it anew)")
+        try:
+            if ours not in CLASS_KEYS.values():  # what a class name comes to is found with all settings in sight
+                model(**{ours: own_value})
+        except ValidationError as error:
+            raise SettingError(name, value, expected(error.errors()[0])) from None
+    return ours

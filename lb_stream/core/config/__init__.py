@@ -1,0 +1,1 @@
+"""One cluster's settings: what they come to, and who reads them."""

@@ -1,0 +1,160 @@
+"""Who reads a setting: which strategies, and under which other settings. What a cluster's settings leave unread changes nothing there.
+
+A strategy reads the keys of its own model. The balancer's and splitting's keys are read in every cluster, but for those of `CONDITIONS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from lb_stream.contracts.balancer import BalancerConfig
+from lb_stream.contracts.keys import KeyModel
+from lb_stream.contracts.unread import WHY
+from lb_stream.core.config.cluster_config import REGISTRIES, ClusterConfig
+from lb_stream.core.placement import extensible_placement
+from lb_stream.core.reporting.report_needed import ReportConfig
+from lb_stream.core.shedding.base import traits_of
+from lb_stream.core.splitting import SplittingConfig, split_algorithm
+
+EVERY_CLUSTER = "every cluster"
+AGENTS = "agents that report"
+SILENCE = "report_max_interval_ms"
+"""What report_timeout_ms is twice of, unless it is given."""
+NOBODY = "nobody"
+BALANCER = "the balancer"
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """`who` reads a key: said of the key whatever the settings, and whether it holds under given ones."""
+
+    who: str
+    holds: Callable[[ClusterConfig], bool]
+
+
+def _manager(*names: str) -> Callable[[ClusterConfig], bool]:
+    return lambda config: config.balancer.load_manager in names
+
+
+_MODULAR = Condition("the modular manager", _manager("modular"))
+_SIMPLE = Condition("the simple manager", _manager("simple"))
+_NOT_SIMPLE = Condition("the modular and the extensible manager", _manager("modular", "extensible"))
+_SHEDDING = Condition("every cluster with shedding_enabled", lambda config: config.balancer.shedding_enabled)
+_SPLITS = Condition(
+    "every cluster with split_enabled, and the simple manager without (it tells of what it doesn't split)",
+    lambda config: config.splitting.split_enabled or config.balancer.load_manager == "simple",
+)
+_CHILDREN = Condition(
+    "the modular and the simple manager with split_enabled",
+    lambda config: config.splitting.split_enabled and config.balancer.load_manager != "extensible",
+)
+_LOOK = Condition(
+    "the extensible manager with split_enabled",
+    lambda config: config.splitting.split_enabled and config.balancer.load_manager == "extensible",
+)
+
+
+def _agents(*algorithms: str) -> Condition:
+    """Only agents of the extensible manager look for boundaries among topics here; elsewhere the brokers do that themselves."""
+    return Condition(
+        f"agents under the extensible manager, for {' and '.join(algorithms)}",
+        lambda config: _LOOK.holds(config) and config.split_algorithms.named().name in algorithms,
+    )
+
+
+CONDITIONS = {
+    "shedding_strategy": Condition(
+        "the modular manager, and the extensible one for a shedder of its own",
+        lambda config: config.balancer.shedding_strategy.rpartition(".")[2] == config.shedder.name,
+    ),
+    "placement_strategy": _MODULAR,
+    "simple_placement_strategy": _SIMPLE,
+    "shedding_interval_ms": _SHEDDING,
+    "shedding_excluded_namespaces": _SHEDDING,
+    "min_dwell_ms": _SHEDDING,
+    "overloaded_threshold_percent": _MODULAR,
+    "distribute_bundles_evenly": _MODULAR,
+    "failure_domains_enabled": _NOT_SIMPLE,
+    "prefer_later_versions": _NOT_SIMPLE,
+    "preallocation_release": Condition(
+        "every cluster with count_pending_moves off", lambda config: not config.balancer.count_pending_moves
+    ),
+    "memory_weight": Condition("every cluster under usage_profile 2.x", lambda config: config.balancer.usage_profile == "2.x"),
+    "modular_preselect_destination": Condition(
+        "the modular manager, unless the shedder itself chooses destinations",
+        lambda config: config.balancer.load_manager == "modular" and not traits_of(config.shedder).chooses_destination,
+    ),
+    "unload_split_bundles": _CHILDREN,
+    "bundle_max_topics": _SPLITS,
+    "bundle_max_sessions": _SPLITS,
+    "bundle_max_msgs_per_s": _SPLITS,
+    "bundle_max_bandwidth_mb": _SPLITS,
+    "bandwidth_limit_32bit": _SPLITS,
+    "namespace_max_bundles": _SPLITS,
+    "max_splits_in_flight": _SPLITS,
+    "split_interval_ms": _LOOK,
+    "max_splits_per_cycle": _LOOK,
+    "split_hit_count": _LOOK,
+    "split_namespace_match": _LOOK,
+    "split_at_several_boundaries": _agents("flow_or_qps_equally_divide"),
+    "flow_difference_percent": _agents("flow_or_qps_equally_divide"),
+    "flow_duplicate_hash": _agents("flow_or_qps_equally_divide"),
+    "hex_midpoint": _agents("topic_count_equally_divide", "flow_or_qps_equally_divide"),
+}
+"""Keys of the balancer and of splitting that are not read in every cluster."""
+
+
+def strategies_reading(name: str) -> tuple[str, ...]:
+    """The shedders, placements and (plugged-in) split algorithms whose own settings hold the key, by name."""
+    found: dict[str, None] = {}
+    for registry in REGISTRIES:
+        for one in registry.names:
+            model = registry[one].config
+            if model is not SplittingConfig and name in model.model_fields:
+                found[f"{one} (extensible)" if registry is extensible_placement else one] = None
+    return tuple(found)
+
+
+def readers(name: str) -> tuple[str, ...]:
+    """Everybody who reads the key under some settings. Raises KeyError for a key that nobody knows."""
+    found: list[str] = []
+    if any(name in model.model_fields for model in (BalancerConfig, SplittingConfig)):
+        condition = CONDITIONS.get(name)
+        found.append(condition.who if condition else EVERY_CLUSTER)
+    found += strategies_reading(name)
+    if name in ReportConfig.model_fields:
+        found += [AGENTS, *([f"{EVERY_CLUSTER}, for report_timeout_ms"] * (name == SILENCE))]
+    if name in WHY:
+        found.append(NOBODY)
+    if not found:
+        raise KeyError(name)
+    return tuple(found)
+
+
+def reading(name: str, config: ClusterConfig) -> tuple[str, ...]:
+    """Who reads the key in a cluster with these settings. Empty: nobody does, and another value would change nothing there."""
+    found: list[str] = []
+    if any(name in model.model_fields for model in (BalancerConfig, SplittingConfig)):
+        condition = CONDITIONS.get(name)
+        if condition is None or condition.holds(config):
+            found.append(BALANCER)
+    chosen: list[tuple[str, type[KeyModel]]] = [
+        (config.shedder.name, config.shedder.config),
+        (config.placement.name, config.placement.config),
+    ]
+    used = config.split_algorithms.named()
+    chosen.append((used.name, split_algorithm[used.name].config))
+    found += dict.fromkeys(one for one, model in chosen if model is not SplittingConfig and name in model.model_fields)
+    if name in ReportConfig.model_fields:
+        found += [AGENTS, *([BALANCER] * (name == SILENCE))]
+    return tuple(found)
+
+
+def why_unread(name: str, config: ClusterConfig) -> str:
+    """Why nobody reads the key under these settings, in words for the one who gave it."""
+    if name in WHY:
+        return WHY[name]
+    balancer = config.balancer
+    here = f"the {balancer.load_manager} manager with {config.shedder.name} and {config.placement.name}"
+    return f"it is for {' and '.join(readers(name))}; here is {here}"

@@ -1,0 +1,226 @@
+"""Who may take a bundle at all, before any strategy ranks them. Source: spec/placement.md §3 and §4."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from lb_stream.contracts.balancer import BalancerConfig
+from lb_stream.core.filters import (
+    AntiAffinity,
+    Asked,
+    Census,
+    Drained,
+    EvenDistribution,
+    FailureDomain,
+    Filter,
+    FilterError,
+    Isolation,
+    LaterVersion,
+    LoadManagerClass,
+    MaxTopics,
+    TopicKind,
+    unload_helps,
+)
+from lb_stream.core.model.names import Overlaps, namespace_of
+from lb_stream.core.model.refusals import Refusal, refusal
+from lb_stream.core.model.view import ClusterView, Rows
+from lb_stream.core.placement.base import Targets
+
+NEVER_OLD_MS = 2**63 - 1
+
+Steps = tuple[tuple[str, Rows, Rows], ...]
+"""Filter, the brokers (rows) before and after it, for each filter that took somebody out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """Who may take a bundle: rows of brokers in order."""
+
+    kept: Rows  # what all filters leave
+    allowed: Rows  # all that policies allow
+    steps: Steps  # the way to `kept`
+    policy_steps: Steps  # the way to `allowed`
+
+
+@dataclass(slots=True)
+class Candidates:
+    """The filter pipeline of one round. What filters need to know is found out when the first bundle is placed."""
+
+    view: ClusterView
+    config: BalancerConfig
+    refusals: list[Refusal] = field(default_factory=list)
+    census: Census = field(init=False)
+    _policies: tuple[Filter, ...] = ()
+    _others: tuple[Filter, ...] = ()
+
+    def __post_init__(self) -> None:
+        self.census = Census(self.view, "bundles" if self.config.load_manager == "extensible" else "namespaces")
+
+    def of(self, bundle: int, targets: Targets) -> Pool:
+        """The candidates for a bundle, in the order of its manager's filters."""
+        asked = self._asked(bundle, targets)
+        rows = self._reachable()
+        match self.config.load_manager:
+            case "extensible":
+                return self._extensible(rows, asked)
+            case "simple":
+                return self._simple(rows, asked)
+            case _:
+                return self._modular(rows, asked)
+
+    def by_rules(self, bundle: int, targets: Targets) -> tuple[Rows, Steps]:
+        """Whom the rules let have a bundle: all filters count but even distribution, which is a wish.
+
+        A filter that fails or leaves nobody doesn't count, but policies do. A bundle that has a broker goes to none that serves more
+        of its anti-affinity group's other namespaces than that one.
+        """
+        asked = self._asked(bundle, targets)
+        rows, steps = _filtered(self._policies, self._reachable(), asked)
+        for one in self._others:
+            if isinstance(one, EvenDistribution):
+                continue
+            try:
+                kept, more = _filtered((one,), rows, asked)
+            except FilterError as error:
+                self._note(error.rule, error.brokers)
+                continue
+            rows, steps = (kept, steps + more) if len(kept) else (rows, steps)
+        others, owner = self.census.of_others(asked.namespace), int(self.view.bundles.owner[bundle])
+        if others is None or owner < 0:
+            return rows, steps
+        apart = rows[others[rows] <= others[owner]]
+        return apart, steps if len(apart) == len(rows) else (*steps, (AntiAffinity.name, rows, apart))
+
+    def evenly(self, bundle: int, rows: Rows, targets: Targets) -> tuple[Rows, Steps]:
+        """Those of the given brokers that even distribution prefers."""
+        asked = self._asked(bundle, targets)
+        return _filtered([one for one in self._others if isinstance(one, EvenDistribution)], rows, asked)
+
+    def allowed(self, bundle: int, targets: Targets) -> Rows:
+        """All brokers that policies allow."""
+        asked = self._asked(bundle, targets)  # makes the filters when it is the first
+        return _filtered(self._policies, self._reachable(), asked)[0]
+
+    def refused_by(self, bundle: int, broker: int, targets: Targets) -> str | None:
+        """The policy that doesn't allow a broker to have a bundle, if any."""
+        asked = self._asked(bundle, targets)
+        _, steps = _filtered(self._policies, self._reachable(), asked)
+        return next((name for name, before, after in steps if (before == broker).any() and not (after == broker).any()), None)
+
+    def unload_helps(self, bundle: int, current: int, allowed: Rows) -> bool:
+        """Whether an unload can bring the bundle's anti-affinity group farther apart (spec/placement.md §6); yes outside of a group."""
+        return unload_helps(self.census.of_group(namespace_of(self.view.bundles.name(bundle))), allowed, current)
+
+    def add(self, bundle: int, destination: int) -> None:
+        """Count a bundle at its destination from now on, and at its source no more."""
+        self.census.add(bundle, destination)
+
+    def _reachable(self) -> Rows:
+        """Who can hear an assignment: brokers that live and speak."""
+        rows: Rows = np.flatnonzero(self.view.brokers.alive & self.view.brokers.speaking)
+        return rows
+
+    def _asked(self, bundle: int, targets: Targets) -> Asked:
+        if not self._policies:
+            self._policies, self._others = self._pipeline()
+        return Asked(bundle, namespace_of(self.view.bundles.name(bundle)), targets.topics)
+
+    def _pipeline(self) -> tuple[tuple[Filter, ...], tuple[Filter, ...]]:
+        """The filters for policies and the others, each in the manager's order."""
+        view, config, census = self.view, self.config, self.census
+        isolation = Isolation(view)
+        policies: tuple[Filter, ...] = (Drained(view), TopicKind(view, isolation), isolation)
+        if config.load_manager == "simple":
+            return policies, (EvenDistribution(census, everywhere=True),)
+        group: tuple[Filter, ...] = (AntiAffinity(census),)
+        if config.failure_domains_enabled:
+            group = (FailureDomain(view, census), *group)
+        own_class = LoadManagerClass(view, config.load_manager)
+        version = (LaterVersion(view),) if config.prefer_later_versions else ()
+        if config.load_manager == "extensible":
+            return policies, (own_class, MaxTopics(config.broker_max_topics, strict=True), *version, *group)
+        even = EvenDistribution(census, everywhere=config.distribute_bundles_evenly)
+        return policies, (MaxTopics(config.broker_max_topics, strict=False), *group, even, own_class, *version)
+
+    def _modular(self, rows: Rows, asked: Asked) -> Pool:
+        """Policies, then the others. When the step for topics leaves nobody it is undone, when the last leaves nobody or fails all are."""
+        allowed, policy_steps = _filtered(self._policies, rows, asked)
+        first, *rest = self._others
+        few_topics, topics_step = _filtered((first,), allowed, asked)
+        if not len(few_topics):
+            few_topics, topics_step = allowed, ()
+        try:
+            kept, steps = _filtered(rest, few_topics, asked)
+        except FilterError as error:
+            self._note(error.rule, error.brokers)
+            kept, steps = allowed[:0], ()
+        if not len(kept):
+            return Pool(allowed, allowed, policy_steps, policy_steps)
+        return Pool(kept, allowed, policy_steps + topics_step + steps, policy_steps)
+
+    def _simple(self, rows: Rows, asked: Asked) -> Pool:
+        allowed, policy_steps = _filtered(self._policies, rows, asked)
+        kept, steps = _filtered(self._others, allowed, asked)
+        return Pool(kept, allowed, policy_steps + steps, policy_steps)
+
+    def _extensible(self, rows: Rows, asked: Asked) -> Pool:
+        """Policies last, over whom the others leave. A filter that fails leaves everybody; nobody left stays nobody."""
+        steps: Steps = ()
+        kept = rows
+        for one in self._others + self._policies:
+            try:
+                kept, more = _filtered((one,), kept, asked)
+            except FilterError as error:
+                self._note(error.rule, error.brokers)
+                continue
+            steps += more
+        return Pool(kept, rows, steps, ())
+
+    def _note(self, rule: str, brokers: Rows) -> None:
+        """A filter that failed is a refusal row, once in a round."""
+        if not any(one.rule == rule for one in self.refusals) and len(brokers):
+            self.refusals.append(refusal(rule, None, [self.view.brokers.names[row] for row in brokers.tolist()]))
+
+
+def _filtered(filters: Iterable[Filter], rows: Rows, asked: Asked) -> tuple[Rows, Steps]:
+    """What the filters leave one after another, and the steps on the way."""
+    steps = []
+    for one in filters:
+        kept = one.keep(rows, asked)
+        if len(kept) < len(rows):
+            steps.append((one.name, rows, kept))
+        rows = kept
+    return rows, tuple(steps)
+
+
+def superseded(view: ClusterView, rows: Iterable[int]) -> set[int]:
+    """Those of the given unowned bundles that were split or merged, not orphaned.
+
+    That is, whose range overlaps a bundle of the namespace that has an owner, or one that a later report has named: the
+    children of a split may have lost their owner as well.
+    """
+    found: set[int] = set()
+    current: dict[str, Overlaps] = {}
+    for row in rows:
+        name = view.bundles.name(row)
+        namespace = namespace_of(name)
+        if namespace not in current:
+            current[namespace] = Overlaps(np.array(list(ranges(view, namespace)), np.int64))
+        if current[namespace].newest(*_bounds(name)) > view.bundles.reported_ms[row]:
+            found.add(row)
+    return found
+
+
+def ranges(view: ClusterView, namespace: str) -> Iterator[tuple[int, int, int]]:
+    """(lower, upper, when last named) of each bundle of the namespace; an owned one counts as named for ever."""
+    mine = view.bundles.rows_of_namespace(namespace)
+    for row, name in zip(range(mine.start, mine.stop), view.bundles.names[mine].to_pylist(), strict=True):
+        yield *_bounds(name), NEVER_OLD_MS if view.bundles.owner[row] >= 0 else int(view.bundles.reported_ms[row])
+
+
+def _bounds(name: str) -> tuple[int, int]:
+    lower, _, upper = name.rpartition("/")[2].partition("_")
+    return int(lower, 16), int(upper, 16)

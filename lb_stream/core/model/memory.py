@@ -1,0 +1,139 @@
+"""What a cluster's rounds remember from one to the next. An argument and a result of `decide`, written to the log with each round."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any
+
+from lb_stream.contracts.base import canonical_json
+from lb_stream.core.model.operator_state import Orders
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """A decision that no report has confirmed yet."""
+
+    decision_id: str
+    kind: str
+    bundle: str
+    source: str | None
+    destination: str | None
+    issued_ms: int
+    expires_ms: int
+    version: int  # of the ownership record that it led to
+    former: str | None = None  # of an assignment: who had the bundle before, as its record says
+    children: tuple[str, ...] = ()  # of a split; none: its owner finds them
+    unload_children: bool = False
+
+    @property
+    def asked(self) -> str | None:
+        """Who has to act: the broker that takes an assigned bundle, that gives up or splits any other."""
+        return self.destination if self.kind == "assign" else self.source
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """A bundle whose last decision failed or expired: how often in a row, when it may be decided again, and what it was about."""
+
+    attempts: int
+    not_before_ms: int
+    kind: str = "assign"
+    avoid: tuple[str, ...] = ()  # destinations that have refused it, or let its assignment expire
+
+
+@dataclass(frozen=True, slots=True)
+class Suspension:
+    """Nothing is decided, because of this rule, since then; and when that is to be said again."""
+
+    rule: str
+    since_ms: int
+    tell_ms: int
+    brokers: tuple[str, ...] = ()  # who was silent when it was said last
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """A move whose bundle has left its source and that nobody has yet. When it expires, and nothing is decided about it, it has failed."""
+
+    decision_id: str
+    kind: str
+    source: str | None
+    destination: str
+    issued_ms: int
+    released_ms: int
+    expires_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Unserved:
+    """The record of a bundle that nobody serves: Free, or Deleted after a split; since when, and who let it go, if that is known."""
+
+    state: str
+    since_ms: int
+    source: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """All of it. Names are those of bundles and brokers; times ms since the epoch."""
+
+    seq: int = 0  # of the last round
+    epoch: int = 0
+    first_ms: int | None = None  # when the cluster was first seen
+    last_shed_ms: int | None = None
+    pending: tuple[Pending, ...] = ()
+    recently_unloaded: Mapping[str, int] = field(default_factory=dict)
+    unloaded_brokers: Mapping[str, int] = field(default_factory=dict)  # broker → when a move out of it was last confirmed
+    retries: Mapping[str, Retry] = field(default_factory=dict)
+    reserved: Mapping[str, str] = field(default_factory=dict)  # released bundle → its unload's destination, to which it isn't assigned yet
+    moves: Mapping[str, Move] = field(default_factory=dict)  # bundle → the move that it is in the middle of
+    released: tuple[str, ...] = ()  # bundles that this balancer had released and nobody has taken yet
+    versions: Mapping[str, int] = field(default_factory=dict)  # of ownership records, where not 1
+    unserved: Mapping[str, Unserved] = field(default_factory=dict)  # bundles whose record says that nobody serves them
+    balances: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # broker → settings by which its cluster balances by itself
+    clashing: int = 0  # brokers that do so while decisions are published
+    untold: tuple[str, ...] = ()  # bundles whose record has changed in a dry run, and is not on the topic
+    published_to: str | None = ""  # the last bundle whose ownership record is on the topic; None: those of all bundles are
+    missed_ms: int | None = None  # since when changes of owners have not been seen, because rounds failed
+    dead: tuple[str, ...] = ()  # brokers declared dead
+    suspension: Suspension | None = None
+    unsteady_ms: int | None = None  # when it was last in doubt whether silent brokers are silent (extensible manager)
+    errors: int = 0  # rounds that failed, in a row
+    retry_ms: int = 0  # after too many of them: when the next one is tried
+    strategies: Mapping[str, Any] = field(default_factory=dict)  # strategy → the JSON object that it remembers
+    quotas: Mapping[str, Any] = field(default_factory=dict)  # what the simple manager has learned (core.placement.learn_quotas)
+    orders: Orders = field(default_factory=Orders)  # what operators have laid down
+    moved: tuple[tuple[int, int, float], ...] = ()  # of each round of the last minute with moves: when, how many, their bytes/s
+    assigned: tuple[tuple[int, int], ...] = ()  # of each round of the last minute: when, how many orphans got an owner
+
+    def to_json(self) -> str:
+        """Canonical JSON."""
+        data = {field.name: getattr(self, field.name) for field in fields(self)}  # asdict would copy every version one by one
+        data["pending"] = [asdict(one) for one in self.pending]
+        data["retries"] = {bundle: asdict(one) for bundle, one in self.retries.items()}
+        data["moves"] = {bundle: asdict(one) for bundle, one in self.moves.items()}
+        data["unserved"] = {bundle: asdict(one) for bundle, one in self.unserved.items()}
+        data["orders"] = asdict(self.orders)
+        data["suspension"] = None if self.suspension is None else asdict(self.suspension)
+        return canonical_json(data)
+
+    @staticmethod
+    def from_json(text: str) -> Memory:
+        """The memory that `to_json` wrote."""
+        data = json.loads(text)
+        data["pending"] = tuple(Pending(**row | {"children": tuple(row["children"])}) for row in data["pending"])
+        data["moves"] = {bundle: Move(**row) for bundle, row in data.get("moves", {}).items()}
+        data["unserved"] = {bundle: Unserved(**row) for bundle, row in data["unserved"].items()}
+        data["untold"] = tuple(data["untold"])
+        data["retries"] = {bundle: Retry(**row | {"avoid": tuple(row.get("avoid", ()))}) for bundle, row in data["retries"].items()}
+        data["released"] = tuple(data.get("released", ()))
+        held = data.get("suspension")
+        data["suspension"] = None if held is None else Suspension(**held | {"brokers": tuple(held["brokers"])})
+        data["assigned"] = tuple((at_ms, count) for at_ms, count in data.get("assigned", ()))
+        data["balances"] = {broker: tuple(keys) for broker, keys in data.get("balances", {}).items()}
+        data["dead"] = tuple(data["dead"])
+        data["orders"] = Orders.of(data["orders"])
+        data["moved"] = tuple((at_ms, moves, load) for at_ms, moves, load in data["moved"])
+        return Memory(**data)

@@ -1,0 +1,133 @@
+"""Topic → bundle: names, hashes, and the ring of a namespace's bundles. Source: spec/placement.md §1."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from zlib import crc32
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lb_stream.core.model.names import FULL_RANGE_END, bundle_name
+
+Ints = NDArray[np.int64]
+
+HASHES = 1 << 32
+MOST_BUNDLES = 1 << 20
+"""More bundles than a whole cluster is made for."""
+
+_FULL = re.compile(r"(persistent|non-persistent)://([^/]+/[^/]+(?:/[^/]+)?)/(.+)", re.DOTALL)
+_PARTITION = re.compile(r"(.+)-partition-(\d+)", re.DOTALL)
+
+
+def full_topic_name(topic: str) -> str:
+    """The name with its domain, tenant and namespace: `a/b/c` is `persistent://a/b/c`, `c` is `persistent://public/default/c`.
+
+    Raises ValueError, saying what was expected, for anything else that lacks a domain.
+    """
+    if "://" in topic:
+        _parts(topic)
+        return topic
+    parts = [part for part in topic.split("/") if part]
+    if len(parts) == 1:
+        return f"persistent://public/default/{parts[0]}"
+    if len(parts) == 3:
+        return f"persistent://{topic}"
+    raise ValueError(f"not a topic name: {topic!r}; expected <topic>, <tenant>/<namespace>/<topic>, or one of them whole with its domain")
+
+
+def namespace_of_topic(topic: str) -> str:
+    """The namespace of a topic, `<tenant>/<namespace>` (old names: `<tenant>/<cluster>/<namespace>`). Raises ValueError."""
+    return _parts(full_topic_name(topic))[1]
+
+
+def is_persistent(topic: str) -> bool:
+    """Whether the topic's messages are stored. Raises ValueError when it is no topic name."""
+    return _parts(full_topic_name(topic))[0] == "persistent"
+
+
+def partition_name(topic: str, number: int) -> str:
+    """The name of one partition of a topic: a topic of its own, with a hash of its own."""
+    return f"{full_topic_name(topic)}-partition-{number}"
+
+
+def partition_of(topic: str) -> tuple[str, int | None]:
+    """(the partitioned topic, which partition of it), or (the topic, None) when it is none."""
+    found = _PARTITION.fullmatch(topic)
+    return (found[1], int(found[2])) if found else (topic, None)
+
+
+def _parts(full: str) -> tuple[str, str, str]:
+    found = _FULL.fullmatch(full)
+    if found is None:
+        raise ValueError(f"not a topic name: {full!r}; expected persistent://<tenant>/<namespace>/<topic>, or non-persistent://…")
+    return found[1], found[2], found[3]
+
+
+def topic_hash(topic: str) -> int:
+    """CRC-32 of the full name's UTF-8 bytes, 0..2³²-1. Raises ValueError when it is no topic name."""
+    return crc32(full_topic_name(topic).encode(errors="replace"))
+
+
+def topic_hashes(topics: Iterable[str]) -> Ints:
+    """The hashes of many topics, in their order."""
+    return np.fromiter((topic_hash(topic) for topic in topics), np.int64)
+
+
+def equal_boundaries(bundles: int) -> Ints:
+    """The boundaries of a new namespace: `bundles` ranges of one size, the last one up to 0xffffffff. Raises ValueError."""
+    if not 1 <= bundles <= MOST_BUNDLES:
+        raise ValueError(f"bundles = {bundles}: expected 1 to {MOST_BUNDLES}")
+    return np.append(np.arange(bundles, dtype=np.int64) * (HASHES // bundles), FULL_RANGE_END)
+
+
+@dataclass(frozen=True, slots=True)
+class Ring:
+    """All bundles of one namespace: n + 1 ascending boundaries, from 0 to 0xffffffff, for n bundles."""
+
+    namespace: str
+    boundaries: Ints
+
+    @staticmethod
+    def new(namespace: str, bundles: int) -> Ring:
+        """A new namespace of equal bundles. Raises ValueError."""
+        return Ring(namespace, equal_boundaries(bundles))
+
+    @staticmethod
+    def of(namespace: str, boundaries: Sequence[int]) -> Ring:
+        """A namespace with the given boundaries. Raises ValueError when they leave a hash without a bundle or a bundle without a hash."""
+        if len(boundaries) < 2 or boundaries[0] != 0 or boundaries[-1] != FULL_RANGE_END or any(a >= b for a, b in pairwise(boundaries)):
+            raise ValueError(f"boundaries of {namespace}: expected an ascending list from 0x00000000 to 0xffffffff, got {list(boundaries)}")
+        return Ring(namespace, np.array(boundaries, np.int64))
+
+    def __len__(self) -> int:
+        return len(self.boundaries) - 1
+
+    def name(self, row: int) -> str:
+        """The name of the bundle in one row."""
+        return bundle_name(self.namespace, int(self.boundaries[row]), int(self.boundaries[row + 1]))
+
+    @property
+    def names(self) -> list[str]:
+        """The bundles in the order of their ranges."""
+        return [bundle_name(self.namespace, lower, upper) for lower, upper in pairwise(self.boundaries.tolist())]
+
+    def rows(self, hashes: Ints) -> Ints:
+        """The row of the bundle of each hash: the greatest boundary that is no greater; 0xffffffff is in the last bundle.
+
+        O(log n) each.
+        """
+        found: Ints = np.searchsorted(self.boundaries, hashes, side="right").astype(np.int64) - 1
+        return np.minimum(found, len(self) - 1)
+
+    def bundle_of(self, topic: str) -> str:
+        """The bundle that a topic is in. Raises ValueError when it is no topic name."""
+        return self.name(int(self.rows(np.array([topic_hash(topic)]))[0]))
+
+    def bundles_of(self, topics: Iterable[str]) -> list[str]:
+        """The bundles that many topics are in, in their order."""
+        names = self.names
+        return [names[row] for row in self.rows(topic_hashes(topics)).tolist()]

@@ -1,0 +1,63 @@
+"""Moves that are half done: a bundle that has left its source is not yet at its destination. They end when somebody has it, or nobody will.
+
+The assignments that bring it there are decisions of their own (decision 0001), with outcomes of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from lb_stream.core.model.memory import Memory, Move, Pending
+from lb_stream.core.model.view import ClusterView
+from lb_stream.core.observing.outcomes import Ending, Outcome, Settled
+
+
+@dataclass(frozen=True, slots=True)
+class Arrivals:
+    """What is told of the decisions that have ended in this round, and the moves that are still half done, by bundle."""
+
+    outcomes: tuple[Outcome, ...]
+    moves: Mapping[str, Move]
+
+
+def follow_moves(view: ClusterView, memory: Memory, settled: Settled, now_ms: int) -> Arrivals:
+    """Which moves have come to their destination with this view, and which have failed. `view`: with the dead brokers' bundles unowned."""
+    moves, told = dict(memory.moves), [outcome for _, outcome in settled.ended if outcome.outcome != "released"]
+    for pending, outcome in settled.ended:
+        if outcome.outcome == "released":
+            moves[pending.bundle] = _half_done(pending, outcome.at_ms, now_ms)
+    failed = {one.bundle: outcome for one, outcome in settled.ended if one.kind == "assign" and outcome.outcome in ("refused", "expired")}
+    assigned = {one.bundle for one in settled.open if one.kind == "assign"}
+    dead = {name for name, alive in zip(view.brokers.names, view.brokers.alive.tolist(), strict=True) if not alive}
+    for (bundle, move), row in zip(list(moves.items()), view.bundles.rows_of(moves).tolist(), strict=True):
+        owner = int(view.bundles.owner[row]) if row >= 0 else -1
+        if owner >= 0:
+            ending, detail = _taken(move, view.brokers.names[owner])
+        elif move.destination in dead:
+            ending, detail = "failed", f"it left {move.source}, then {move.destination} was dead"
+        elif bundle in failed:
+            ending, detail = "failed", f"it left {move.source}, then {failed[bundle].outcome}: {failed[bundle].detail}"
+        elif row < 0 or (bundle not in assigned and now_ms >= move.expires_ms):
+            ending, detail = "failed", f"it left {move.source}, and nobody has reported it in time"
+        else:
+            continue
+        since_ms = int(view.bundles.owner_since_ms[row]) if owner >= 0 else now_ms
+        at_ms = since_ms if since_ms >= move.issued_ms else now_ms
+        told.append(Outcome(move.decision_id, bundle, ending, detail, at_ms, at_ms - move.issued_ms, move.released_ms))
+        del moves[bundle]
+    return Arrivals(tuple(told), moves)
+
+
+def _half_done(pending: Pending, released_ms: int, now_ms: int) -> Move:
+    """It has as long again to arrive as it had to leave."""
+    expires_ms = now_ms + pending.expires_ms - pending.issued_ms
+    return Move(pending.decision_id, pending.kind, pending.source, str(pending.destination), pending.issued_ms, released_ms, expires_ms)
+
+
+def _taken(move: Move, owner: str) -> tuple[Ending, str]:
+    if owner == move.destination:
+        return "confirmed", f"reported by {owner}"
+    if owner == move.source:
+        return "failed", f"{owner} has it again, not {move.destination}"
+    return "superseded", f"reported by {owner} instead"

@@ -1,0 +1,86 @@
+"""Figures that are no numbers, or so great that their sums would be none: they would spoil every comparison that they enter.
+
+Reports can't bring them (the contracts refuse NaN, infinities and what is beyond GREATEST); whoever calls `decide` directly can, and so
+can averages of reports that an earlier version took.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from lb_stream.contracts.base import GREATEST
+from lb_stream.core.model.refusals import Refusal, refusal
+from lb_stream.core.model.resources import max_weighted_usage
+from lb_stream.core.model.view import Bools, Brokers, Bundles, ClusterView, Floats, Rates
+
+SPANS = ("latest", "short", "long")
+
+
+def without_not_finite(view: ClusterView) -> tuple[ClusterView, list[Refusal]]:
+    """The view without brokers that have a NaN, infinite or endless figure, their own or of one of their bundles.
+
+    They are marked as not alive and their figures are 0: nothing is unloaded from them or placed on them in this round, and they count
+    in no average. Their bundles stay theirs; an unowned bundle counts as idle. One refusal for each broker names its figures.
+    O(brokers), and a sum over each column of the bundles.
+    """
+    bundles, broken_bundles = _mended(view.bundles)
+    wrong = dict(_broken(view.brokers))
+    owners = view.bundles.owner[broken_bundles]
+    orphans = np.flatnonzero(broken_bundles)[owners < 0].tolist()
+    if not wrong and not len(owners):
+        return view, []
+    for owner in np.unique(owners[owners >= 0]).tolist():
+        wrong.setdefault(owner, []).append("bundles")
+    refusals = [refusal("not_finite", view.brokers.names[broker], figures) for broker, figures in wrong.items()]
+    if orphans:
+        refusals.append(refusal("not_finite", None, [view.bundles.name(row) for row in orphans]))
+    excluded = np.zeros(len(view.brokers), np.bool_)
+    excluded[list(wrong)] = True
+    return replace(view, brokers=_excluding(view.brokers, excluded), bundles=bundles), refusals
+
+
+def _mended(bundles: Bundles) -> tuple[Bundles, Bools]:
+    """The bundles with 0 for what is no number, and where that was."""
+    broken = np.zeros(len(bundles), np.bool_)
+    with np.errstate(all="ignore"):
+        for span in SPANS:
+            for column in getattr(bundles, span).columns:
+                if not abs(column.sum()) <= GREATEST:  # one pass, where nearly always nothing is wrong
+                    broken |= ~(np.abs(column) <= GREATEST)
+    if not broken.any():
+        return bundles, broken
+    latest, short, long = (_zeroed(rates, broken) for rates in (bundles.latest, bundles.short, bundles.long))
+    return replace(bundles, latest=latest, short=short, long=long), broken
+
+
+def _broken(brokers: Brokers) -> Iterator[tuple[int, list[str]]]:
+    """Row of each broker with a figure that is no number → which."""
+    columns: dict[str, Floats] = {"usage": brokers.usage}
+    for name, (usage, limit) in brokers.resources.items():
+        columns |= {f"{name}_usage": usage, f"{name}_limit": limit}
+    for span in SPANS:
+        columns |= dict(zip((f"{span}_{name}" for name in Rates.__slots__), getattr(brokers, span).columns, strict=True))
+    broken = {name: ~(np.abs(column) <= GREATEST) for name, column in columns.items()}
+    rows = np.flatnonzero(np.logical_or.reduce(list(broken.values())))
+    for row in rows.tolist():
+        yield row, [name for name, where in broken.items() if where[row]]
+
+
+def _excluding(brokers: Brokers, rows: Bools) -> Brokers:
+    resources = {name: (np.where(rows, 0.0, usage), np.where(rows, 0.0, limit)) for name, (usage, limit) in brokers.resources.items()}
+    return replace(
+        brokers,
+        usage=np.where(rows, 0.0, max_weighted_usage(resources, brokers.weights)),
+        resources=resources,
+        alive=brokers.alive & ~rows,
+        latest=_zeroed(brokers.latest, rows),
+        short=_zeroed(brokers.short, rows),
+        long=_zeroed(brokers.long, rows),
+    )
+
+
+def _zeroed(rates: Rates, rows: Bools) -> Rates:
+    return Rates(*(np.where(rows, 0.0, column) for column in rates.columns))

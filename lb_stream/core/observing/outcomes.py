@@ -1,0 +1,143 @@
+"""Reports as acknowledgements: which pending decisions has this view confirmed, which have failed or expired."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from lb_stream.contracts.reports import Ack
+from lb_stream.core.filters.candidates import ranges
+from lb_stream.core.model.memory import Memory, Pending, Retry
+from lb_stream.core.model.names import parse_bundle
+from lb_stream.core.model.view import ClusterView
+from lb_stream.core.round.limits import MOVES
+
+MOST_BACK_OFF = 10
+"""A bundle that keeps failing is tried again after this many time-outs at the latest."""
+
+
+Ending = Literal["confirmed", "superseded", "refused", "expired", "failed", "released"]
+"""`failed`: a move whose bundle left its source and did not come to its destination. `released` is told to nobody: it is half done."""
+
+MOST_AVOIDED = 20
+"""Destinations of a bundle that are remembered because they have failed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a decision ended. `released_ms`: when a move's bundle was seen to have left its source."""
+
+    decision_id: str
+    bundle: str
+    outcome: Ending
+    detail: str
+    at_ms: int
+    took_ms: int
+    released_ms: int | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON-able fields."""
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """The decisions that ended in this round, with their outcome, and those still open. A move ends here with its bundle's leaving."""
+
+    ended: tuple[tuple[Pending, Outcome], ...]
+    open: tuple[Pending, ...]
+
+    @property
+    def released(self) -> list[Pending]:
+        """The moves whose bundle has left its source, wherever it is now."""
+        return [pending for pending, outcome in self.ended if pending.kind in MOVES and outcome.released_ms is not None]
+
+
+def counting(acks: Iterable[tuple[str, Ack]], memory: Memory) -> tuple[Ack, ...]:
+    """The acknowledgements that count: of the broker that was asked, about a decision that is under way. With each: who sent it."""
+    asked = {one.decision_id: one.asked for one in memory.pending}
+    return tuple(ack for broker, ack in acks if asked.get(ack.decision_id) == broker)
+
+
+def settle(view: ClusterView, memory: Memory, acks: tuple[Ack, ...], now_ms: int) -> Settled:
+    """Compare each pending decision with who owns its bundle now.
+
+    An assignment is confirmed when a report later than it shows the bundle at its destination, and superseded when it is at somebody
+    else's. So is a move; one that names no destination is confirmed when the bundle has gone from its source, any other is `released`
+    while the bundle is nobody's: what becomes of it then is followed (`core.observing.arrivals`). A split is confirmed when the parent is nobody's
+    and a bundle inside its range has an owner or has been named since.
+    """
+    refused = {ack.decision_id: ack for ack in acks if ack.outcome in ("refused", "failed")}
+    dead = {name for name, alive in zip(view.brokers.names, view.brokers.alive.tolist(), strict=True) if not alive}
+    rows = view.bundles.rows_of(pending.bundle for pending in memory.pending)
+    ended: list[tuple[Pending, Outcome]] = []
+    still_open: list[Pending] = []
+    for pending, row in zip(memory.pending, rows.tolist(), strict=True):
+        owner_row = int(view.bundles.owner[row]) if row >= 0 else -1
+        owner = view.brokers.names[owner_row] if owner_row >= 0 else None
+        since_ms = int(view.bundles.owner_since_ms[row]) if row >= 0 else now_ms
+        children = pending.kind == "split" and _has_children(view, pending, int(row))
+        outcome, detail = _outcome(pending, owner, children, row >= 0, refused.get(pending.decision_id), now_ms)
+        if outcome is None and pending.kind == "assign" and pending.destination in dead:
+            outcome, detail = "refused", f"{pending.destination} is dead"
+        if outcome is None and pending.kind == "split" and pending.source in dead:
+            outcome, detail = "superseded", f"{pending.source} is dead"
+        if outcome is None:
+            still_open.append(pending)
+            continue
+        # An owner's death is no report: the bundle is gone from it since this round, not since it came to it.
+        at_ms = since_ms if outcome in ("confirmed", "superseded") and since_ms >= pending.issued_ms else now_ms
+        released_ms = at_ms if pending.kind in MOVES and owner != pending.source else None
+        took_ms = at_ms - pending.issued_ms
+        ended.append((pending, Outcome(pending.decision_id, pending.bundle, outcome, detail, at_ms, took_ms, released_ms)))
+    return Settled(tuple(ended), tuple(still_open))
+
+
+def _outcome(
+    pending: Pending, owner: str | None, children: bool, known: bool, refusal: Ack | None, now_ms: int
+) -> tuple[Ending | None, str]:
+    if pending.kind == "assign":
+        if owner is not None and owner == pending.destination:
+            return "confirmed", f"reported by {owner}"
+        if owner is not None:
+            return "superseded", f"reported by {owner} instead"
+    elif pending.kind == "split":
+        if owner is None and children:
+            return "confirmed", "its children are reported"
+        if owner not in (None, pending.source):
+            return "superseded", f"reported by {owner} instead"
+    elif owner is None and pending.destination is not None and refusal is not None and refusal.outcome == "failed":
+        return "failed", f"gone from its source: {refusal.reason}"
+    elif owner is None:
+        return "confirmed" if pending.destination is None else "released", "gone from its source"
+    elif owner != pending.source:
+        wanted = pending.destination in (None, owner)
+        return ("confirmed", f"reported by {owner}") if wanted else ("superseded", f"reported by {owner} instead")
+    if not known:
+        return "superseded", "no report has named the bundle for the retention time"
+    if refusal is not None:
+        return "refused", refusal.reason or refusal.outcome
+    return ("expired", "no report confirmed it in time") if now_ms >= pending.expires_ms else (None, "")
+
+
+def _has_children(view: ClusterView, pending: Pending, row: int) -> bool:
+    """Whether a bundle inside the range of the split one has an owner, or was named by a report later than the parent."""
+    parent = parse_bundle(pending.bundle)
+    parent_ms = int(view.bundles.reported_ms[row]) if row >= 0 else pending.issued_ms
+    return any(
+        parent.lower <= lower and upper <= parent.upper and since_ms > parent_ms and (lower, upper) != parent[1:]
+        for lower, upper, since_ms in ranges(view, parent.namespace)
+    )
+
+
+def after_failure(before: Retry | None, kind: str, now_ms: int, timeout_ms: int, destination: str | None = None) -> Retry:
+    """When a bundle whose decision failed may be decided again, and whom to ask last then: an assignment's `destination`.
+
+    Each failure of one kind in a row doubles the wait; the first failure of an assignment costs none.
+    """
+    attempts = (before.attempts if before and before.kind == kind else 0) + 1
+    steps = 2 ** (attempts - 1) - (1 if kind == "assign" else 0)
+    failed = () if destination is None or kind != "assign" else (destination,)
+    avoid = tuple(name for name in (before.avoid if before else ()) if name not in failed) + failed
+    return Retry(attempts, now_ms + timeout_ms * min(steps, MOST_BACK_OFF), kind, avoid[-MOST_AVOIDED:])

@@ -1,0 +1,1 @@
+"""Who owns which bundle: the records, the states that they go through, and a topic's broker by them."""

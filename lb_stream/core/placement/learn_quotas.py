@@ -1,0 +1,80 @@
+"""The simple manager's quotas from round to round: learned with every report, remembered as JSON. Source: spec/reports.md §3.
+
+Of each bundle five numbers are remembered, so the memory of a cluster that runs this manager grows with its bundles; of others nothing is,
+but for the first day after a switch to another manager.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from lb_stream.core.model.quotas import FALL_MS, INITIAL, VALUES, BundleFigures, Factors, Learned, Quotas, default_quota, learned
+from lb_stream.core.model.view import ClusterView
+
+
+def with_quotas(view: ClusterView, remembered: Mapping[str, Any]) -> tuple[ClusterView, dict[str, Any]]:
+    """The view with what has been learned of it, and the JSON object that the next round starts from.
+
+    Something is learned when a broker has sent a new report: of all bundles that somebody serves, over the time since the last one.
+    The first one counts in full.
+    """
+    before = _read(view, remembered)
+    if not view.brokers.sampled.any():
+        return replace(view, quotas=before), dict(remembered)
+    last_ms = remembered.get("at_ms")
+    elapsed_ms = FALL_MS if last_ms is None else max(0, view.now_ms - int(last_ms))
+    after = _learned(view, before, elapsed_ms)
+    return replace(view, quotas=after), _written(view, after)
+
+
+def while_others_run(remembered: Mapping[str, Any], now_ms: int) -> dict[str, Any]:
+    """What stays remembered while another manager runs: all, until it is so old that the first new report would count in full."""
+    return dict(remembered) if remembered and now_ms - int(remembered["at_ms"]) < FALL_MS else {}
+
+
+def _read(view: ClusterView, remembered: Mapping[str, Any]) -> Learned:
+    """Rows as the view's bundles; those that nothing is known of have the default."""
+    default = {name: float(remembered.get("default", INITIAL)[name]) for name in VALUES}
+    columns = {name: np.full(len(view.bundles), default[name]) for name in VALUES}
+    known: Mapping[str, list[float]] = remembered.get("bundles", {})
+    rows = view.bundles.rows_of(known)
+    values = np.array(list(known.values()), np.float64).reshape(-1, len(VALUES))
+    for place, name in enumerate(VALUES):
+        columns[name][rows[rows >= 0]] = values[rows >= 0, place]
+    factors = Factors(*remembered["factors"]) if "factors" in remembered else Factors()
+    return Learned(Quotas(columns), default, factors)
+
+
+def _learned(view: ClusterView, before: Learned, elapsed_ms: int) -> Learned:
+    bundles, alive = view.bundles, view.brokers.alive
+    served = np.flatnonzero(np.append(alive, False)[bundles.owner])
+    figures = BundleFigures(
+        rate_in=bundles.latest.rate_in[served],
+        rate_out=bundles.latest.rate_out[served],
+        throughput_in=bundles.latest.throughput_in[served],
+        throughput_out=bundles.latest.throughput_out[served],
+        connections=(bundles.topics + bundles.sessions)[served],
+    )
+    cpu, memory = (float(np.maximum(view.brokers.resources[name][0][alive], 0.0).sum()) for name in ("cpu", "memory"))
+    factors = learned(before.factors, figures, cpu, memory, elapsed_ms)
+    default = default_quota(before.default, figures, factors, elapsed_ms)
+    some = Quotas({name: column[served] for name, column in before.quotas.columns.items()})
+    smoothed = some.smoothed(figures.samples(factors), elapsed_ms)
+    columns = {name: column.copy() for name, column in before.quotas.columns.items()}
+    for name in VALUES:
+        columns[name][served] = smoothed.columns[name]
+    return Learned(Quotas(columns), default, factors)
+
+
+def _written(view: ClusterView, known: Learned) -> dict[str, Any]:
+    rows = zip(*(known.quotas.columns[name].tolist() for name in VALUES), strict=True)
+    return {
+        "at_ms": view.now_ms,
+        "default": dict(known.default),
+        "factors": [known.factors.cpu, known.factors.memory],
+        "bundles": {name: list(row) for name, row in zip(view.bundles.names.to_pylist(), rows, strict=True)},
+    }

@@ -1,0 +1,79 @@
+"""The extensible manager's load figures of a broker: smoothed usage and throughput. Source: spec/averages.md §3, spec/reports.md §4.1.
+
+Usages are ratios (1.0 = 100 %), throughputs bytes/s, times ms since the epoch. Before its first sample a broker counts as fully
+loaded; the first sample is taken as it is, every later one smooths: history * old + (1 - history) * new.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lb_stream.core.model.resources import max_weighted_usage
+
+Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+
+ASSUMED_FULL = 1.0
+UNWEIGHTED = {"cpu": 1.0, "direct_memory": 1.0, "bandwidth_in": 1.0, "bandwidth_out": 1.0}
+"""What the plain maximum is taken over: heap memory is left out."""
+
+
+def five_weights(weights: Mapping[str, float], memory_weight: float | None) -> dict[str, float]:
+    """The weights of the extensible manager's load: those of a broker's usage and heap memory's (unset: 0)."""
+    return {"memory": 0.0 if memory_weight is None else memory_weight, **weights}
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerLoads:
+    """One row for each broker."""
+
+    load: Floats  # weightedMaxEMA: smoothed maximum over the five weighted resources
+    throughput: Floats  # msgThroughputEMA
+    known: Bools  # there was a sample
+
+    @staticmethod
+    def unknown(brokers: int) -> BrokerLoads:
+        """Before the first sample."""
+        return BrokerLoads(np.full(brokers, ASSUMED_FULL), np.zeros(brokers), np.zeros(brokers, np.bool_))
+
+    def updated(self, usage: Floats, throughput: Floats, history: float, rows: Bools) -> BrokerLoads:
+        """With one more sample in the given rows. `usage` is the weighted maximum, `history` 0..1."""
+        load = np.where(self.known, self.load * history + (1 - history) * usage, usage)
+        smoothed = np.where(self.known, self.throughput * history + (1 - history) * throughput, throughput)
+        return BrokerLoads(np.where(rows, load, self.load), np.where(rows, smoothed, self.throughput), self.known | rows)
+
+    def reported(self, load: Floats, throughput: Floats) -> BrokerLoads:
+        """With what brokers say themselves, where they do (not NaN)."""
+        said = ~np.isnan(load)
+        return BrokerLoads(np.where(said, load, self.load), np.where(said, throughput, self.throughput), self.known | said)
+
+    def cleared(self, rows: Bools) -> BrokerLoads:
+        """Without the past of the given rows: their bundles have changed, so it says nothing of what they will carry."""
+        return BrokerLoads(np.where(rows, ASSUMED_FULL, self.load), np.where(rows, 0.0, self.throughput), self.known & ~rows)
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerLoad:
+    """The same of one broker, for what runs beside it."""
+
+    max_usage: float = ASSUMED_FULL  # of the last sample, without weights
+    load: float = ASSUMED_FULL
+    throughput: float = 0.0
+    updated_ms: int = 0  # 0: no sample yet
+
+    def updated(
+        self, resources: Mapping[str, tuple[float, float]], throughput: float, weights: Mapping[str, float], history: float, at_ms: int
+    ) -> BrokerLoad:
+        """With one more sample. `resources` maps all five to (usage, limit), `weights` those that count to their weight."""
+        columns = {name: (np.array([usage], float), np.array([limit], float)) for name, (usage, limit) in resources.items()}
+        before = BrokerLoads(np.array([self.load]), np.array([self.throughput]), np.array([self.updated_ms != 0]))
+        after = before.updated(max_weighted_usage(columns, weights), np.array([throughput], float), history, np.ones(1, np.bool_))
+        return BrokerLoad(float(max_weighted_usage(columns, UNWEIGHTED)[0]), float(after.load[0]), float(after.throughput[0]), at_ms)
+
+    def cleared(self) -> BrokerLoad:
+        """As before the first sample: on gaining, releasing or splitting a bundle."""
+        return BrokerLoad()

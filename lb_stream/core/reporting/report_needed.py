@@ -1,0 +1,99 @@
+"""Whether a broker has something new enough to say. Source: spec/reports.md §2 "When it is written" and §4.1.
+
+Both managers ask the same questions; the modular one compares the weighted maximum usage, the extensible one the plain one.
+Called every `report_update_min_interval_ms` by whoever reports.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from lb_stream.contracts.keys import KeyModel, key
+from lb_stream.contracts.reports import RESOURCES, ModularLoadReport, SimpleLoadReport
+from lb_stream.core.model.resources import max_weighted_usage
+
+
+class ReportConfig(KeyModel):
+    """When a broker's agent writes a report."""
+
+    report_min_interval_ms: int = key(
+        5_000, "how often to look whether a report is needed", unit="ms",
+        pulsar="loadBalancerReportUpdateMinIntervalMillis", dynamic=False, ge=1,
+    )  # fmt: skip
+    report_max_interval_ms: int = key(
+        900_000, "a report is written after this long, whatever has changed", unit="ms",
+        pulsar="loadBalancerReportUpdateMaxIntervalMinutes", factor=60_000, ge=0,
+    )  # fmt: skip
+    report_threshold_percent: float = key(
+        10, "a change of more than this is worth a report: percent of the old value, of usage percent points", unit="%",
+        pulsar="loadBalancerReportUpdateThresholdPercentage", dynamic=False, ge=0,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """What is compared: maximum usage (a ratio; whose, see above), messages/s, bytes/s, number of bundles."""
+
+    usage: float
+    msgs_per_s: float
+    bytes_per_s: float
+    bundles: int
+
+    @staticmethod
+    def of(report: ModularLoadReport, weights: Mapping[str, float]) -> Figures:
+        """Of a broker's local data. `weights`: those of its usage, or `broker_load.UNWEIGHTED` for the extensible manager."""
+        pairs = {name: getattr(report, name) for name in RESOURCES}
+        columns = {name: (np.array([pair.usage]), np.array([pair.limit])) for name, pair in pairs.items()}
+        return Figures(
+            usage=float(max_weighted_usage(columns, weights)[0]),
+            msgs_per_s=report.msg_rate_in + report.msg_rate_out,
+            bytes_per_s=report.msg_throughput_in + report.msg_throughput_out,
+            bundles=report.num_bundles,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class SimpleFigures:
+    """What the simple manager compares: number of bundles, and of each resource usage and limit."""
+
+    bundles: int
+    resources: Mapping[str, tuple[float, float]]
+
+    @staticmethod
+    def of(report: SimpleLoadReport, bundles: int) -> SimpleFigures:
+        """Of a report that names so many bundles."""
+        pairs = {name: getattr(report.system_resource_usage, name) for name in RESOURCES}
+        return SimpleFigures(bundles, {name: (pair.usage, pair.limit) for name, pair in pairs.items()})
+
+
+def simple_report_needed(written: SimpleFigures, now: SimpleFigures, elapsed_ms: int, config: ReportConfig) -> bool:
+    """Whether the simple manager's broker writes a report: another number of bundles, or a usage that has changed by more whole percent
+    of its limit than the threshold. Source: spec/reports.md §3.
+    """
+    if elapsed_ms > config.report_max_interval_ms:
+        return True
+    changes = [100.0 * abs(usage - written.resources[name][0]) / limit for name, (usage, limit) in now.resources.items() if limit > 0]
+    return written.bundles != now.bundles or int(min(100.0, max(changes, default=0.0))) > config.report_threshold_percent
+
+
+def report_needed(written: Figures, now: Figures, elapsed_ms: int, config: ReportConfig) -> bool:
+    """Whether to write a report, `elapsed_ms` after the last one was. Being forced to is up to the caller."""
+    if elapsed_ms > config.report_max_interval_ms:
+        return True
+    changes = (
+        100.0 * abs(written.usage - now.usage),
+        _percent_change(written.msgs_per_s, now.msgs_per_s),
+        _percent_change(written.bytes_per_s, now.bytes_per_s),
+        _percent_change(written.bundles, now.bundles),
+    )
+    return max(changes) > config.report_threshold_percent
+
+
+def _percent_change(old: float, new: float) -> float:
+    if old == 0:
+        return 0.0 if new == 0 else math.inf
+    return 100.0 * abs((old - new) / old)

@@ -1,0 +1,74 @@
+"""Which bundles carry most: what the extensible manager's brokers report, and what the modular one's leader stores.
+
+Two orders of the same figures: statistics are rounded to their resolution (spec/reports.md §1), averages are cut
+(spec/averages.md §4). Equal bundles stay in the order of their rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from lb_stream.core.model.view import Bools, Floats, Ints, Rates, Rows
+
+THROUGHPUT_STEP = 100_000  # bytes/s
+RATE_STEP = 100  # msg/s
+CONNECTIONS_STEP = 500
+CACHE_STEP = 100_000  # bytes
+LARGEST = float(2**63)
+"""What the reference's 64-bit integers saturate at (as a double)."""
+
+
+def order_of_stats(stats: Rates, connections: Ints, cache_bytes: Ints) -> tuple[Floats | Ints, ...]:
+    """The natural order of statistics, first key first. `connections` are topics, consumers and producers together."""
+    return (
+        rounded(stats.throughput_in / THROUGHPUT_STEP),
+        rounded(stats.throughput_out / THROUGHPUT_STEP),
+        rounded(stats.rate / RATE_STEP),
+        connections // CONNECTIONS_STEP,
+        cache_bytes // CACHE_STEP,
+    )
+
+
+def order_of_averages(short: Rates, long: Rates) -> tuple[Floats, ...]:
+    """The order of bundles by their averages: short-term first, then long-term."""
+    return tuple(
+        _limited(np.trunc(column / step))
+        for span in (short, long)
+        for column, step in ((span.throughput_in, THROUGHPUT_STEP), (span.throughput_out, THROUGHPUT_STEP), (span.rate, RATE_STEP))
+    )
+
+
+def rounded(values: Floats) -> Floats:
+    """To whole numbers, halves up, as Java does."""
+    down = np.floor(values)
+    with np.errstate(invalid="ignore"):  # infinite ones have no fraction
+        return _limited(down + (values - down >= 0.5))
+
+
+def _limited(values: Floats) -> Floats:
+    return np.clip(np.nan_to_num(values, nan=0.0, posinf=LARGEST, neginf=-LARGEST), -LARGEST, LARGEST)
+
+
+def highest(keys: Sequence[Floats | Ints], most: int) -> Rows:
+    """Positions of the `most` highest by these keys (the first one counts most), the highest first. O(n log n)."""
+    order: Rows = np.lexsort([-key for key in reversed(keys)])
+    return order[: max(most, 0)]
+
+
+def reported_top(stats: Rates, connections: Ints, cache_bytes: Ints, allowed: Bools, most: int) -> Rows:
+    """Positions of the bundles that a broker reports as its top ones, **the lowest of them first**.
+
+    Left out: what `allowed` says (system namespaces, those with policies) and bundles without any throughput.
+    """
+    counted = np.flatnonzero(allowed & (stats.throughput != 0))
+    keys = order_of_stats(stats.take(counted), connections[counted], cache_bytes[counted])
+    return counted[highest(keys, most)[::-1]]
+
+
+def stored_top(short: Rates, long: Rates, most: int) -> Rows:
+    """Positions of the bundles whose averages the leader stores, the highest first; all of them as they lie when `most` is 0 or less."""
+    if most <= 0:
+        return np.arange(len(short.rate_in))
+    return highest(order_of_averages(short, long), most)

@@ -1,0 +1,1 @@
+"""One round of one cluster: `decide`, and the steps that it takes."""

@@ -1,0 +1,130 @@
+"""Give every unowned bundle an owner: released ones the destination that their unload named, orphans the best broker."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from lb_stream.contracts.decisions import Explain
+from lb_stream.core.filters.candidates import superseded
+from lb_stream.core.model.names import SYSTEM_NAMESPACE, namespace_of
+from lb_stream.core.model.refusals import Refusal, refusal
+from lb_stream.core.model.view import Rows
+from lb_stream.core.round.state import Draft
+
+FIRST_ASSIGNMENT_WAIT_MS = 10_000
+MINUTE_MS = 60_000
+UNOWNED = "Unowned"
+"""The reason of an assignment that no move has led to."""
+
+
+def assign_unowned(draft: Draft) -> None:
+    """Decide an owner for each bundle that nobody owns and no decision is about.
+
+    Bundles that an unload with a destination has released are placed under either value of `assign_unowned`; other unowned ones only
+    under `eager`. In the order of their names, those of pulsar/system last (spec/ownership.md §2, "Repair").
+    """
+    view, config = draft.view, draft.config.balancer
+    rows = np.flatnonzero((view.bundles.owner < 0) & ~view.bundles.in_flight & ~view.bundles.system)
+    if not len(rows):
+        return
+    rows = _system_last(draft, rows)
+    gone = superseded(view, rows.tolist())
+    ordered = {bundle for one in draft.memory.orders.waiting for bundle in one.bundles}
+    decided = {one.bundle for one in draft.decisions}  # a lookup asked for it
+    waiting: dict[str, int] = {}
+    lately, too_many = sum(count for _, count in assigned_lately(draft)), list[str]()
+    for row in rows.tolist():
+        name = view.bundles.name(row)
+        if row in gone or name in decided or (config.assign_unowned == "on_lookup" and not _by_reservation(draft, name)):
+            continue
+        if namespace_of(name) in draft.memory.orders.deleted:
+            continue
+        retry = draft.retries.get(name)
+        if retry is not None and retry.kind == "assign" and draft.now_ms < retry.not_before_ms:
+            waiting[name] = retry.not_before_ms - draft.now_ms
+            continue
+        orphan = name not in draft.reserved and name not in ordered and name not in draft.released
+        if orphan and lately >= config.max_assignments_per_minute:
+            too_many.append(name)
+            continue
+        lately += assign(draft, row, name, name in ordered) and orphan
+    if too_many:
+        limit = config.max_assignments_per_minute
+        draft.refusals.append(refusal("assignments_per_minute", None, too_many, saw=[lately], limit=limit, unit="bundles"))
+    if waiting:
+        draft.refusals.append(refusal("back_off", None, waiting, saw=waiting.values(), limit=0, unit="ms"))
+
+
+def assigned_lately(draft: Draft) -> tuple[tuple[int, int], ...]:
+    """Of each round of the last minute, this one included: when, and how many orphans it gave an owner. A dry run's don't count."""
+    kept = tuple(entry for entry in draft.memory.assigned if draft.now_ms - entry[0] < MINUTE_MS)
+    count = sum(one.kind == "assign" and one.reason == UNOWNED and not one.dry_run for one in draft.decisions)
+    return (*kept, (draft.now_ms, count)) if count else kept
+
+
+def _by_reservation(draft: Draft, name: str) -> bool:
+    """Whether the destination that a bundle's unload has named can have it. If not, it is left to the next lookup like any other."""
+    reserved = draft.reserved.get(name)
+    if reserved is None or _reserved_row(draft, name) is not None:
+        return reserved is not None
+    draft.refusals.append(refusal("left_to_lookup", reserved, [name]))
+    draft.reserved = {bundle: destination for bundle, destination in draft.reserved.items() if bundle != name}
+    return False
+
+
+def _reserved_row(draft: Draft, name: str) -> int | None:
+    """The destination that the bundle's unload has named, if that one lives, speaks, and isn't drained."""
+    brokers, reserved = draft.view.brokers, draft.reserved.get(name)
+    if reserved is None or reserved not in brokers.names or reserved in draft.view.policies.drained:
+        return None
+    row = brokers.names.index(reserved)
+    return row if brokers.alive[row] and brokers.speaking[row] else None
+
+
+def _system_last(draft: Draft, rows: Rows) -> Rows:
+    system = draft.view.bundles.rows_of_namespace(SYSTEM_NAMESPACE)
+    is_system = (rows >= system.start) & (rows < system.stop)
+    return np.concatenate([rows[~is_system], rows[is_system]])
+
+
+def too_few(draft: Draft) -> Refusal | None:
+    """A new cluster waits for some brokers, so that the first one doesn't get everything."""
+    alive = int(np.count_nonzero(draft.view.brokers.alive))
+    first_ms = draft.now_ms if draft.memory.first_ms is None else draft.memory.first_ms
+    waits = alive < draft.config.balancer.min_brokers and draft.now_ms - first_ms < FIRST_ASSIGNMENT_WAIT_MS
+    return refusal("min_brokers", None, saw=[alive], limit=draft.config.balancer.min_brokers, unit="brokers") if waits else None
+
+
+def assign(draft: Draft, row: int, name: str, ordered: bool) -> bool:
+    """Decide who gets one bundle: whom its unload named, else the best. `ordered`: an operator wanted it. False: nobody may have it."""
+    destination = _reserved_row(draft, name)
+    moved = "Admin" if ordered else "Overloaded"
+    if destination is not None:
+        draft.decide(
+            "assign",
+            row,
+            None,
+            destination,
+            reason=moved,
+            rule="released",
+            strategy=draft.config.shedder.name,
+            explain=Explain(unit=""),
+        )
+        return True
+    retry = draft.retries.get(name)
+    choice = draft.place(row, avoid=retry.avoid if retry is not None else ())
+    if choice is None:
+        draft.refusals.append(refusal("no_candidate", None, [name], limit=1, unit="brokers"))
+        return False
+    explain = Explain(saw=choice.score if np.isfinite(choice.score) else None, unit=choice.unit, candidates=choice.candidates)
+    draft.decide(
+        "assign",
+        row,
+        None,
+        choice.destination,
+        reason=moved if ordered or name in draft.reserved or name in draft.released else UNOWNED,
+        rule="unowned",
+        strategy=draft.config.placement.name,
+        explain=explain,
+    )
+    return True

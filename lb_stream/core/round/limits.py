@@ -1,0 +1,70 @@
+"""How much may move at a time: limits on moves under way and within a minute, whoever wants them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from lb_stream.core.model.refusals import Refusal, refusal
+from lb_stream.core.round.state import Draft
+from lb_stream.core.shedding.base import MB
+
+MOVES = ("unload", "transfer")
+MINUTE_MS = 60_000
+
+
+@dataclass(slots=True)
+class Room:
+    """What moves already: by broker, in the last minute, and with how many bytes/s."""
+
+    draft: Draft
+    in_flight: Counter[str | None]
+    lately: int
+    load: float
+
+    @staticmethod
+    def of(draft: Draft) -> Room:
+        """As things stand, what was decided in this round included."""
+        under_way = [one.source for one in draft.memory.pending if one.kind in MOVES]
+        decided = [one.source for one in draft.decisions if one.kind in MOVES]
+        lately = moved_lately(draft)
+        return Room(draft, Counter(under_way + decided), sum(moves for _, moves, _ in lately), sum(load for _, _, load in lately))
+
+    def refusal(self, moves: Sequence[tuple[int, int]]) -> Refusal | None:
+        """The limit that all of these moves (rows of bundle and source) together would exceed, if any."""
+        config, view = self.draft.config.balancer, self.draft.view
+        names = [view.bundles.name(bundle) for bundle, _ in moves]
+        total = sum(self.in_flight.values())
+        if total + len(moves) > config.max_moves_in_flight:
+            return refusal("moves_in_flight", None, names, saw=[total], limit=config.max_moves_in_flight, unit="moves")
+        limit = config.max_moves_in_flight_per_broker
+        for source, count in Counter(view.brokers.names[source] for _, source in moves).items():
+            if self.in_flight[source] + count > limit:
+                return refusal("moves_in_flight_of_broker", source, names, saw=[self.in_flight[source]], limit=limit, unit="moves")
+        if self.lately + len(moves) > config.max_moves_per_minute:
+            return refusal("moves_per_minute", None, names, saw=[self.lately], limit=config.max_moves_per_minute, unit="moves")
+        most = config.max_moved_mb_per_minute
+        if most is not None and self.load + sum(self._load(bundle) for bundle, _ in moves) > most * MB:
+            return refusal("moved_per_minute", None, names, saw=[self.load], limit=most * MB, unit="bytes/s")
+        return None
+
+    def take(self, bundle: int, source: int) -> None:
+        """Count one more move."""
+        self.in_flight[self.draft.view.brokers.names[source]] += 1
+        self.lately += 1
+        self.load += self._load(bundle)
+
+    def _load(self, bundle: int) -> float:
+        short = self.draft.view.bundles.short
+        return float(short.throughput_in[bundle] + short.throughput_out[bundle])
+
+
+def moved_lately(draft: Draft) -> tuple[tuple[int, int, float], ...]:
+    """Of each round of the last minute with moves, this one included: when, how many, and their bytes/s. A dry run's don't count."""
+    kept = tuple(entry for entry in draft.memory.moved if draft.now_ms - entry[0] < MINUTE_MS)
+    names = [one.bundle for one in draft.decisions if one.kind in MOVES and not one.dry_run]
+    if not names:
+        return kept
+    short = draft.view.bundles.short.take(draft.view.bundles.rows_of(names))
+    return (*kept, (draft.now_ms, len(names), float(short.throughput.sum())))

@@ -1,0 +1,52 @@
+"""Where a bundle goes that a shedder wants off its broker: rules first, then wishes, and load only where it is less than it was."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from lb_stream.core.filters import AntiAffinity
+from lb_stream.core.model.refusals import Refusal, refusal
+from lb_stream.core.round.state import Choice, Draft
+
+BEING_RELIEVED, SHIFTS_OVERLOAD = "being_relieved", "shifts_overload"
+
+
+def place_shed(draft: Draft, bundle: int) -> Choice | Refusal:
+    """The destination of a bundle that leaves a hot broker, or why there is none. O(brokers).
+
+    It is placement's own choice where that one has room and isn't being relieved in this round; else one is sought among those. When
+    there is none, the wish to spare the relieved ones is given up, and then the rules are: somebody who would end no hotter than the
+    source. Where pending moves don't count, placement's own choice stands, as the reference's.
+
+    To have room is to end at or below the overloaded threshold, or no hotter than the source will be without the bundle.
+    """
+    view, targets = draft.view, draft.targets
+    owner = int(view.bundles.owner[bundle])
+    name, source = view.bundles.name(bundle), view.brokers.names[owner]
+    choice = draft.place(bundle)
+    if choice is None:
+        return refusal("no_candidate", source, [name], limit=1, unit="brokers")
+    if choice.destination == owner:
+        return refusal("placement_keeps_owner", source, [name])
+    if not draft.relieved:
+        return choice
+    rows, steps = draft.candidates.by_rules(bundle, targets)
+    rows = rows[rows != owner]
+    if not len(rows):
+        kept_apart = bool(steps) and steps[-1][0] == AntiAffinity.name
+        return refusal(AntiAffinity.name if kept_apart else "no_candidate", source, [name])
+    is_relieved = np.zeros(len(view.brokers), np.bool_)
+    is_relieved[list(draft.relieved)] = True
+    relieved, after = is_relieved[rows], targets.with_bundle(bundle, rows)
+    left = targets.without_bundle(bundle)
+    limit = np.where(relieved, left, max(draft.config.balancer.overloaded_threshold_percent / 100.0, left))
+    wanted = fitting = rows[after <= limit]
+    if (spared := rows[(after <= limit) & ~relieved]).size:
+        wanted = spared
+    if (wanted == choice.destination).any():
+        return choice
+    if not len(wanted):
+        least = int(np.argmin(after - limit))
+        return refusal(SHIFTS_OVERLOAD, source, [name], saw=after[[least]], limit=float(limit[least]), unit="ratio")
+    steps += ((SHIFTS_OVERLOAD, rows, fitting), (BEING_RELIEVED, fitting, wanted))
+    return draft.place_among(bundle, wanted, steps, choice) or refusal("no_candidate", source, [name], limit=1, unit="brokers")

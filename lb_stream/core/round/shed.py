@@ -1,0 +1,188 @@
+"""The shedding round: ask the shedder, then find each proposal a destination or a reason why not. Source: spec/shedding.md §1."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+
+from lb_stream.contracts.decisions import Candidate, DecisionKind, Explain
+from lb_stream.core.model.refusals import Refusal, refusal
+from lb_stream.core.model.view import Bools, ClusterView, Rows
+from lb_stream.core.round.limits import Room
+from lb_stream.core.round.relief import place_shed
+from lb_stream.core.round.state import Draft
+from lb_stream.core.shedding.base import Surroundings, Unload, traits_of
+
+
+def shedding_is_due(draft: Draft, sampled: bool) -> bool:
+    """Whether the interval has passed; an interval of 0 means every batch with a new sample."""
+    config, last = draft.config.balancer, draft.memory.last_shed_ms
+    if not config.shedding_enabled:
+        return False
+    if config.shedding_interval_ms == 0:
+        return sampled
+    return last is None or draft.now_ms - last >= config.shedding_interval_ms
+
+
+def observe_loads(draft: Draft) -> None:
+    """Show a shedder that follows its brokers from round to round what has been reported, and placement what it made of it."""
+    strategy = draft.config.shedder
+    traits, reported = traits_of(strategy), draft.reported or draft.view
+    if traits.observe is not None:
+        draft.remember(strategy, traits.observe(reported, draft.config.shedder_config, draft.remembered(strategy)))
+    if traits.loads is not None:
+        loads = traits.loads(draft.remembered(strategy))
+        known = np.array([loads.get(name, np.nan) for name in draft.view.brokers.names])
+        draft.targets.load[:] = known + draft.view.brokers.usage - reported.brokers.usage  # moves in flight counted
+
+
+def unload_from_hot(draft: Draft) -> None:
+    """Run the shedder and turn its proposals into decisions."""
+    if draft.memory.orders.paused:
+        draft.refusals.append(refusal("paused", None))
+        return
+    seen = _without_drained(draft.view)
+    alive = int(np.count_nonzero(seen.brokers.alive))
+    if alive <= 1:
+        draft.refusals.append(refusal("single_broker", None, saw=[alive], limit=2, unit="brokers"))
+        return
+    strategy = draft.config.shedder
+    movable = _movable(draft)
+    around = (_surroundings(draft, movable),) if traits_of(strategy).sees_surroundings else ()
+    eligible = _not_lately(draft, movable)
+    unloads, memory = strategy.function(seen, draft.config.shedder_config, draft.remembered(strategy), eligible, *around)
+    draft.remember(strategy, memory)
+    draft.refusals += unloads.refusals
+    if draft.config.balancer.count_pending_moves and preselects(draft):
+        draft.relieved = frozenset(proposal.source for proposal in unloads.proposals)
+    room = Room.of(draft)
+    for proposals in _exchanges(unloads.proposals):
+        if _has_room(draft, proposals, room):
+            for proposal in proposals:
+                _decide(draft, proposal, room)
+
+
+def _without_drained(view: ClusterView) -> ClusterView:
+    """The brokers that are being drained are none of a shedder's: it is not to bring them to the others' load."""
+    if not view.policies.drained:
+        return view
+    drained = np.array([name in view.policies.drained for name in view.brokers.names], np.bool_)
+    return replace(view, brokers=replace(view.brokers, alive=view.brokers.alive & ~drained))
+
+
+def _movable(draft: Draft) -> Bools:
+    """Bundles that may leave their broker at all: free ones, of namespaces that are not excluded."""
+    movable = draft.free_bundles()
+    for namespace in draft.config.balancer.shedding_excluded_namespaces:
+        movable[draft.view.bundles.rows_of_namespace(namespace)] = False
+    return movable
+
+
+def _not_lately(draft: Draft, movable: Bools) -> Bools:
+    """Bundles that a shedder may choose: not unloaded within the grace period, and long enough where they are."""
+    eligible = movable.copy()
+    if draft.config.balancer.min_dwell_ms:
+        eligible &= draft.now_ms - draft.view.bundles.owner_since_ms >= draft.config.balancer.min_dwell_ms
+    recent = draft.view.bundles.rows_of(draft.recently_unloaded)
+    eligible[recent[recent >= 0]] = False
+    return eligible
+
+
+def _surroundings(draft: Draft, movable: Bools) -> Surroundings:
+    unloading = {one.source for one in draft.memory.pending if one.kind in ("unload", "transfer") and one.source is not None}
+    return Surroundings(_may_take(draft), movable, draft.reported, draft.unloaded_brokers, tuple(sorted(unloading)))
+
+
+def _may_take(draft: Draft) -> Callable[[int, int], bool]:
+    """(bundle, broker) → whether the broker may have the bundle.
+
+    The extensible manager asks its whole pipeline. Elsewhere policies and the limit on topics count: even distribution would
+    refuse most exchanges.
+    """
+    config, topics = draft.config.balancer, draft.targets.topics
+
+    @cache
+    def takers(bundle: int) -> Rows:
+        if config.load_manager == "extensible":
+            return draft.candidates.of(bundle, draft.targets).kept
+        allowed = draft.candidates.allowed(bundle, draft.targets)
+        return allowed[topics[allowed] <= config.broker_max_topics]
+
+    return lambda bundle, broker: bool((takers(bundle) == broker).any())
+
+
+def _exchanges(proposals: Iterable[Unload]) -> Iterator[list[Unload]]:
+    """The proposals in their order, those of one exchange together; nearly all stand alone."""
+    group: list[Unload] = []
+    for proposal in proposals:
+        group.append(proposal)
+        if not proposal.with_next:
+            yield group
+            group = []
+    if group:
+        yield group
+
+
+def _has_room(draft: Draft, proposals: list[Unload], room: Room) -> bool:
+    """Whether the limits leave room for all of these."""
+    limit = room.refusal([(one.bundle, one.source) for one in proposals])
+    draft.refusals += [] if limit is None else [limit]
+    return limit is None
+
+
+def _decide(draft: Draft, proposal: Unload, room: Room) -> None:
+    view = draft.view
+    name, source = view.bundles.name(proposal.bundle), view.brokers.names[proposal.source]
+    rule = _kept_by_policies(draft, proposal)
+    if rule is not None:
+        draft.refusals.append(refusal(rule, source, [name]))
+        return
+    if traits_of(draft.config.shedder).chooses_destination:
+        destination, candidates = proposal.destination, list[Candidate]()
+        kind: DecisionKind = "unload" if destination is None else "transfer"
+    else:
+        choice = place_shed(draft, proposal.bundle)
+        if isinstance(choice, Refusal):
+            draft.refusals.append(choice)
+            return
+        kind, candidates = "unload", choice.candidates
+        destination = choice.destination if preselects(draft) else None
+    room.take(proposal.bundle, proposal.source)
+    explain = Explain(
+        saw=proposal.saw,
+        limit=proposal.limit,
+        average=proposal.average,
+        expected_after=proposal.expected_after,
+        unit=proposal.unit,
+        candidates=candidates,
+    )
+    draft.decide(
+        kind,
+        proposal.bundle,
+        source,
+        destination,
+        reason=proposal.reason,
+        rule=proposal.rule,
+        strategy=draft.config.shedder.name,
+        explain=explain,
+    )
+
+
+def preselects(draft: Draft) -> bool:
+    """Whether an unload names the destination that placement found. The simple manager finds it at the next lookup."""
+    config = draft.config.balancer
+    return config.modular_preselect_destination and config.load_manager != "simple"
+
+
+def _kept_by_policies(draft: Draft, proposal: Unload) -> str | None:
+    """Which of the modular manager's policies keeps the bundle where it is, if any (spec/shedding.md §1)."""
+    if draft.config.balancer.load_manager != "modular":
+        return None
+    allowed = draft.candidates.allowed(proposal.bundle, draft.targets)
+    if not (allowed != proposal.source).any():
+        return "no_other_allowed"
+    helps = draft.candidates.unload_helps(proposal.bundle, proposal.source, allowed)
+    return None if helps else "anti_affinity"

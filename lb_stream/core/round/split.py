@@ -1,0 +1,224 @@
+"""The split check of a round: which bundles are too large, and what becomes of each. Source: spec/splitting.md §2 and §4.
+
+The modular manager's leader judges all bundles, the simple manager's brokers each their own when they have reported: both are done
+here. Of the extensible manager's bundles reports name only the heaviest: there the agents look (`splitting.extensible`) and ask.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from lb_stream.contracts.decisions import Explain
+from lb_stream.contracts.reports import SplitAsk
+from lb_stream.core.model.memory import Pending
+from lb_stream.core.model.names import begins_with_another, namespace_codes, parse_bundle
+from lb_stream.core.model.refusals import MOST_SUBJECTS, Refusal, refusal
+from lb_stream.core.model.view import Bools, ClusterView, Ints, Rows
+from lb_stream.core.round.limits import Room
+from lb_stream.core.round.shed import preselects
+from lb_stream.core.round.state import Division, Draft
+from lb_stream.core.splitting import SplitLoads, SplittingConfig, TooLarge, Uncut, cut, plan, split_simple, split_task
+from lb_stream.core.splitting.extensible import in_the_way
+from lb_stream.core.splitting.trigger import REASONS, RULES, UNITS, Limits
+
+STRATEGIES = {"modular": "BundleSplitterTask", "simple": "SimpleLoadManager"}
+
+
+def split_too_large(draft: Draft) -> None:
+    """Decide to split every bundle that is too large, as far as its namespace has places left.
+
+    Refusals are noted when there is something new to see: a bundle in a full namespace stays too large in every batch.
+    """
+    config, view, manager = draft.config.splitting, draft.view, draft.config.balancer.load_manager
+    if manager == "extensible" or draft.memory.orders.paused:
+        return
+    if manager == "modular" and (not config.split_enabled or np.count_nonzero(view.brokers.alive) <= 1):
+        return
+    splitting = [one.bundle for one in draft.memory.pending if one.kind == "split"]
+    loads, found = find_too_large(view, draft.free_bundles(), splitting, config, manager)
+    refusals = _refused(view, found.full, "namespace_max_bundles", found.full_bundles, config.namespace_max_bundles, "bundles")
+    if not config.split_enabled:
+        refusals += _refused(view, found.rows, "split_disabled")
+        found = replace(found, rows=found.rows[:0], reasons=found.reasons[:0])
+    limits, room = Limits.of(config), max(0, config.max_splits_in_flight - len(splitting))
+    for place, (row, reason) in enumerate(zip(found.rows.tolist(), found.reasons.tolist(), strict=True)):
+        if room == 0:
+            most = config.max_splits_in_flight
+            refusals += _refused(view, found.rows[place:], "splits_in_flight", np.array([most]), most, "splits")
+            break
+        explain = Explain(saw=loads.saw(row, reason), limit=limits[reason], unit=UNITS[reason])
+        refused = _decide(draft, row, reason, explain)
+        refusals += [] if refused is None else [refused]
+        room -= refused is None
+    if view.brokers.sampled.any():
+        draft.refusals += refusals
+
+
+def split_as_asked(draft: Draft, asks: Iterable[tuple[str, SplitAsk]]) -> None:
+    """Decide the splits that brokers of the extensible manager ask for: (broker, what it asks).
+
+    Each has looked at its own bundles. What it doesn't know is looked at here: whether the bundle is its own and free, the places left in
+    the namespace, and whether a neighbour is being split (spec/splitting.md §2.3).
+    """
+    config = draft.config.splitting
+    if draft.config.balancer.load_manager != "extensible" or not config.split_enabled or draft.memory.orders.paused:
+        return
+    for broker, ask in asks:
+        refused = _decide_asked(draft, broker, ask, config)
+        draft.refusals += [] if refused is None else [refused]
+
+
+def _decide_asked(draft: Draft, broker: str, ask: SplitAsk, config: SplittingConfig) -> Refusal | None:
+    view, parent = draft.view, parse_bundle(ask.bundle)
+    row = int(view.bundles.rows_of([ask.bundle])[0])
+    owner = int(view.bundles.owner[row]) if row >= 0 else -1
+    if row >= 0 and not draft.free_bundles()[row]:
+        return refusal("not_free", broker, [ask.bundle])
+    if owner < 0 or view.brokers.names[owner] != broker:
+        return refusal("not_its_owner", broker, [ask.bundle])
+    splitting = [one.bundle for one in draft.memory.pending if one.kind == "split"]
+    splitting += [one.bundle for one in draft.decisions if one.kind == "split"]
+    if len(splitting) >= config.max_splits_in_flight:
+        return refusal("splits_in_flight", None, [ask.bundle], saw=[len(splitting)], limit=config.max_splits_in_flight, unit="splits")
+    others = [parse_bundle(name) for name in splitting]
+    if any(in_the_way(parent, other, config) for other in others):
+        return refusal("neighbour_is_splitting", broker, [ask.bundle])
+    count = _bundles_of(view, parent.namespace) + sum(other.namespace == parent.namespace for other in others)
+    if count + max(1, len(ask.boundaries)) > config.namespace_max_bundles:
+        return refusal("namespace_max_bundles", None, [ask.bundle], saw=[count], limit=config.namespace_max_bundles, unit="bundles")
+    found = cut(parent, ask.boundaries)
+    if isinstance(found, Uncut):
+        return refusal(found.why, broker, [ask.bundle])
+    reason = REASONS.index(ask.reason)
+    draft.decide(
+        "split",
+        row,
+        broker,
+        None,
+        reason=ask.reason,
+        rule=RULES[reason],
+        strategy="DefaultNamespaceBundleSplitStrategyImpl",
+        explain=Explain(saw=ask.saw, limit=ask.limit, unit=UNITS[reason]),
+        division=Division(found.children, found.boundaries, ask.algorithm, False),
+    )
+    return None
+
+
+def _bundles_of(view: ClusterView, namespace: str) -> int:
+    """How many bundles a namespace has: those that were split are not counted any more."""
+    mine = view.bundles.rows_of_namespace(namespace)
+    owned = (view.bundles.owner[mine] >= 0) | view.bundles.in_flight[mine]
+    return int(np.count_nonzero(owned | ~begins_with_another(view.bundles.names[mine])))
+
+
+def unload_children(draft: Draft, split: Iterable[Pending]) -> None:
+    """Unload the children of bundles that have just been split, where that was asked for: each goes where placement wants it.
+
+    The extensible manager leaves them where they are, and brokers that place bundles by themselves have done it (spec/splitting.md §4).
+    """
+    config = draft.config.balancer
+    if config.load_manager == "extensible" or config.assign_unowned == "on_lookup":
+        return
+    for parent in split:
+        for row in _children(draft.view, parent, draft.free_bundles()):
+            refused = _unload_child(draft, row)
+            draft.refusals += [] if refused is None else [refused]
+
+
+def _children(view: ClusterView, parent: Pending, free: Bools) -> list[int]:
+    """The free bundles inside the range of the split one that its owner serves now."""
+    namespace, lower, upper = parse_bundle(parent.bundle)
+    mine = view.bundles.rows_of_namespace(namespace)
+    inside = []
+    for row, name in zip(range(mine.start, mine.stop), view.bundles.names[mine].to_pylist(), strict=True):
+        _, low, high = parse_bundle(name)
+        owner = int(view.bundles.owner[row])
+        if lower <= low and high <= upper and free[row] and owner >= 0 and view.brokers.names[owner] == parent.source:
+            inside.append(row)
+    return inside
+
+
+def _unload_child(draft: Draft, row: int) -> Refusal | None:
+    name, owner = draft.view.bundles.name(row), int(draft.view.bundles.owner[row])
+    source = draft.view.brokers.names[owner]
+    if (limit := Room.of(draft).refusal([(row, owner)])) is not None:
+        return limit
+    choice = draft.place(row)
+    if choice is None:
+        return refusal("no_candidate", source, [name], limit=1, unit="brokers")
+    if choice.destination == owner:
+        return refusal("placement_keeps_owner", source, [name])
+    explain = Explain(saw=choice.score if np.isfinite(choice.score) else None, unit=choice.unit, candidates=choice.candidates)
+    destination = choice.destination if preselects(draft) else None
+    strategy = draft.config.placement.name
+    draft.decide("unload", row, source, destination, reason="Unknown", rule="split_child", strategy=strategy, explain=explain)
+    return None
+
+
+def find_too_large(
+    view: ClusterView, eligible: Bools, splitting: Sequence[str], config: SplittingConfig, manager: str = "modular"
+) -> tuple[SplitLoads, TooLarge]:
+    """The figures that bundles are judged by, and the eligible bundles of live brokers to split. O(n).
+
+    Each bundle that is being split takes one more place of its namespace. A bundle without an owner counts unless it was split before.
+    """
+    bundles, owner = view.bundles, view.bundles.owner
+
+    def census(rows: Rows) -> tuple[Ints, Ints]:
+        codes, namespaces = namespace_codes(bundles.names)
+        here = (owner >= 0) | bundles.in_flight | ~begins_with_another(bundles.names)
+        counts = np.bincount(codes[here], minlength=len(namespaces))
+        under_way = bundles.rows_of(splitting)
+        np.add.at(counts, codes[under_way[under_way >= 0]], 1)
+        return codes[rows].astype(np.int64), counts
+
+    simple = manager == "simple"
+    rates, trigger = (bundles.latest, split_simple) if simple else (bundles.long, split_task)
+    asked = view.brokers.alive & view.brokers.sampled if simple else view.brokers.alive
+    loads = SplitLoads(bundles.topics, bundles.sessions, rates.rate, rates.throughput)
+    return loads, trigger(loads, eligible & np.append(asked, False)[owner], census, config)
+
+
+def _refused(view: ClusterView, rows: Rows, rule: str, saw: Ints | None = None, limit: int | None = None, unit: str = "") -> list[Refusal]:
+    """One refusal for all the rows: some are named, all are counted."""
+    if not len(rows):
+        return []
+    names = [view.bundles.name(row) for row in rows[:MOST_SUBJECTS].tolist()]
+    seen = [] if saw is None else [saw.min(), saw.max()]
+    return [replace(refusal(rule, None, names, saw=seen, limit=limit, unit=unit), count=len(rows))]
+
+
+def _decide(draft: Draft, row: int, reason: int, explain: Explain) -> Refusal | None:
+    """Decide one split, or say why it can't be.
+
+    Reports don't name topics: where the algorithm needs them the owner's agent finds the boundaries.
+    """
+    view, config = draft.view, draft.config
+    name, owner = view.bundles.name(row), int(view.bundles.owner[row])
+    source = view.brokers.names[owner]
+    algorithm = config.split_algorithms.named()
+    found = plan(config.split_algorithms, algorithm, parse_bundle(name), int(view.bundles.topics[row]))
+    if isinstance(found, Uncut):
+        return refusal(found.why, source, [name])
+    unload = config.splitting.unload_split_bundles and _may_leave(draft, row, owner)
+    draft.decide(
+        "split",
+        row,
+        source,
+        None,
+        reason=REASONS[reason],
+        rule=RULES[reason],
+        strategy=STRATEGIES[config.balancer.load_manager],
+        explain=explain,
+        division=Division(found.children, found.boundaries, algorithm.name, unload),
+    )
+    return None
+
+
+def _may_leave(draft: Draft, row: int, owner: int) -> bool:
+    """Whether policies allow another broker, and the anti-affinity of the bundle's namespace permits to leave this one."""
+    allowed = draft.candidates.allowed(row, draft.targets)
+    return bool((allowed != owner).any()) and draft.candidates.unload_helps(row, owner, allowed)

@@ -1,0 +1,238 @@
+"""A round while it is being made: what the steps of `decide` share. It lives within one call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, replace
+from math import isfinite, isinf, isnan
+from typing import Any
+
+import numpy as np
+
+from lb_stream.contracts.decisions import Candidate, Decision, DecisionKind, Explain
+from lb_stream.core.commands.responder import Desk
+from lb_stream.core.config.cluster_config import ClusterConfig
+from lb_stream.core.filters.candidates import Candidates, Steps
+from lb_stream.core.model.memory import Memory, Retry
+from lb_stream.core.model.operator_state import Orders
+from lb_stream.core.model.refusals import Refusal
+from lb_stream.core.model.registry import Strategy
+from lb_stream.core.model.view import Bools, ClusterView, Floats, Rows
+from lb_stream.core.placement.base import Best, Targets
+
+MOST_CANDIDATES_SHOWN = 20
+LEAST_REFUSED_SHOWN = 3
+"""Of each filter, however many candidates there are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """The placement strategy was asked about `candidates` and answered `best` (rows)."""
+
+    candidates: Rows
+    best: Rows
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A destination and what it was chosen from."""
+
+    destination: int
+    candidates: list[Candidate]
+    score: float
+    unit: str  # of the score
+    calls: tuple[Call, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Division:
+    """What a split makes of its bundle. No children: its owner finds them by the algorithm."""
+
+    children: tuple[str, ...]
+    boundaries: tuple[int, ...]
+    algorithm: str
+    unload_children: bool
+
+
+@dataclass(slots=True)
+class Draft:
+    """The round so far. `view` has dead brokers marked and pending moves carried out."""
+
+    view: ClusterView
+    memory: Memory
+    config: ClusterConfig
+    now_ms: int
+    seed: int | None
+    recently_unloaded: dict[str, int]
+    retries: dict[str, Retry]
+    version: Callable[[str, int], int]  # bundle, its row → the version of its ownership record
+    strategies: dict[str, Any]
+    targets: Targets = field(init=False)
+    candidates: Candidates = field(init=False)
+    decisions: list[Decision] = field(default_factory=list)
+    refusals: list[Refusal] = field(default_factory=list)
+    reported: ClusterView | None = None  # the view before pending moves were carried out; None: `view` itself
+    relieved: frozenset[int] = frozenset()  # brokers that bundles leave in this round, and that are spared in it
+    reserved: Mapping[str, str] = field(default_factory=dict)  # released bundle → the destination that its unload named
+    released: frozenset[str] = frozenset()  # bundles that this balancer had released and nobody has taken yet
+    unloaded_brokers: Mapping[str, int] = field(default_factory=dict)  # broker → when a move out of it was last confirmed
+    desk: Desk = field(default_factory=lambda: Desk(Orders()))  # where commands are answered
+    _live: dict[str, Any] = field(default_factory=dict)
+    _candidates_shown: dict[tuple[str, float | None, str | None], Candidate] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.targets = Targets.of(self.view, self.seed)
+        self.candidates = Candidates(self.view, self.config.balancer, self.refusals)
+
+    def place(self, bundle: int, avoid: Collection[str] = ()) -> Choice | None:
+        """Find a destination for a bundle; None when there is no candidate at all (spec/placement.md §3).
+
+        Those to `avoid` are asked when nobody else may have it.
+
+        When the modular manager's choice is overloaded the strategy is asked again, about all that policies allow.
+        """
+        pool = self.candidates.of(bundle, self.targets)
+        if avoid:
+            failed = np.array([name in avoid for name in self.view.brokers.names], np.bool_)
+            others, steps = self.candidates.by_rules(bundle, self.targets) if failed[pool.kept].all() else (pool.kept, pool.steps)
+            if not failed[others].all():
+                willing = others[~failed[others]]
+                return self.place_among(bundle, willing, (*steps, ("failed_before", others, willing)))
+        return self._choose(bundle, (pool.kept, pool.steps), (pool.allowed, pool.policy_steps))
+
+    def place_among(self, bundle: int, rows: Rows, steps: Steps, refused: Choice | None = None) -> Choice | None:
+        """One of these brokers, which rules and wishes have left. `refused`: the choice that they didn't leave."""
+        even, more = self.candidates.evenly(bundle, rows, self.targets)
+        choice = self._choose(bundle, (even, steps + more), (rows, steps))
+        return choice if choice is None or refused is None else replace(choice, calls=refused.calls + choice.calls)
+
+    def _choose(self, bundle: int, first: tuple[Rows, Steps], then: tuple[Rows, Steps]) -> Choice | None:
+        """The strategy's choice among the first, or among the others when that one is overloaded (modular manager)."""
+        ranked, steps = first
+        best = self._rank(ranked, bundle)
+        calls = [Call(ranked, best.rows)]
+        if not len(best.rows):
+            return None
+        name = self.view.bundles.name(bundle)
+        chosen, balancer = self.targets.draw(name, best.rows), self.config.balancer
+        if balancer.load_manager == "modular" and self.targets.usage[chosen] > balancer.overloaded_threshold_percent / 100.0:
+            again = self._rank(then[0], bundle)
+            calls.append(Call(then[0], again.rows))
+            if len(again.rows):
+                best, (ranked, steps) = again, then
+                chosen = self.targets.draw(name, best.rows)
+        score = float(best.scores[np.flatnonzero(ranked == chosen)[0]])
+        return Choice(chosen, self._shown(ranked, best, steps), score, best.unit, tuple(calls))
+
+    def free_bundles(self) -> Bools:
+        """Bundles that may be decided on: not the system's, not on their way, not decided on in this round, not backing off."""
+        bundles = self.view.bundles
+        free = ~bundles.system & ~bundles.in_flight
+        backing_off = (name for name, retry in self.retries.items() if self.now_ms < retry.not_before_ms)
+        taken = bundles.rows_of([*backing_off, *(one.bundle for one in self.decisions)])
+        free[taken[taken >= 0]] = False
+        return free
+
+    def remembered(self, strategy: Strategy[Any]) -> Any:
+        """What a strategy remembers, as it stands in this round."""
+        if strategy.name not in self._live:
+            self._live[strategy.name] = strategy.memory(self.strategies.get(strategy.name, {}))
+        return self._live[strategy.name]
+
+    def remember(self, strategy: Strategy[Any], memory: Any) -> None:
+        """Take a strategy's memory as that which it sees at its next call."""
+        self._live[strategy.name] = memory
+
+    def strategies_after(self) -> dict[str, Any]:
+        """Strategy → the JSON object that the next round starts from. Of strategies that the cluster no longer uses nothing is kept."""
+        used = {self.config.shedder.name, self.config.placement.name}
+        kept = {name: data for name, data in self.strategies.items() if name in used}
+        return kept | {name: memory.to_dict() for name, memory in self._live.items() if memory is not None}
+
+    def _rank(self, candidates: Rows, bundle: int) -> Best:
+        strategy = self.config.placement
+        best, memory = strategy.function(self.targets, candidates, bundle, self.config.placement_config, self.remembered(strategy))
+        self.remember(strategy, memory)
+        return best
+
+    def _shown(self, ranked: Rows, best: Best, steps: Steps) -> list[Candidate]:
+        """The best candidates, and for each filter some of those that it took out, for the decision's explanation."""
+        names = self.view.brokers.names
+        order = _lowest(best.scores, MOST_CANDIDATES_SHOWN)
+        shown = [
+            self._candidate(
+                names[row],
+                score if isfinite(score) else None,
+                "overloaded" if isinf(score) else "no_load_data" if isnan(score) else None,
+            )
+            for row, score in zip(ranked[order].tolist(), best.scores[order].tolist(), strict=True)
+        ]
+        for name, before, after in steps:
+            is_out = np.ones(len(names), np.bool_)
+            is_out[after] = False
+            taken_out = before[is_out[before]]
+            room = max(LEAST_REFUSED_SHOWN, MOST_CANDIDATES_SHOWN - len(shown))
+            shown += [self._candidate(names[row], None, name) for row in taken_out[:room].tolist()]
+        return shown
+
+    def _candidate(self, broker: str, score: float | None, refused_by: str | None) -> Candidate:
+        """Kept for the round: the next bundle's are nearly the same, and one is dear to make."""
+        key = broker, score, refused_by
+        if key not in self._candidates_shown:
+            self._candidates_shown[key] = Candidate(broker=broker, score=score, refused_by=refused_by)
+        return self._candidates_shown[key]
+
+    def decide(
+        self,
+        kind: DecisionKind,
+        bundle: int,
+        source: str | None,
+        destination: int | None,
+        *,
+        reason: str,
+        rule: str,
+        strategy: str,
+        explain: Explain,
+        division: Division | None = None,
+    ) -> None:
+        """Add one decision and count its load at its destination from now on."""
+        name = self.view.bundles.name(bundle)
+        seq = self.memory.seq + 1
+        self.decisions.append(
+            Decision(
+                decision_id=f"{self.view.cluster}:{seq}:{len(self.decisions)}",
+                cluster=self.view.cluster,
+                seq=seq,
+                epoch=self.memory.epoch,
+                kind=kind,
+                bundle=name,
+                source=source,
+                destination=None if destination is None else self.view.brokers.names[destination],
+                expected_owner=source,
+                expected_version=self.version(name, bundle),
+                children=list(division.children) if division else [],
+                boundaries=list(division.boundaries) if division else [],
+                algorithm=division.algorithm if division else None,
+                unload_children=division.unload_children if division else False,
+                reason=reason,
+                rule=rule,
+                strategy=strategy,
+                issued_ms=self.now_ms,
+                expires_ms=self.now_ms + self.config.balancer.unloading_timeout_ms,
+                dry_run=self.config.balancer.dry_run,
+                explain=explain,
+            )
+        )
+        if destination is not None:
+            self.candidates.add(bundle, destination)
+            self.targets.add(bundle, destination)
+
+
+def _lowest(scores: Floats, most: int) -> Rows:
+    """Where the lowest scores stand, the lowest first, equal ones in their order, NaN last. O(scores)."""
+    if len(scores) > most:
+        limit = np.partition(scores, most - 1)[most - 1]
+        few = np.flatnonzero(scores <= limit)
+        if len(few) >= most:  # else NaN are among them
+            return few[np.argsort(scores[few], kind="stable")[:most]]
+    return np.argsort(scores, kind="stable")[:most]

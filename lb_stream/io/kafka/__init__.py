@@ -1,0 +1,1 @@
+"""Kafka: clients' options, topics and rights, the outbox, and what a batch reads."""

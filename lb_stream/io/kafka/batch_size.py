@@ -1,0 +1,61 @@
+"""How many records a micro-batch may have so that it fits into memory: a report or a command may have hundreds of bytes or megabytes.
+
+After a day without the job a backlog of large reports would otherwise be read in pieces that no machine can hold, at every start anew.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+
+from kafka import TopicPartition
+
+from lb_stream.contracts.settings import Settings
+from lb_stream.io.kafka.guarded import measuring_consumer
+
+logger = logging.getLogger(__name__)
+
+BATCH_BYTES = 1 << 30
+"""Of a micro-batch's records. Decoding takes 3.4 times as much, in all tasks together (two million bundles, 10 000 in each report)."""
+LOOKED_AT = 200
+"""Newest records of each partition; most are heartbeats."""
+LONGEST_LOOK_S = 5.0
+
+
+def that_fits(settings: Settings, piece: int = 0) -> Settings:
+    """The settings with fewer records in a batch, if they are large. Raises KafkaError.
+
+    What was planned before is run as it was planned. `piece`: the most that it may be, 0: no matter.
+    """
+    most = piece or settings.stream.max_offsets_per_trigger
+    largest = largest_record(settings) if most else 0
+    fitting = max(BATCH_BYTES // largest, 1) if largest else most
+    if fitting >= most:
+        return settings if not piece else _reading(settings, piece)
+    logger.info("records have up to %.1f MB: a batch reads %d records at most, not %d", largest / 1e6, fitting, most)
+    return _reading(settings, fitting)
+
+
+def _reading(settings: Settings, records: int) -> Settings:
+    return settings.model_copy(update={"stream": settings.stream.model_copy(update={"max_offsets_per_trigger": records})})
+
+
+def largest_record(settings: Settings) -> int:
+    """Bytes of the largest of the newest records of both topics, as far as one fetch of each partition shows; 0: there are none."""
+    topics, largest = (settings.topics.reports, settings.topics.commands), 0
+    consumer = measuring_consumer(settings)
+    try:
+        places = [TopicPartition(topic, number) for topic in topics for number in sorted(consumer.partitions_for_topic(topic) or ())]
+        consumer.assign(places)
+        begin, end = consumer.beginning_offsets(places), consumer.end_offsets(places)
+        waiting = {place for place in places if begin[place] < end[place]}
+        for place in waiting:
+            consumer.seek(place, max(begin[place], end[place] - LOOKED_AT))
+        until = time.monotonic() + LONGEST_LOOK_S
+        while waiting and time.monotonic() < until:
+            for place, records in consumer.poll(timeout_ms=500).items():
+                largest = max([largest, *(record.size for record in records if record.trouble is None)])
+                waiting.discard(place)
+    finally:
+        consumer.close()
+    return largest

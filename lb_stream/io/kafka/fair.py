@@ -1,0 +1,69 @@
+"""Whether a flood in one partition holds the others back, and what a batch must read so that it doesn't.
+
+Spark divides `maxOffsetsPerTrigger` by what waits in each partition. Where all have a backlog that is right: their times stay together. But
+beside a flood a partition with few records waiting gets one record in each batch.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from kafka.errors import KafkaError
+
+from lb_stream.contracts.settings import Settings
+from lb_stream.io.kafka.checkpoint import CaughtUp, Offsets, bounds
+from lb_stream.stream.ports import Reading
+
+LONGEST_WAIT_S = 15.0
+"""So long few records may wait behind others' many; then a batch is planned anew, which costs a start of the query."""
+
+Ranges = Mapping[tuple[str, int], tuple[int, int]]
+"""What a batch reads of each partition: from, to."""
+
+
+def fair_ends(planned: Ranges, newest: Offsets, limit: int) -> Offsets:
+    """Where a batch of so many records ends when each partition gets an equal share, and what one doesn't need is the others'."""
+    waiting = {place: max(newest.get(place, end) - begin, 0) for place, (begin, end) in planned.items()}
+    ends, left = {}, limit
+    for number, place in enumerate(sorted(planned, key=lambda place: (waiting[place], place))):
+        taken = min(waiting[place], left // (len(planned) - number))
+        ends[place] = planned[place][0] + taken
+        left -= taken
+    return ends
+
+
+def held_back(planned: Ranges, newest: Offsets, limit: int) -> list[tuple[str, int]]:
+    """The partitions of which less than half as much is read as an equal share would be."""
+    fair = fair_ends(planned, newest, limit)
+    return [place for place, (begin, end) in planned.items() if 2 * (end - begin) < fair[place] - begin]
+
+
+@dataclass(slots=True)
+class Fairness:
+    """Notices when few records have waited behind many for too long. `limit`: records that a batch may have, 0: don't look."""
+
+    limit: int = 0
+    caught_up: Reading = field(default_factory=lambda: CaughtUp(""))
+    since: float | None = None  # when the row of batches began in which some partition was held back (time.monotonic)
+
+    def violated(self, settings: Settings, planned: Ranges) -> str | None:
+        """Who has waited for whom, when it is too long. A backlog from before the start is read as Spark divides it."""
+        is_full = sum(end - begin for begin, end in planned.values()) >= self.limit - len(planned)  # it rounds each share down
+        newest: Offsets = {}
+        if is_full and self.caught_up.now:
+            with suppress(KafkaError):  # whoever reads the batch will notice
+                newest = bounds(settings)[1]
+        held = held_back(planned, newest, self.limit)
+        if not held:
+            self.since = None
+            return None
+        now = time.monotonic()
+        self.since = self.since or now
+        if now - self.since < LONGEST_WAIT_S:
+            return None
+        topic, number = max(planned, key=lambda place: newest.get(place, 0) - planned[place][0])
+        of = ", ".join(f"{topic}/{number}" for topic, number in held)
+        return f"few records have waited for {LONGEST_WAIT_S:.0f} s behind the many of topic {topic}, partition {number} (of {of})"

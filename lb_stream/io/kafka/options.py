@@ -1,0 +1,74 @@
+"""One set of Kafka client settings, given under kafka-python's names, for both clients: kafka-python and Spark's own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from lb_stream.contracts.settings import Settings
+from lb_stream.core.config.cluster_config import SettingError
+
+_SAME_MEANING = {
+    "security_protocol": "security.protocol",
+    "sasl_mechanism": "sasl.mechanism",
+    "ssl_check_hostname": "ssl.endpoint.identification.algorithm",
+    "request_timeout_ms": "request.timeout.ms",
+    "client_id": "client.id",
+}
+_PEM_FILES = {
+    "ssl_certfile": "ssl.keystore.certificate.chain",
+    "ssl_keyfile": "ssl.keystore.key",
+    "ssl_cafile": "ssl.truststore.certificates",
+}
+_LOGIN_MODULES = {
+    "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
+    "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",
+    "SCRAM-SHA-512": "org.apache.kafka.common.security.scram.ScramLoginModule",
+}
+
+
+def client_options(settings: Settings) -> dict[str, Any]:
+    """Arguments of every kafka-python client."""
+    return {"bootstrap_servers": settings.kafka.bootstrap_servers.split(","), **settings.kafka.options}
+
+
+def spark_options(settings: Settings) -> dict[str, str]:
+    """The same for Spark's Kafka source, each with the prefix `kafka.`.
+
+    Raises SettingError for an option without a counterpart there, an unknown SASL mechanism, a file that can't be read.
+    """
+    options = {"bootstrap.servers": settings.kafka.bootstrap_servers}
+    given = dict(settings.kafka.options)
+    login = {name: given.pop(name) for name in ("sasl_plain_username", "sasl_plain_password") if name in given}
+    if login:
+        options["sasl.jaas.config"] = _login(login, str(given.get("sasl_mechanism", "PLAIN")))
+    for name, value in given.items():
+        if name in _PEM_FILES:
+            options[_PEM_FILES[name]] = _content(name, str(value))
+            options["ssl.truststore.type" if name == "ssl_cafile" else "ssl.keystore.type"] = "PEM"
+        elif name == "ssl_check_hostname":
+            options[_SAME_MEANING[name]] = "https" if value else ""
+        elif name in _SAME_MEANING:
+            options[_SAME_MEANING[name]] = str(value)
+        else:
+            known = ", ".join(sorted([*_SAME_MEANING, *_PEM_FILES, "sasl_plain_username", "sasl_plain_password"]))
+            raise SettingError(f"kafka.options.{name}", value, f"one of {known}")
+    return {f"kafka.{name}": value for name, value in options.items()}
+
+
+def _login(login: dict[str, Any], mechanism: str) -> str:
+    if mechanism not in _LOGIN_MODULES:
+        raise SettingError("kafka.options.sasl_mechanism", mechanism, f"one of {', '.join(_LOGIN_MODULES)}")
+    user, password = (_quoted(login.get(f"sasl_plain_{part}", "")) for part in ("username", "password"))
+    return f"{_LOGIN_MODULES[mechanism]} required username={user} password={password};"
+
+
+def _content(name: str, path: str) -> str:
+    try:
+        return Path(path).read_text()
+    except OSError as error:
+        raise SettingError(f"kafka.options.{name}", path, f"a PEM file that can be read ({error.strerror})") from None
+
+
+def _quoted(text: Any) -> str:
+    return '"' + str(text).replace("\\", "\\\\").replace('"', '\\"') + '"'

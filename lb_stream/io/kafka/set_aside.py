@@ -1,0 +1,294 @@
+"""Records that would end the job again at every start: found before Spark reads them, stepped over, told of in `rejected_reports`.
+
+Spark's Kafka source has no hook, so the plan of the batch is changed while no query runs: `offsets/N` of a batch that was planned, not
+committed and not logged may end earlier; where a batch begins is the end of the one before it. docs/decisions/0009 says why this is safe.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Collection, Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from kafka import KafkaConsumer, TopicPartition
+from kafka.errors import KafkaError
+from pyarrow import fs
+
+from lb_stream.contracts.base import canonical_json
+from lb_stream.contracts.settings import Settings
+from lb_stream.io.kafka.checkpoint import Offsets, bounds, first_offsets, is_finished, last_batch, place_of, planned_offsets, read_text
+from lb_stream.io.kafka.fair import Fairness, fair_ends
+from lb_stream.io.kafka.guarded import Measured, measure, measuring_consumer
+
+logger = logging.getLogger(__name__)
+
+FILE = "lb-set-aside.json"
+AHEAD = 500
+"""Kafka's client hands over so many records at once, decompressed, wherever the batch ends."""
+GUARDED_BATCHES = 1_000
+"""So many batches are looked at before they are read, once such a record has been found."""
+LONGEST_LOOK_S = 60.0
+ENDS = 4
+"""So often a batch ends the job before it is cut (from then on to an eighth each time), and again before its one record is blamed."""
+SURVIVED = "a record that the job survives"
+KEPT = 100
+"""Records set aside that are remembered."""
+
+Place = tuple[str, int]
+
+
+class Replan(RuntimeError):
+    """The batch must not be read as it is planned: the stream begins anew, and the plan is changed first."""
+
+
+@dataclass(frozen=True, slots=True)
+class SetAside:
+    """What is remembered in the checkpoint. Each of `records` is a rejected event, `batch` the one that tells of it (None: none yet)."""
+
+    records: tuple[Mapping[str, Any], ...] = ()
+    guarded_until: int = -1
+    batch: int = -1  # the last one that was begun again
+    starts: int = 0  # how often, as it is planned now: so often it has ended the job
+    piece: int = 0  # records that a batch may have until `until` has been read; 0: as many as ever
+    until: Mapping[str, int] = field(default_factory=dict)  # topic/partition → offset
+    share: int = 0  # so many records of the batch that is planned next are divided equally between the partitions; 0: as Spark does
+
+    @staticmethod
+    def read(checkpoint: str) -> SetAside:
+        """As it was written last."""
+        text = read_text(checkpoint, FILE)
+        return SetAside(**{**json.loads(text), "records": tuple(json.loads(text)["records"])}) if text else SetAside()
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        """Where the records are."""
+        return tuple(f"{one['topic']}/{one['partition']}@{one['offset']}" for one in self.records)
+
+    def write(self, checkpoint: str) -> SetAside:
+        """Keep it."""
+        _write(checkpoint, FILE, canonical_json(asdict(self)))
+        return self
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """How the next query may read. `careful`: one record at a time, and one batch only; `piece`: records in a batch, 0: as set."""
+
+    careful: bool = False
+    piece: int = 0
+
+
+def _write(checkpoint: str, name: str, text: str) -> None:
+    filesystem, path = place_of(checkpoint, name)
+    filesystem.create_dir(path.rpartition("/")[0], recursive=True)
+    with filesystem.open_output_stream(f"{path}.new") as out:
+        out.write(text.encode())
+    filesystem.move(f"{path}.new", path)
+    if isinstance(filesystem, fs.LocalFileSystem):  # Hadoop's checksum of what was there before
+        Path(path).with_name(f".{Path(path).name}.crc").unlink(missing_ok=True)
+
+
+def _begin_of(batch: int) -> str:
+    """The file that says where a batch begins."""
+    return f"offsets/{batch - 1}" if batch else "sources/0/0"
+
+
+def _range(checkpoint: str, batch: int) -> dict[Place, tuple[int, int]]:
+    begin, end = first_offsets(checkpoint, batch), planned_offsets(checkpoint, batch)
+    return {place: (begin[place], end[place]) for place in sorted(end) if place in begin}
+
+
+def _rewrite(checkpoint: str, name: str, changed: Offsets) -> None:
+    """Other offsets in one of Spark's files; its other lines stay."""
+    lines = (read_text(checkpoint, name) or "").splitlines()
+    last = max(number for number, line in enumerate(lines) if line.startswith("{"))
+    offsets = json.loads(lines[last])
+    for (topic, partition), offset in changed.items():
+        offsets[topic][str(partition)] = offset
+    lines[last] = json.dumps(offsets, separators=(",", ":"))
+    _write(checkpoint, name, "\n".join(lines))
+
+
+def clear_way(settings: Settings, is_logged: bool) -> Way:
+    """Look at the batch that is planned and not finished, if there is one, and take out of its way what can't be read.
+
+    Call it while no query runs. `is_logged`: that batch has been decided, so its records could be read and its plan stays.
+    """
+    checkpoint = settings.stream.checkpoint
+    batch = last_batch(checkpoint)
+    kept = SetAside.read(checkpoint)
+    if batch is None or is_finished(checkpoint, batch):
+        return Way(piece=kept.piece)
+    share, starts = kept.share, kept.starts + 1 if kept.batch == batch else 1
+    kept = replace(kept, batch=batch, starts=starts, share=0).write(checkpoint)
+    if share and not is_logged:
+        _rewrite(checkpoint, f"offsets/{batch}", fair_ends(_range(checkpoint, batch), bounds(settings)[1], share))
+    planned = _range(checkpoint, batch)
+    found = _unreadable(settings, planned)
+    begin, end, stepped = _around(planned, found)
+    careful = any(record.offset >= begin[place] for place, records in found.items() for record in records)
+    if is_logged:
+        return Way(careful, kept.piece)
+    if found:
+        kept = replace(kept, guarded_until=batch + GUARDED_BATCHES)
+    kept, begin, end = _in_pieces(kept, planned, begin, end, stepped)
+    stepped = [(place, record if record.append_ms else _looked_up(settings, place, record)) for place, record in stepped]
+    kept = _noted(kept, stepped).write(checkpoint)
+    if end != {place: last for place, (_, last) in planned.items()}:
+        _rewrite(checkpoint, f"offsets/{batch}", end)  # first: a batch never ends before its beginning
+    if begin != {place: first for place, (first, _) in planned.items()}:
+        _rewrite(checkpoint, _begin_of(batch), begin)
+    return Way(careful, kept.piece)
+
+
+def excuse(settings: Settings) -> None:
+    """The end of this run is no record's fault: Kafka was away, somebody stopped the job."""
+    with suppress(OSError):  # the disk may be what is at fault
+        kept = SetAside.read(settings.stream.checkpoint)
+        if kept.starts:
+            replace(kept, starts=kept.starts - 1).write(settings.stream.checkpoint)
+
+
+def _unreadable(settings: Settings, ranges: Mapping[Place, tuple[int, int]]) -> dict[Place, list[Measured]]:
+    """What can't be read in the ranges, or so little behind them that Kafka's client would decompress it all the same."""
+    found: dict[Place, list[Measured]] = {}
+    consumer: KafkaConsumer = measuring_consumer(settings)
+    try:
+        ends = consumer.end_offsets([TopicPartition(*place) for place in ranges])
+        windows = {place: (begin, min(end + AHEAD, ends[TopicPartition(*place)])) for place, (begin, end) in ranges.items()}
+        for place, record in measure(consumer, windows, LONGEST_LOOK_S):
+            if record.trouble is not None:
+                found.setdefault(place, []).append(record)
+    except (KafkaError, TimeoutError) as error:
+        logger.warning("what the next batch reads can't be looked at first: %s", error)
+    finally:
+        consumer.close()
+    return found
+
+
+def _looked_up(settings: Settings, place: Place, blamed: Measured) -> Measured:
+    """A record that was only alone when the job ended, with its key, size and time."""
+    consumer: KafkaConsumer = measuring_consumer(settings)
+    try:
+        for _, record in measure(consumer, {place: (blamed.offset, blamed.offset + 1)}, LONGEST_LOOK_S):
+            if record.offset == blamed.offset:
+                return replace(record, last=blamed.last, trouble=blamed.trouble)
+    except (KafkaError, TimeoutError) as error:
+        logger.warning("whose record is set aside can't be seen: %s", error)
+    finally:
+        consumer.close()
+    return replace(blamed, append_ms=time.time_ns() // 1_000_000)  # its row is kept by it
+
+
+def _around(
+    planned: Mapping[Place, tuple[int, int]], found: Mapping[Place, list[Measured]]
+) -> tuple[Offsets, Offsets, list[tuple[Place, Measured]]]:
+    """Where the batch begins and ends now, and what was stepped over: it begins behind what can't be read and ends before the next."""
+    begin = {place: first for place, (first, _) in planned.items()}
+    end = {place: last for place, (_, last) in planned.items()}
+    stepped = []
+    for place in planned:
+        for record in found.get(place, ()):
+            if record.offset > begin[place] or record.offset >= end[place]:
+                end[place] = min(end[place], record.offset)
+                break
+            stepped.append((place, record))
+            begin[place] = record.last + 1
+        end[place] = max(begin[place], end[place])
+    return begin, end, stepped
+
+
+def _in_pieces(
+    kept: SetAside, planned: Mapping[Place, tuple[int, int]], begin: Offsets, end: Offsets, stepped: list[tuple[Place, Measured]]
+) -> tuple[SetAside, Offsets, Offsets]:
+    """A batch that has ended the job again and again is cut; one that is a single record is to blame, and stepped over."""
+    total = sum(end[place] - begin[place] for place in planned)
+    if stepped or not total or kept.starts < (1 if kept.piece and total > 1 else ENDS):
+        return kept, begin, end
+    if total == 1:
+        if any(one["blamed"] and one["batch"] in (None, kept.batch) for one in kept.records):
+            logger.error("batch %d ends the job without the record that was blamed for it: it is not the records", kept.batch)
+            return kept, begin, end
+        place = next(place for place in planned if end[place] > begin[place])
+        offset = begin[place]
+        trouble = f"{SURVIVED}: it ended {kept.starts} times while it read nothing else"
+        stepped.append((place, Measured(offset, 0, 0, offset, trouble=trouble)))
+        return replace(kept, starts=0), {**begin, place: offset + 1}, end
+    piece = max(1, (kept.piece or total) // 8) if kept.piece != 1 else 1
+    until = kept.until or {f"{topic}/{partition}": end[topic, partition] for topic, partition in end}
+    logger.warning("batch %d has ended the job %d times: it is read %d records at a time", kept.batch, kept.starts, piece)
+    left = piece
+    cut = {}
+    for place in planned:
+        cut[place] = min(end[place], begin[place] + left)
+        left -= cut[place] - begin[place]
+    return replace(kept, starts=0, piece=piece, until=until), begin, cut
+
+
+def _noted(kept: SetAside, stepped: list[tuple[Place, Measured]]) -> SetAside:
+    known = {(one["topic"], one["partition"], one["offset"]) for one in kept.records}
+    new = []
+    for (topic, partition), record in stepped:
+        behind = f"; with the {record.last - record.offset} records behind it in its producer's batch" * (record.last > record.offset)
+        expected = f"{record.trouble}{behind}"
+        logger.warning("topic %s, partition %d, offset %d is set aside: expected %s", topic, partition, record.offset, expected)
+        if (topic, partition, record.offset) not in known:
+            shown = {"field": "value", "value": f"{record.size} bytes", "expected": expected}
+            place = {"topic": topic, "partition": partition, "offset": record.offset, "append_ms": record.append_ms}
+            key = record.key.decode(errors="replace")
+            blamed = str(record.trouble).startswith(SURVIVED)
+            new.append({"kind": "rejected", "key": key, "payload": canonical_json(shown), "batch": None, "blamed": blamed} | place)
+    return replace(kept, records=(*kept.records, *new)[-KEPT:])
+
+
+@dataclass(slots=True)
+class Guard:
+    """Looks at batches before they are read, while that is wanted."""
+
+    settings: Settings
+    way: Way
+    kept: SetAside
+    fairness: Fairness = field(default_factory=Fairness)
+    done: int = 0
+
+    def look(self, batch_id: int) -> None:
+        """Raises Replan when the batch must not be read as it is planned."""
+        checkpoint, kept = self.settings.stream.checkpoint, self.kept
+        if self.way.careful and self.done:
+            raise Replan(f"batch {batch_id} comes after the one that was read with care")
+        ranges = _range(checkpoint, batch_id) if kept.piece or batch_id <= kept.guarded_until else {}
+        if kept.piece and all(begin >= kept.until.get(f"{place[0]}/{place[1]}", 0) for place, (begin, _) in ranges.items()):
+            replace(kept, piece=0, until={}, starts=0).write(checkpoint)
+            raise Replan(f"batch {batch_id}: what had to be read in pieces has been read")
+        if not self.way.careful and batch_id <= kept.guarded_until and _unreadable(self.settings, ranges):
+            raise Replan(f"batch {batch_id} has records that can't be read, or they come soon after it")
+        if self.fairness.limit and (told := self.fairness.violated(self.settings, _range(checkpoint, batch_id))):
+            replace(kept, share=self.fairness.limit).write(checkpoint)
+            raise Replan(f"batch {batch_id}: {told}")
+        self.done += 1
+
+    def told(self, batch_id: int, known: Collection[str]) -> dict[str, list[dict[str, Any]]]:
+        """Cluster → the records set aside that this batch tells of, as rejected events: the same ones when it is run again."""
+        checkpoint = self.settings.stream.checkpoint
+        if not known or all(one["batch"] not in (None, batch_id) for one in self.kept.records):
+            return {}
+        if all(begin == end for begin, end in _range(checkpoint, batch_id).values()):
+            return {}  # nobody has a round in a batch of nothing
+        records = tuple({**one, "batch": batch_id} if one["batch"] is None else one for one in self.kept.records)
+        if records != self.kept.records:
+            self.kept = replace(self.kept, records=records).write(checkpoint)
+        default = self.settings.stream.default_cluster
+        spokesman = default if default in known else min(known)
+        told: dict[str, list[dict[str, Any]]] = {}
+        for one in records:
+            if one["batch"] == batch_id:
+                cluster, _, broker = one["key"].rpartition("/")
+                event = {name: value for name, value in one.items() if name not in ("key", "batch", "blamed")}
+                named = cluster in known
+                told.setdefault(cluster if named else spokesman, []).append(event | {"broker": broker[:200] if named else ""})
+        return told

@@ -1,0 +1,70 @@
+"""Who leads: a row of the table `leaders` for each start of the job."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from dataclasses import dataclass
+from functools import cache
+
+import pyarrow as pa
+
+from lb_stream.contracts.tables import LEADERS
+from lb_stream.io.local.processes import started_ms
+from lb_stream.io.tables.delta import append_rows, by_numbers, committed, existing_table, open_table, transaction
+
+
+@dataclass(frozen=True, slots=True)
+class Leader:
+    """One start of the job. `since_ms` 0: not known."""
+
+    pipeline: str
+    epoch: int
+    host: str
+    pid: int
+    since_ms: int = 0
+
+    @property
+    def is_here(self) -> bool:
+        """Whether it was started on this machine."""
+        return self.host == this_host()
+
+    @property
+    def runs_here(self) -> bool:
+        """Whether its process still runs on this machine: one with its id that began later is another one."""
+        began_ms = started_ms(self.pid) if self.is_here else None
+        return began_ms is not None and (not self.since_ms or began_ms <= self.since_ms)
+
+
+@cache
+def this_host() -> str:
+    """This machine's name as the job writes it down."""
+    return socket.getfqdn()
+
+
+def last_leader(root: str) -> Leader | None:
+    """Who has led last with these tables; None: nobody yet."""
+    table = existing_table(root, LEADERS)
+    rows = [] if table is None else by_numbers(table).to_table(columns=list(Leader.__slots__)).to_pylist()
+    return max((Leader(**row) for row in rows), key=lambda one: (one.since_ms, one.epoch), default=None)
+
+
+def leads(root: str, pipeline: str) -> bool:
+    """Whether nobody has begun to lead since this process did."""
+    last = last_leader(root)
+    return last is not None and (last.pipeline, last.pid) == (pipeline, os.getpid()) and last.is_here
+
+
+def announce(root: str, pipeline: str, last_epoch: int) -> int:
+    """Write down that this process leads from now on. Returns its epoch: greater than that of every start before it, whether that start
+    has logged a round or not. `last_epoch`: the greatest in the log.
+
+    Whoever led before has been shut out of publishing already. Raises CommitFailedError when another start is announced right now.
+    """
+    table = open_table(root, LEADERS)
+    epoch = max(last_epoch, committed(table, pipeline) or 0) + 1
+    since_ms = time.time_ns() // 1_000_000
+    row = {"pipeline": pipeline, "epoch": epoch, "host": this_host(), "pid": os.getpid(), "since_ms": since_ms}
+    append_rows(table, LEADERS, pa.Table.from_pylist([row], LEADERS.schema), f"{epoch:012d}", transaction((pipeline, epoch)))
+    return epoch

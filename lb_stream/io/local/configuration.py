@@ -1,0 +1,286 @@
+"""Settings from files, environment and arguments: arguments > environment > TOML > broker.conf > profile > default.
+
+Each layer is checked key by key under its own name, so that an error says where the value stands. Both spellings of a
+balancer's key (ours, Pulsar's) are brought to ours first: a later layer wins whichever spelling it uses.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from lb_stream.contracts.keys import pulsar_names
+from lb_stream.contracts.settings import Settings
+from lb_stream.core.config.cluster_config import SettingError, all_models, canonical, cluster_config, expected, known_keys
+from lb_stream.io.messages.secrets import learn
+
+ENVIRONMENT_PREFIX = "LB_"
+"""LB_KAFKA__BOOTSTRAP_SERVERS=host:9092 sets kafka.bootstrap_servers; LB_BALANCER__DRY_RUN=false sets balancer.dry_run."""
+
+_PROPERTY = re.compile(r"^[ \t]*([^#!=:\s][^=:\s]*)(?:[ \t]*[=:][ \t]*|[ \t]+)(.*)$", re.MULTILINE)
+"""A line of Java's properties: `key=value`, `key: value` or `key value`; those that begin with # or ! are comments."""
+_CONTINUED = re.compile(r"\\\r?\n[ \t]*")
+
+SECTIONS = ("kafka", "topics", "stream", "upkeep", "balancer", "cluster")
+
+
+KeyPath = tuple[str, ...]
+"""Where a key stands: ("balancer", "dry_run"), ("cluster", "eu-1", "dry_run"), ("kafka", "options", "ssl_cafile")."""
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """A value and where it stands: a file, a variable's name or --set, with the key's spelling if it isn't ours."""
+
+    value: Any
+    origin: str
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """Checked settings, and of every key that somebody gave (under our name): who gave it.
+
+    `warnings` tells what of them was replaced by something that works.
+    """
+
+    settings: Settings
+    origins: dict[KeyPath, str]
+    warnings: tuple[str, ...] = ()
+
+
+def load_settings(
+    toml: Path | None = None,
+    broker_conf: Path | None = None,
+    arguments: Iterable[str] = (),
+    environment: Mapping[str, str] | None = None,
+) -> Settings:
+    """Read and check everything. `arguments` are `section.key=value`, or `key=value` for the balancer's keys (ours or Pulsar's).
+
+    Raises SettingError, naming the key, the value, what was expected and where the value stands.
+    """
+    return load(toml, broker_conf, arguments, environment).settings
+
+
+def load(
+    toml: Path | None = None,
+    broker_conf: Path | None = None,
+    arguments: Iterable[str] = (),
+    environment: Mapping[str, str] | None = None,
+) -> Loaded:
+    """As `load_settings`, with the origin of every value that isn't a default."""
+    given: dict[KeyPath, Given] = _from_broker_conf(broker_conf) if broker_conf is not None else {}
+    over = _from_toml(toml) if toml is not None else {}
+    replaced = list(_replaced(given, over))
+    given |= over
+    given |= _from_environment(os.environ if environment is None else environment)
+    for argument in arguments:
+        given |= _from_argument(argument)
+    settings = _checked(given)
+    warnings = (one for cluster in ("", *settings.cluster) for one in cluster_config(settings.of_cluster(cluster)).warnings)
+    return Loaded(settings, {path: one.origin for path, one in given.items()}, tuple(dict.fromkeys((*replaced, *warnings))))
+
+
+def _replaced(broker_conf: Mapping[KeyPath, Given], toml: Mapping[KeyPath, Given]) -> Iterator[str]:
+    """What the TOML file has otherwise than the broker.conf: a file with every key, as of `config show`, leaves nothing of the latter."""
+    for path, below in broker_conf.items():
+        over = toml.get(path)
+        if over is not None and not same_value(over.value, below.value):
+            key, name = below.origin.rpartition(", ")[2], ".".join(path)
+            told = f"{name} = {over.value!r} ({over.origin}) goes over it; leave it out there to keep the cluster's own"
+            yield f"{key} = {below.value} of the broker.conf doesn't count: {told}"
+
+
+def same_value(one: Any, other: Any) -> bool:
+    """Whether two values mean the same; those of a broker.conf are text."""
+    return _plain(one) == _plain(other)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    text = str(value).strip()
+    try:
+        return float(text)
+    except ValueError:
+        return [part.strip() for part in text.split(",")] if "," in text else text.rpartition(".")[2].lower()
+
+
+def _checked(given: Mapping[KeyPath, Given]) -> Settings:
+    merged: dict[str, Any] = {section: {} for section in SECTIONS}
+    for path, one in given.items():
+        place = merged
+        for part in path[:-1]:
+            place = place.setdefault(part, {})
+        place[path[-1]] = one.value
+    origins = {path: one.origin for path, one in given.items()}
+    try:
+        settings = Settings(**merged)
+    except ValidationError as error:
+        first = error.errors()[0]
+        path = tuple(map(str, first["loc"]))
+        raise SettingError(".".join(path), first["input"], _expected_in_section(path, first), origins.get(path, "")) from None
+    typed: dict[str, Any] = {}
+    for cluster in ("", *settings.cluster):
+        try:
+            typed[cluster] = effective(settings, cluster)
+        except SettingError as error:
+            own = ("cluster", cluster, error.key)
+            path = own if own in given else ("balancer", error.key)
+            raise SettingError(".".join(path), error.value, error.expected, origins.get(path, "")) from None
+    clusters = {cluster: _typed(own, typed[cluster]) for cluster, own in settings.cluster.items()}
+    return settings.model_copy(update={"balancer": _typed(settings.balancer, typed[""]), "cluster": clusters})
+
+
+def _typed(given: Mapping[str, Any], effective: Mapping[str, Any]) -> dict[str, Any]:
+    """The given values in their types. The load manager stays as it was named: which one runs may differ from cluster to cluster."""
+    return {name: value if name == "load_manager" else effective.get(name, value) for name, value in given.items()}
+
+
+def effective(settings: Settings, cluster: str = "") -> dict[str, Any]:
+    """Every key that one cluster's rounds run with, defaults included, typed. "" stands for clusters that have no settings of their own."""
+    checked = cluster_config(settings.of_cluster(cluster))
+    found: dict[str, Any] = {}
+    # A strategy may read a key of the balancer's.
+    for model in (checked.balancer, checked.shedder_config, checked.placement_config, checked.splitting, checked.reporting):
+        found = {name: getattr(model, name) for name in type(model).model_fields} | found
+    return dict(sorted(found.items(), key=lambda item: item[0] != "profile"))
+
+
+def _expected_in_section(path: KeyPath, error: Any) -> str:
+    if error["type"] == "extra_forbidden":
+        known = _known_in(path[0])
+        return f"one of the known keys; nearest: {', '.join(get_close_matches(path[-1], known, n=3) or known)}"
+    if path == ("kafka", "bootstrap_servers"):
+        return "host:port, or several with commas between"
+    if error["type"] == "string_pattern_mismatch":
+        return "letters, digits, dots, dashes and underscores only"
+    return expected(error)
+
+
+def _known_in(section: str) -> list[str]:
+    model: Any = Settings.model_fields[section].annotation
+    return list(getattr(model, "model_fields", None) or known_keys())
+
+
+def _flat(values: Mapping[str, Any], origin: str) -> dict[KeyPath, Given]:
+    """Nested sections as paths, the balancer's keys under our names."""
+    found: dict[KeyPath, Given] = {}
+    for section, content in values.items():
+        if section not in SECTIONS:
+            raise SettingError(section, content, f"one of the sections {', '.join(SECTIONS)}", origin)
+        keys = _section(section, content, origin)
+        if section == "balancer":
+            found |= _balancer((section,), keys, origin)
+        elif section == "cluster":
+            for cluster, own in keys.items():
+                found |= _balancer((section, cluster), _section(f"cluster.{cluster}", own, origin), origin)
+        else:
+            found |= {(section, name): Given(value, origin) for name, value in keys.items()}
+    options = found.pop(("kafka", "options"), Given({}, origin)).value
+    return found | {("kafka", "options", name): Given(value, origin) for name, value in _section("kafka.options", options, origin).items()}
+
+
+def _balancer(prefix: KeyPath, keys: Mapping[str, Any], origin: str) -> dict[KeyPath, Given]:
+    found: dict[KeyPath, Given] = {}
+    for name, value in keys.items():
+        try:
+            ((ours, own_value),) = canonical({name: value}).items()
+        except SettingError as error:
+            raise SettingError(".".join((*prefix, name)), error.value, error.expected, origin) from None
+        path = (*prefix, ours)
+        if path in found:
+            raise SettingError(".".join((*prefix, name)), value, f"only one spelling of {ours}", origin)
+        found[path] = Given(own_value, origin if name == ours else f"{origin}, {name}")
+    return found
+
+
+def _section(name: str, content: Any, origin: str) -> Mapping[str, Any]:
+    if not isinstance(content, Mapping):
+        raise SettingError(name, content, f"a section with keys in it, such as {name}.KEY", origin)
+    return content
+
+
+# --- the layers ---
+
+
+def _from_toml(path: Path) -> dict[KeyPath, Given]:
+    try:
+        values = tomllib.loads(_text(path, "--config"))
+    except tomllib.TOMLDecodeError as error:
+        raise SettingError("--config", str(path), f"a TOML file ({error})") from None
+    learn((), values)
+    return _flat(values, str(path))
+
+
+def _from_broker_conf(path: Path) -> dict[KeyPath, Given]:
+    """Pulsar's properties. They hold hundreds of keys that are none of ours: those are left out, so are empty values."""
+    known, found = pulsar_names(*all_models()), {}
+    for name, value in _PROPERTY.findall(_CONTINUED.sub("", _text(path, "--broker-conf"))):
+        if name in known and value.strip():
+            found[name] = value.strip()
+    return _flat({"balancer": found}, str(path))
+
+
+def _text(path: Path, option: str) -> str:
+    try:
+        return path.read_text()
+    except OSError as error:
+        raise SettingError(option, str(path), f"a file that can be read ({error.strerror})") from None
+    except UnicodeDecodeError:
+        raise SettingError(option, str(path), "a text file in UTF-8") from None
+
+
+def _from_environment(environment: Mapping[str, str]) -> dict[KeyPath, Given]:
+    found: dict[KeyPath, Given] = {}
+    for name, text in sorted(environment.items()):
+        path = tuple(name.removeprefix(ENVIRONMENT_PREFIX).lower().split("__"))
+        if name.startswith(ENVIRONMENT_PREFIX):
+            learn(path, text)
+            _refuse_single_underscore(name, text, path)
+            found |= _flat(_nested(path, text), name) if path[0] in SECTIONS else {}
+    return found
+
+
+def _refuse_single_underscore(name: str, text: str, path: KeyPath) -> None:
+    """LB_KAFKA_BOOTSTRAP_SERVERS would be ignored without a word. Other programs' variables (LB_KAFKA_PORT) are let be."""
+    section, _, key = path[0].partition("_")
+    if len(path) == 1 and section in SECTIONS and key in _known_in(section):
+        learn((section, key), text)
+        right = f"{ENVIRONMENT_PREFIX}{section}__{key}".upper()
+        raise SettingError(name, text, f"two underscores between section and key: {right}", "environment")
+
+
+def _from_argument(argument: str) -> dict[KeyPath, Given]:
+    name, equals, text = argument.partition("=")
+    path = tuple(name.strip().split("."))
+    learn(path, text)
+    if not equals or not name.strip():
+        shown = re.match(r"[\w.-]*", argument)
+        raise SettingError("--set", shown[0] if shown else "", "KEY=VALUE")  # what follows may be a secret
+    if path[0] == "cluster" and len(path) > 3:
+        path = ("cluster", ".".join(path[1:-1]), path[-1])  # a cluster's name may hold dots
+    return _flat(_nested(path if len(path) > 1 else ("balancer", *path), text), "--set")
+
+
+def _nested(path: KeyPath, text: str) -> dict[str, Any]:
+    # A client's options have no declared types; everything else is turned into its type by the model that declares it.
+    value: Any = _as_toml(text) if path[:2] == ("kafka", "options") else text
+    for part in reversed(path):
+        value = {part: value}
+    return dict(value)
+
+
+def _as_toml(text: str) -> Any:
+    """A value as TOML would read it; what is no TOML value is text."""
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text

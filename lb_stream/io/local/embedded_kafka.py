@@ -1,0 +1,306 @@
+"""A real Kafka broker (one node, KRaft) on this machine's loopback address, started from the retrieved jars.
+
+    with EmbeddedKafka(Path(".lb/kafka")) as kafka:
+        kafka.bootstrap  # "127.0.0.1:40123"
+
+Topics survive a stop, a crash and a start; a restart keeps its ports when they are still free. State is in `<data_dir>/broker.json`
+(pid, start time, ports), so that any process can find or stop the broker. A user's own cluster needs none of this.
+"""
+
+import base64
+import fcntl
+import json
+import os
+import shutil
+import socket
+import subprocess
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from lb_stream.io.local import processes
+from lb_stream.io.local.jars import PROJECT, JarsError, default_folder, jar_paths
+from lb_stream.io.local.java import JavaUnfit, find_java
+
+HOST = "127.0.0.1"
+LARGEST_RECORD_BYTES = 10 * 1024 * 1024  # a report of 10 000 bundles is 2–3 MB
+LARGEST_LOG_BYTES = 10 * 1024 * 1024
+# Serial collector: least memory and threads for a small heap next to Spark on two cores.
+JVM_OPTIONS = ("-XX:+UseSerialGC", "-Xshare:auto", "-Djava.awt.headless=true")
+
+
+class KafkaError(RuntimeError):
+    """The embedded broker did not start or stop. The text says why and what to do."""
+
+
+class KafkaAlreadyRunning(KafkaError):
+    """Another process has already started a broker on this data folder; `bootstrap` is its address."""
+
+    def __init__(self, data_dir: Path, broker: "RunningKafka"):
+        super().__init__(
+            f"a broker already runs on {data_dir} at {broker.bootstrap} (pid {broker.pid}): use it, or `lbctl kafka stop` first"
+        )
+        self.bootstrap = broker.bootstrap
+
+
+@dataclass(frozen=True)
+class RunningKafka:
+    """What broker.json says."""
+
+    pid: int
+    started: str  # lb_stream.io.local.processes.started_at
+    port: int
+    controller_port: int
+
+    @property
+    def bootstrap(self) -> str:
+        return f"{HOST}:{self.port}"
+
+
+class EmbeddedKafka:
+    """One broker on one data folder. `heap` is a -Xmx value; a port of 0 means the last one used here, or any free one."""
+
+    def __init__(self, data_dir: Path, port: int = 0, controller_port: int = 0, heap: str = "512m"):
+        self.data_dir = Path(data_dir).resolve()
+        self.port = port
+        self.controller_port = controller_port
+        self.heap = heap
+
+    @staticmethod
+    def running(data_dir: Path) -> RunningKafka | None:
+        """The broker that runs on this data folder, whoever started it."""
+        known = _read_state(Path(data_dir))
+        return known if known and processes.started_at(known.pid) == known.started else None
+
+    @property
+    def pid(self) -> int | None:
+        broker = self.running(self.data_dir)
+        return broker.pid if broker else None
+
+    @property
+    def bootstrap(self) -> str:
+        """`127.0.0.1:port`. Raises KafkaError when the broker is not running."""
+        broker = self.running(self.data_dir)
+        if broker is None:
+            raise KafkaError(f"no broker runs on {self.data_dir}")
+        return broker.bootstrap
+
+    @property
+    def log_file(self) -> Path:
+        return self.data_dir / "kafka.log"
+
+    def start(self, timeout_s: float = 60) -> str:
+        """Starts the broker and returns its bootstrap servers once it answers.
+
+        Raises KafkaAlreadyRunning, or KafkaError with the reason and the end of the log.
+        """
+        self.data_dir.mkdir(parents=True, exist_ok=True)
+        with _exclusive(self.data_dir / ".start.lock"):
+            if present := self.running(self.data_dir):
+                raise KafkaAlreadyRunning(self.data_dir, present)
+            java, classpath = self._java(), self._classpath()
+            self._choose_ports()
+            self._rotate_log()
+            properties = self._write_properties()
+            self._format(java, classpath, properties)
+            broker = self._spawn(java, classpath, properties)
+        try:
+            self._wait_until_ready(broker, time.monotonic() + timeout_s)
+        except BaseException:
+            self.stop(grace_s=1)
+            raise
+        return broker.bootstrap
+
+    def stop(self, grace_s: float = 15) -> bool:
+        """Stops the broker on this data folder, also one that another process started. False when none was running.
+
+        SIGTERM, and SIGKILL after `grace_s`. Kafka's own recovery makes either safe.
+        """
+        broker = self.running(self.data_dir)
+        return broker is not None and processes.end(broker.pid, broker.started, grace_s)
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.stop()
+
+    def _java(self) -> str:
+        try:
+            return str(find_java().path)
+        except JavaUnfit as error:
+            raise KafkaError(str(error)) from error
+
+    def _classpath(self) -> str:
+        try:
+            return os.pathsep.join(str(path) for path in jar_paths("broker", default_folder()))
+        except JarsError as error:
+            raise KafkaError(f"the embedded broker's jars are not there: {error}") from error
+
+    def _choose_ports(self) -> None:
+        last = _read_state(self.data_dir)
+        chosen: list[int] = []
+        for wanted, previous in ((self.port, last and last.port), (self.controller_port, last and last.controller_port)):
+            if wanted and (wanted in chosen or not _is_free(wanted)):
+                raise KafkaError(f"port {wanted} of {HOST} is in use: choose another one, or 0 for any free port")
+            chosen.append(wanted or (previous if previous and previous not in chosen and _is_free(previous) else _free_port(chosen)))
+        self._ports = chosen[0], chosen[1]
+
+    def _write_properties(self) -> Path:
+        port, controller_port = self._ports
+        path = self.data_dir / "server.properties"
+        path.write_text("".join(f"{key}={value}\n" for key, value in server_properties(self.data_dir, port, controller_port).items()))
+        return path
+
+    def _format(self, java: str, classpath: str, properties: Path) -> None:
+        """Formats the storage once. A half-formatted folder (interrupted) holds no topics yet and is formatted anew."""
+        logs, done = self.data_dir / "data", self.data_dir / ".formatted"
+        if done.exists():
+            return
+        shutil.rmtree(logs, ignore_errors=True)
+        cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        if cluster_id.startswith("-"):
+            cluster_id = "A" + cluster_id[1:]  # a leading dash would be read as an option
+        command = [java, "-XX:TieredStopAtLevel=1", *JVM_OPTIONS, *self._logging(), "-cp", classpath, "kafka.tools.StorageTool"]
+        command += ["format", "--standalone", "--cluster-id", cluster_id, "--config", str(properties)]
+        result = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=120, check=False)
+        if result.returncode != 0:
+            raise KafkaError(f"formatting {logs} failed:\n{result.stdout.strip()}")
+        done.touch()
+
+    def _logging(self) -> tuple[str, str]:
+        return f"-Dlog4j2.configurationFile={PROJECT / 'conf' / 'kafka-log4j2.properties'}", f"-Dkafka.logs.dir={self.data_dir}"
+
+    def _spawn(self, java: str, classpath: str, properties: Path) -> RunningKafka:
+        command = [java, f"-Xmx{self.heap}", *JVM_OPTIONS, *self._logging(), "-cp", classpath, "kafka.Kafka", str(properties)]
+        with self.log_file.open("ab") as log:
+            # Its own session: Ctrl-C in the terminal reaches us only, and we stop it in order.
+            process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, cwd=self.data_dir)
+        process.returncode = 0  # its end is watched by pid and start time; keeps Popen from warning that it still runs
+        started = processes.started_at(process.pid)
+        if started is None:
+            raise KafkaError(f"Kafka ended at once.\n{self.log_tail()}")
+        broker = RunningKafka(process.pid, started, *self._ports)
+        temporary = self.data_dir / "broker.json.new"
+        temporary.write_text(json.dumps(asdict(broker)))
+        temporary.replace(self.data_dir / "broker.json")
+        return broker
+
+    def _wait_until_ready(self, broker: RunningKafka, deadline: float) -> None:
+        while not _answers(broker.port):
+            if processes.started_at(broker.pid) != broker.started:
+                raise KafkaError(f"Kafka ended while starting. {_advice(self.log_tail())}\n{self.log_tail()}")
+            if time.monotonic() > deadline:
+                raise KafkaError(f"Kafka does not answer on {broker.bootstrap} in time; the end of {self.log_file}:\n{self.log_tail()}")
+            time.sleep(0.05)
+
+    def _rotate_log(self) -> None:
+        if self.log_file.exists() and self.log_file.stat().st_size > LARGEST_LOG_BYTES:
+            self.log_file.replace(self.log_file.with_suffix(".log.1"))
+
+    def log_tail(self, lines: int = 15) -> str:
+        """The last lines of the broker's log."""
+        text = self.log_file.read_text(errors="replace") if self.log_file.exists() else ""
+        return "\n".join(text.splitlines()[-lines:])
+
+
+def server_properties(data_dir: Path, port: int, controller_port: int) -> dict[str, str | int]:
+    """Broker and controller in one process, loopback only, every internal topic small and unreplicated."""
+    return {
+        "process.roles": "broker,controller",
+        "node.id": 1,
+        "listeners": f"PLAINTEXT://{HOST}:{port},CONTROLLER://{HOST}:{controller_port}",
+        "advertised.listeners": f"PLAINTEXT://{HOST}:{port}",
+        "controller.listener.names": "CONTROLLER",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "inter.broker.listener.name": "PLAINTEXT",
+        "controller.quorum.bootstrap.servers": f"{HOST}:{controller_port}",
+        "log.dirs": data_dir / "data",
+        "auto.create.topics.enable": "false",  # a misspelt topic is an error, not a new topic
+        "default.replication.factor": 1,
+        "min.insync.replicas": 1,
+        "offsets.topic.replication.factor": 1,
+        "transaction.state.log.replication.factor": 1,
+        "transaction.state.log.min.isr": 1,
+        "share.coordinator.state.topic.replication.factor": 1,
+        "share.coordinator.state.topic.min.isr": 1,
+        # Kafka's default of 50 partitions each makes the first consumer and the first transaction wait.
+        "offsets.topic.num.partitions": 4,
+        "transaction.state.log.num.partitions": 4,
+        "share.coordinator.state.topic.num.partitions": 1,
+        "group.initial.rebalance.delay.ms": 0,
+        "message.max.bytes": LARGEST_RECORD_BYTES,
+        "replica.fetch.max.bytes": LARGEST_RECORD_BYTES,
+        "log.message.timestamp.type": "LogAppendTime",
+        "log.cleaner.dedupe.buffer.size": 16 * 1024 * 1024,  # of the small heap; the default is 128 MiB
+        "num.network.threads": 2,
+        "num.io.threads": 4,
+        # A killed broker's registration blocks its next start until the session ends: 9 s by default.
+        "broker.session.timeout.ms": 3000,
+        "broker.heartbeat.interval.ms": 500,
+    }
+
+
+def _advice(log: str) -> str:
+    if "Address already in use" in log:
+        return "A port was taken in the meantime: start again, or give other ports."
+    if "Could not reserve enough space" in log or "OutOfMemoryError" in log:
+        return "Not enough memory for its heap: free some, or give a smaller `heap`."
+    if "Failed to acquire lock" in log:
+        return "Another broker holds the data folder: stop it first."
+    return "The end of its log:"
+
+
+def _read_state(data_dir: Path) -> RunningKafka | None:
+    try:
+        return RunningKafka(**json.loads((data_dir / "broker.json").read_text()))
+    except (FileNotFoundError, ValueError, TypeError):
+        return None
+
+
+@contextmanager
+def _exclusive(path: Path) -> Iterator[None]:
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a port in TIME_WAIT is free for Kafka too
+        try:
+            probe.bind((HOST, port))
+        except OSError:
+            return False
+        return True
+
+
+def _free_port(taken: list[int]) -> int:
+    while True:
+        with socket.socket() as probe:
+            probe.bind((HOST, 0))
+            port: int = probe.getsockname()[1]
+        if port not in taken:
+            return port
+
+
+def _answers(port: int) -> bool:
+    """True once the broker tells clients about itself: the port opens a little earlier than that."""
+    try:
+        socket.create_connection((HOST, port), timeout=1).close()
+    except OSError:
+        return False
+    from kafka import KafkaAdminClient  # noqa: PLC0415 (a quarter of a second that only starting needs)
+    from kafka.errors import KafkaError as ClientError  # noqa: PLC0415
+
+    try:
+        with KafkaAdminClient(bootstrap_servers=f"{HOST}:{port}", request_timeout_ms=5_000) as client:
+            return bool(client.describe_cluster()["brokers"])
+    except ClientError:
+        return False

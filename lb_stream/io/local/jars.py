@@ -1,0 +1,228 @@
+"""Retrieves the jars that conf/ivy.xml names, with the Ivy inside PySpark, into `<project>/.jars/{spark,broker}`.
+
+`python -m lb_stream.io.local.jars` does it once and says so; run again it does nothing. Jars that arrived complete are kept in
+`.jars/cache`, so an interrupted run goes on where it stopped. Every jar must have the SHA-256 of conf/jars.sha256.
+"""
+
+import fcntl
+import hashlib
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+import xml.etree.ElementTree as ET
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from lb_stream.io.local.java import JavaUnfit, find_java
+
+PROJECT = Path(__file__).resolve().parents[3]
+CONFIGURATIONS = ("spark", "broker")
+Progress = Callable[[str, int, int], None]  # what is going on, steps done, steps in all
+
+
+class JarsError(RuntimeError):
+    """The jars are not there, not retrievable or not the ones that were locked. The text says what to do."""
+
+
+@dataclass(frozen=True)
+class Lock:
+    """The files that say which jars: what to retrieve (ivy.xml), from where (ivysettings.xml), and what must arrive (jars.sha256)."""
+
+    conf: Path = PROJECT / "conf"
+
+    @property
+    def ivy(self) -> Path:
+        return self.conf / "ivy.xml"
+
+    @property
+    def settings(self) -> Path:
+        return Path(os.environ.get("LB_IVY_SETTINGS") or self.conf / "ivysettings.xml")
+
+    @property
+    def hashes(self) -> Path:
+        return self.conf / "jars.sha256"
+
+    def modules(self) -> dict[str, list[str]]:
+        """Configuration → its jars' file names, as ivy.xml lists them."""
+        listed: dict[str, list[str]] = {configuration: [] for configuration in CONFIGURATIONS}
+        for dependency in ET.parse(self.ivy).iter("dependency"):
+            configuration = dependency.attrib["conf"].split("->")[0]
+            listed[configuration].append(f"{dependency.attrib['name']}-{dependency.attrib['rev']}.jar")
+        return listed
+
+    def expected(self) -> dict[str, str]:
+        """`<configuration>/<jar>` → SHA-256, from jars.sha256 (the format of sha256sum)."""
+        lines = self.hashes.read_text().splitlines() if self.hashes.exists() else []
+        return {name: digest for digest, name in (line.split(maxsplit=1) for line in lines if line)}
+
+    def stamp(self) -> str:
+        """Changes with the lock's content."""
+        content = b"".join(path.read_bytes() for path in (self.ivy, self.hashes) if path.exists())
+        return hashlib.sha256(content).hexdigest()
+
+
+def default_folder() -> Path:
+    """`$LB_JARS_DIR`, or `.jars` in the project."""
+    return Path(os.environ.get("LB_JARS_DIR") or PROJECT / ".jars")
+
+
+def jar_paths(configuration: str, folder: Path | None = None) -> list[Path]:
+    """The retrieved jars of one configuration ("spark" or "broker"), sorted by name.
+
+    Raises JarsError when they were not retrieved yet, or not those of the present conf/ivy.xml.
+    """
+    if configuration not in CONFIGURATIONS:
+        raise ValueError(f"no such configuration: {configuration!r}; there are {', '.join(CONFIGURATIONS)}")
+    folder = folder or default_folder()
+    lock = Lock()
+    paths = [folder / configuration / name for name in sorted(lock.modules()[configuration])]
+    missing = [path.name for path in paths if not path.exists()]
+    if missing:
+        raise JarsError(f"{len(missing)} of {len(paths)} {configuration} jars are missing in {folder} ({missing[0]}, …): run `make setup`")
+    return paths
+
+
+def retrieve(folder: Path | None = None, lock: Lock | None = None, progress: Progress = lambda *_: None) -> bool:
+    """Brings `folder` in line with the lock. False when it was already. Raises JarsError or JavaUnfit.
+
+    Waits for another process that is at it. A hash that differs from the lock's is an error and the file is removed.
+    """
+    folder, lock = folder or default_folder(), lock or Lock()
+    if _stamped(folder, lock):
+        return False
+    folder.mkdir(parents=True, exist_ok=True)
+    with _exclusive(folder / ".lock"):
+        if _stamped(folder, lock):
+            return False
+        _run_ivy(folder, lock, progress)
+        _remove_strays(folder, lock)
+        _verify(folder, lock)
+        (folder / ".stamp").write_text(lock.stamp())
+    return True
+
+
+def relock(folder: Path | None = None, lock: Lock | None = None, progress: Progress = lambda *_: None) -> None:
+    """Retrieves what ivy.xml names and rewrites jars.sha256 from it: for a change of ivy.xml, reviewed as a diff."""
+    folder, lock = folder or default_folder(), lock or Lock()
+    folder.mkdir(parents=True, exist_ok=True)
+    with _exclusive(folder / ".lock"):
+        _run_ivy(folder, lock, progress)
+        _remove_strays(folder, lock)
+        names = [f"{configuration}/{jar}" for configuration, jars in lock.modules().items() for jar in jars]
+        lock.hashes.write_text("".join(f"{_sha256(folder / name)}  {name}\n" for name in sorted(names)))
+        (folder / ".stamp").write_text(lock.stamp())
+
+
+def _stamped(folder: Path, lock: Lock) -> bool:
+    stamp = folder / ".stamp"
+    return stamp.exists() and stamp.read_text() == lock.stamp() and all((folder / name).exists() for name in lock.expected())
+
+
+@contextmanager
+def _exclusive(path: Path) -> Iterator[None]:
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _ivy_classpath() -> str:
+    spec = importlib.util.find_spec("pyspark")
+    if spec is None or not spec.submodule_search_locations:
+        raise JarsError("PySpark, whose Ivy fetches the jars, is not installed in this Python: run `make setup`")
+    return str(Path(spec.submodule_search_locations[0]) / "jars" / "*")
+
+
+def _run_ivy(folder: Path, lock: Lock, progress: Progress) -> None:
+    total = sum(len(jars) for jars in lock.modules().values())
+    command = [
+        *(str(find_java().path), "-Xshare:auto", "-XX:TieredStopAtLevel=1", "-cp", _ivy_classpath(), "org.apache.ivy.Main"),
+        *("-settings", str(lock.settings), "-ivy", str(lock.ivy), "-cache", str(folder / "cache")),
+        *("-retrieve", str(folder / "[conf]" / "[artifact]-[revision].[ext]"), "-confs", *CONFIGURATIONS),
+    ]
+    found, downloaded, tail = 0, 0, []
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as ivy:
+        try:
+            for line in ivy.stdout or []:
+                tail = [*tail, line.strip()][-400:]
+                found += line.startswith("\tfound ")
+                downloaded += "[SUCCESSFUL" in line
+                progress(f"{line.split('!')[-1].split()[0]}" if "[SUCCESSFUL" in line else "", found + downloaded, 2 * total)
+        except BaseException:
+            ivy.terminate()  # Ctrl-C: what is in the cache by now stays for the next run
+            raise
+    if ivy.returncode != 0:
+        raise JarsError(_explain(tail))
+    progress("retrieved", 2 * total, 2 * total)
+
+
+def _explain(tail: list[str]) -> str:
+    """One paragraph out of Ivy's report: which modules it did not find, or the last lines when it says nothing clear."""
+    trouble = [line.removeprefix(":: ") for line in tail if "not found" in line or "FAILED" in line or "Exception" in line]
+    said = "; ".join(dict.fromkeys(trouble)) or " | ".join(line for line in tail[-5:] if line)
+    return (
+        f"Ivy could not retrieve every jar: {said[:2000]}. What arrived is kept; run `make setup` again to go on. Behind a proxy set "
+        "JAVA_TOOL_OPTIONS=-Dhttps.proxyHost=…; with a mirror set LB_IVY_SETTINGS to your ivysettings.xml"
+    )
+
+
+def _remove_strays(folder: Path, lock: Lock) -> None:
+    """Jars of an earlier lock would be on the class path too."""
+    for configuration, jars in lock.modules().items():
+        for path in (folder / configuration).glob("*.jar"):
+            if path.name not in jars:
+                path.unlink()
+
+
+def _verify(folder: Path, lock: Lock) -> None:
+    expected = lock.expected()
+    listed = {f"{configuration}/{jar}" for configuration, jars in lock.modules().items() for jar in jars}
+    if listed != set(expected):
+        raise JarsError(f"conf/jars.sha256 does not match conf/ivy.xml ({', '.join(sorted(listed ^ set(expected)))}): run `make lock`")
+    for name, digest in expected.items():
+        path = folder / name
+        if not path.exists():
+            raise JarsError(f"{name} did not arrive: run `make setup` again")
+        if _sha256(path) != digest:
+            path.unlink()
+            shutil.rmtree(folder / "cache", ignore_errors=True)
+            raise JarsError(f"{name} is not the file that was locked (SHA-256 differs); it was removed. Run `make setup` again")
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def main(arguments: list[str]) -> int:
+    """`python -m lb_stream.io.local.jars [--relock]`: exit 0 when the jars are there, 1 when they cannot be had, 2 for unfit Java."""
+    from lb_stream.io.local.progress import jar_progress  # noqa: PLC0415 (rich is imported only when something is shown)
+
+    try:
+        with jar_progress() as progress:
+            if arguments == ["--relock"]:
+                relock(progress=progress)
+            elif arguments:
+                print("usage: python -m lb_stream.io.local.jars [--relock]", file=sys.stderr)
+                return 2
+            else:
+                retrieve(progress=progress)
+    except JavaUnfit as error:
+        print(error, file=sys.stderr)
+        return 2
+    except (JarsError, OSError) as error:
+        print(error, file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("interrupted; run it again to go on where it stopped", file=sys.stderr)
+        return 130
+    jars = [path for configuration in CONFIGURATIONS for path in jar_paths(configuration)]
+    print(f"{len(jars)} jars in {default_folder()} ({sum(path.stat().st_size for path in jars) / 1e6:.0f} MB)")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,64 @@
+"""Lookups over HTTP, for clients in any language.
+
+`GET /lookup?topic=TOPIC&cluster=CLUSTER` answers with a JSON object (`io.lookup.client.Found`). Status 200: `broker` serves the topic; 202: nobody
+does yet, ask again in a moment; 400: no topic's or cluster's name; 404: there is no such namespace or path; 503: the answer would be
+too old. `GET /health` tells how old answers are, 200 or 503.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+from lb_stream.io.local.http_server import Answer, HttpServer
+from lb_stream.io.lookup.client import Found, Lookup, Stale
+
+PATHS = ("/lookup?topic=TOPIC&cluster=CLUSTER", "/health")
+
+
+def serve_lookups(address: str, lookup: Lookup) -> HttpServer:
+    """Answer lookups until stopped. `address`: host:port. Raises OSError when it can't be had."""
+    return HttpServer(address, lambda path: _answer(lookup, path))
+
+
+def _answer(lookup: Lookup, path: str) -> Answer:
+    try:
+        parts = urlsplit(path)
+    except ValueError as error:  # an address of version 6 that doesn't end
+        return _json(400, {"error": f"{path!r}: {error}"})
+    where = parts.path.rstrip("/")
+    if where == "/health":
+        return _health(lookup)
+    if where != "/lookup":
+        return _json(404, {"error": f"nothing here; there is: {', '.join(PATHS)}"})
+    given = {name: values[-1] for name, values in parse_qs(parts.query).items()}
+    if "topic" not in given or not given.keys() <= {"topic", "cluster"}:
+        return _json(400, {"error": f"{parts.query!r}: expected topic=TOPIC and, where there are several clusters, cluster=CLUSTER"})
+    try:
+        found = lookup.find(given["topic"], given.get("cluster"))
+    except ValueError as error:
+        return _json(400, {"error": str(error)})
+    except Stale as error:
+        return _json(503, {"error": str(error)})
+    return _json(_status(found), asdict(found))
+
+
+def _status(found: Found) -> int:
+    if found.broker is not None:
+        return 200
+    unknown = found.bundle is None and (found.asked is None or found.asked.outcome == "refused")
+    return 404 if unknown else 202
+
+
+def _health(lookup: Lookup) -> Answer:
+    age_ms = lookup.age_ms
+    fresh = age_ms is not None and age_ms <= lookup.config.max_age_s * 1_000
+    clusters, bundles = lookup.known()
+    said = {"age_ms": age_ms, "max_age_ms": int(lookup.config.max_age_s * 1_000), "clusters": clusters, "bundles": bundles}
+    return _json(200 if fresh else 503, said)
+
+
+def _json(status: int, content: dict[str, Any]) -> Answer:
+    return Answer(status, "application/json", json.dumps(content).encode() + b"\n")

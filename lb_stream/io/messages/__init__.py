@@ -1,0 +1,1 @@
+"""What people are told: lines without secrets and without what a terminal would obey, and what each exception means."""

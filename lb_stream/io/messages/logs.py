@@ -1,0 +1,51 @@
+"""A job's log on stderr: without secrets, without what a terminal would obey, and Kafka's client not louder than it deserves."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from collections.abc import Callable
+
+from lb_stream.io.messages.secrets import hide
+from lb_stream.io.messages.shown import shown
+
+KAFKA_EVERY_S = 60.0
+
+
+class Lines(logging.Formatter):
+    """Lines and traces as they may be shown."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """A record's text."""
+        return shown(hide(super().format(record)), "\n\t")
+
+
+class KafkaSeldom(logging.Filter):
+    """Of what Kafka's client says, which tells of every attempt to reconnect, one line in a minute."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self._clock, self._last, self._left_out = clock, -KAFKA_EVERY_S, 0
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether it is said."""
+        if record.name.partition(".")[0] != "kafka":
+            return True
+        if self._clock() - self._last < KAFKA_EVERY_S:
+            self._left_out += 1
+            return False
+        if self._left_out:
+            record.msg, record.args = f"{record.getMessage()} (and {self._left_out} lines before it)", ()
+        record.exc_info = record.exc_text = None
+        self._last, self._left_out = self._clock(), 0
+        return True
+
+
+def set_up(level: int = logging.INFO) -> None:
+    """Log to stderr."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(Lines("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    handler.addFilter(KafkaSeldom())
+    logging.basicConfig(level=level, handlers=[handler])
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # a batch's failure with Java's whole stack; why the job ends is said elsewhere

@@ -1,0 +1,93 @@
+"""Metrics of single brokers, from the figures that rounds write beside the log. They have a path of their own: they are many."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import msgspec
+import numpy as np
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from lb_stream.io.metrics.round_figures import FLOWS, USAGES, Memories, RoundFigures
+
+
+class _Smoothed(msgspec.Struct):
+    """What TransferShedder remembers: broker → smoothed load (ratio), smoothed throughput, bundles."""
+
+    brokers: dict[str, tuple[float, float, int]] = {}
+
+
+class _Strategies(msgspec.Struct):
+    transfer: _Smoothed = msgspec.field(name="TransferShedder", default_factory=_Smoothed)
+
+
+class _Remembered(msgspec.Struct):
+    strategies: _Strategies = msgspec.field(default_factory=_Strategies)
+
+
+_read_memory = msgspec.json.Decoder(_Remembered).decode
+
+
+class BrokerMetrics(Collector):
+    """The registry of all brokers' gauges; `memories` gives canonical JSON by cluster."""
+
+    def __init__(self, figures: RoundFigures, memories: Memories) -> None:
+        self.registry = CollectorRegistry()
+        self._figures, self._memories = figures, memories
+        self.registry.register(self)
+
+    def describe(self) -> Iterator[Metric]:
+        """The names, without reading anything."""
+        yield from self._families().values()
+
+    def collect(self) -> Iterator[Metric]:
+        """All live brokers of all clusters; `lb_stream_broker_alive` has the dead too."""
+        families = self._families()
+        for cluster, brokers in dict(self._figures.loads).items():
+            for broker in brokers.to_pylist():
+                self._add(families, cluster, broker)
+        for cluster, text in dict(self._memories()).items():
+            smoothed = {name: load for name, (load, _, _) in _read_memory(text).strategies.transfer.brokers.items()}
+            self._add_smoothed(families, cluster, smoothed)
+        yield from families.values()
+
+    @staticmethod
+    def _families() -> dict[str, Metric]:
+        labels = ["cluster", "broker"]
+        made = [
+            *(GaugeMetricFamily(f"pulsar_lb_{name}_usage", "per cent of its limit", labels=[*labels, "metric"]) for name in USAGES),
+            GaugeMetricFamily("pulsar_lb_resource_usage", "greatest weighted usage, ratio; max_ema: smoothed", labels=[*labels, "feature"]),
+            GaugeMetricFamily(
+                "pulsar_lb_resource_usage_stats", "of a cluster's smoothed usages, ratio", labels=["cluster", "feature", "stat"]
+            ),
+            GaugeMetricFamily("lb_stream_broker_alive", "0: taken for dead, or gone", labels=labels),
+            GaugeMetricFamily("lb_stream_broker_bundles", "bundles owned", labels=labels),
+            GaugeMetricFamily("lb_stream_broker_throughput_bytes_per_second", "as last reported", labels=[*labels, "direction"]),
+            GaugeMetricFamily("lb_stream_broker_messages_per_second", "as last reported", labels=[*labels, "direction"]),
+        ]
+        return {family.name: family for family in made}
+
+    @staticmethod
+    def _add(families: Mapping[str, Any], cluster: str, broker: Mapping[str, Any]) -> None:
+        labels = [cluster, broker["broker"]]
+        families["lb_stream_broker_alive"].add_metric(labels, broker["alive"])
+        if not broker["alive"]:
+            return
+        for name, column in USAGES.items():
+            families[f"pulsar_lb_{name}_usage"].add_metric([*labels, "loadBalancing"], 100 * broker[column])
+        families["pulsar_lb_resource_usage"].add_metric([*labels, "max"], broker["usage_ratio"])
+        families["lb_stream_broker_bundles"].add_metric(labels, broker["bundles"])
+        for (what, direction), column in FLOWS.items():
+            families[f"lb_stream_broker_{what}_per_second"].add_metric([*labels, direction], broker[column])
+
+    @staticmethod
+    def _add_smoothed(families: Mapping[str, Any], cluster: str, loads: Mapping[str, float]) -> None:
+        for name, load in loads.items():
+            families["pulsar_lb_resource_usage"].add_metric([cluster, name, "max_ema"], load)
+        average, deviation = (float(np.mean(list(loads.values()))), float(np.std(list(loads.values())))) if loads else (0.0, 0.0)
+        if average > 0 and deviation > 0:
+            families["pulsar_lb_resource_usage_stats"].add_metric([cluster, "max_ema", "avg"], average)
+            families["pulsar_lb_resource_usage_stats"].add_metric([cluster, "max_ema", "std"], deviation)

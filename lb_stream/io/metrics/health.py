@@ -1,0 +1,112 @@
+"""`/health` and `/ready` of the job: what `core.health` says of it, for those that start it again and for balancers of requests."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable
+
+import msgspec
+
+from lb_stream.contracts.settings import StreamSettings
+from lb_stream.core.health import LATE_MS, ClusterFacts, Facts, JobFacts, verdict
+from lb_stream.io.leadership.leader import this_host
+from lb_stream.io.local.http_server import Answer
+from lb_stream.io.metrics.round_figures import Memories
+from lb_stream.stream.ports import Logged, forgotten_in
+
+
+class _Pending(msgspec.Struct):
+    decision_id: str
+
+
+class _Suspension(msgspec.Struct):
+    rule: str
+
+
+class _Orders(msgspec.Struct):
+    paused: bool = False
+    drained: list[str] = []
+
+
+class _Remembered(msgspec.Struct):
+    seq: int = 0
+    retry_ms: int = 0
+    dead: list[str] = []
+    pending: list[_Pending] = []
+    orders: _Orders = msgspec.field(default_factory=_Orders)
+    suspension: _Suspension | None = None
+
+
+_read_memory = msgspec.json.Decoder(_Remembered).decode
+
+
+class Health:
+    """What the job knows of itself."""
+
+    def __init__(self, settings: StreamSettings, epoch: int, memories: Memories) -> None:
+        self._settings, self._epoch, self._memories = settings, epoch, memories
+        self._errors: dict[str, str | None] = {}
+        self._last_ms: dict[str, int] = {}
+        self._started_ms = 0
+        self._batch_ms: int | None = None
+        self.lag_records: int | None = None
+
+    def start(self) -> None:
+        """The stream begins."""
+        self._started_ms = _now_ms()
+
+    def take(self, logged: Logged, ended_s: float) -> None:
+        """A batch has been finished."""
+        self._batch_ms = int(ended_s * 1000)
+        for row in logged.rounds.select(["cluster", "now_ms", "error"]).to_pylist():
+            self._errors[row["cluster"]], self._last_ms[row["cluster"]] = row["error"], row["now_ms"]
+        for cluster in forgotten_in(logged):
+            del self._errors[cluster], self._last_ms[cluster]
+
+    @property
+    def answers(self) -> dict[str, Callable[[], Answer]]:
+        """Path → its answer."""
+        return {"/health": self._healthy, "/ready": self._ready}
+
+    def _healthy(self) -> Answer:
+        """503 when batches have stopped for so long that only a new start helps."""
+        limit_ms = self._settings.stuck_after_ms
+        return self._told(not limit_ms or _now_ms() - (self._batch_ms or self._started_ms) <= limit_ms)
+
+    def _ready(self) -> Answer:
+        """503 before the first batch is finished, and when none has been for a while."""
+        return self._told(self._batch_ms is not None and (_now_ms() - self._batch_ms <= LATE_MS or not self._settings.tick_interval_ms))
+
+    def _told(self, well: bool) -> Answer:
+        found = verdict(self._facts()).to_dict()
+        return Answer(200 if well else 503, "application/json", json.dumps(found, ensure_ascii=False).encode() + b"\n")
+
+    def _facts(self) -> Facts:
+        stream = self._settings
+        job = JobFacts(
+            stream.pipeline_id, self._epoch, this_host(), os.getpid(), self._started_ms, True, "it answers",
+            self._batch_ms, self.lag_records, stream.tick_interval_ms > 0,
+        )  # fmt: skip
+        clusters = tuple(self._cluster(name, text) for name, text in sorted(dict(self._memories()).items()))
+        return Facts(_now_ms(), job, clusters, lag_limit=stream.max_offsets_per_trigger or Facts.lag_limit)
+
+    def _cluster(self, name: str, text: str) -> ClusterFacts:
+        known = _read_memory(text)
+        return ClusterFacts(
+            cluster=name,
+            last_round_ms=self._last_ms.get(name, 0),
+            seq=known.seq,
+            error=self._errors.get(name),
+            retry_ms=known.retry_ms,
+            suspended_by=known.suspension.rule if known.suspension else None,
+            paused=known.orders.paused,
+            drained=tuple(known.orders.drained),
+            gone=tuple(known.dead),
+            pending=len(known.pending),
+        )
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

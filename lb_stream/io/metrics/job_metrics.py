@@ -1,0 +1,361 @@
+"""What the job tells Prometheus: the metrics, and how they follow from a batch's rows of the log and from Spark's progress.
+
+Metrics that Pulsar has too keep its names (`pulsar_lb_…`) and labels, with `cluster` in the place of its `broker`: here one balancer
+serves many clusters. The others begin with `lb_stream_`. Counters count from the start of this process; the tables have the whole story.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter as Counted
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, get_args
+
+import msgspec
+import pyarrow.compute as pc
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, disable_created_metrics
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from lb_stream.contracts.decisions import DecisionKind
+from lb_stream.io.metrics.round_figures import Memories, RoundFigures
+from lb_stream.stream.ports import Logged, forgotten_in
+
+SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+LATENCIES_MS = (1, 10, 100, 200, 1_000, 2_000, 5_000, 10_000, 30_000, 60_000, 300_000)
+"""Pulsar's five, and longer ones: here a move ends with the report that shows it, not with a broker's answer."""
+
+SPARK_PHASES = {
+    "offsets": ("latestOffset", "getBatch"),
+    "planning": ("queryPlanning",),
+    "wal": ("walCommit",),
+    "commit": ("commitOffsets",),
+}
+"""Our word for a part of Spark's own work in a batch → Spark's words (milliseconds in `durationMs`)."""
+
+UNLOAD_RESULTS = (
+    *(("Success", reason) for reason in ("Overloaded", "Underloaded", "Admin")),
+    *(("Skip", reason) for reason in ("HitCount", "NoBundles", "CoolDown", "OutDatedData", "NoLoadData", "NoBrokers", "Unknown")),
+    ("Failure", "Unknown"),
+)
+SPLIT_RESULTS = (*(("Success", reason) for reason in ("Topics", "Sessions", "MsgRate", "Bandwidth", "Admin")), ("Failure", "Unknown"))
+ASSIGN_RESULTS = ("Success", "Failure", "Skip")
+
+SKIPS = {
+    "hit_count": "HitCount",
+    "no_bundles_to_move": "NoBundles",
+    "no_eligible_bundle": "NoBundles",
+    "cool_down": "CoolDown",
+    "outdated_data": "OutDatedData",
+    "no_load_data": "NoLoadData",
+    "no_brokers": "NoBrokers",
+    "single_broker": "NoBrokers",
+}
+"""Refusals of a whole shedding pass → Pulsar's word for it."""
+
+_FAILED = frozenset({"refused", "expired", "failed"})
+_LATENCIES = {
+    "unload": ("pulsar_lb_release_latency", "from an unload decision to the report that no longer shows the bundle at its source"),
+    "assign": ("pulsar_lb_assign_latency", "from an assign decision to the report that shows the bundle at its destination"),
+    "transfer": ("pulsar_lb_unload_latency", "from a transfer decision to the report that shows the bundle at its destination"),
+}
+
+
+class _Decision(msgspec.Struct):
+    decision_id: str
+    kind: DecisionKind
+    reason: str
+    strategy: str
+    source: str | None
+    dry_run: bool
+
+
+class _Outcome(msgspec.Struct):
+    decision_id: str
+    outcome: str
+    at_ms: float
+    took_ms: float
+    released_ms: float | None = None
+
+
+class _Refusal(msgspec.Struct):
+    rule: str
+    count: int
+
+
+class _Pending(msgspec.Struct):
+    decision_id: str
+    kind: DecisionKind
+
+
+class _Remembered(msgspec.Struct):
+    pending: list[_Pending] = []
+    moves: dict[str, _Pending] = {}
+    clashing: int = 0
+    dead: list[str] = []
+    retry_ms: int = 0
+    suspension: dict[str, Any] | None = None
+
+
+_read_decisions = msgspec.json.Decoder(list[_Decision]).decode
+_read_outcomes = msgspec.json.Decoder(list[_Outcome]).decode
+_read_refusals = msgspec.json.Decoder(list[_Refusal]).decode
+_read_memory = msgspec.json.Decoder(_Remembered).decode
+
+disable_created_metrics()  # a second series for each counter, of which nobody asks
+
+
+class Metrics:
+    """All metrics of the stream and its clusters; those of single brokers are in `broker_metrics`.
+
+    Those that cost something are read when they are asked for: `memories` gives what clusters remember, `figures` their loads.
+    """
+
+    def __init__(self, pipeline: str, version: str, epoch: int, memories: Memories, figures: RoundFigures) -> None:
+        self.registry = CollectorRegistry()
+        known = [_read_memory(text) for text in memories().values()]
+        self._open = {made.decision_id: made.kind for one in known for made in (*one.pending, *one.moves.values())}
+        ProcessCollector(registry=self.registry)
+        self._define_stream()
+        self._define_clusters()
+        self._define_pulsar()
+        self.registry.register(_Clusters(memories, figures))
+        self.info.labels(pipeline, version).set(1)
+        self.epoch.set(epoch)
+
+    def _define_stream(self) -> None:
+        one, seconds = {"registry": self.registry}, {"registry": self.registry, "buckets": SECONDS}
+        self.info = Gauge("lb_stream_info", "always 1; the labels tell what runs", ["pipeline", "version"], **one)
+        self.epoch = Gauge("lb_stream_epoch", "epoch of the decisions: grows at every start of the job", **one)
+        self.batches = Counter("lb_stream_batches_total", "micro-batches finished", **one)
+        self.last_batch = Gauge("lb_stream_last_batch_timestamp_seconds", "when the last micro-batch was finished, or the job begun", **one)
+        self.batch_seconds = Histogram("lb_stream_batch_seconds", "a micro-batch as a whole, as Spark measures it", **seconds)
+        self.phase_seconds = Histogram("lb_stream_phase_seconds", "one part of a micro-batch", ["phase"], **seconds)
+        self.state_seconds = Histogram("lb_stream_state_seconds", "the state's work, summed over tasks", ["part"], **seconds)
+        self.state_rows = Gauge("lb_stream_state_rows", "keys in the state: shards of clusters", **one)
+        self.state_bytes = Gauge("lb_stream_state_bytes", "memory used by the state store", **one)
+        self.input_records = Counter("lb_stream_input_records_total", "records read from Kafka", **one)
+        self.input_rate = Gauge("lb_stream_input_records_per_second", "records that arrived, of the last micro-batch", **one)
+        self.processed_rate = Gauge("lb_stream_processed_records_per_second", "records worked off, of the last micro-batch", **one)
+        self.lag = Gauge("lb_stream_lag_records", "records in a topic that the last micro-batch left unread", ["topic"], **one)
+        self.monitoring_errors = Counter("lb_stream_monitoring_errors_total", "failures of the monitoring itself", ["what"], **one)
+
+    def _define_clusters(self) -> None:
+        def counter(name: str, text: str, *labels: str) -> Counter:
+            return Counter(f"lb_stream_{name}_total", text, ["cluster", *labels], registry=self.registry)
+
+        def gauge(name: str, text: str) -> Gauge:
+            return Gauge(f"lb_stream_{name}", text, ["cluster"], registry=self.registry)
+
+        self.rounds = counter("rounds", "rounds logged")
+        self.last_round = gauge("last_round_timestamp_seconds", "record time of the cluster's last logged round")
+        self.decisions = counter("decisions", "decisions logged", "kind", "reason", "strategy", "dry_run")
+        self.outcomes = counter("outcomes", "decisions that have ended", "kind", "outcome")
+        self.refusals = counter("refusals", "what a rule refused", "rule")
+        self.rejected = counter("rejected_records", "records that could not be taken")
+        self.round_errors = counter("round_errors", "rounds that failed, with nothing decided")
+
+    def _define_pulsar(self) -> None:
+        def counter(name: str, text: str, *labels: str) -> Counter:
+            return Counter(f"pulsar_lb_{name}_total", text, ["cluster", "metric", *labels], registry=self.registry)
+
+        self.unload_brokers = counter("unload_broker", "brokers that were asked to unload, once for each round")
+        self.unload_bundles = counter("unload_bundle", "bundles that were asked to leave their broker")
+        self.splits = counter("bundles_split", "bundles that were asked to split")
+        self.unload_results = counter("unload_broker_breakdown", "unloads decided, skipped, failed", "result", "reason")
+        self.split_results = counter("bundles_split_breakdown", "splits decided, failed", "result", "reason")
+        self.assign_results = counter("assign_broker_breakdown", "assignments confirmed, failed, of owned bundles", "result")
+        self.latencies = {
+            kind: Histogram(name, f"ms {text}", ["cluster", "metric"], buckets=LATENCIES_MS, registry=self.registry)
+            for kind, (name, text) in _LATENCIES.items()
+        }
+
+    def count(self, logged: Logged) -> dict[str, int]:
+        """Take in what a batch decided. A cluster's series begin, at 0, with its first round.
+
+        Returns how many rounds, decisions, refusals and failed rounds there were.
+        """
+        totals = dict.fromkeys(("rounds", "decisions", "refusals", "errors"), 0)
+        columns = ["cluster", "now_ms", "decisions", "outcomes", "refusals", "error"]
+        for row in logged.rounds.select(columns).to_pylist():
+            cluster = row["cluster"]
+            self._begin(cluster)
+            self.rounds.labels(cluster).inc()
+            self.last_round.labels(cluster).set(row["now_ms"] / 1000)
+            decisions, refusals = _read_decisions(row["decisions"]), _read_refusals(row["refusals"])
+            self._count_decisions(cluster, decisions)
+            self._count_outcomes(cluster, _read_outcomes(row["outcomes"]))
+            self._count_refusals(cluster, refusals)
+            self.round_errors.labels(cluster).inc(row["error"] is not None)
+            totals["rounds"] += 1
+            totals["decisions"] += len(decisions)
+            totals["refusals"] += sum(one.count for one in refusals)
+            totals["errors"] += row["error"] is not None
+        for cluster in forgotten_in(logged):
+            self._end(cluster)
+        return totals
+
+    def _end(self, cluster: str) -> None:
+        """A cluster has been forgotten, and so are its series."""
+        for metric in (*vars(self).values(), *self.latencies.values()):
+            if isinstance(metric, Counter | Gauge | Histogram) and "cluster" in metric._labelnames:
+                metric.remove_by_labels({"cluster": cluster})
+        self.vanished.pop(cluster, None)
+
+    def count_rejected(self, clusters: Iterable[str]) -> None:
+        """Take in records that were not taken: the cluster of each."""
+        for cluster, count in Counted(clusters).items():
+            self.rejected.labels(cluster).inc(count)
+
+    def progressed(self, progress: Mapping[str, Any]) -> None:
+        """Take in Spark's progress of a batch, or of a moment without one (then only what it says of the input)."""
+        for topic, records in lag(progress).items():
+            self.lag.labels(topic).set(records)
+        self.input_rate.set(_number(progress, "inputRowsPerSecond"))
+        self.processed_rate.set(_number(progress, "processedRowsPerSecond"))
+        if not is_batch(progress):
+            return
+        self.input_records.inc(_number(progress, "numInputRows"))
+        self.batch_seconds.observe(progress["durationMs"]["triggerExecution"] / 1000)
+        for phase, milliseconds in spark_phases(progress).items():
+            self.phase_seconds.labels(phase).observe(milliseconds / 1000)
+        state = state_of(progress)
+        self.state_seconds.labels("updates").observe(state["state_updates_ms"] / 1000)
+        self.state_seconds.labels("commit").observe(state["state_commit_ms"] / 1000)
+        self.state_rows.set(state["state_rows"])
+        self.state_bytes.set(state["state_bytes"])
+
+    def _begin(self, cluster: str) -> None:
+        for metric in (self.rejected, self.round_errors):
+            metric.labels(cluster)
+        for metric in (self.unload_brokers, self.unload_bundles):
+            metric.labels(cluster, "bundleUnloading")
+        self.splits.labels(cluster, "bundlesSplit")
+        for result, reason in UNLOAD_RESULTS:
+            self.unload_results.labels(cluster, "bundleUnloading", result, reason)
+        for result, reason in SPLIT_RESULTS:
+            self.split_results.labels(cluster, "bundlesSplit", result, reason)
+        for result in ASSIGN_RESULTS:
+            self.assign_results.labels(cluster, "assign", result)
+
+    def _count_decisions(self, cluster: str, decisions: list[_Decision]) -> None:
+        for one in decisions:
+            self.decisions.labels(cluster, one.kind, one.reason, one.strategy, str(one.dry_run).lower()).inc()
+        made = [one for one in decisions if not one.dry_run]  # a dry run asks nobody, and nothing comes of it
+        self._open |= {one.decision_id: one.kind for one in made}
+        unloads = [one for one in made if one.kind in ("unload", "transfer")]
+        self.unload_brokers.labels(cluster, "bundleUnloading").inc(len({one.source for one in unloads}))
+        self.unload_bundles.labels(cluster, "bundleUnloading").inc(len(unloads))
+        for one in unloads:
+            self.unload_results.labels(cluster, "bundleUnloading", "Success", one.reason).inc()
+        for one in made:
+            if one.kind == "split":
+                self.splits.labels(cluster, "bundlesSplit").inc()
+                self.split_results.labels(cluster, "bundlesSplit", "Success", one.reason).inc()
+
+    def _count_outcomes(self, cluster: str, outcomes: list[_Outcome]) -> None:
+        for one in outcomes:
+            kind = self._open.pop(one.decision_id, "unknown")
+            self.outcomes.labels(cluster, kind, one.outcome).inc()
+            if kind == "assign":
+                result = "Failure" if one.outcome in _FAILED else "Success" if one.outcome == "confirmed" else "Skip"
+                self.assign_results.labels(cluster, "assign", result).inc()
+            elif one.outcome in _FAILED:
+                metric, what = (self.split_results, "bundlesSplit") if kind == "split" else (self.unload_results, "bundleUnloading")
+                metric.labels(cluster, what, "Failure", "Unknown").inc()
+            if one.outcome == "confirmed" and kind in self.latencies:
+                waited_ms = one.took_ms
+                if kind == "unload" and one.released_ms is not None:
+                    waited_ms -= one.at_ms - one.released_ms
+                self.latencies[kind].labels(cluster, "bundleUnloading").observe(waited_ms)
+
+    def _count_refusals(self, cluster: str, refusals: list[_Refusal]) -> None:
+        for one in refusals:
+            self.refusals.labels(cluster, one.rule).inc(one.count)
+            if one.rule in SKIPS:
+                self.unload_results.labels(cluster, "bundleUnloading", "Skip", SKIPS[one.rule]).inc()
+
+
+class _Clusters(Collector):
+    """What there is and what is remembered, read when somebody asks: a large cluster's memory is too much JSON for every batch."""
+
+    def __init__(self, memories: Memories, figures: RoundFigures) -> None:
+        self._memories, self._figures = memories, figures
+        self._read: dict[str, tuple[str, _Remembered]] = {}
+
+    def collect(self) -> Iterator[Metric]:
+        """One gauge for each cluster and figure."""
+        clusters = GaugeMetricFamily("lb_stream_clusters", "clusters known")
+        pending = GaugeMetricFamily("lb_stream_pending_decisions", "decisions that no report has confirmed yet", labels=["cluster", "kind"])
+        dead = GaugeMetricFamily("lb_stream_dead_brokers", "brokers taken for dead, or gone", labels=["cluster"])
+        clashing = GaugeMetricFamily(
+            "lb_stream_self_balancing_brokers", "brokers whose own cluster balances beside published decisions", labels=["cluster"]
+        )
+        suspended = GaugeMetricFamily("lb_stream_suspended", "1: nothing is decided, for this reason", labels=["cluster", "reason"])
+        brokers = GaugeMetricFamily("lb_stream_brokers", "brokers known, dead ones included", labels=["cluster"])
+        bundles = GaugeMetricFamily("lb_stream_bundles", "bundles that have an owner", labels=["cluster"])
+        memories = dict(self._memories())  # the stream goes on meanwhile
+        self._read = {cluster: self._known(cluster, text) for cluster, text in memories.items()}
+        clusters.add_metric([], len(memories))
+        for cluster, (_, remembered) in self._read.items():
+            kinds = Counted(one.kind for one in remembered.pending)
+            for kind in get_args(DecisionKind):
+                pending.add_metric([cluster, kind], kinds[kind])
+            dead.add_metric([cluster], len(remembered.dead))
+            clashing.add_metric([cluster], remembered.clashing)
+            suspended.add_metric([cluster, "errors"], remembered.retry_ms > 0)
+            suspended.add_metric([cluster, "brokers_vanished"], remembered.suspension is not None)
+        for cluster, rows in dict(self._figures.loads).items():
+            brokers.add_metric([cluster], len(rows))
+            bundles.add_metric([cluster], pc.sum(rows["bundles"]).as_py())
+        yield from (clusters, pending, dead, clashing, suspended, brokers, bundles)
+
+    def _known(self, cluster: str, text: str) -> tuple[str, _Remembered]:
+        before = self._read.get(cluster)
+        return before if before is not None and before[0] is text else (text, _read_memory(text))
+
+
+def lag(progress: Mapping[str, Any]) -> dict[str, int]:
+    """Topic → records that were there when the batch was planned and that it has not read."""
+    behind: dict[str, int] = {}
+    for source in progress["sources"]:
+        end, latest = _offsets(source["endOffset"]), _offsets(source["latestOffset"])
+        for topic, partitions in latest.items():
+            read = end.get(topic, {})
+            behind[topic] = behind.get(topic, 0) + sum(max(offset - read.get(number, offset), 0) for number, offset in partitions.items())
+    return behind
+
+
+def is_batch(progress: Mapping[str, Any]) -> bool:
+    """Whether Spark's progress is that of a batch, not of a look for input that found none."""
+    return "addBatch" in progress["durationMs"]
+
+
+def spark_phases(progress: Mapping[str, Any]) -> dict[str, int]:
+    """Our phase → its milliseconds, of the parts of a batch that are Spark's own."""
+    return {phase: sum(progress["durationMs"].get(name, 0) for name in names) for phase, names in SPARK_PHASES.items()}
+
+
+def state_of(progress: Mapping[str, Any]) -> dict[str, int]:
+    """The state's figures, under the names that they have in `batches`; times are sums over tasks, and part of `decide`."""
+    return {
+        ours: sum(operator[theirs] for operator in progress["stateOperators"])
+        for ours, theirs in {
+            "state_updates_ms": "allUpdatesTimeMs",
+            "state_commit_ms": "commitTimeMs",
+            "state_rows": "numRowsTotal",
+            "state_bytes": "memoryUsedBytes",
+        }.items()
+    }
+
+
+def _offsets(text: Any) -> dict[str, dict[str, int]]:
+    """Spark's offsets of a Kafka source; none before the first batch, or when a run of what is there has an end but no latest."""
+    found = json.loads(text) if isinstance(text, str) and text else text
+    return found if isinstance(found, dict) else {}
+
+
+def _number(progress: Mapping[str, Any], name: str) -> float:
+    """A rate is missing from a batch that took no time, and infinite in one that took none of the clock's ticks."""
+    value = progress.get(name)
+    return float(value) if isinstance(value, int | float) and value < float("inf") else 0.0

@@ -1,0 +1,222 @@
+"""The log: one append to the Delta table `rounds` for each batch. When it is there, the batch's decisions are made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from functools import cached_property
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import DeltaTable
+from pyarrow.dataset import Dataset
+
+from lb_stream.contracts.tables import ROUNDS
+from lb_stream.io.kafka.checkpoint import checkpoint_uuid
+from lb_stream.io.tables.delta import (
+    COMMIT_ATTEMPTS,
+    COMMIT_TROUBLES,
+    TIDY_EVERY,
+    Mark,
+    add_files,
+    by_numbers,
+    committed,
+    open_table,
+    tidy,
+    transaction,
+    write_rows,
+)
+from lb_stream.stream.ports import Logged, Stopped
+
+READ_ROWS = 5_000
+"""Rows of the log that are held at a time while missed batches are read: a row may hold megabytes."""
+
+
+class LogError(Stopped):
+    """The log is not as this job left it; the text says what to do."""
+
+
+class RoundLog:
+    """Writer of the log of one pipeline.
+
+    A job that was shut out may log one more batch before it notices. `meanwhile` is given such a batch, to publish and project it:
+    of two jobs, the one that was shut out fails at that.
+    """
+
+    meanwhile: Callable[[Logged], None]
+
+    def __init__(self, root: str, pipeline: str, checkpoint: str) -> None:
+        self._table = open_table(root, ROUNDS)
+        self._pipeline, self._checkpoint, self._appended = pipeline, checkpoint, 0
+        newest = self._table.transaction_version(pipeline)
+        if newest is None and (other := pipeline_of(self._table)) is not None:
+            raise LogError(f"{root} holds the log of the pipeline {other!r}: give {pipeline!r} tables of its own (stream.tables)")
+        self.last_seq = -1 if newest is None else newest
+        rows = self._read(["cluster", "epoch", "log_seq"])  # some bytes a row
+        self.last_epoch = int(pc.max(rows["epoch"]).as_py()) if len(rows) else 0
+        self.first_seq = self._table.transaction_version(self._forgotten) or 0
+        self.memories: dict[str, str] = {}
+        if len(rows):
+            self.remember(self._last_rounds(rows))
+
+    @cached_property
+    def app(self) -> str:
+        """The pipeline's id and the checkpoint's uuid: batch ids are unique within it. Known once Spark has made the checkpoint."""
+        uuid = checkpoint_uuid(self._checkpoint)
+        if uuid is None:
+            raise LogError(f"no checkpoint can be read at {self._checkpoint}: give stream.checkpoint as an absolute path or a URI")
+        return f"{self._pipeline}/{uuid}"
+
+    def _read(self, columns: list[str], filters: pc.Expression | None = None) -> pa.Table:
+        return by_numbers(self._table).to_table(columns=columns, filter=filters)
+
+    def _last_rounds(self, rows: pa.Table) -> pa.Table:
+        """Each cluster's last row, as far as `remember` needs it."""
+        last = rows.group_by("cluster").aggregate([("log_seq", "max")])
+        wanted = {(cluster, seq) for cluster, seq in zip(last["cluster"].to_pylist(), last["log_seq_max"].to_pylist(), strict=True)}
+        columns = ["cluster", "log_seq", "seq", "memory", "error"]
+        found = self._read(columns, pc.field("log_seq").isin(sorted({seq for _, seq in wanted})))
+        return found.filter(pa.array([(row["cluster"], row["log_seq"]) in wanted for row in found.select(columns[:2]).to_pylist()]))
+
+    def has(self, batch_id: int) -> bool:
+        """Whether this batch has been decided."""
+        version = committed(self._table, self.app)
+        return version is not None and version >= batch_id
+
+    def find(self, batch_id: int) -> Logged | None:
+        """What has been decided in this batch, when it has been decided before, by this job or by the one before it."""
+        version = committed(self._table, self.app)
+        newest = self._table.transaction_version(self._pipeline)
+        if version is not None and version >= batch_id:
+            rounds = self._read(ROUNDS.schema.names, pc.field("batch_id") == batch_id)
+            rounds = rounds.filter(pc.equal(rounds["app"], self.app))
+            logged = _logged(rounds.sort_by("cluster"), self.last_seq)
+            self.last_seq = max(self.last_seq, logged.log_seq)
+            return logged
+        for logged in self.since(self.last_seq + 1) if newest is not None and newest > self.last_seq else ():
+            self.meanwhile(logged)
+            self.remember(logged.rounds)
+            self.last_seq = logged.log_seq
+        return None
+
+    def append_once(self, batch_id: int, rounds: pa.Table) -> Logged:
+        """Log a batch's rounds (stream.decide.ROUND_SCHEMA); when the job before this one has logged the batch meanwhile, its rounds count.
+
+        Upkeep may change the table at any time: then the same is committed again. Raises LogError when another job has logged
+        something else meanwhile.
+        """
+        count = len(rounds)
+        if not count:
+            return Logged(self.last_seq, ROUNDS.schema.empty_table())
+        log_seq = self.last_seq + 1
+        columns = {name: rounds[name] for name in rounds.column_names} | {
+            "app": pa.array([self.app] * count, pa.string()),
+            "batch_id": np.full(count, batch_id, np.int64),
+            "log_seq": np.full(count, log_seq, np.int64),
+        }
+        table = pa.table({name: columns[name] for name in ROUNDS.schema.names}, schema=ROUNDS.schema).sort_by("cluster")
+        file = write_rows(self._table, table, f"{log_seq:012d}", durable=True)
+        own = [(self.app, batch_id), (self._pipeline, log_seq)]
+        if pc.any(pc.equal(table["memory"], "")).as_py():
+            own.append((self._forgotten, log_seq + 1))
+        marks = transaction(*own, *self._read_to(table["inputs"]))
+        for attempt in range(COMMIT_ATTEMPTS):
+            try:
+                add_files(self._table, ROUNDS, [file], marks)
+                break
+            except COMMIT_TROUBLES as error:
+                newest = committed(self._table, self._pipeline)
+                if (-1 if newest is None else newest) != self.last_seq:
+                    return self._logged_meanwhile(batch_id, error)
+                if attempt == COMMIT_ATTEMPTS - 1:
+                    raise
+        self.last_seq = log_seq
+        self._appended += 1
+        self.remember(table)
+        return Logged(log_seq, table)
+
+    def tidy(self) -> None:
+        """Now and then, make larger files of those that single batches have left; between two batches."""
+        if self._appended >= TIDY_EVERY:
+            tidy(self._table)
+            self._appended = 0
+
+    def _logged_meanwhile(self, batch_id: int, error: Exception) -> Logged:
+        version = committed(self._table, self.app)
+        if version is None or version < batch_id or (logged := self.find(batch_id)) is None:
+            raise LogError(f"another job of the pipeline {self._pipeline!r} writes to the log, too: this one stops ({error})") from error
+        self.remember(logged.rounds)
+        return logged
+
+    def remember(self, rounds: pa.Table) -> None:
+        """Take the memories of logged rounds as those that the next batch starts from; a cluster without a round is none yet.
+
+        One that has been forgotten is none any more.
+        """
+        for row in rounds.select(["cluster", "seq", "memory", "error"]).to_pylist():
+            if not row["memory"]:
+                self.memories.pop(row["cluster"], None)
+                self.first_seq = max(self.first_seq, row["seq"])
+            elif row["seq"] > 0 or row["error"] is not None:
+                self.memories[row["cluster"]] = row["memory"]
+
+    def _read_to(self, inputs: pa.ChunkedArray) -> Iterator[Mark]:
+        """How far these rounds' batch has read, as transactions: they are kept for ever, and found without reading the log."""
+        found: dict[str, dict[str, tuple[int, int]]] = {}
+        for text in pc.unique(inputs).to_pylist():
+            for topic, partitions in msgspec.json.decode(text, type=_Inputs).offsets.items():
+                found.setdefault(topic, {}).update(partitions)
+        for topic, partitions in found.items():
+            yield self._mark(topic), max(self._table.transaction_version(self._mark(topic)) or 0, 1 + max(map(int, partitions)))
+            for number, (_, last) in partitions.items():
+                yield self._mark(topic, int(number)), last + 1
+
+    @property
+    def _forgotten(self) -> str:
+        """Names the greatest number that a forgotten cluster has had: its rows don't stay as long."""
+        return f"{self._pipeline}:forgotten"
+
+    def _mark(self, topic: str, partition: int | None = None) -> str:
+        """Names the number of a topic's partitions that have been read, and the next offset of one."""
+        return f"{self._pipeline}:{topic}" if partition is None else f"{self._pipeline}:{topic}/{partition}"
+
+    def next_offsets(self, topics: Iterable[str]) -> dict[tuple[str, int], int]:
+        """Topic and partition → the first offset that no logged batch has read."""
+        places = [(topic, number) for topic in topics for number in range(self._table.transaction_version(self._mark(topic)) or 0)]
+        found = {place: self._table.transaction_version(self._mark(*place)) for place in places}
+        return {place: offset for place, offset in found.items() if offset is not None}
+
+    def since(self, log_seq: int) -> Iterator[Logged]:
+        """All batches from `log_seq` on, in order: what a publisher or projection has missed. Holds READ_ROWS rows or one batch."""
+        rows = by_numbers(self._table)
+        return read_batches(rows, rows.to_table(columns=["log_seq"], filter=pc.field("log_seq") >= log_seq)["log_seq"])
+
+
+class _Inputs(msgspec.Struct):
+    """Of a round's inputs: topic → partition → first and last offset."""
+
+    offsets: dict[str, dict[str, tuple[int, int]]]
+
+
+def pipeline_of(log: DeltaTable) -> str | None:
+    """Whose log it is; None when there is nothing in it."""
+    rows = by_numbers(log).head(1, columns=["app"])
+    return str(rows["app"][0].as_py()).rpartition("/")[0] if len(rows) else None
+
+
+def read_batches(rows: Dataset, log_seqs: pa.ChunkedArray) -> Iterator[Logged]:
+    """The batches of these numbers (one for each row), in order; READ_ROWS rows are held at a time, or those of one batch."""
+    numbers, counts = np.unique(log_seqs.to_numpy(), return_counts=True)
+    for some in np.split(numbers, np.flatnonzero(np.diff(np.cumsum(counts) // READ_ROWS)) + 1):
+        if not len(some):
+            continue
+        wanted = (pc.field("log_seq") >= int(some[0])) & (pc.field("log_seq") <= int(some[-1]))
+        rounds = rows.to_table(columns=ROUNDS.schema.names, filter=wanted).sort_by([("log_seq", "ascending"), ("cluster", "ascending")])
+        ends = np.flatnonzero(np.diff(rounds["log_seq"].to_numpy(), append=-1)) + 1
+        for start, end in zip([0, *ends[:-1].tolist()], ends.tolist(), strict=True):
+            yield _logged(rounds.slice(start, end - start), -1)
+
+
+def _logged(rounds: pa.Table, otherwise: int) -> Logged:
+    return Logged(int(rounds["log_seq"][0].as_py()) if len(rounds) else otherwise, rounds)

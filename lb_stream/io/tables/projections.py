@@ -1,0 +1,222 @@
+"""The tables that follow from the log. Each commit carries the batch's number in the log, so that nothing is projected twice."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import CommitProperties, DeltaTable
+from deltalake.transaction import AddAction
+from pyarrow import fs
+
+from lb_stream.contracts.tables import (
+    BROKER_LOADS,
+    BUNDLE_AVERAGES,
+    COMMANDS,
+    DECISIONS,
+    OUTCOMES,
+    OWNERSHIP,
+    REFUSALS,
+    REJECTED_REPORTS,
+    TableSpec,
+)
+from lb_stream.io.tables.delta import TIDY_EVERY, Mark, add_files, append_rows, commit_once, committed, dataset, open_table, place, tidy
+from lb_stream.stream.task.crash import crash_point
+from lb_stream.stream.ports import Logged
+
+logger = logging.getLogger(__name__)
+
+Rows = list[dict[str, Any]]
+
+MARK_EVERY = 100
+"""All tables are marked as being up to date after so many batches: what a start must read of the log for one without rows is bounded."""
+
+
+def _decisions(logged: Logged) -> Rows:
+    rows = _entries(logged, "decisions")
+    return [row | {"explain": json.dumps(row["explain"], sort_keys=True)} for row in rows]
+
+
+def _commands(logged: Logged) -> Rows:
+    rows = [row for row in _entries(logged, "results") if not row["repeated"]]
+    return [row | {"arguments": json.dumps(row["arguments"], sort_keys=True)} for row in rows]
+
+
+def _entries(logged: Logged, column: str) -> Rows:
+    """All entries of one JSON column, with their round's cluster, number and time."""
+    rows: Rows = []
+    for row in logged.rounds.select(["cluster", "seq", "now_ms", column]).to_pylist():
+        round_of = {name: row[name] for name in ("cluster", "seq", "now_ms")} | {"log_seq": logged.log_seq}
+        rows += [entry | round_of for entry in json.loads(row[column])]
+    return rows
+
+
+ROW_TABLES: tuple[tuple[TableSpec, Callable[[Logged], Rows]], ...] = (
+    (DECISIONS, _decisions),
+    (OUTCOMES, lambda logged: _entries(logged, "outcomes")),
+    (REFUSALS, lambda logged: _entries(logged, "refusals")),
+    (COMMANDS, _commands),
+)
+FILE_TABLES: tuple[TableSpec, ...] = (BROKER_LOADS, REJECTED_REPORTS)
+
+
+def named_files(spec: TableSpec, logged: Logged) -> list[dict[str, Any]]:
+    """The figures' files (stream.figures.File) that a batch's rounds name for a table."""
+    return [files[spec.name] for files in map(json.loads, logged.rounds["files"].to_pylist()) if spec.name in files]
+
+
+def last_records(logged: Logged) -> dict[tuple[str, str], dict[str, Any]]:
+    """Cluster and bundle → the last ownership record that a batch has for it, as a row of the table; in state Init: the row goes."""
+    return {(row["cluster"], row["bundle"]): row for row in _entries(logged, "ownership")}
+
+
+class Projections:
+    """Writer of all tables but the log. Handles stay open from batch to batch."""
+
+    def __init__(self, root: str, pipeline: str) -> None:
+        self._app, self._batches = pipeline, 0
+        specs = [spec for spec, _ in ROW_TABLES] + [*FILE_TABLES, OWNERSHIP, BUNDLE_AVERAGES]
+        self._tables = {spec.name: open_table(root, spec) for spec in specs}
+
+    def project(self, logged: Logged) -> None:
+        """Bring every table up to this batch; a table that has it already stays as it is."""
+        for spec, rows_of in ROW_TABLES:
+            rows = rows_of(logged)
+            if rows:
+                self._append(spec, pa.Table.from_pylist(rows, spec.schema), logged.log_seq)
+        crash_point("between_projections")
+        for spec in FILE_TABLES:
+            if files := named_files(spec, logged):
+                self._commit(spec, files, (self._app, logged.log_seq))
+        self._project_ownership(logged)
+        if len(logged.rounds):
+            self._keep_up(logged.log_seq)
+
+    def recorded(self, clusters: Collection[str]) -> Mapping[str, Mapping[str, int]]:
+        """The ownership records of some clusters: cluster → bundle → version."""
+        found: dict[str, dict[str, int]] = {}
+        wanted = pc.field("cluster").isin(sorted(clusters))
+        for row in dataset(self._tables[OWNERSHIP.name]).to_table(["cluster", "bundle", "version"], wanted).to_pylist():
+            found.setdefault(row["cluster"], {})[row["bundle"]] = row["version"]
+        return found
+
+    def put_averages(self, app: str, batch_id: int, files: Mapping[str, Mapping[str, Any] | None]) -> None:
+        """Put these files in the place of those parts of `bundle_averages`; None: the part is empty now.
+
+        They follow from the batch, not from the log: a cluster may be sliced anew in a batch without a round.
+        """
+        written = [file for file in files.values() if file is not None]
+        self._commit(BUNDLE_AVERAGES, written, (app, batch_id), replaced=sorted(files))
+
+    def forget_averages(self) -> None:
+        """Empty `bundle_averages`, for a new state: clusters may be cut into other parts than the old ones, which nobody would replace, and
+        a bundle would be there twice. Each cluster's rows come back with its next reports.
+        """
+        table = self._tables[BUNDLE_AVERAGES.name]
+        table.update_incremental()
+        if table.file_uris():
+            table.delete()
+
+    @property
+    def newest(self) -> int | None:
+        """Number in the log of the newest batch that any table has; None before the first. What is projected was published before."""
+        return max((version for table in self._tables.values() if (version := committed(table, self._app)) is not None), default=None)
+
+    def catch_up(self, since: Callable[[int], Iterable[Logged]]) -> int:
+        """Project what an earlier run has logged and not projected any more. Returns how many batches that were.
+
+        Each table goes on from the batch that it has itself: one that was rebuilt or lost may lag behind the others, or be ahead.
+        """
+        versions = {spec.name: committed(table, self._app) for spec, table in self._following()}
+        newest = self.newest
+        if newest is not None and (missing := [name for name, version in versions.items() if version is None]):
+            logger.info("the whole log is read again for what is not there yet: %s", ", ".join(missing))
+        count, last = 0, -1
+        for logged in since(min(-1 if version is None else version for version in versions.values()) + 1):
+            last = logged.log_seq
+            count += newest is None or last > newest
+            self.project(logged)
+        for spec, table in self._following() if last >= 0 else ():
+            self._mark(spec, table, last)
+        return count
+
+    def _append(self, spec: TableSpec, rows: pa.Table, log_seq: int) -> None:
+        table = self._tables[spec.name]
+        commit_once(table, (self._app, log_seq), lambda mark: append_rows(table, spec, rows, f"{log_seq:012d}", mark))
+
+    def _commit(self, spec: TableSpec, files: Iterable[Mapping[str, Any]], mark: Mark, replaced: list[str] | None = None) -> None:
+        """Make files that are there already part of their table. `replaced`: the partitions whose earlier files they replace."""
+        table = self._tables[spec.name]
+        actions = [
+            AddAction(
+                path=file["path"],
+                size=file["bytes"],
+                partition_values={spec.partition_by: file["partition"]} if spec.partition_by else {},
+                modification_time=0,
+                data_change=True,
+                # Bounds of all columns that have statistics, or of none: delta-rs's dataset takes a column without any for one that
+                # no filter matches.
+                stats=json.dumps({"numRecords": file["rows"]}),
+            )
+            for file in self._found(table, spec, files)
+        ]
+        commit_once(table, mark, lambda properties: add_files(table, spec, actions, properties, replaced))
+
+    def _found(self, table: DeltaTable, spec: TableSpec, files: Iterable[Mapping[str, Any]]) -> Iterable[Mapping[str, Any]]:
+        """Those files that are there: a table that names a missing one can't be read any more. They are, unless a table was lost."""
+        filesystem, folder = place(table)
+        for file in files:
+            if filesystem.get_file_info(f"{folder}/{file['path']}").type == fs.FileType.File:
+                yield file
+            else:
+                logger.warning("%s lacks %d rows: the file %s is gone", spec.name, file["rows"], file["path"])
+
+    def _keep_up(self, log_seq: int) -> None:
+        """What keeps the cost of batches and starts from growing with their number; the tables take turns."""
+        self._batches += 1
+        for number, (spec, table) in enumerate(self._following()):
+            turn = self._batches + 11 * number
+            if turn % TIDY_EVERY == 0:
+                tidy(table)
+            if turn % MARK_EVERY == 0:
+                self._mark(spec, table, log_seq)
+
+    def _following(self) -> list[tuple[TableSpec, DeltaTable]]:
+        """The tables that follow from the log alone."""
+        return [(spec, self._tables[spec.name]) for spec in (*(spec for spec, _ in ROW_TABLES), *FILE_TABLES, OWNERSHIP)]
+
+    def _mark(self, spec: TableSpec, table: DeltaTable, log_seq: int) -> None:
+        """Note that a table has all of the log up to this batch, rows or not."""
+        commit_once(table, (self._app, log_seq), lambda mark: add_files(table, spec, (), mark))
+
+    def _project_ownership(self, logged: Logged) -> None:
+        """Put the last record of each bundle in the place of its earlier one; a bundle that is no more has none."""
+        last = last_records(logged)
+        if not last:
+            return
+        data = pa.Table.from_pylist([last[key] for key in sorted(last)], OWNERSHIP.schema)
+        table = self._tables[OWNERSHIP.name]
+
+        def put(mark: CommitProperties) -> None:
+            if not table.file_uris():
+                append_rows(table, OWNERSHIP, data.filter(pc.field("state") != "Init"), f"{logged.log_seq:012d}", mark)
+                return
+            (
+                table.merge(
+                    data,
+                    predicate="t.cluster = s.cluster AND t.bundle = s.bundle",
+                    source_alias="s",
+                    target_alias="t",
+                    commit_properties=mark,
+                )
+                .when_matched_delete("s.state = 'Init'")
+                .when_matched_update_all()
+                .when_not_matched_insert_all("s.state <> 'Init'")
+                .execute()
+            )
+
+        commit_once(table, (self._app, logged.log_seq), put)

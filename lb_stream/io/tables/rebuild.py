@@ -1,0 +1,236 @@
+"""Writing the tables anew that follow from the log: into place by one commit, so that a reader sees the old or the new.
+
+What the log can't tell any more is taken over from the table as it was: rows of batches that upkeep has deleted from the log, and
+figures whose files have been put together with others.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from deltalake import DeltaTable
+from deltalake.exceptions import CommitFailedError
+from deltalake.transaction import AddAction
+from pyarrow import fs
+from pyarrow.dataset import Dataset
+
+from lb_stream.contracts.tables import OWNERSHIP, ROUNDS, TABLES, TableSpec
+from lb_stream.io.tables.delta import (
+    add_files,
+    by_numbers,
+    check_columns,
+    existing_table,
+    open_table,
+    place,
+    plain,
+    renew_properties,
+    table_uri,
+    transaction,
+    write_rows,
+)
+from lb_stream.io.tables.log import LogError, pipeline_of, read_batches
+from lb_stream.io.tables.projections import FILE_TABLES, ROW_TABLES, last_records, named_files
+from lb_stream.stream.ports import Logged, Stopped
+
+CHUNK_ROWS = 50_000
+FILE_BYTES = 128 * 2**20
+"""Of a new file's rows in memory; on the disk it is a fraction of that."""
+REBUILT = "rebuilt"
+"""Begins the names of the new files."""
+
+Report = Callable[[str, int, int], None]
+"""Is told how far a table is: its name, batches done, batches in all."""
+
+
+class RebuildRefused(Stopped):
+    """A table can't be written anew; it is as it was. The text says why and what to do."""
+
+
+@dataclass(slots=True)
+class Rebuilt:
+    """What has become of one table."""
+
+    table: str
+    rows: int = 0
+    batches: int = 0  # of the log
+    taken_over: int = 0  # rows that were in the table and that the log can't tell any more
+    lost: int = 0  # rows that the log names, whose file is gone and that were not in the table either
+    first_log_seq: int | None = None  # from here on the log is complete
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Log:
+    """The log as a rebuild reads it."""
+
+    rows: Dataset
+    pipeline: str
+    log_seqs: pa.ChunkedArray  # of each row that counts
+    first: int  # all batches from this one on are there
+    last: int
+
+    def batches(self) -> Iterator[Logged]:
+        return read_batches(self.rows, self.log_seqs)
+
+
+@dataclass(frozen=True, slots=True)
+class _Old:
+    """What the table held before."""
+
+    spec: TableSpec
+    table: DeltaTable | None
+
+    @property
+    def usable(self) -> bool:
+        """Its rows say which batch they are of."""
+        return "log_seq" in self._columns
+
+    @property
+    def _columns(self) -> list[str]:
+        """Its columns that have the type of today."""
+        types = {one.name: plain(one.type) for one in pa.schema(self.table.schema().to_arrow())} if self.table is not None else {}
+        return [one.name for one in self.spec.schema if types.get(one.name) == one.type]
+
+    def rows(self, wanted: pc.Expression) -> Iterator[pa.RecordBatch]:
+        """Its rows in the columns of today; one that it lacks, or has in another type, is empty."""
+        if self.table is None or not self.usable:
+            return
+        for batch in by_numbers(self.table).to_batches(columns=self._columns, filter=wanted):
+            known = {name: batch[name] for name in self._columns}
+            arrays = [known[one.name].cast(one.type) if one.name in known else pa.nulls(len(batch), one.type) for one in self.spec.schema]
+            yield pa.RecordBatch.from_arrays(arrays, schema=self.spec.schema)
+
+
+def rebuildable() -> list[str]:
+    """The tables that can be written anew."""
+    return [spec.name for spec in TABLES if spec.from_log]
+
+
+def rebuild(root: str, names: Sequence[str], report: Report = lambda *_: None) -> Iterator[Rebuilt]:
+    """Write these tables anew, one after another. `root`: folder or URI of all tables.
+
+    Raises RebuildRefused when a job writes to the table meanwhile, LogError when there is no log.
+    """
+    log = _open(root)
+    for spec in (spec for spec in TABLES if spec.name in names):
+        yield _rebuild(root, spec, log, report)
+
+
+def _open(root: str) -> _Log:
+    """The log as far as it has been projected: what comes after that the job's next start projects, once it is published."""
+    table = existing_table(root, ROUNDS)
+    if table is None or (pipeline := pipeline_of(table)) is None:
+        raise LogError(f"there is no log in {table_uri(root, ROUNDS)}: name the tables' folder with stream.tables")
+    check_columns(table, ROUNDS)
+    others = [other for spec in TABLES if spec.from_log and (other := existing_table(root, spec)) is not None]
+    versions = [version for other in others if (version := other.transaction_version(pipeline)) is not None]
+    end = table.transaction_version(pipeline)
+    last = max(versions) if versions else -1 if end is None else end
+    rows = by_numbers(table)
+    log_seqs = rows.to_table(columns=["log_seq"], filter=pc.field("log_seq") <= last)["log_seq"]
+    numbers = np.unique(log_seqs.to_numpy())
+    holes = np.flatnonzero(np.diff(numbers) != 1)  # upkeep leaves each cluster's last round
+    first = int(numbers[holes[-1] + 1] if len(holes) else numbers[0]) if len(numbers) else 0
+    return _Log(rows, pipeline, pc.filter(log_seqs, pc.greater_equal(log_seqs, first)), first, last)
+
+
+def _rebuild(root: str, spec: TableSpec, log: _Log, report: Report) -> Rebuilt:
+    begin = time.perf_counter()
+    existing = existing_table(root, spec)
+    table = open_table(root, spec) if existing is None else existing
+    if table.metadata().partition_columns:  # no table that follows from the log has any
+        raise RebuildRefused(f"the table {spec.name} at {table.table_uri} has partitions: move its folder away, then rebuild once more")
+    old, done = _Old(spec, existing), Rebuilt(spec.name, batches=pc.count_distinct(log.log_seqs).as_py(), first_log_seq=log.first)
+    source = {OWNERSHIP.name: _ownership, **dict.fromkeys((one.name for one in FILE_TABLES), _figures)}.get(spec.name, _rows)
+
+    def rows() -> Iterator[pa.RecordBatch]:
+        for number, some in enumerate(source(spec, old, log, place(table), done)):
+            report(spec.name, min(number, done.batches), done.batches)
+            yield from some
+
+    try:
+        renew_properties(table, spec)
+        files = list(_write(table, spec, rows(), done))
+        add_files(table, spec, files, transaction((log.pipeline, log.last)), replaced=())
+    except CommitFailedError as error:
+        raise RebuildRefused(f"a job writes to {spec.name}: stop it, then rebuild once more. No row was changed ({error})") from error
+    done.seconds = time.perf_counter() - begin
+    return done
+
+
+def _write(table: DeltaTable, spec: TableSpec, rows: Iterable[pa.RecordBatch], done: Rebuilt) -> Iterator[AddAction]:
+    """Write rows to files of about FILE_BYTES, and count them."""
+    waiting: list[pa.RecordBatch] = []
+    size = 0
+    for batch in rows:
+        done.rows += len(batch)
+        waiting.append(batch)
+        size += batch.nbytes
+        if size >= FILE_BYTES:
+            yield write_rows(table, pa.Table.from_batches(waiting, spec.schema), REBUILT)
+            waiting, size = [], 0
+    if size:
+        yield write_rows(table, pa.Table.from_batches(waiting, spec.schema), REBUILT)
+
+
+# The sources of a table's rows: for each step (first what is taken over, then batch after batch) some record batches.
+
+Place = tuple[fs.FileSystem, str]
+Steps = Iterator[Iterable[pa.RecordBatch]]
+
+
+def _taken(batches: Iterable[pa.RecordBatch], done: Rebuilt) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        done.taken_over += len(batch)
+        yield batch
+
+
+def _rows(spec: TableSpec, old: _Old, log: _Log, _: Place, done: Rebuilt) -> Steps:
+    """Of a table whose rows are in the log."""
+    rows_of = {one.name: rows for one, rows in ROW_TABLES}[spec.name]
+    yield _taken(old.rows(pc.field("log_seq") < log.first), done)
+    for logged in log.batches():
+        yield pa.Table.from_pylist(rows_of(logged), spec.schema).to_batches()
+
+
+def _figures(spec: TableSpec, old: _Old, log: _Log, at: Place, done: Rebuilt) -> Steps:
+    """Of a table whose files the log names. Where one is gone, its batch's rows are those that the table has."""
+    yield _taken(old.rows(pc.field("log_seq") < log.first), done)
+    filesystem, folder = at
+    gone: dict[int, int] = {}
+    for logged in log.batches():
+        files = {f"{folder}/{file['path']}": file["rows"] for file in named_files(spec, logged)}
+        there = [info.path for info in filesystem.get_file_info(list(files)) if info.type == fs.FileType.File] if files else []
+        if len(there) < len(files) and old.usable:
+            gone[logged.log_seq] = sum(files.values())
+            continue
+        done.lost += sum(rows for path, rows in files.items() if path not in there)
+        yield (batch for path in there for batch in pq.read_table(path, filesystem=filesystem).cast(spec.schema).to_batches())
+    before = done.taken_over
+    yield _taken(old.rows(pc.field("log_seq").isin(list(gone))), done)
+    done.lost += max(0, sum(gone.values()) - (done.taken_over - before))
+
+
+def _ownership(spec: TableSpec, old: _Old, log: _Log, _: Place, done: Rebuilt) -> Steps:
+    """The last record of each bundle."""
+    last: dict[tuple[str, str], dict[str, Any]] = {}
+    for logged in log.batches():
+        last |= last_records(logged)
+        yield ()
+    yield _taken(_without(old.rows(pc.field("log_seq") < log.first), last), done)
+    keys = sorted(key for key, record in last.items() if record["state"] != "Init")
+    for start in range(0, len(keys), CHUNK_ROWS):
+        yield pa.Table.from_pylist([last[key] for key in keys[start : start + CHUNK_ROWS]], spec.schema).to_batches()
+
+
+def _without(batches: Iterable[pa.RecordBatch], newer: Container[tuple[str, str]]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        keys = zip(batch["cluster"].to_pylist(), batch["bundle"].to_pylist(), strict=True)
+        yield batch.filter(pa.array([key not in newer for key in keys], pa.bool_()))

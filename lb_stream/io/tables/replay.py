@@ -1,0 +1,129 @@
+"""Replay: rounds are decided once more from what the log says they were given, and compared with what it says they decided.
+
+A round's input is all in the log (settings, acknowledgements, the memory of the round before) but for its view, whose blocks stay
+beside the checkpoint for `stream.keep_views` batches.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import pyarrow.compute as pc
+from pyarrow.dataset import Dataset
+
+from lb_stream.contracts.reports import Ack
+from lb_stream.contracts.settings import StreamSettings
+from lb_stream.contracts.tables import ROUNDS
+from lb_stream.core.commands.settings import take_settings
+from lb_stream.core.commands.responder import Received
+from lb_stream.core.model.memory import Memory
+from lb_stream.core.round.decide import Inbox, decide, seed_of
+from lb_stream.io.kafka.checkpoint import checkpoint_uuid
+from lb_stream.io.tables.delta import dataset, open_table
+from lb_stream.stream.decide import asks_of, cluster_view, logged
+
+COMPARED = ("decisions", "outcomes", "ownership", "refusals", "results", "memory")
+
+Result = Literal["equal", "different", "view gone", "failed then"]
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """What became of one logged round. `differences`: column → what the log says and what came out now, where they differ."""
+
+    cluster: str
+    seq: int
+    batch_id: int
+    log_seq: int
+    now_ms: int
+    decisions: int
+    result: Result
+    differences: dict[str, tuple[str, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which rounds are replayed: all of these that are set."""
+
+    batch_id: int | None = None
+    since_ms: int | None = None
+    cluster: str | None = None
+
+    def filter(self) -> pc.Expression:
+        """As a filter on the log."""
+        parts = [pc.scalar(True)]
+        parts += [pc.field("batch_id") == self.batch_id] if self.batch_id is not None else []
+        parts += [pc.field("now_ms") >= self.since_ms] if self.since_ms is not None else []
+        parts += [pc.field("cluster") == self.cluster] if self.cluster is not None else []
+        result = parts[0]
+        for part in parts[1:]:
+            result = result & part
+        return result
+
+
+def replay(stream: StreamSettings, wanted: Wanted) -> tuple[int, Iterator[Replayed]]:
+    """The number of rounds, and what becomes of each, in the order of the log."""
+    log = dataset(open_table(stream.tables, ROUNDS))
+    rows = log.to_table(filter=wanted.filter()).sort_by([("log_seq", "ascending"), ("cluster", "ascending")]).to_pylist()
+    return sum(row["memory"] != "" for row in rows), _replayed_rows(log, rows, stream.checkpoint)
+
+
+def _replayed_rows(log: Dataset, rows: list[dict[str, Any]], checkpoint: str) -> Iterator[Replayed]:
+    own = checkpoint_uuid(checkpoint)
+    memories: dict[str, str] = {}
+    for row in rows:
+        memory = memories.pop(row["cluster"]) if row["cluster"] in memories else _memory_before(log, row)
+        memories[row["cluster"]] = row["memory"]
+        if not row["memory"]:
+            continue  # the cluster was forgotten
+        memory = memory or Memory(seq=max(row["seq"] - 1, 0)).to_json()
+        here = row["app"].rpartition("/")[2] == own
+        yield _replayed(row, memory, checkpoint if here else None)
+
+
+def _memory_before(log: Dataset, row: dict[str, Any]) -> str:
+    """What the cluster's row before it has remembered; "" where there is none, or the cluster has been forgotten in it."""
+    before = (pc.field("cluster") == row["cluster"]) & (pc.field("log_seq") < row["log_seq"])
+    found = log.to_table(["log_seq", "memory"], before).sort_by("log_seq")["memory"]
+    return str(found[-1].as_py()) if len(found) else ""
+
+
+def _replayed(row: dict[str, Any], remembered: str, checkpoint: str | None) -> Replayed:
+    """`checkpoint`: beside which the round's view may still be; None: it was another one."""
+    result: Result
+    differences: dict[str, tuple[str, str]] = {}
+    blocks = [(brokers, names, values) for brokers, names, values in json.loads(row["blocks"])]
+    if row["error"] is not None:
+        result = "failed then"
+    elif checkpoint is None:
+        result = "view gone"
+    else:
+        try:
+            now = _decided(row, remembered, checkpoint, blocks)
+            differences = {name: (row[name], now[name]) for name in COMPARED if now[name] != row[name]}
+            result = "different" if differences else "equal"
+        except FileNotFoundError:
+            result = "view gone"
+    known = {name: row[name] for name in ("cluster", "seq", "batch_id", "log_seq", "now_ms")}
+    return Replayed(**known, decisions=len(json.loads(row["decisions"])), result=result, differences=differences)
+
+
+def _balances(inputs: dict[str, Any]) -> dict[str, tuple[str, ...]]:
+    return {broker: tuple(keys) for broker, keys in inputs.get("balances", {}).items()}
+
+
+def _decided(row: dict[str, Any], remembered: str, checkpoint: str, blocks: list[tuple[str, str, str]]) -> dict[str, Any]:
+    """The columns of the log, decided now."""
+    inputs = json.loads(row["inputs"])
+    memory = replace(Memory.from_json(remembered), epoch=row["epoch"])
+    said = take_settings(memory, [Received(**command) for command in inputs["commands"]], inputs["settings"])
+    times = {int(partition): append_ms for partition, append_ms in inputs.get("times", {}).items()}
+    view = cluster_view(checkpoint, row["cluster"], blocks, row["now_ms"], said.config, times)
+    if not len(view.brokers):
+        return {name: "[]" for name in COMPARED} | {"memory": remembered, "results": row["results"]}
+    acks, asks = tuple(Ack.model_validate(ack) for ack in inputs["acks"]), asks_of(inputs.get("asks", ()))
+    inbox = Inbox(acks, inputs["caught_up"], said.commands, said.answers, asks, _balances(inputs))
+    return logged(decide(view, said.memory, inbox, said.config, row["now_ms"], seed_of(row["cluster"], memory.seq + 1)))

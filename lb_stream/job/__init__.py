@@ -1,0 +1,1 @@
+"""The job: the stream put together, started, watched, begun anew, and submitted to Spark."""

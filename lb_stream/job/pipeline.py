@@ -1,0 +1,151 @@
+"""The whole stream, from both topics to the tables: put together and started."""
+
+from __future__ import annotations
+
+import json
+import logging
+
+from py4j.protocol import Py4JJavaError
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
+
+from lb_stream.contracts.settings import Settings
+from lb_stream.io.kafka.batch_size import that_fits
+from lb_stream.io.kafka.checkpoint import CaughtUp, check_none_lost, last_batch, next_offsets, offsets_to_start, state_partitions
+from lb_stream.io.kafka.fair import Fairness
+from lb_stream.io.kafka.options import spark_options
+from lb_stream.io.kafka.outbox import Outbox
+from lb_stream.io.kafka.set_aside import Guard, SetAside, clear_way
+from lb_stream.io.leadership.clock import Clock
+from lb_stream.io.leadership.leader import announce
+from lb_stream.io.metrics.monitor import Monitor
+from lb_stream.io.tables.log import LogError, RoundLog
+from lb_stream.io.tables.projections import Projections
+from lb_stream.job.running import Running, Watched, shared
+from lb_stream.stream.batch import Balancer
+from lb_stream.stream.ports import Logged, Reading
+from lb_stream.stream.shards.directory import Slices, asked_in, write_directory
+from lb_stream.stream.source import read_records
+from lb_stream.stream.task.crash import crash_point
+from lb_stream.stream.transforms import to_blocks, to_shards
+
+logger = logging.getLogger(__name__)
+
+
+def _open(settings: Settings, outbox: Outbox, fenced: bool) -> tuple[RoundLog, Projections]:
+    """Log and tables. Raises LogError when log, tables and Kafka don't belong together."""
+    stream = settings.stream
+    tables = Projections(stream.tables, stream.pipeline_id)
+    outbox.resume(otherwise=0 if tables.newest is None else tables.newest + 1, fenced=fenced)
+    log = RoundLog(stream.tables, stream.pipeline_id, stream.checkpoint)  # last: a job that still runs logs, then publishes
+    if outbox.watermark > log.last_seq + 1:
+        raise LogError(
+            f"{outbox.watermark} batches of the pipeline {stream.pipeline_id!r} have been published, but the log in {stream.tables} "
+            f"ends with number {log.last_seq}: restore its tables, or start a new pipeline with another stream.pipeline_id"
+        )
+    return log, tables
+
+
+def _starting(settings: Settings, log: RoundLog) -> str:
+    """Where a new checkpoint begins: where the log ends, so that what has been decided on isn't read again. Raises LostRecords."""
+    stream, topics = settings.stream, (settings.topics.reports, settings.topics.commands)
+    new = last_batch(stream.checkpoint) is None
+    wanted = next_offsets(stream.checkpoint)
+    if new:
+        wanted = log.next_offsets(topics)
+    if warning := check_none_lost(settings, wanted, new):
+        logger.warning("%s", warning)
+    return json.dumps(offsets_to_start(settings, wanted)) if new and log.last_seq >= 0 else stream.starting_offsets
+
+
+def prepare(settings: Settings, caught_up: Reading | None = None) -> tuple[Balancer, str, Guard]:
+    """Fence the publisher before us, open the log, finish what an earlier run has left: all that comes before the first batch.
+
+    `caught_up`: how far this job has come, when it only begins its stream anew. Returns the balancer, where a new checkpoint begins to
+    read, and who looks at its batches first. Raises Stopped: LogError when log, tables and Kafka don't belong together, LostRecords when
+    Kafka has deleted what comes next.
+    """
+    outbox = Outbox(settings)
+    try:
+        return _prepare(settings, outbox, caught_up)
+    except BaseException:
+        outbox.close()
+        raise
+
+
+def _prepare(settings: Settings, outbox: Outbox, caught_up: Reading | None) -> tuple[Balancer, str, Guard]:
+    stream = settings.stream
+    log, _ = _open(settings, outbox, fenced=False)  # a job that can't run shuts none out that does
+    starting = _starting(settings, log)
+    outbox.fence()  # before the log is read: whoever logs after this can't publish it
+    crash_point("after_fence")
+    log, tables = _open(settings, outbox, fenced=True)
+    published = outbox.catch_up(log.since)
+    crash_point("in_catch_up")
+    projected = tables.catch_up(log.since)
+    if published or projected:
+        logger.info("finished an earlier run: %d batches published, %d projected", published, projected)
+    epoch = announce(stream.tables, stream.pipeline_id, log.last_epoch)
+    if last_batch(stream.checkpoint) is None:
+        tables.forget_averages()
+        write_directory(stream.checkpoint, 0, epoch, {name: Slices(asked=asked_in(memory)) for name, memory in log.memories.items()})
+
+    def finish(logged: Logged) -> None:
+        outbox.publish(logged)
+        tables.project(logged)
+
+    log.meanwhile = finish
+    batch = last_batch(stream.checkpoint)
+    way = clear_way(settings, is_logged=batch is not None and log.has(batch))
+    guard = Guard(settings, way, SetAside.read(stream.checkpoint))
+    caught_up = caught_up or CaughtUp.at_start(settings)
+    return Balancer(settings, log, outbox, tables, caught_up, epoch=epoch, unreadable=guard), starting, guard
+
+
+def _as_checkpoint_has_it(spark: SparkSession, settings: Settings) -> Settings:
+    """The state keeps the number of partitions that it was begun with: Spark would ignore another one, our keys must not."""
+    kept, wanted = state_partitions(settings.stream.checkpoint), settings.stream.shuffle_partitions
+    if kept is None or kept == wanted:
+        return settings
+    logger.warning(
+        "stream.shuffle_partitions = %d: the checkpoint %s was begun with %d, which stays; another number needs a new checkpoint",
+        wanted, settings.stream.checkpoint, kept,
+    )  # fmt: skip
+    spark.conf.set("spark.sql.shuffle.partitions", str(kept))
+    return settings.model_copy(update={"stream": settings.stream.model_copy(update={"shuffle_partitions": kept})})
+
+
+def _started(writer: DataStreamWriter, settings: Settings) -> StreamingQuery:
+    """Start the query. Raises Stopped when another job makes the same new checkpoint at this very moment."""
+    try:
+        return writer.start()
+    except Py4JJavaError as error:
+        if "Multiple streaming queries are concurrently using" in str(error):
+            raise shared(settings.stream.checkpoint) from error
+        raise
+
+
+def start(spark: SparkSession, settings: Settings, once: bool = False, caught_up: Reading | None = None) -> Running:
+    """Start the stream. `once`: read what is there now, then end; the clock stands still. `caught_up` and Stopped as for `prepare`."""
+    settings = _as_checkpoint_has_it(spark, settings)
+    balancer, starting, guard = prepare(settings, caught_up)
+    monitor = Monitor(settings.stream, balancer.epoch, app=lambda: balancer.log.app, memories=lambda: balancer.log.memories)
+    balancer.observer = monitor
+    batches = Watched(balancer, guard)
+    reading = that_fits(settings, guard.way.piece)
+    if not once and not guard.way.piece:
+        guard.fairness = Fairness(reading.stream.max_offsets_per_trigger, balancer.caught_up)
+    records = read_records(spark, reading, spark_options(settings), starting, guard.way.careful)
+    shards = records.transform(to_blocks(settings, balancer.epoch)).transform(to_shards(settings, balancer.epoch))
+    writer = shards.writeStream.queryName(settings.stream.pipeline_id).outputMode("update").foreachBatch(batches)
+    writer = writer.option("checkpointLocation", settings.stream.checkpoint)
+    if once:
+        writer = writer.trigger(availableNow=True)
+    elif settings.stream.trigger_interval_ms:
+        writer = writer.trigger(processingTime=f"{settings.stream.trigger_interval_ms} milliseconds")
+    running = Running(_started(writer, settings), Clock(settings, balancer.epoch), balancer.outbox, monitor, settings, batches)
+    monitor.start(running.query)
+    if not once:
+        running.clock.start()
+    logger.info("epoch %d, continuing after batch %d of the log", balancer.epoch, balancer.log.last_seq)
+    return running

@@ -1,0 +1,126 @@
+"""The balancer's job as a process of the demo: started by spark-submit, ended with everything that it has started."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from lb_stream.io.local import processes
+from lb_stream.job.submit import submit_command
+
+GRACE_S = 15.0
+"""How long the job may take to finish its batch and end."""
+SECOND_GRACE_S = 3.0
+"""How long the rest of it may take, asked one by one."""
+
+
+class Job:
+    """One run of `jobs/balance.py`. Its output goes to `log`; `state` notes its pid, so that a later demo can end a leftover one."""
+
+    def __init__(self, arguments: list[str], log: Path, state: Path) -> None:
+        self._command, self._environment = submit_command(arguments, driver_memory="1g")
+        self._log, self._state = log, state
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start it in a session of its own: Ctrl-C in the terminal reaches the demo only, which stops things in order."""
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                self._command, env=self._environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+            )
+        self._state.write_text(json.dumps({"pid": self._process.pid, "started": processes.started_at(self._process.pid)}))
+
+    def exit_code(self) -> int | None:
+        """None while it runs, or before it was started."""
+        return None if self._process is None else self._process.poll()
+
+    def stop(self) -> None:
+        """SIGTERM, and SIGKILL to what is left of it after a while. Returns when nothing is left."""
+        if self._process is not None:
+            end_session(self._process.pid, self._process.poll)
+            self._process.wait()
+            self._state.unlink(missing_ok=True)
+
+    def log_tail(self, lines: int = 20) -> str:
+        """The last lines of its output."""
+        text = self._log.read_text(errors="replace") if self._log.exists() else ""
+        return "\n".join(text.rstrip().splitlines()[-lines:])
+
+
+def end_leftover(state: Path) -> bool:
+    """End the job of a demo that was killed itself. Whether there was one."""
+    try:
+        known = json.loads(state.read_text())
+        pid, started = int(known["pid"]), str(known["started"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+    found = processes.started_at(pid) == started
+    if found:
+        end_session(pid, lambda: None)
+    state.unlink(missing_ok=True)
+    return found
+
+
+def end_session(
+    leader: int, reap: Callable[[], object], grace_s: float = GRACE_S, hurry: Callable[[], bool] = lambda: False
+) -> None:
+    """End every process of the session that `leader` began: the JVM, its Python driver, the Python workers.
+
+    The driver is asked first: it finishes the batch under way and ends Spark itself, within `grace_s`, unless somebody is in a hurry.
+    `reap` collects the leader once it is dead.
+    """
+    for number, wait_s, whom in (
+        (signal.SIGTERM, grace_s, _driver),
+        (signal.SIGTERM, SECOND_GRACE_S, _members),
+        (signal.SIGKILL, 10.0, _members),
+    ):
+        for pid in whom(leader) or _members(leader):
+            with suppress(ProcessLookupError):
+                os.kill(pid, number)
+        deadline = time.monotonic() + wait_s
+        while _members(leader) and time.monotonic() < deadline and not (whom is _driver and hurry()):
+            reap()
+            time.sleep(0.05)
+        if not _members(leader):
+            return
+
+
+def _driver(leader: int) -> list[int]:
+    """The Python process that runs the job: the JVM's child with the job's file among its arguments."""
+    return [pid for pid in _members(leader) if _stat(pid)[1:2] == [str(leader)] and b"balance.py" in _arguments(pid)]
+
+
+def _members(leader: int) -> list[int]:
+    """Running processes of a session, by id. (Spark's Python workers leave the group of the JVM, but not its session.)"""
+    if not Path("/proc/self/stat").exists():
+        return _members_by_ps(leader)
+    pids = [int(entry) for entry in os.listdir("/proc") if entry.isdigit()]
+    return [pid for pid in pids if (stat := _stat(pid)) and stat[3] == str(leader) and stat[0] not in "ZX"]
+
+
+def _members_by_ps(leader: int) -> list[int]:
+    """Where there is no /proc (macOS): the process group; the workers end when their JVM does."""
+    listing = subprocess.run(["ps", "-A", "-o", "pid=,pgid=,stat="], capture_output=True, text=True, check=False).stdout
+    rows = [line.split() for line in listing.splitlines()]
+    return [int(pid) for pid, group, state in rows if group == str(leader) and not state.startswith("Z")]
+
+
+def _stat(pid: int) -> list[str]:
+    """State, parent, group, session and so on; empty when the process is gone."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return []
+
+
+def _arguments(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""

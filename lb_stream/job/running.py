@@ -1,0 +1,161 @@
+"""A stream that has been started: waiting for it, what its end means, stopping it."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from kafka.errors import KafkaError
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame
+from pyspark.sql.streaming import StreamingQuery
+
+from lb_stream.contracts.settings import Settings
+from lb_stream.io.kafka.checkpoint import check_none_lost, next_offsets
+from lb_stream.io.kafka.outbox import KafkaAway, Outbox
+from lb_stream.io.kafka.rights import REFUSALS, Denied, denied_in
+from lb_stream.io.kafka.set_aside import Guard, Replan
+from lb_stream.io.leadership.clock import Clock
+from lb_stream.io.metrics.monitor import Monitor
+from lb_stream.stream.batch import Balancer
+from lb_stream.stream.ports import Stopped
+
+_AWAY = re.compile(r"common\.errors\.(Timeout|Disconnect|Network|Coordinator|BrokerNotAvailable|LeaderNotAvailable)|Cannot fetch record")
+"""What Spark's own Kafka client says, among other things, when nobody answers."""
+
+_WORKER_DIED = re.compile(r"Python worker (exited unexpectedly|failed to connect back)|pyspark\.daemon's stdout|socket to Python daemon")
+"""What Spark says when a worker's process is gone, or the one that forks them: a Python exception in it reads otherwise."""
+
+LOOK_EVERY_S = 0.5
+LONGEST_SAID, NEW_LINE = 500, "\n"
+PATIENCE_S = 20.0
+"""How long a stop waits for the batch under way. One that is interrupted says so at length, and is run again at the next start."""
+
+Stop = Callable[[], bool]
+"""Whether a stop has been asked for: looked at where the job can end in order."""
+
+
+def never() -> bool:
+    """Nobody asks."""
+    return False
+
+
+class WorkerDied(Stopped):
+    """A batch's task was tried again and again, and each time its Python worker came to an end."""
+
+
+class SharedCheckpoint(Stopped):
+    """Another job writes into our checkpoint."""
+
+
+class BatchFailed(RuntimeError):
+    """What Spark hears of a failure: one line. It reads the text with a regular expression that a long trace overflows."""
+
+
+class Stuck(Stopped):
+    """A batch doesn't end. Neither would a stop of the query: whoever catches this ends the process without one."""
+
+
+@dataclass(slots=True)
+class Watched:
+    """The `foreachBatch`, and how it went: Spark's own exception tells a failure as text only."""
+
+    balancer: Balancer
+    guard: Guard | None = None  # who looks at a batch before it is read
+    done: int = 0
+    failure: Exception | None = None
+    under_way: tuple[int, float] | None = None  # number of the batch, when it began (time.monotonic)
+
+    def __call__(self, shards: DataFrame, batch_id: int) -> None:
+        self.under_way = batch_id, time.monotonic()
+        try:
+            if self.guard is not None:
+                self.guard.look(batch_id)
+            self.balancer(shards, batch_id)
+        except Exception as error:
+            self.failure = error
+            raise BatchFailed(f"{type(error).__name__}: {str(error).partition(NEW_LINE)[0][:LONGEST_SAID]}") from None
+        finally:
+            self.under_way = None
+        self.done += 1
+
+
+@dataclass(slots=True)
+class Running:
+    """A started stream."""
+
+    query: StreamingQuery
+    clock: Clock
+    outbox: Outbox
+    monitor: Monitor
+    settings: Settings
+    batches: Watched
+
+    def wait(self, stop: Stop = never) -> None:
+        """Wait until the stream ends, or a stop is asked for.
+
+        Raises Stopped (WorkerDied and SharedCheckpoint among them), KafkaAway or Replan when it failed for one of their reasons, Stuck
+        when a batch doesn't end, else StreamingQueryException.
+        """
+        try:
+            while not stop() and not self.query.awaitTermination(LOOK_EVERY_S):
+                self._look()
+        except StreamingQueryException as error:
+            reason, cause = self._reason(error), self.batches.failure or error
+            raise reason from (None if cause is reason else cause)
+
+    def _look(self) -> None:
+        """An error that ends a thread of Spark's leaves whoever waits for it waiting, and nobody hears of it. Raises Stuck."""
+        limit_ms, under_way = self.settings.stream.stuck_after_ms, self.batches.under_way
+        if under_way is None or not limit_ms:
+            return
+        number, began = under_way
+        if (time.monotonic() - began) * 1000 > limit_ms:
+            raise Stuck(
+                f"batch {number} has not come to an end within {limit_ms / 1000:.0f} s (stream.stuck_after_ms): this job ends, the next "
+                f"start runs the batch again. The lines above may tell more; after an OutOfMemoryError: a larger --driver-memory. A batch "
+                f"that is only large wants a longer stream.stuck_after_ms or a smaller stream.max_offsets_per_trigger"
+            )
+
+    def _reason(self, error: StreamingQueryException) -> Exception:
+        """What stands behind Spark's error: a batch's own exception, records that Kafka has lost while we ran, Kafka's absence."""
+        checkpoint, said = self.settings.stream.checkpoint, f"{error}\n{self.batches.failure}"
+        if isinstance(self.batches.failure, Stopped | KafkaAway | Replan):
+            return self.batches.failure
+        if denied := denied_in(self.settings, said):
+            return denied
+        if "CONCURRENT_STREAM_LOG_UPDATE" in said:
+            return shared(checkpoint)
+        try:
+            check_none_lost(self.settings, next_offsets(checkpoint), new_checkpoint=False)
+        except REFUSALS as refused:
+            return Denied(self.settings, refused)
+        except Stopped as stopped:  # lost records, a right that is missing
+            return stopped
+        except KafkaError as away:
+            return KafkaAway(f"Kafka does not answer ({away})")
+        if _WORKER_DIED.search(said):
+            return WorkerDied(
+                "Python workers have come to an end while they were at a batch: killed from outside, or for want of memory (the system's "
+                "log tells); then give the machine more, or let a batch read less (stream.max_offsets_per_trigger)"
+            )
+        return KafkaAway("Kafka did not answer Spark") if _AWAY.search(said) else error
+
+    def stop(self) -> None:
+        """Stop ticking, let the batch under way come to its end, end the query, release the connections."""
+        self.clock.stop()
+        try:
+            patience = time.monotonic() + PATIENCE_S
+            while self.query.isActive and self.query.status["isTriggerActive"] and time.monotonic() < patience:
+                time.sleep(0.1)
+            self.query.stop()
+        finally:
+            self.monitor.stop()
+            self.outbox.close()
+
+
+def shared(checkpoint: str) -> SharedCheckpoint:
+    """What a job says that has found another one at its checkpoint."""
+    return SharedCheckpoint(f"another job reads with the checkpoint {checkpoint}: this one stops (each needs one of its own)")

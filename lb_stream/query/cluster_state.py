@@ -1,0 +1,114 @@
+"""What is in force in each cluster, as the memory of its last logged round has it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lb_stream.cli.shared.output import CommandError
+from lb_stream.core.commands.settings import in_force
+from lb_stream.core.config.cluster_config import ClusterConfig, cluster_config
+from lb_stream.core.model.memory import Memory
+from lb_stream.core.model.operator_state import Orders
+from lb_stream.query.lake import open_lake, records, run
+
+if TYPE_CHECKING:
+    import duckdb
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """One cluster: what it remembers, and the job's own settings for it."""
+
+    cluster: str
+    now_ms: int
+    memory: Memory
+    given: Mapping[str, Any]
+    seq: int = 0
+    error: str | None = None
+    refusals: Sequence[Mapping[str, Any]] = ()
+
+    @property
+    def orders(self) -> Orders:
+        """What operators have laid down."""
+        return self.memory.orders
+
+    @property
+    def config(self) -> ClusterConfig:
+        """The settings in force. Raises SettingError when they don't go together."""
+        return cluster_config(in_force(self.given, self.orders.settings))
+
+
+def require_cluster(lake: duckdb.DuckDBPyConnection, cluster: str | None) -> None:
+    """Raises CommandError (exit code 2) for a cluster that the tables don't know; None means all of them."""
+    if cluster is None:
+        return
+    tables = ("rounds", "broker_loads", "decisions")  # upkeep keeps them for different times
+    known = " UNION ".join(f"SELECT DISTINCT cluster FROM {table}" for table in tables)
+    names = [row["cluster"] for row in records(run(lake, f"{known} ORDER BY cluster"))]
+    if cluster not in names:
+        raise CommandError(unknown_cluster(cluster, names), 2)
+
+
+def unknown_cluster(cluster: str, known: Sequence[str]) -> str:
+    """What is said of a cluster that the tables don't know."""
+    return f"there is no cluster {cluster}: " + (f"there are {', '.join(known)}" if known else "none has had a round yet")
+
+
+def known_clusters(tables: Path) -> list[str]:
+    """The clusters that have had a round, and that have not been forgotten since; none where there are no tables here."""
+    try:
+        lake = open_lake(tables)
+    except CommandError:
+        return []
+    last = "SELECT cluster, arg_max(memory, log_seq) AS memory FROM rounds WHERE seq > 0 GROUP BY cluster ORDER BY cluster"
+    return [row["cluster"] for row in records(run(lake, last)) if row["memory"]]
+
+
+def standing(tables: Path, cluster: str | None = None) -> list[Standing]:
+    """Every cluster, or the one; none that has had no round, or has been forgotten. Raises CommandError where there are no tables."""
+    return standing_in(open_lake(tables), cluster)
+
+
+def standing_in(lake: duckdb.DuckDBPyConnection, cluster: str | None = None) -> list[Standing]:
+    """The same, of tables that are open already."""
+    last = records(
+        run(
+            lake,
+            """SELECT cluster, max(log_seq) AS n FROM rounds
+               WHERE (seq > 0 OR error IS NOT NULL) AND ($1 IS NULL OR cluster = $1) GROUP BY cluster""",
+            [cluster],
+        )
+    )
+    if not last:
+        return []
+    numbers = ", ".join(sorted({str(row["n"]) for row in last}))  # of the log's long rows only these are read
+    columns = "cluster, log_seq, now_ms, memory, inputs, seq, error, refusals"
+    rows = records(run(lake, f"SELECT {columns} FROM rounds WHERE log_seq IN ({numbers}) ORDER BY cluster"))
+    wanted = {(row["cluster"], row["n"]) for row in last}
+    return [
+        Standing(
+            row["cluster"],
+            row["now_ms"],
+            Memory.from_json(row["memory"]),
+            json.loads(row["inputs"])["settings"],
+            row["seq"],
+            row["error"],
+            json.loads(row["refusals"] or "[]"),
+        )
+        for row in rows
+        if (row["cluster"], row["log_seq"]) in wanted and row["memory"]  # without one: it has been forgotten
+    ]
+
+
+def the_only(tables: Path, cluster: str | None) -> Standing:
+    """The cluster that is meant. Raises CommandError when there is none, or when there are several and none was named."""
+    found = standing(tables, cluster)
+    if not found:
+        raise CommandError(f"no round of {f'a cluster {cluster}' if cluster else 'any cluster'} has been logged yet")
+    if len(found) > 1:
+        raise CommandError(f"which cluster? --cluster one of {', '.join(one.cluster for one in found)}", 2)
+    return found[0]

@@ -1,0 +1,240 @@
+"""The facts behind a decision, a bundle, a broker or a round, out of the tables."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from lb_stream.cli.shared.output import CommandError
+from lb_stream.query.lake import records, run
+from lb_stream.query.rule_words import figure, why_decided, why_refused
+
+if TYPE_CHECKING:
+    import duckdb
+
+    Lake = duckdb.DuckDBPyConnection
+
+Row = dict[str, Any]
+
+_ORDINAL = "TRY_CAST(string_split(decision_id, ':')[-1] AS INT)"
+_DECIDED = f"""
+    SELECT decisions.*, outcome, detail, at_ms, took_ms, outcomes.seq AS ended_seq, {_ORDINAL} AS ordinal
+    FROM decisions LEFT JOIN outcomes USING (decision_id)
+"""
+_LOAD = """
+    SELECT seq, now_ms, broker, alive, usage_ratio, bundles,
+           latest_throughput_in_bytes_per_s + latest_throughput_out_bytes_per_s AS bytes_per_s,
+           latest_rate_in_msgs_per_s + latest_rate_out_msgs_per_s AS msgs_per_s
+    FROM broker_loads WHERE cluster = $1
+"""
+MOVES = ("unload", "transfer")
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What a broker's part in a decision was: its load in the round that decided, what was expected of it, its load afterwards.
+
+    Loads are rows of `broker_loads` (usage a ratio, bytes/s, msgs/s, bundles). `after` is that of the round that saw all of the
+    round's moves from (or of this bundle to) the broker ended; None as long as they haven't. `expected` is in the decision's unit.
+    """
+
+    role: str
+    broker: str
+    before: Row | None
+    after: Row | None
+    expected: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Explained:
+    """A decision with all that the tables say of it. `moves`: how many moves from the same source its round decided.
+
+    `follows` and `followed_by`: the unload before an assignment, the assignment after an unload.
+    """
+
+    sentence: str
+    decision: Row
+    parts: tuple[Part, ...]
+    moves: int
+    follows: str | None
+    followed_by: str | None
+
+    def to_dict(self) -> Row:
+        """As JSON-able fields."""
+        return asdict(self)
+
+
+# --- a decision ---
+
+
+def explain_decision(lake: Lake, decision_id: str) -> Explained:
+    """Raises CommandError when there is no such decision."""
+    rows = records(run(lake, f"{_DECIDED} WHERE decision_id = $1", [decision_id]))
+    if not rows:
+        raise CommandError(f"there is no decision {decision_id}: lbctl decisions shows the last ones, their ids with --json", code=2)
+    return explained(lake, _unpacked(rows[0]))
+
+
+def _unpacked(row: Row) -> Row:
+    return row | {"explain": json.loads(row["explain"])}
+
+
+def explained(lake: Lake, decision: Row) -> Explained:
+    """What the tables say of a decision (a row of `decisions` with its outcome)."""
+    siblings = _siblings(lake, decision)
+    next_one = _next(lake, decision)
+    parts = tuple(_parts(lake, decision, siblings, next_one))
+    followed_by = None if next_one is None else next_one["decision_id"]
+    sentence = _sentence(decision, parts, _has_it(lake, decision))
+    return Explained(sentence, decision, parts, len(siblings), _follows(lake, decision), followed_by)
+
+
+def _siblings(lake: Lake, decision: Row) -> list[Row]:
+    """The moves from the same source in the same round, this one among them."""
+    if decision["kind"] not in MOVES:
+        return []
+    query = f"{_DECIDED} WHERE decisions.cluster = $1 AND decisions.seq = $2 AND source = $3 AND kind IN {MOVES}"
+    return records(run(lake, query, [decision["cluster"], decision["seq"], decision["source"]]))
+
+
+def _next(lake: Lake, decision: Row) -> Row | None:
+    """The assignment that follows an unload."""
+    if decision["kind"] not in MOVES or decision["outcome"] in ("refused", "expired"):
+        return None
+    query = f"""{_DECIDED} WHERE decisions.cluster = $1 AND decisions.bundle = $2 AND kind = 'assign' AND decisions.seq > $3
+        ORDER BY decisions.seq LIMIT 1"""
+    rows = records(run(lake, query, [decision["cluster"], decision["bundle"], decision["seq"]]))
+    return rows[0] if rows else None
+
+
+def _follows(lake: Lake, decision: Row) -> str | None:
+    """The unload whose bundle a decision assigns."""
+    if decision["kind"] != "assign" or decision["rule"] != "released":
+        return None
+    query = f"""SELECT decision_id FROM decisions WHERE cluster = $1 AND bundle = $2 AND kind IN {MOVES} AND seq < $3
+        ORDER BY seq DESC LIMIT 1"""
+    row = _first(lake, query, [decision["cluster"], decision["bundle"], decision["seq"]])
+    return None if row is None else str(row["decision_id"])
+
+
+def _has_it(lake: Lake, decision: Row) -> str:
+    """Who has the bundle of a move that did not come to its destination."""
+    if decision["kind"] not in MOVES or decision["outcome"] not in ("failed", "superseded"):
+        return ""
+    row = _first(lake, "SELECT owner FROM ownership WHERE cluster = $1 AND bundle = $2", [decision["cluster"], decision["bundle"]])
+    return f"; {row['owner'] if row and row['owner'] else 'nobody'} has the bundle now"
+
+
+def _parts(lake: Lake, decision: Row, siblings: list[Row], next_one: Row | None) -> list[Part]:
+    cluster, seq = decision["cluster"], decision["seq"]
+    parts = []
+    if decision["source"] is not None:
+        ended = [row["ended_seq"] for row in siblings or [decision]]
+        before, after = load_at(lake, cluster, decision["source"], seq), _load_after(lake, cluster, decision["source"], ended)
+        parts.append(Part("source", decision["source"], before, after, decision["explain"].get("expected_after")))
+    if decision["destination"] is not None:
+        last = next_one if decision["kind"] in MOVES else decision
+        ended = [None if last is None or last["destination"] != decision["destination"] else last["ended_seq"]]
+        before = load_at(lake, cluster, decision["destination"], seq)
+        parts.append(Part("destination", decision["destination"], before, _load_after(lake, cluster, decision["destination"], ended), None))
+    return parts
+
+
+def load_at(lake: Lake, cluster: str, broker: str, seq: int) -> Row | None:
+    """A broker's load as the round saw it: rounds without a new report see the figures of the last one with some."""
+    return _first(lake, f"{_LOAD} AND broker = $2 AND seq <= $3 ORDER BY seq DESC LIMIT 1", [cluster, broker, seq])
+
+
+def _load_after(lake: Lake, cluster: str, broker: str, ended: list[int | None]) -> Row | None:
+    if any(seq is None for seq in ended):
+        return None
+    last = max(seq for seq in ended if seq is not None)
+    return _first(lake, f"{_LOAD} AND broker = $2 AND seq >= $3 ORDER BY seq LIMIT 1", [cluster, broker, last])
+
+
+def _first(lake: Lake, query: str, parameters: list[Any]) -> Row | None:
+    rows = records(run(lake, query, parameters))
+    return rows[0] if rows else None
+
+
+def _sentence(decision: Row, parts: tuple[Part, ...], has_it: str) -> str:
+    """What was decided, why, and what came of it, in words."""
+    target = f" for {decision['destination']}" if decision["destination"] else ", its new broker to be found"
+    what = {
+        "assign": f"gave {decision['bundle']} to {decision['destination']}",
+        "split": f"had {decision['source']} split {decision['bundle']} ({decision['algorithm']})",
+    }.get(decision["kind"], f"moved {decision['bundle']} away from {decision['source']}{target}")
+    why = why_decided(decision["rule"], decision["source"], decision["explain"])
+    dry = ", in a dry run," if decision["dry_run"] else ""
+    return f"Round {decision['seq']} of {decision['cluster']}{dry} {what}: {why}. {_came_of_it(decision, parts, has_it)}"
+
+
+def _came_of_it(decision: Row, parts: tuple[Part, ...], has_it: str) -> str:
+    if decision["dry_run"]:
+        return "Nobody was told."
+    if decision["outcome"] is None:
+        return "No report has confirmed it yet."
+    told = {
+        "confirmed": "A report confirmed it",
+        "superseded": "It was superseded",
+        "refused": "It was refused",
+        "expired": "It expired",
+        "failed": "It failed",
+    }[decision["outcome"]]
+    told += f" after {decision['took_ms'] / 1000:.1f} s" + ("" if decision["outcome"] == "confirmed" else f" ({decision['detail']})")
+    told += has_it
+    source = next((part for part in parts if part.role == "source" and part.before and part.after), None)
+    if source is None or decision["kind"] == "split" or source.before is None or source.after is None:
+        return f"{told}."
+    return (
+        f"{told}; the usage of {source.broker} went from {figure(source.before['usage_ratio'], 'ratio')} "
+        f"to {figure(source.after['usage_ratio'], 'ratio')}."
+    )
+
+
+# --- a bundle, a broker, a round ---
+
+
+def decisions_about(lake: Lake, column: str, value: str, cluster: str | None, last: int) -> list[Row]:
+    """The last decisions about a bundle, or from or to a broker, the oldest first."""
+    where = "decisions.bundle = $1" if column == "bundle" else "(source = $1 OR destination = $1)"
+    query = f"""SELECT * FROM ({_DECIDED} WHERE {where} AND ($2 IS NULL OR decisions.cluster = $2)
+        ORDER BY issued_ms DESC, decisions.seq DESC, ordinal DESC LIMIT $3) ORDER BY issued_ms, seq, ordinal"""
+    return [_unpacked(row) for row in records(run(lake, query, [value, cluster, last]))]
+
+
+def refusals_about(lake: Lake, where: str, parameters: list[Any]) -> list[Row]:
+    """Refusals by rule and broker that meet a condition: how often, what was seen, the limit."""
+    query = f"""
+        SELECT cluster, rule, broker, sum("count")::BIGINT AS times, max(seq) AS last_seq, max(now_ms) AS last_ms,
+               arg_max("limit", seq) AS "limit", min(least) AS least, max(greatest) AS greatest, any_value(unit) AS unit
+        FROM refusals WHERE {where} GROUP BY cluster, rule, broker ORDER BY last_seq DESC, times DESC, rule"""
+    return [row | {"why": why_refused(row["rule"])} for row in records(run(lake, query, parameters))]
+
+
+def seen_broker(lake: Lake, broker: str, cluster: str | None) -> bool:
+    """Whether any round has seen such a broker, dead or alive."""
+    query = "SELECT 1 AS one FROM broker_loads WHERE broker = $1 AND ($2 IS NULL OR cluster = $2) LIMIT 1"
+    return _first(lake, query, [broker, cluster]) is not None
+
+
+def explain_round(lake: Lake, cluster: str, seq: int) -> Row:
+    """What a round saw, decided and refused. Raises CommandError when no such round was logged."""
+    row = _first(lake, "SELECT * FROM rounds WHERE cluster = $1 AND seq = $2 ORDER BY log_seq DESC LIMIT 1", [cluster, seq])
+    if row is None:
+        bounds = _first(lake, "SELECT min(seq) AS low, max(seq) AS high FROM rounds WHERE cluster = $1", [cluster])
+        if bounds is None or bounds["high"] is None:
+            names = [each["cluster"] for each in records(run(lake, "SELECT DISTINCT cluster FROM rounds ORDER BY cluster", []))]
+            raise CommandError(f"no round of {cluster} is in the log: {', '.join(names) or 'none of any cluster is'}", code=2)
+        known = f"its rounds run from {bounds['low']} to {bounds['high']}; rounds that saw and said nothing new aren't logged"
+        raise CommandError(f"round {seq} of {cluster} is not in the log ({known})", code=2)
+    seen = _first(lake, "SELECT max(seq) AS seq FROM broker_loads WHERE cluster = $1 AND seq <= $2", [cluster, seq])
+    loads = records(run(lake, f"{_LOAD} AND seq = $2 ORDER BY broker", [cluster, seen["seq"] if seen else None]))
+    made = records(run(lake, f"{_DECIDED} WHERE decisions.cluster = $1 AND decisions.seq = $2 ORDER BY ordinal", [cluster, seq]))
+    refused = refusals_about(lake, "cluster = $1 AND seq = $2", [cluster, seq])
+    return {
+        "cluster": cluster, "seq": seq, "now_ms": row["now_ms"], "epoch": row["epoch"], "batch_id": row["batch_id"], "error": row["error"],
+        "inputs": json.loads(row["inputs"]), "outcomes": json.loads(row["outcomes"]), "brokers": loads,
+        "decisions": [_unpacked(one) for one in made], "refusals": refused,
+    }  # fmt: skip

@@ -1,0 +1,125 @@
+"""The Delta tables as DuckDB views, read without a JVM."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lb_stream.cli.shared.output import CommandError
+from lb_stream.query.sql_file import MACROS
+
+if TYPE_CHECKING:
+    import duckdb
+
+    from lb_stream.contracts.tables import TableSpec
+
+READ_ONLY = (
+    "SET temp_directory = ''",  # .tmp here otherwise, for what doesn't fit into memory
+    "SET enable_external_access = false",
+    "SET lock_configuration = true",
+)
+"""A query reads the tables and no other file, and writes none: no COPY TO, ATTACH, EXPORT, INSTALL."""
+
+
+def open_lake(folder: Path, whole: bool = True) -> duckdb.DuckDBPyConnection:
+    """A connection that sees every table of `contracts.tables` under its name, as of now.
+
+    A table that doesn't exist yet is empty. Raises CommandError when there is none at all, when one can't be read, and, where a `whole`
+    one is needed, when one lacks columns.
+    """
+    import duckdb
+    from deltalake import DeltaTable
+
+    from lb_stream.contracts.tables import TABLES
+
+    existing = [spec.name for spec in TABLES if DeltaTable.is_deltatable(str(folder / spec.name))]
+    if not existing:
+        raise CommandError(
+            f"no tables in {folder} yet: run `make demo` or jobs/balance.py, or name their folder: --set stream.tables=FOLDER"
+        )
+    lake = duckdb.connect()
+    lake.execute("SET python_enable_replacements = false")  # or a misspelt table might be a variable of this program
+    lake.execute("SET TimeZone = 'UTC'")
+    for macro in MACROS:
+        lake.execute(macro)
+    for spec in TABLES:
+        rows = _readable_rows(folder, spec) if spec.name in existing else spec.schema.empty_table()
+        if missing := [name for name in spec.schema.names if name not in rows.schema.names] if whole else []:
+            raise CommandError(f"{folder / spec.name} has no column {', '.join(missing)}: another version wrote it; {_mend(spec)}")
+        lake.register(spec.name, rows)
+    for setting in READ_ONLY:
+        lake.execute(setting)
+    return lake
+
+
+def _readable_rows(folder: Path, spec: TableSpec) -> Any:
+    """Raises CommandError when the table is damaged."""
+    try:
+        return _rows(folder / spec.name)
+    except PermissionError:
+        raise
+    except Exception as error:  # what delta-rs and pyarrow raise for a damaged file has no common ancestor
+        raise CommandError(f"{folder / spec.name} can't be read ({str(error).splitlines()[0]}): {_mend(spec)}") from error
+
+
+def _mend(spec: TableSpec) -> str:
+    from lb_stream.io.tables.rebuild import rebuildable
+
+    if spec.name in rebuildable():
+        return f"stop the job, then `lbctl tables rebuild {spec.name}` writes it anew from the log"
+    return "restore it from a backup, or give the job new tables: stream.tables"
+
+
+def _rows(path: Path) -> Any:
+    """What DuckDB can scan: as a dataset it reads only the columns and files that a query needs."""
+    import pyarrow as pa
+    from deltalake import DeltaTable
+
+    from lb_stream.io.tables.delta import dataset
+
+    delta = DeltaTable(str(path))
+    if delta.protocol().min_reader_version == 1:
+        return dataset(delta)
+    # The dataset would silently read a table with column mapping as nulls; delta-rs's own scan knows it, and deletion vectors too.
+    return pa.table(delta.scan())
+
+
+def run(lake: duckdb.DuckDBPyConnection, query: str, parameters: list[Any] | dict[str, Any] | None = None) -> duckdb.DuckDBPyConnection:
+    """Execute a query. Raises CommandError (exit code 2) that names the tables or columns there are."""
+    import duckdb
+
+    try:
+        return lake.execute(query, parameters or [])
+    except duckdb.Error as error:
+        raise CommandError(_explain(query, error), code=2) from None
+
+
+def _explain(query: str, error: Exception) -> str:
+    """DuckDB's own words, and the columns of the tables that the query names, or the tables when it names none."""
+    import duckdb
+
+    from lb_stream.contracts.tables import TABLES
+
+    text = str(error).strip()
+    if isinstance(error, duckdb.PermissionException):
+        return f"{text.splitlines()[0]}: a query reads the tables, no other file, and writes none (--format csv prints rows)"
+    named = [spec for spec in TABLES if re.search(rf"\b{spec.name}\b", query, re.IGNORECASE)]
+    if isinstance(error, duckdb.CatalogException) and "Table" in text:
+        text = text.splitlines()[0]
+        named = []
+    elif not isinstance(error, duckdb.BinderException | duckdb.CatalogException):
+        return text
+    if named:
+        return "\n".join([text, *map(_columns, named)])
+    return "\n".join([text, "The tables:", *(f"  {spec.name:<17} {spec.row}" for spec in TABLES)])
+
+
+def _columns(spec: TableSpec) -> str:
+    return f"{spec.name} has: {', '.join(spec.schema.names)}"
+
+
+def records(result: duckdb.DuckDBPyConnection) -> list[dict[str, Any]]:
+    """All rows as dicts, in the order of the columns."""
+    names = [column[0] for column in result.description or []]
+    return [dict(zip(names, row, strict=True)) for row in result.fetchall()]

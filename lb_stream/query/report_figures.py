@@ -1,0 +1,215 @@
+"""What `lbctl report` shows of one cluster, out of the tables; the figures only, nothing of how they look."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from lb_stream.query.lake import records, run
+from lb_stream.query.rule_words import why_refused
+
+if TYPE_CHECKING:
+    import duckdb
+
+    Lake = duckdb.DuckDBPyConnection
+
+Row = dict[str, Any]
+
+MOST_POINTS = 400
+"""Of each line; more rounds than that are put together, neighbours with neighbours."""
+MOST_BROKERS, MOST_BUNDLES, MOST_DECISIONS = 200, 20, 200
+ENDS = ("confirmed", "superseded", "refused", "expired", "failed", "open", "dry_run")
+"""How decisions end, and those that have not."""
+
+_LOADS = """
+    WITH loads AS (
+        SELECT seq, broker, latest_throughput_in_bytes_per_s + latest_throughput_out_bytes_per_s AS bytes_per_s
+        FROM broker_loads WHERE cluster = $1 AND alive AND now_ms BETWEEN $2 AND $3
+    ), numbered AS (
+        SELECT seq, (row_number() OVER (ORDER BY seq) - 1) // $4 AS point FROM (SELECT DISTINCT seq FROM loads)
+    ), busiest AS (
+        SELECT broker FROM loads GROUP BY broker ORDER BY max(bytes_per_s) DESC NULLS LAST, broker LIMIT $5
+    )
+    SELECT broker, point, round(avg(bytes_per_s), 1) AS bytes_per_s
+    FROM loads JOIN numbered USING (seq) SEMI JOIN busiest USING (broker)
+    GROUP BY broker, point ORDER BY broker, point
+"""
+_SPREAD = """
+    SELECT seq, now_ms, max(bytes_per_s) / nullif(avg(bytes_per_s), 0) AS max_over_mean,
+           stddev_pop(bytes_per_s) / nullif(avg(bytes_per_s), 0) AS std_over_mean
+    FROM (
+        SELECT seq, now_ms, latest_throughput_in_bytes_per_s + latest_throughput_out_bytes_per_s AS bytes_per_s
+        FROM broker_loads WHERE cluster = $1 AND alive AND now_ms BETWEEN $2 AND $3
+    )
+    GROUP BY seq, now_ms ORDER BY seq
+"""
+_DECISIONS = """
+    SELECT decision_id, decisions.seq, issued_ms, kind, decisions.bundle, source, destination, reason, rule, strategy, dry_run,
+           outcome, took_ms
+    FROM decisions LEFT JOIN outcomes USING (decision_id)
+    WHERE decisions.cluster = $1 AND issued_ms BETWEEN $2 AND $3
+    ORDER BY issued_ms, decisions.seq, TRY_CAST(string_split(decision_id, ':')[-1] AS INT)
+"""
+_BUNDLES = f"""
+    SELECT bundle, owner, short_throughput_in_bytes_per_s + short_throughput_out_bytes_per_s AS short_bytes_per_s,
+           long_throughput_in_bytes_per_s + long_throughput_out_bytes_per_s AS long_bytes_per_s
+    FROM bundle_averages WHERE cluster = $1 ORDER BY short_bytes_per_s DESC NULLS LAST, bundle LIMIT {MOST_BUNDLES}
+"""
+_REFUSALS = """
+    SELECT rule, sum("count")::BIGINT AS times, count(DISTINCT broker) AS brokers, max(now_ms) AS last_ms
+    FROM refusals WHERE cluster = $1 AND now_ms BETWEEN $2 AND $3 GROUP BY rule ORDER BY times DESC, rule
+"""
+_BROKERS = "SELECT count(DISTINCT broker) AS n FROM broker_loads WHERE cluster = $1 AND now_ms BETWEEN $2 AND $3"
+_ROUNDS = """
+    SELECT count(*) AS logged, max(seq) - min(seq) + 1 AS rounds, count(*) FILTER (WHERE error IS NOT NULL) AS failed,
+           min(now_ms) AS begin_ms, max(now_ms) AS end_ms
+    FROM rounds WHERE cluster = $1 AND now_ms BETWEEN $2 AND $3
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Thrash:
+    """Work for nothing: moves whose bundle came back within `within` rounds, and moves that lie on cycles of the bundles' ways.
+
+    A bundle's way is the brokers that it was at, one after another, as confirmed; whatever leads it back to a broker where it was
+    before is a cycle, and its moves are redundant: without them the bundle would be where it is.
+    """
+
+    within: int
+    moves: int
+    returned: tuple[Row, ...]  # bundle, broker, left_in, back_in (rounds)
+    redundant: int
+    cycles: tuple[Row, ...]  # bundle, brokers (the first is the last, too), moves
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterFigures:
+    """One cluster's. Times ms since the epoch, loads bytes/s. `loads` has a list for each broker, one value for each of `times_ms`."""
+
+    cluster: str
+    rounds: Row
+    times_ms: list[int]
+    seqs: list[int]
+    rounds_per_point: int
+    loads: dict[str, list[float | None]]  # of the busiest brokers
+    brokers: int  # all of them
+    max_over_mean: list[float | None]
+    std_over_mean: list[float | None]
+    first_last: tuple[Row, Row] | None  # the first and the last round's max_over_mean and std_over_mean
+    decisions: list[Row]
+    reasons: list[Row]
+    refusals: list[Row]
+    bundles: list[Row]
+    thrash: Thrash
+
+    def to_dict(self) -> Row:
+        """As JSON-able fields."""
+        return asdict(self)
+
+
+def clusters(lake: Lake) -> list[str]:
+    """All clusters of the log, the one with the most decisions first."""
+    query = """SELECT cluster FROM (SELECT DISTINCT cluster FROM rounds)
+        LEFT JOIN (SELECT cluster, count(*) AS n FROM decisions GROUP BY cluster) USING (cluster) ORDER BY coalesce(n, 0) DESC, cluster"""
+    return [row["cluster"] for row in records(run(lake, query))]
+
+
+def cluster_figures(lake: Lake, cluster: str, begin_ms: int, end_ms: int, within: int) -> ClusterFigures:
+    """All figures of one cluster between two times, both included."""
+    asked = [cluster, begin_ms, end_ms]
+    spread = records(run(lake, _SPREAD, asked))
+    decisions = records(run(lake, _DECISIONS, asked))
+    per_point = -(-len(spread) // MOST_POINTS) or 1
+    points = [spread[at : at + per_point] for at in range(0, len(spread), per_point)]
+    return ClusterFigures(
+        cluster=cluster,
+        rounds=records(run(lake, _ROUNDS, asked))[0],
+        times_ms=[some[-1]["now_ms"] for some in points],
+        seqs=[some[-1]["seq"] for some in points],
+        rounds_per_point=per_point,
+        loads=_lines(records(run(lake, _LOADS, [*asked, per_point, MOST_BROKERS])), len(points)),
+        brokers=records(run(lake, _BROKERS, asked))[0]["n"],
+        max_over_mean=[_mean([row["max_over_mean"] for row in some]) for some in points],
+        std_over_mean=[_mean([row["std_over_mean"] for row in some]) for some in points],
+        first_last=(spread[0], spread[-1]) if spread else None,
+        decisions=decisions,
+        reasons=_reasons(decisions),
+        refusals=[row | {"why": why_refused(row["rule"])} for row in records(run(lake, _REFUSALS, asked))],
+        bundles=records(run(lake, _BUNDLES, [cluster])),
+        thrash=thrash(decisions, within),
+    )
+
+
+def _lines(loads: list[Row], points: int) -> dict[str, list[float | None]]:
+    """Broker → its load at each point, None where it had none."""
+    lines: dict[str, list[float | None]] = {}
+    for row in loads:
+        lines.setdefault(row["broker"], [None] * points)[row["point"]] = row["bytes_per_s"]
+    return lines
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None
+
+
+def _reasons(decisions: list[Row]) -> list[Row]:
+    """How many decisions of each kind, reason and rule, and how they ended."""
+    found: dict[tuple[str, str, str], Row] = {}
+    for row in decisions:
+        key = (row["kind"], row["reason"], row["rule"])
+        counts = found.setdefault(key, dict.fromkeys(("decisions", *ENDS), 0))
+        counts["decisions"] += 1
+        counts["dry_run" if row["dry_run"] else row["outcome"] or "open"] += 1
+    return [{"kind": kind, "reason": reason, "rule": rule} | found[kind, reason, rule] for kind, reason, rule in sorted(found)]
+
+
+# --- thrash ---
+
+
+def thrash(decisions: Sequence[Row], within: int) -> Thrash:
+    """What the confirmed moves of these decisions (in their order) undid of each other."""
+    ways = _ways(decisions)
+    returned: list[Row] = []
+    cycles: list[Row] = []
+    for bundle in sorted(ways):
+        steps = ways[bundle]
+        for at, (left_in, source, _) in enumerate(steps):
+            back_in = next((seq for seq, _, destination in steps[at:] if destination == source), None)
+            if back_in is not None and back_in - left_in <= within:
+                returned.append({"bundle": bundle, "broker": source, "left_in": left_in, "back_in": back_in})
+        cycles += [{"bundle": bundle, "brokers": one, "moves": len(one) - 1} for one in _cycles(steps)]
+    moves = sum(map(len, ways.values()))
+    return Thrash(within, moves, tuple(returned), sum(row["moves"] for row in cycles), tuple(cycles))
+
+
+def _ways(decisions: Sequence[Row]) -> dict[str, list[tuple[int, str, str]]]:
+    """Bundle → its moves in order: the round of the decision that began it, from, to. Only what reports have confirmed."""
+    ways: dict[str, list[tuple[int, str, str]]] = {}
+    left: dict[str, tuple[int, str]] = {}
+    for row in decisions:
+        if row["dry_run"] or row["outcome"] != "confirmed":
+            continue
+        if row["kind"] in ("unload", "transfer"):
+            left[row["bundle"]] = (row["seq"], row["source"])
+        elif row["kind"] == "assign" and row["bundle"] in left:
+            seq, source = left.pop(row["bundle"])
+            ways.setdefault(row["bundle"], []).append((seq, source, row["destination"]))
+    return ways
+
+
+def _cycles(steps: Sequence[tuple[int, str, str]]) -> list[list[str]]:
+    """The cycles on a way, each cut out as soon as it closes; what remains visits no broker twice."""
+    found: list[list[str]] = []
+    way: list[str] = []
+    for _, source, destination in steps:
+        if not way or way[-1] != source:
+            way = [source]  # it has got elsewhere by other means
+        if destination in way:
+            at = way.index(destination)
+            found.append([*way[at:], destination])
+            way = way[: at + 1]
+        else:
+            way.append(destination)
+    return found

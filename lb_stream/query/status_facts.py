@@ -1,0 +1,163 @@
+"""The facts that `core.health` judges, from what is there without the job: tables, its process, its ticks in Kafka, the disk."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections import Counter
+from contextlib import closing, suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from lb_stream.cli.shared.output import CommandError, note
+from lb_stream.core.health import SUSPENDING, ClusterFacts, Facts, JobFacts, stale
+from lb_stream.core.model.names import is_system_bundle
+from lb_stream.core.round.limits import MOVES
+from lb_stream.io.leadership.leader import Leader
+from lb_stream.query.cluster_state import Standing, standing_in
+from lb_stream.query.lake import open_lake, records, run
+
+if TYPE_CHECKING:
+    import duckdb
+
+    from lb_stream.cli.shared.options import Effective
+
+    Lake = duckdb.DuckDBPyConnection
+
+LATELY_MS = 3_600_000
+"""A broker that was heard of less than this before the last round and is dead is missed; others are gone."""
+
+_LEADER = "SELECT pipeline, epoch, host, pid, since_ms FROM leaders ORDER BY since_ms DESC, epoch DESC LIMIT 1"
+_BATCH = "SELECT max(started_ms) AS started_ms, arg_max(lag_records, started_ms) AS lag_records FROM batches"
+_OWNED = "SELECT cluster, owner, bundle FROM bundle_averages WHERE list_contains($1, owner)"
+_SEEN = """
+    SELECT cluster, broker, alive, seen_ms, bundles
+    FROM broker_loads QUALIFY row_number() OVER (PARTITION BY cluster, broker ORDER BY log_seq DESC, seq DESC) = 1
+"""
+
+
+def gather(given: Effective, ask_kafka: bool = False) -> Facts:
+    """Everything. With `ask_kafka` also whether a job on another machine runs, and whether Kafka answers. Raises CommandError."""
+    facts = _facts(given, JobFacts(given.settings.stream.pipeline_id))
+    if given.tables.exists():
+        with suppress(CommandError), open_lake(given.tables) as lake:  # no table is there yet
+            facts = gather_from(lake, given)
+    return _with_kafka(facts, given) if ask_kafka else facts
+
+
+def gather_from(lake: Lake, given: Effective) -> Facts:
+    """What open tables, the job's process and the disk say."""
+    return _facts(given, _job(lake, given), cluster_facts(lake))
+
+
+def _facts(given: Effective, job: JobFacts, clusters: tuple[ClusterFacts, ...] = ()) -> Facts:
+    tables = given.tables
+    facts = Facts(_now_ms(), job, clusters, lag_limit=given.settings.stream.max_offsets_per_trigger or Facts.lag_limit)
+    if (place := next((one for one in (tables, *tables.parents) if one.exists()), None)) is not None:
+        usage = shutil.disk_usage(place)
+        facts = replace(facts, disk_free=usage.free, disk_size=usage.total)
+    from lb_stream.io.kafka.set_aside import SetAside
+
+    with suppress(OSError, ValueError):  # the checkpoint may be out of reach from here
+        kept = SetAside.read(given.settings.stream.checkpoint)
+        facts = replace(facts, set_aside=kept.places, in_pieces=kept.piece > 0)
+    return facts
+
+
+def warn_if_stale(given: Effective, lake: Lake) -> str | None:
+    """Say on stderr when the tables don't show how things are now; returns what was said."""
+    (newest,) = records(run(lake, "SELECT max(now_ms) AS now_ms FROM rounds"))
+    clusters = (ClusterFacts("", newest["now_ms"]),) if newest["now_ms"] else ()
+    said = stale(Facts(_now_ms(), _job(lake, given), clusters))
+    if said:
+        note(f"NOT UP TO DATE: {said}")
+    return said
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def _job(lake: Lake, given: Effective) -> JobFacts:
+    """What the tables and this machine say of it."""
+    ticks, rows = given.settings.stream.tick_interval_ms > 0, records(run(lake, _LEADER))
+    if not rows:
+        return JobFacts(given.settings.stream.pipeline_id, ticks=ticks)
+    leader = Leader(**rows[0])
+    (batch,) = records(run(lake, _BATCH))
+    running, seen = _process(leader)
+    return JobFacts(
+        leader.pipeline, leader.epoch, leader.host, leader.pid, leader.since_ms, running, seen,
+        batch["started_ms"], batch["lag_records"], ticks,
+    )  # fmt: skip
+
+
+def _process(leader: Leader) -> tuple[bool | None, str]:
+    if not leader.is_here:
+        return None, f"it was started on {leader.host}"
+    if leader.runs_here:
+        return True, f"process {leader.pid} on this machine"
+    return False, f"its process {leader.pid} on this machine has ended"
+
+
+def _with_kafka(facts: Facts, given: Effective) -> Facts:
+    """Whether Kafka answers, and when the clock of a job on another machine ticked last."""
+    from lb_stream.cli.shared.options import kafka_at
+    from lb_stream.io.leadership.alive import Ticks, silence_ms
+
+    bootstrap = given.bootstrap
+    settings = given.settings.model_copy(update={"kafka": given.settings.kafka.model_copy(update={"bootstrap_servers": bootstrap})})
+    try:
+        with kafka_at(bootstrap), closing(Ticks(settings)) as ticks:
+            job, last = facts.job, ticks.last()
+            if job.epoch is None or job.running is not None or not job.ticks:
+                return facts
+            if last is None or _now_ms() - last.append_ms > silence_ms(settings):
+                last = ticks.next(silence_ms(settings)) or last  # clocks of two machines differ
+    except CommandError as error:
+        return replace(facts, kafka=str(error).partition("): ")[0].removeprefix("no Kafka broker answers ("))
+    if last is None:
+        return replace(facts, job=replace(job, running=False, seen=f"its clock on {job.host} doesn't tick"))
+    age_s = max(0, _now_ms() - last.append_ms) / 1000
+    alive = age_s * 1000 <= silence_ms(settings) and last.leader.epoch == job.epoch
+    return replace(facts, job=replace(job, running=alive, seen=f"its clock on {job.host} ticked {age_s:.0f} s ago"))
+
+
+def cluster_facts(lake: Lake) -> tuple[ClusterFacts, ...]:
+    """Every cluster as its last logged round left it."""
+    seen, all_ = records(run(lake, _SEEN)), standing_in(lake)
+    drained = [broker for one in all_ for broker in one.orders.drained]
+    owned = records(run(lake, _OWNED, [drained])) if drained else []
+    owners = {(row["cluster"], row["owner"]) for row in owned if not is_system_bundle(row["bundle"])}
+    return tuple(_cluster(one, [row for row in seen if row["cluster"] == one.cluster], owners) for one in all_)
+
+
+def _cluster(one: Standing, brokers: list[dict[str, Any]], owners: set[tuple[str, str]]) -> ClusterFacts:
+    told = [(refusal["rule"], refusal["subjects"]) for refusal in one.refusals if refusal["rule"] in SUSPENDING]
+    if (held := one.memory.suspension) is not None:  # it isn't said with every round
+        told.append((held.rule, held.brokers))
+    vanished = {name for _, names in told for name in names}
+    seen = {row["broker"]: row["seen_ms"] or 0 for row in brokers}
+    dead = set(one.memory.dead) | {row["broker"] for row in brokers if not row["alive"]}
+    lately = {name for name in dead if one.now_ms - seen.get(name, one.now_ms) < LATELY_MS}
+    silent = vanished | lately if set(seen) - dead - vanished else set(seen)
+    balancer = one.config.balancer
+    under_way = Counter(move.source for move in one.memory.pending if move.kind in MOVES and move.source is not None)
+    return ClusterFacts(
+        cluster=one.cluster,
+        last_round_ms=one.now_ms,
+        seq=one.seq,
+        error=one.error,
+        retry_ms=one.memory.retry_ms,
+        suspended_by=told[0][0] if told else None,
+        paused=one.orders.paused,
+        dry_run=balancer.dry_run,
+        drained=one.orders.drained,
+        draining=tuple(name for name in one.orders.drained if (one.cluster, name) in owners),
+        limited=tuple(sorted(name for name, count in under_way.items() if count >= balancer.max_moves_in_flight_per_broker)),
+        brokers=len(brokers),
+        silent=tuple(sorted(silent)),
+        gone=tuple(sorted(dead - silent)),
+        bundles=sum(row["bundles"] or 0 for row in brokers),
+        pending=len(one.memory.pending),
+    )

@@ -1,0 +1,1 @@
+"""How clusters are cut into shards, and the files in which executors keep them."""

@@ -1,0 +1,35 @@
+"""Which clusters are silent for so long that they are forgotten: those, and only those, that the job has listened to all the while."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from lb_stream.stream.shards.directory import Slices
+
+LISTENED_MS = 3_600_000
+"""Who is there reports within a quarter of an hour (`load_report_update_max_interval_minutes`), and says much more often that he lives."""
+BREAK_MS = 60_000
+"""When batches are so far apart, what came in between may not have been read yet."""
+
+
+@dataclass(slots=True)
+class Attention:
+    """Since when this job has read what comes, without a break. When it didn't, or was behind, nobody's silence means anything."""
+
+    since_ms: int | None = None
+    last_ms: int = 0
+
+    def pay(self, now_ms: int, caught_up: bool) -> None:
+        """A batch has been read."""
+        if not caught_up:
+            self.since_ms = None
+        elif self.since_ms is None or now_ms - self.last_ms > BREAK_MS:
+            self.since_ms = now_ms
+        self.last_ms = max(self.last_ms, now_ms)
+
+    def forgotten(self, clusters: Mapping[str, Slices], now_ms: int, retention_ms: int) -> list[str]:
+        """The clusters that are to be forgotten. `retention_ms` 0: none ever."""
+        if not retention_ms or self.since_ms is None or now_ms - self.since_ms < min(retention_ms, LISTENED_MS):
+            return []
+        return [name for name, slices in clusters.items() if slices.since_ms is not None and now_ms - slices.since_ms >= retention_ms]

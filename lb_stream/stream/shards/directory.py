@@ -1,0 +1,120 @@
+"""Which clusters there are and how each is sliced, batch by batch: written by the driver, read by the decoders.
+
+One small JSON file for each batch in the checkpoint, so that a batch that is run again sees what it saw at first. Its name has the epoch
+of the job that wrote it: what a job writes that was shut out and goes on all the same isn't read by its heir.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+import msgspec
+from pyarrow import fs
+
+from lb_stream.contracts.base import canonical_json
+from lb_stream.core.model.memory import Pending
+from lb_stream.stream.shards.block_files import file_of
+
+FOLDER = "lb-shards"
+
+
+class Slices(msgspec.Struct, frozen=True, gc=False):
+    """One cluster's shards. `blocks`: references to what each held after the batch before (brokers, names, values), in their order.
+
+    `since_ms`: since when they are the same, and nothing has been heard of the cluster. `leaving`: unless something is heard of it in this
+    batch, it is forgotten. `asked`: of each decision under way, who was asked and about which bundle.
+    """
+
+    shards: int = 1
+    blocks: tuple[tuple[str, ...], ...] = ()
+    since_ms: int | None = None
+    leaving: bool = False
+    asked: Mapping[str, tuple[str, str]] = msgspec.field(default_factory=dict)
+
+    @property
+    def before(self) -> str | None:
+        """JSON of the blocks, if there were more or fewer of them than there are shards now: each must take its part of them."""
+        return canonical_json(self.blocks) if self.blocks and len(self.blocks) != self.shards else None
+
+
+NEW = Slices()
+"""A cluster that nobody has heard of before."""
+
+_to_json = msgspec.json.Encoder(order="sorted").encode
+_from_json = msgspec.json.Decoder(dict[str, Slices]).decode
+
+
+class _Remembered(msgspec.Struct):
+    """What of a cluster's memory is read after every round."""
+
+    pending: tuple[Pending, ...] = ()
+
+
+_read_memory = msgspec.json.Decoder(_Remembered).decode
+
+
+def asked_in(memory: str) -> dict[str, tuple[str, str]]:
+    """Of each decision under way in a cluster's memory: who was asked, and about which bundle."""
+    try:
+        pending = _read_memory(memory).pending
+    except msgspec.DecodeError:
+        return {}  # its rounds fail, and say so
+    return {one.decision_id: (one.asked or "", one.bundle) for one in pending}
+
+
+def _folder(checkpoint: str) -> tuple[fs.FileSystem, str]:
+    filesystem, path = fs.FileSystem.from_uri(checkpoint) if "://" in checkpoint else (fs.LocalFileSystem(), checkpoint)
+    return filesystem, f"{path.rstrip('/')}/{FOLDER}"
+
+
+def _place_of(name: str) -> tuple[int, int] | None:
+    """The batch and the epoch that a file's name tells, epoch 0 where there is none: so they were written before. None for other files."""
+    found = re.fullmatch(r"(\d+)(?:-e(\d+))?\.json", name)
+    return (int(found[1]), int(found[2] or 0)) if found else None
+
+
+def write_directory(checkpoint: str, batch_id: int, epoch: int, clusters: Mapping[str, Slices]) -> None:
+    """Say what batch `batch_id` will see. What this job has said already stays as it is."""
+    filesystem, folder = _folder(checkpoint)
+    path = f"{folder}/{batch_id}-e{epoch}.json"
+    if filesystem.get_file_info(path).type != fs.FileType.NotFound:
+        return
+    filesystem.create_dir(folder, recursive=True)
+    with filesystem.open_output_stream(f"{path}.new") as out:
+        out.write(_to_json(clusters))
+    filesystem.move(f"{path}.new", path)
+
+
+def read_directory(checkpoint: str, batch_id: int, epoch: int) -> dict[str, Slices]:
+    """What batch `batch_id` sees: what this job wrote, else the last one before it. Raises FileNotFoundError when nobody has."""
+    filesystem, folder = _folder(checkpoint)
+    path = f"{folder}/{batch_id}-e{epoch}.json"
+    if filesystem.get_file_info(path).type == fs.FileType.NotFound:
+        before = [(place[1], info.path) for place, info in _directories(filesystem, folder) if place[0] == batch_id and place[1] < epoch]
+        path = max(before)[1] if before else path
+    return _read(filesystem, path)
+
+
+def _directories(filesystem: fs.FileSystem, folder: str) -> list[tuple[tuple[int, int], fs.FileInfo]]:
+    """Batch and epoch of each file that is there."""
+    found = filesystem.get_file_info(fs.FileSelector(folder, allow_not_found=True))
+    return [(place, info) for info in found if (place := _place_of(info.base_name)) is not None]
+
+
+def _read(filesystem: fs.FileSystem, path: str) -> dict[str, Slices]:
+    with filesystem.open_input_stream(path) as source:
+        return _from_json(source.read())
+
+
+def forget_directories(checkpoint: str, oldest_batch: int) -> set[str]:
+    """Delete the files of batches before `oldest_batch`. Returns the block files that the others name."""
+    filesystem, folder = _folder(checkpoint)
+    used: set[str] = set()
+    for (batch, _), info in _directories(filesystem, folder):
+        if batch < oldest_batch:
+            filesystem.delete_file(info.path)
+        else:
+            known = _read(filesystem, info.path).values()
+            used.update(file_of(reference) for slices in known for block in slices.blocks for reference in block)
+    return used

@@ -1,0 +1,83 @@
+"""How many shards a cluster has, and which parts of the table of averages follow from that."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from msgspec.structs import replace
+
+from lb_stream.stream.averages import Blocks
+from lb_stream.stream.shards.directory import NEW, Slices
+
+TABLE_PARTS = 16
+"""Clusters of one shard share this many parts of the table; each shard of a larger one has its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """Where a cluster's whole view is after a batch; without blocks: it has been forgotten.
+
+    `bundles`: how many there are, None if that isn't known. `error`: its round has failed.
+    """
+
+    now_ms: int
+    blocks: tuple[Blocks, ...]
+    sampled: bool  # there is something new to see
+    bundles: int | None = None
+    error: bool = False
+
+    @property
+    def failed(self) -> bool:
+        """A shard has no view: its fold has failed from the beginning, or it could not take over what it should."""
+        return not all(reference for blocks in self.blocks for reference in blocks)
+
+
+def next_slices(before: Slices, view: View, shard_bundles: int) -> Slices:
+    """How the next batch slices a cluster. After a failure as this batch did: what was to be handed over still is."""
+    same = view.blocks == before.blocks and before.since_ms is not None and not view.error
+    since_ms = before.since_ms if same else view.now_ms
+    if view.failed:
+        return replace(before, since_ms=since_ms, leaving=False)
+    shards = len(view.blocks)
+    wanted = shards if view.bundles is None else wanted_shards(view.bundles, shards, shard_bundles)
+    return Slices(wanted, view.blocks, since_ms, asked=before.asked)
+
+
+def wanted_shards(bundles: int, shards: int, shard_bundles: int) -> int:
+    """A power of two, one for each `shard_bundles`; changed only when the present number is well off."""
+    fitting = 1 << max(-(-bundles // shard_bundles) - 1, 0).bit_length()
+    too_few, too_many = 2 * bundles > 3 * shard_bundles * shards, 4 * bundles < shard_bundles * shards
+    return fitting if too_few or too_many else shards
+
+
+def table_part(cluster: str, shard: int, shards: int) -> str:
+    """Which part of `bundle_averages` holds a shard's bundles: a part is written anew as a whole."""
+    return f"{cluster}.{shard}" if shards > 1 else f"{zlib.crc32(cluster.encode()) % TABLE_PARTS:02d}"
+
+
+Parts = dict[str, list[tuple[str, int, Blocks]]]
+"""Part of the table → cluster, time and blocks of each shard in it."""
+
+
+def due_parts(directory: Mapping[str, Slices], views: Mapping[str, View]) -> Parts:
+    """The parts of the table that a batch makes old, with all that belongs in them. `directory`: how the batch was sliced.
+
+    A cluster that has just been sliced anew, or forgotten, leaves its old parts.
+    """
+    due: set[str] = set()
+    content: Parts = {}
+    for cluster, view in sorted(views.items()):
+        shards = len(view.blocks)
+        parts = [table_part(cluster, shard, shards) for shard in range(shards)]
+        for part, blocks in zip(parts, view.blocks, strict=True):
+            content.setdefault(part, []).append((cluster, view.now_ms, blocks))
+        before = directory.get(cluster, NEW)
+        leaves = before.before is not None or not view.blocks
+        if (view.sampled or leaves) and not view.failed:
+            due.update(parts)
+            old = len(before.blocks) if leaves else 0
+            due.update(table_part(cluster, shard, old) for shard in range(old))
+    whole = {part: [entry for entry in content.get(part, []) if all(entry[2])] for part in due}
+    return dict(sorted(whole.items()))
