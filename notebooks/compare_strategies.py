@@ -30,8 +30,8 @@ from lb_stream.core.model.view import view_of
 from lb_stream.core.round.decide import Inbox, decide, seed_of
 from lb_stream.sim import build_cluster
 from tests.captured import PerReport, clock, decoded, leader_rounds, settings_at, stored_reports
-from tests.core.sim_loop import ClosedLoop
-from tests.recorded_tables import DEMO, START_MS
+from tests.support.recorded_tables import DEMO, START_MS
+from tests.support.sim_loop import ClosedLoop
 
 SHEDDERS = {
     "ThresholdShedder": {},

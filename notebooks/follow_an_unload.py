@@ -26,7 +26,7 @@ ROOT = next(folder for folder in (Path.cwd(), *Path.cwd().parents) if (folder / 
 sys.path.insert(0, str(ROOT))
 
 from lb_stream.query.lake import open_lake
-from tests.recorded_tables import record
+from tests.support.recorded_tables import record
 
 # %%
 TABLES = Path(tempfile.mkdtemp()) / "tables"

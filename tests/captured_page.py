@@ -1,7 +1,7 @@
 """The tables of docs/real-clusters.md, from the captured run.
 
 .venv/bin/python -m tests.captured_page      # prints them
-REWRITE=1 .venv/bin/python -m pytest tests/core/test_real_clusters.py   # puts them into the page
+REWRITE=1 .venv/bin/python -m pytest tests/repository/test_real_clusters.py   # puts them into the page
 """
 
 import re

@@ -18,7 +18,7 @@ from pathlib import Path
 from deltalake import DeltaTable
 
 from lb_stream.contracts.tables import TABLES
-from tests.io.written import Job, decision, ownership
+from tests.support.written_tables import Job, decision, ownership
 
 HISTORY = "interval 4 seconds"
 WINDOW = 100

@@ -17,7 +17,7 @@ from lb_stream.io.lookup.client import Lookup, LookupConfig
 from lb_stream.sim import SimBroker, SimCluster, build_cluster
 from lb_stream.sim.brokers import wall_clock_ms
 from tests.e2e.pipeline import Pipeline, wait_until
-from tests.lbctl_runner import Result, lbctl
+from tests.support.lbctl_runner import Result, lbctl
 
 pytestmark = [pytest.mark.jvm, pytest.mark.e2e]
 

@@ -25,7 +25,7 @@ from lb_stream.query.explained import explain_decision
 from lb_stream.query.lake import open_lake, records, run
 from lb_stream.query.report_figures import cluster_figures, clusters
 from lb_stream.query.snapshot import snapshot, unevenness
-from tests.scrape import scrape
+from tests.support.scrape import scrape
 
 pytestmark = [pytest.mark.e2e, pytest.mark.jvm]
 

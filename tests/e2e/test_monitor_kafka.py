@@ -13,8 +13,8 @@ from kafka import KafkaProducer
 
 from lb_stream.io.kafka.topics import TopicNames, create_topics, topic_specs
 from lb_stream.io.local.embedded_kafka import EmbeddedKafka
-from tests.core.test_monitor_classic import MODULAR, OURS, SEVEN, SIMPLE, THREE
-from tests.lbctl_runner import lbctl
+from tests.support.lbctl_runner import lbctl
+from tests.unit.cli.monitor.test_classic import MODULAR, OURS, SEVEN, SIMPLE, THREE
 
 pytestmark = pytest.mark.e2e
 

@@ -13,7 +13,7 @@ from typing import Any
 from lb_stream.contracts.reports import BundleStats
 from lb_stream.core.averages import FoldConfig
 from lb_stream.core.model.blocks import FOUR, Shard
-from tests.core.build import Event, Report, four
+from tests.support.build import Event, Report, four
 
 HOUR_MS = 3_600_000
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from lb_stream.contracts.reports import BundleStats
 from lb_stream.core.averages import FoldConfig, fold
 from lb_stream.core.model.blocks import Batch, Shard
-from tests.core.build import Event, Report, batch_of
+from tests.support.build import Event, Report, batch_of
 
 BROKERS = ("b-1:8080", "b-2:8080", "b-10:8080", "ä:8080")
 BUNDLES = tuple(

@@ -16,8 +16,8 @@ from lb_stream.core.model.memory import Memory
 from lb_stream.core.model.names import parse_bundle
 from lb_stream.core.model.view import view_of
 from lb_stream.core.round.decide import Inbox, Round, decide, seed_of
-from tests.core.build import Report, batch_of
-from tests.core.test_commands import LOAD
+from tests.support.build import Report, batch_of
+from tests.unit.core.commands.test_commands import LOAD
 
 BROKERS = ["a:1", "b:1", "c:1"]
 RANGES = ["0x00000000_0x80000000", "0x80000000_0xffffffff", "0x00000000_0x40000000", "LARGEST"]

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from lb_stream.core.averages import FoldConfig, fold
 from lb_stream.core.model.blocks import BUNDLE_SCHEMA, Shard, from_bytes, to_bytes
-from tests.core.build import Event, Report, batch_of
 from tests.properties.model import Model, broker_rows, bundle_rows
 from tests.properties.strategies import BROKERS, BUNDLES, SHARD_COUNTS, Record, Shards, cuts, fold_configs, records, statistics
+from tests.support.build import Event, Report, batch_of
 
 OF_THE_BATCH = {"gained", "appeared", "sampled"}
 

@@ -15,8 +15,8 @@ from lb_stream.core.model.blocks import RESOURCES
 from lb_stream.core.model.view import Rows, average_broker
 from lb_stream.core.placement import extensible_placement, placement, simple_placement
 from lb_stream.core.placement.base import Targets
-from tests.core.placement_model import Broker, Cluster, Policy, Quota, SimpleManager, by_policies, candidates, namespace_of, unload_helps
-from tests.core.placement_view import draft_of, kept_of, place_and_count, settings_of, view_of_cluster
+from tests.support.placement_model import Broker, Cluster, Policy, Quota, SimpleManager, by_policies, candidates, namespace_of, unload_helps
+from tests.support.placement_view import draft_of, kept_of, place_and_count, settings_of, view_of_cluster
 
 NAMES = ("a1.x:1", "a2.x:1", "b1.x:1", "b2.x:1", "c1.x:1")
 NAMESPACES = ("pulsar/system", "t/m", "t/m1", "t/n")

@@ -27,8 +27,8 @@ from lb_stream.core.placement import placement, simple_placement
 from lb_stream.core.placement.base import Targets
 from lb_stream.core.round.decide import Inbox, Round, decide, seed_of
 from lb_stream.core.shedding import shedder
-from tests.core.build import Event, Report
 from tests.properties.strategies import BROKERS, BUNDLES, PARTITION, SYSTEM_BUNDLES, Record, Shards, statistics, usages
+from tests.support.build import Event, Report
 
 NOBODY = {"assign": (), "unload": (), "split": (None,)}
 """A bundle that is being split may have lost its owner already, its children not being reported yet."""

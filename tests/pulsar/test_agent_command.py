@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from lb_stream.contracts.commands import ImportNamespaces
-from tests.lbctl_runner import lbctl
 from tests.pulsar.fake_cluster import NAMESPACE, FakeCluster, fake_cluster
+from tests.support.lbctl_runner import lbctl
 
 
 @pytest.fixture

@@ -10,9 +10,9 @@ from lb_stream.agent.pulsar.leader_log import read_passes
 from lb_stream.io.kafka.topics import TopicNames
 from lb_stream.io.local.embedded_kafka import EmbeddedKafka
 from tests.e2e.pipeline import Pipeline, wait_until
-from tests.lbctl_runner import lbctl
 from tests.pulsar.test_real_cluster import SCRIPTS, agents, crowd_onto_the_first_broker, missing
 from tests.pulsar.testbed import started_bed
+from tests.support.lbctl_runner import lbctl
 
 pytestmark = [pytest.mark.long, pytest.mark.e2e]
 

@@ -20,8 +20,8 @@ from lb_stream.io.kafka.topics import TopicNames
 from lb_stream.io.local.embedded_kafka import EmbeddedKafka
 from lb_stream.io.local.jars import PROJECT
 from tests.e2e.pipeline import Pipeline, wait_until
-from tests.lbctl_runner import Result, lbctl
 from tests.pulsar.testbed import NAMESPACE, Bed, started_bed
+from tests.support.lbctl_runner import Result, lbctl
 
 pytestmark = [pytest.mark.long, pytest.mark.e2e]
 

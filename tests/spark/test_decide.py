@@ -16,7 +16,7 @@ from lb_stream.stream.averages import names_block
 from lb_stream.stream.decide import BatchContext, decide_cluster
 from lb_stream.stream.figures import Taken
 from lb_stream.stream.shards.block_files import BlockWriter
-from tests.core.build import Event, Report, batch_of
+from tests.support.build import Event, Report, batch_of
 
 BUNDLE = "t/n/0x00000000_0xffffffff"
 

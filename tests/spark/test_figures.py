@@ -14,7 +14,7 @@ from lb_stream.stream.averages import Blocks, names_block
 from lb_stream.stream.decide import BatchContext
 from lb_stream.stream.figures import Taken, averages_file
 from lb_stream.stream.shards.block_files import FOLDER, BlockWriter
-from tests.core.build import Report, batch_of
+from tests.support.build import Report, batch_of
 
 BUNDLE = "acme/orders/0x00000000_0xffffffff"
 

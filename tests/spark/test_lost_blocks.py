@@ -15,8 +15,8 @@ from lb_stream.core.model.blocks import Shard, from_bytes
 from lb_stream.stream.averages import names_block
 from lb_stream.stream.decide import cluster_view
 from lb_stream.stream.shards.block_files import FOLDER, BlockWriter, read_block
-from tests.core.build import Report, batch_of
 from tests.spark.shard_task import BATCH, State, folded, rates
+from tests.support.build import Report, batch_of
 
 CUTS: dict[str, Callable[[Path], object]] = {
     "gone": Path.unlink,

@@ -13,8 +13,8 @@ from lb_stream.contracts.tables import TABLES
 from lb_stream.io.tables.delta import dataset
 from lb_stream.query.lake import open_lake, records, run
 from lb_stream.query.sql_file import with_parameters
-from tests.core.test_queries import FOLDER, ORDER, PARAMETERS
-from tests.recorded_tables import batches, record
+from tests.repository.test_queries import FOLDER, ORDER, PARAMETERS
+from tests.support.recorded_tables import batches, record
 
 pytestmark = pytest.mark.jvm
 

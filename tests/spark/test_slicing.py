@@ -14,7 +14,7 @@ from lb_stream.stream.decode import hashes
 from lb_stream.stream.shards.block_files import BlockWriter, file_of, read_block, remove_unused
 from lb_stream.stream.shards.directory import NEW, Slices, forget_directories, read_directory, write_directory
 from lb_stream.stream.shards.slicing import View, due_parts, next_slices, table_part, wanted_shards
-from tests.core.build import Report, batch_of
+from tests.support.build import Report, batch_of
 
 FOUR_BUNDLES = [f"acme/orders/0x{at:x}0000000_0x{at + 4:x}0000000" for at in (0, 4, 8)] + ["acme/orders/0xc0000000_0xffffffff"]
 

@@ -8,7 +8,7 @@ from lb_stream.core.averages import DEFAULT_FOUR, FoldConfig, fold, fold_samples
 from lb_stream.core.model.blocks import FOUR, Shard
 from tests.conformance.forms import FOUR_NAMES, bundle_rates, stats
 from tests.conformance.registry import Case, kind
-from tests.core.build import Report, batch_of
+from tests.support.build import Report, batch_of
 
 
 @kind("message_average")

@@ -15,7 +15,7 @@ from lb_stream.core.round.preallocation import Preallocations, count
 from lb_stream.core.round.state import Call, Draft
 from tests.conformance.forms import FOUR_NAMES, RESOURCE_NAMES, resource, stats
 from tests.conformance.registry import PROFILE, Case, kind
-from tests.core.build import Report, batch_of
+from tests.support.build import Report, batch_of
 
 AS_THE_LEADER = FoldConfig(bundle_retention_ms=0, broker_retention_ms=1, sample_mode="reference")
 OWN_CLASS = next(iter(MANAGER_CLASSES))

@@ -1,0 +1,86 @@
+"""The clusters of `placement_model` as the core sees them: a view, settings, the round's loads."""
+
+from dataclasses import astuple, replace
+from typing import Any
+
+import numpy as np
+
+from lb_stream.contracts.balancer import MANAGER_CLASSES
+from lb_stream.core.config.cluster_config import ClusterConfig, cluster_config
+from lb_stream.core.model.memory import Memory
+from lb_stream.core.model.policies import IsolationPolicy, Policies
+from lb_stream.core.model.quotas import VALUES, Factors, Learned, Quotas
+from lb_stream.core.model.view import ClusterView
+from lb_stream.core.round.state import Draft
+from tests.conformance.forms import RESOURCE_NAMES, view_of_loads
+from tests.support.placement_model import Cluster, SimpleManager
+
+THEIR_NAMES = {ours: theirs for theirs, ours in RESOURCE_NAMES.items()}
+CLASSES = {manager: f"some.package.{name}" for name, manager in MANAGER_CLASSES.items()}
+
+
+def settings_of(cluster: Cluster, **more: Any) -> ClusterConfig:
+    """What the cluster's switches are called."""
+    return cluster_config(
+        {
+            "load_manager": cluster.manager,
+            "distribute_bundles_evenly": cluster.evenly,
+            "broker_max_topics": cluster.max_topics,
+            "failure_domains_enabled": cluster.domains_enabled,
+            "prefer_later_versions": cluster.later_versions,
+        }
+        | more
+    )
+
+
+def view_of_cluster(cluster: Cluster, simple: SimpleManager | None = None) -> ClusterView:
+    """Rows sorted by name. Bundles have default averages and no topics."""
+    names = sorted(cluster.brokers)
+    brokers = {
+        name: {THEIR_NAMES[resource]: pair for resource, pair in cluster.brokers[name].usage.items()}
+        | {"numTopics": cluster.brokers[name].topics, "bundles": [b for b in sorted(cluster.owners) if cluster.owners[b] == name]}
+        for name in names
+    }
+    data = {bundle: {"short": [0, 0, 0, 0]} for bundle in sorted(cluster.owners)}
+    loads = {"brokers": brokers, "bundleData": data, "bundleOrder": sorted(cluster.owners)}
+    view = view_of_loads(loads, {"cpu": 1.0})
+    policies = Policies(
+        tuple(IsolationPolicy(*policy) for policy in cluster.policies), cluster.groups, cluster.domains, cluster.non_persistent
+    )
+    columns = replace(
+        view.brokers,
+        persistent_topics=np.array([cluster.brokers[name].persistent for name in names], np.bool_),
+        non_persistent_topics=np.array([cluster.brokers[name].non_persistent for name in names], np.bool_),
+        versions=tuple(cluster.brokers[name].version for name in names),
+        load_managers=tuple(CLASSES.get(cluster.brokers[name].manager, cluster.brokers[name].manager) for name in names),
+        alive=np.array([cluster.brokers[name].alive for name in names], np.bool_),
+    )
+    return replace(view, brokers=columns, policies=policies, quotas=None if simple is None else _learned(simple))
+
+
+def _learned(simple: SimpleManager) -> Learned:
+    rows = np.array([astuple(simple.quotas[bundle]) for bundle in sorted(simple.quotas)], float).reshape(-1, len(VALUES))
+    columns = {name: rows[:, column].copy() for column, name in enumerate(VALUES)}
+    return Learned(Quotas(columns), dict(zip(VALUES, astuple(simple.default), strict=True)), Factors(cpu=simple.cpu_factor))
+
+
+def draft_of(view: ClusterView, config: ClusterConfig, seed: int | None = 1) -> Draft:
+    """A round about to place bundles."""
+    return Draft(view, Memory(), config, now_ms=0, seed=seed, recently_unloaded={}, retries={}, version=lambda *_: 1, strategies={})
+
+
+def place_and_count(draft: Draft, bundle: str) -> str | None:
+    """Where the round puts the bundle; the choice counts in its next ones."""
+    row = int(draft.view.bundles.rows_of([bundle])[0])
+    choice = draft.place(row)
+    if choice is None:
+        return None
+    draft.candidates.add(row, choice.destination)
+    draft.targets.add(row, choice.destination)
+    return draft.view.brokers.names[choice.destination]
+
+
+def kept_of(draft: Draft, bundle: str) -> set[str]:
+    """The candidates that the filters leave."""
+    pool = draft.candidates.of(int(draft.view.bundles.rows_of([bundle])[0]), draft.targets)
+    return {draft.view.brokers.names[row] for row in pool.kept.tolist()}

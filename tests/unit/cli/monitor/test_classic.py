@@ -1,0 +1,135 @@
+"""`lbctl monitor --classic`: which of the documented tables is printed when. The tables themselves: test_monitor_tables.py."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lb_stream.cli.monitor.classic import ClassicMonitor, Key, Manner, Record, Standing, watch
+from lb_stream.cli.monitor.documented_tables import Four
+
+OURS: dict[str, list[str]] = json.loads((Path(__file__).parents[3] / "data" / "vectors" / "monitor_tables.json").read_text())["ours"]
+
+
+def usage(usage: float, limit: float) -> dict[str, float]:
+    return {"usage": usage, "limit": limit}
+
+
+MODULAR = {
+    "webServiceUrl": "http://broker-7.eu.example:8080", "loadReportType": "LocalBrokerData",
+    "cpu": usage(612.5, 1600.0), "memory": usage(2210.4, 6144.0), "directMemory": usage(1536.0, 12288.0),
+    "bandwidthIn": usage(412000.0, 10240000.0), "bandwidthOut": usage(905500.0, 10240000.0),
+    "msgThroughputIn": 5242880.0, "msgThroughputOut": 9437184.0, "msgRateIn": 5120.0, "msgRateOut": 9216.0,
+    "numTopics": 40, "numBundles": 2, "numConsumers": 16, "numProducers": 7,
+    "lastBundleGains": ["acme/audit/0x80000000_0xc0000000"], "lastBundleLosses": [],
+}  # fmt: skip
+SIMPLE = {
+    "name": "broker-3.eu.example:8080", "loadReportType": "LoadReport",
+    "systemResourceUsage": {
+        "cpu": usage(88.4, 800.0), "memory": usage(1480.0, 4096.0), "directMemory": usage(256.0, 8192.0),
+        "bandwidthIn": usage(1450.2, 1024000.0), "bandwidthOut": usage(2875.9, 1024000.0),
+    },
+    "bundleStats": {"acme/mail/0x00000000_0xffffffff": {
+        "msgRateIn": 210.0, "msgRateOut": 420.0, "consumerCount": 6, "producerCount": 3, "topics": 5}},
+    "bundleGains": [], "bundleLosses": ["acme/old/0x00000000_0x80000000"], "allocatedCPU": 13.5, "allocatedMemory": 64.0,
+    "allocatedBandwidthIn": 150000.0, "allocatedBandwidthOut": 330000.0, "allocatedMsgRateIn": 180.0, "allocatedMsgRateOut": 360.0,
+}  # fmt: skip
+SEVEN, EIGHT, THREE = ("eu-1", "broker-7.eu.example:8080"), ("eu-1", "broker-8.eu.example:8080"), ("eu-1", "broker-3.eu.example:8080")
+LONG = Four(4300000.0, 8100000.0, 4100.0, 7800.0)
+STANDING = {SEVEN: Standing(Four(5100000.0, 9300000.0, 4870.5, 9011.2), LONG, alive=True, seen_ms=50)}
+
+
+def sent(key: Key, report: dict[str, Any] | None, append_ms: int = 10, caught_up: bool = False) -> Record:
+    return Record(key, b"" if report is None else json.dumps(report).encode(), append_ms, caught_up)
+
+
+def shown(
+    *given: Record | None, standing: dict[Key, Standing] = STANDING, once: bool = False, **manner: Any
+) -> tuple[list[str], list[str]]:
+    """The lines of tables, and what was told beside them."""
+    lines: list[str] = []
+    told: list[str] = []
+
+    def records() -> Iterator[Record | None]:
+        yield from given
+
+    watch(ClassicMonitor(lambda _: Manner(**manner)), records(), lambda: standing, lines.extend, told.append, once)
+    return lines, told
+
+
+def test_each_form_has_its_heading_and_its_documented_table() -> None:
+    lines, told = shown(sent(SEVEN, MODULAR), sent(THREE, SIMPLE), None, once=True)
+    simple = ["Load Report for broker-3.eu.example:8080:", *OURS["simple"]]
+    modular = ["Broker Data for broker-7.eu.example:8080:", *OURS["modular"]]
+    assert lines[: len(simple) + len(modular)] == simple + modular
+    assert told == []
+
+
+def test_all_brokers_come_last_with_long_rates_from_the_tables_and_allocated_ones_of_a_simple_report() -> None:
+    lines, _ = shown(sent(SEVEN, MODULAR), sent(THREE, SIMPLE), None, once=True)
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[-6:]]
+    assert rows[1:5] == [
+        ["BROKER", "BUNDLE", "MSG/S", "LONG/S", "KB/S", "MAX %"],
+        ["broker-3.eu.example:8080", "1", "630.00", "540.00", "4.22", "36.13"],
+        ["broker-7.eu.example:8080", "2", "14336.00", "11900.00", "14336.00", "38.28"],
+        ["TOTAL", "3", "14966.00", "12440.00", "14340.22", "38.28"],
+    ]
+
+
+def test_without_tables_the_averages_are_blank() -> None:
+    lines, _ = shown(sent(SEVEN, MODULAR), None, standing={}, once=True)
+    assert lines[1:9] == OURS["modular"][:8]
+    assert {line.replace("|", "").strip() for line in (lines[9], lines[11])} == {""}
+
+
+def test_a_broker_is_printed_when_its_record_changes_and_not_when_it_says_the_same_again() -> None:
+    more = MODULAR | {"numTopics": 41}
+    lines, told = shown(
+        sent(SEVEN, MODULAR), None, sent(SEVEN, MODULAR, 11, True), None, sent(SEVEN, more, 12, True), sent(EIGHT, MODULAR, 13, True)
+    )
+    assert [line for line in lines if line.startswith("Broker Data")] == [
+        f"Broker Data for {broker}:" for _, broker in (SEVEN, SEVEN, EIGHT)
+    ]
+    assert sum("||               |41 " in line for line in lines) == 1
+    assert told == ["broker gained: eu-1/broker-8.eu.example:8080"]
+
+
+def test_a_withdrawn_report_and_a_death_in_the_tables_are_told_once() -> None:
+    dead = {SEVEN: Standing(LONG, LONG, alive=False, seen_ms=10)}
+    lines, told = shown(
+        sent(SEVEN, MODULAR), sent(EIGHT, MODULAR), None, sent(EIGHT, None, 20, True), sent(EIGHT, None, 21, True), standing=dead
+    )
+    assert told == ["broker lost: eu-1/broker-7.eu.example:8080", "broker lost: eu-1/broker-8.eu.example:8080"]
+    assert "broker-7" not in "\n".join(lines)
+
+
+def test_a_report_that_is_newer_than_the_tables_shows_that_its_broker_lives() -> None:
+    dead = {SEVEN: Standing(LONG, LONG, alive=False, seen_ms=9)}
+    lines, told = shown(sent(SEVEN, MODULAR), None, standing=dead, once=True)
+    assert told == [] and lines[0].startswith("Broker Data for broker-7")
+
+
+def test_extensible_brokers_are_printed_together_with_all() -> None:
+    lines, _ = shown(sent(SEVEN, MODULAR), None, sent(SEVEN, MODULAR | {"numTopics": 41}, 11, True), extensible=True)
+    assert [line for line in lines if line.startswith("Broker Data")] == ["Broker Data for broker-7.eu.example:8080:"]
+    assert lines[4] == OURS["modular"][3]  # headings of COUNT, of which only BUNDLE is filled
+    assert lines[5].split("|")[3:5] == ["               ", "2              "]
+
+
+def test_what_is_no_load_report_is_passed_over() -> None:
+    none = [Record(SEVEN, value, 1, False) for value in (b"no JSON", b"[]", b"{}", b'{"loadReportType": "LocalBrokerData", "cpu": 3}')]
+    lines, told = shown(*none, None, once=True)
+    assert [line for line in lines if line.startswith("Broker Data")] == [] and told == []
+
+
+@pytest.mark.parametrize(("others", "name"), [([], "broker-7.eu.example:8080"), ([("us-1", "u-1:1")], "eu-1/broker-7.eu.example:8080")])
+def test_a_broker_is_named_with_its_cluster_where_there_are_several(others: list[Key], name: str) -> None:
+    lines, _ = shown(sent(SEVEN, MODULAR), *(sent(other, MODULAR) for other in others), None, once=True)
+    assert lines[0] == f"Broker Data for {name}:"
+
+
+def test_the_profile_2_x_counts_heap_memory_in_the_maximum() -> None:
+    lines, _ = shown(sent(SEVEN, MODULAR | {"memory": usage(99.0, 100.0)}), None, once=True, usage_profile="2.x")
+    assert "|99.00          ||" in lines[3]

@@ -1,0 +1,300 @@
+"""`lbctl` as a whole: starts at once, teaches, fails in one line, writes nothing but its result on stdout."""
+
+import os
+import subprocess
+import sys
+import tomllib
+import types
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+import lb_stream
+from lb_stream.io.local.configuration import load_settings
+from lb_stream.io.local.jars import JarsError
+from lb_stream.io.local.java import JavaUnfit
+from tests.support.lbctl_runner import lbctl
+
+WITH_A_CONFIG_OF_THEIR_OWN = {
+    ("brokers", "update-dynamic-config"),
+    ("brokers", "delete-dynamic-config"),
+    ("update-dynamic-config",),
+}
+"""Documented with --config for the key: the file is --settings there."""
+
+COMMANDS = {
+    ("balance",),
+    ("brokers",),
+    ("decisions",),
+    ("sql",),
+    ("status",),
+    ("jars",),
+    ("reports", "send"),
+    ("topics", "create"),
+    ("topics", "check"),
+    ("agent", "pulsar"),
+    ("agent", "namespaces"),
+    ("kafka", "start"),
+    ("kafka", "stop"),
+    ("kafka", "status"),
+    ("config", "show"),
+    ("brokers", "list"),
+    ("brokers", "drain"),
+    ("brokers", "undrain"),
+    ("brokers", "get-all-dynamic-config"),
+    ("brokers", "list-dynamic-config"),
+    ("clusters", "list"),
+    ("clusters", "enable"),
+    ("clusters", "disable"),
+    ("clusters", "pause"),
+    ("clusters", "resume"),
+    ("clusters", "limit"),
+    ("commands",),
+    ("dry-run", "on"),
+    ("dry-run", "off"),
+    ("leader",),
+    ("lookup",),
+    ("namespaces", "unload"),
+    ("namespaces", "split-bundle"),
+    ("namespaces", "create"),
+    ("namespaces", "delete"),
+    ("namespaces", "import"),
+    ("namespaces", "bundles"),
+    ("namespaces", "set-policies"),
+    *WITH_A_CONFIG_OF_THEIR_OWN,
+}
+IN_PROCESS = [sys.executable, "-c", "from lb_stream.cli.main import main; main()"]
+
+
+def test_help_imports_nothing_heavy() -> None:
+    """So that it comes at once: what commands need, they import when they run."""
+    heavy = ("pyspark", "pyarrow", "numpy", "duckdb", "deltalake", "kafka", "pydantic", "msgspec", "lb_stream.core", "lb_stream.cli.demo.command")
+    code = (
+        "import sys; sys.argv = ['lbctl', '--help']\nfrom lb_stream.cli.main import main\n"
+        f"try: main()\nfinally: print([name for name in {heavy!r} if name in sys.modules], file=sys.stderr)"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert result.stderr.strip() == "[]"
+    assert "demo" in result.stdout
+
+
+@pytest.mark.parametrize("command", sorted(COMMANDS), ids=" ".join)
+def test_every_command_has_an_example_of_itself_and_json(tmp_path: Path, command: tuple[str, ...]) -> None:
+    help_text = " ".join(lbctl(*command, "--help", cwd=tmp_path).out.split())
+    assert f"Example: lbctl {' '.join(command)}" in help_text
+    assert "--json" in help_text
+
+
+SETTINGS_ALIKE = sorted(command for command in COMMANDS - WITH_A_CONFIG_OF_THEIR_OWN if command[0] not in ("kafka", "jars"))
+
+
+@pytest.mark.parametrize("command", SETTINGS_ALIKE, ids=" ".join)
+def test_every_command_that_has_settings_takes_them_alike_and_a_wrong_one_is_exit_code_2(tmp_path: Path, command: tuple[str, ...]) -> None:
+    url = ["--admin-url", "http://broker-1:8080"]
+    needed = {("agent", "pulsar"): [*url, "--cluster", "eu-1"], ("agent", "namespaces"): url}
+    needed |= {("brokers", name): ["b:1"] for name in ("drain", "undrain")} | {("lookup",): ["t/n/topic"]}
+    needed |= {("clusters", name): ["eu-1"] for name in ("enable", "disable", "pause", "resume", "limit")}
+    needed |= {("namespaces", name): ["t/n"] for name in ("unload", "split-bundle", "create", "delete", "import", "bundles")}
+    argument = {("reports", "send"): ["file"], ("sql",): ["select 1"], **needed}.get(command, [])
+    result = lbctl(*command, *argument, "--json", "--set", "dry_run=perhaps", cwd=tmp_path)
+    assert (result.code, result.out) == (2, "")
+    assert result.err == "lbctl: balancer.dry_run = 'perhaps' (--set): expected true or false\n"
+    missing = lbctl(*command, *argument, "--config", "missing.toml", cwd=tmp_path)
+    assert (missing.code, missing.err) == (
+        2,
+        "lbctl: --config = 'missing.toml': expected a file that can be read (No such file or directory)\n",
+    )
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("nonsense",), ("brokers", "--nonsense"), ("sql",), ("reports", "send", "f", "--pace", "0"), ("kafka", "start", "--port", "x")],
+)
+def test_wrong_usage_is_exit_code_2_with_nothing_on_stdout(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    result = lbctl(*arguments, cwd=tmp_path)
+    assert (result.code, result.out) == (2, "")
+    assert result.err
+
+
+def test_the_version_is_one_line(tmp_path: Path) -> None:
+    assert lbctl("--version", cwd=tmp_path).out == f"lbctl {lb_stream.__version__}\n"
+
+
+# --- config show ---
+
+
+def test_config_show_is_toml_that_leads_to_the_same_settings(tmp_path: Path) -> None:
+    given = (
+        "--set",
+        "loadBalancerSheddingIntervalMinutes=3",
+        "--set",
+        "cluster.eu-1.dry_run=no",
+        "--set",
+        "kafka.bootstrap_servers=a:1,b:2",
+    )
+    for more in ((), ("--explain",)):
+        shown = lbctl("config", "show", *given, *more, cwd=tmp_path)
+        assert shown.code == 0
+        (tmp_path / "shown.toml").write_text(shown.out)
+        again = lbctl("config", "show", "--json", "--config", "shown.toml", cwd=tmp_path).objects[0]
+        direct = lbctl("config", "show", "--json", *given, cwd=tmp_path).objects[0]
+        assert {name: keys for name, keys in again.items() if name != "origins"} == {
+            name: keys for name, keys in direct.items() if name != "origins"
+        }
+        assert direct["balancer"]["shedding_interval_ms"] == 180_000
+        assert direct["cluster"]["eu-1"]["dry_run"] is False
+        assert direct["cluster"]["eu-1"]["shedding_interval_ms"] == 180_000
+
+
+def test_config_show_says_who_set_what(tmp_path: Path) -> None:
+    (tmp_path / "broker.conf").write_text("loadBalancerBrokerMaxTopics=5\n")
+    env = {"LB_STREAM__TABLES": "elsewhere"}
+    shown = lbctl("config", "show", "--broker-conf", "broker.conf", "--set", "min_brokers=2", env=env, cwd=tmp_path)
+    lines = shown.out.splitlines()
+    assert "broker_max_topics = 5  # broker.conf, loadBalancerBrokerMaxTopics" in lines
+    assert 'tables = "elsewhere"  # LB_STREAM__TABLES' in lines
+    assert "min_brokers = 2  # --set" in lines
+    assert "enabled = true" in lines
+    origins = lbctl("config", "show", "--json", "--set", "cluster.eu-1.min_brokers=2", env=env, cwd=tmp_path).objects[0]["origins"]
+    assert origins == {"stream.tables": "LB_STREAM__TABLES", "cluster.eu-1.min_brokers": "--set"}
+
+
+def test_config_show_explains_every_key_with_its_unit_and_pulsars_name(tmp_path: Path) -> None:
+    lines = lbctl("config", "show", "--explain", cwd=tmp_path).out.splitlines()
+    at = lines.index("shedding_interval_ms = 60000")
+    assert lines[at - 1].endswith("[ms] (Pulsar: loadBalancerSheddingIntervalMinutes)")
+    assert [before for before, line in pairwise(lines) if " = " in line and line[0] != "#" and before[:2] != "# "] == []
+
+
+def test_config_show_hides_secrets_and_shows_the_rest_of_a_clients_options(tmp_path: Path) -> None:
+    given = ("--set", "kafka.options.sasl_plain_password=hunter2", "--set", "kafka.options.security_protocol=SASL_SSL")
+    plain, machine = lbctl("config", "show", *given, cwd=tmp_path), lbctl("config", "show", *given, "--json", cwd=tmp_path)
+    assert "hunter2" not in plain.out + machine.out
+    assert tomllib.loads(plain.out)["kafka"]["options"] == {"sasl_plain_password": "***", "security_protocol": "SASL_SSL"}
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        ("--set", "kafka.options.ssl_passwort=hunter2x"),
+        ("--set", "kafka.ssl_password=hunter2x"),
+        ("--set", "ssl_password=hunter2x"),
+        ("--set", "kafak.options.sasl_plain_password=hunter2x"),
+        ("--set", "kafka.options.sasl_plain_password hunter2x"),
+        ("--set", "kafka.options=hunter2x"),
+        ("--set", "kafka.options.sasl_plain_password=hunter2x", "--set", "kafka.options.client_id=by-hunter2x"),
+        ("--set", "kafka.options.sasl_plain_password=hunter2x", "--set", "min_brokers=hunter2x"),
+        ("--set", "kafka.options.sasl_plain_password=hunter2x", "--config", "hunter2x.toml"),
+        ("--set", "stream.tables=s3://key:hunter2x@bucket/tables"),
+    ],
+)
+@pytest.mark.parametrize("command", [("config", "show"), ("config", "show", "--json"), ("config", "explain"), ("topics", "check")])
+def test_a_secret_is_hidden_wherever_its_value_would_be_shown(tmp_path: Path, command: tuple[str, ...], given: tuple[str, ...]) -> None:
+    result = lbctl(*command, *given, "--set", "kafka.bootstrap_servers=127.0.0.1:1", cwd=tmp_path)
+    assert "hunter2x" not in result.out + result.err
+    assert result.out + result.err
+
+
+def test_a_secret_of_the_environment_or_of_a_file_is_hidden_too(tmp_path: Path) -> None:
+    (tmp_path / "lb.toml").write_text("[kafka.options]\nsasl_plain_password = 12345678\n[balancer]\nmin_brokers = 'of 12345678'\n")
+    assert "'of ***'" in lbctl("config", "show", "--config", "lb.toml", cwd=tmp_path).err
+    result = lbctl("config", "show", cwd=tmp_path, env={"LB_KAFKA_OPTIONS": "{sasl_plain_password = hunter2y}"})
+    assert result.code == 2 and "hunter2y" not in result.err
+
+
+@pytest.mark.parametrize("name", ["default.toml", "local.toml"])
+def test_the_configurations_that_come_with_the_project_are_fit(name: str) -> None:
+    settings = load_settings(Path(__file__).parents[3] / "conf" / name, environment={})
+    assert settings.balancer
+
+
+# --- the demo ---
+
+
+def test_the_demos_own_options_are_those_of_its_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    called = {}
+
+    def command(shedder: str = "ThresholdShedder", rounds: int = 5) -> None:
+        """A stand-in."""
+        called.update(shedder=shedder, rounds=rounds)
+
+    module = types.ModuleType("lb_stream.cli.demo.command")
+    module.command = command  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "lb_stream.cli.demo.command", module)
+    assert lbctl("demo", "--shedder", "AvgShedder", "--rounds", "7", cwd=tmp_path).code == 0
+    assert called == {"shedder": "AvgShedder", "rounds": 7}
+    assert "A stand-in." in lbctl("demo", "--help", cwd=tmp_path).out
+    assert lbctl("demo", "--rounds", "many", cwd=tmp_path).code == 2
+
+
+# --- the job ---
+
+
+@pytest.fixture
+def submitted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """spark-submit without Spark: the command is `spark-submit` and the job's arguments."""
+    monkeypatch.setattr("lb_stream.job.submit.submit_command", lambda arguments, **_: (["spark-submit", *arguments], {"SPARK_HOME": "/a b"}))
+
+
+@pytest.mark.usefixtures("submitted")
+def test_the_job_gets_the_settings_that_lbctl_got(tmp_path: Path) -> None:
+    (tmp_path / "lb.toml").write_text("[stream]\ntick_interval_ms = 5\n")
+    given = ("--config", "lb.toml", "--set", "dry_run=no", "--set", "min_brokers=2", "--once")
+    shown = lbctl("balance", *given, "--print", cwd=tmp_path)
+    assert shown.out == f"SPARK_HOME='/a b' spark-submit {' '.join(given)}\n"
+    machine = lbctl("balance", *given, "--print", "--json", cwd=tmp_path).objects[0]
+    assert machine == {"command": ["spark-submit", *given], "environment": {"SPARK_HOME": "/a b"}}
+
+
+# --- jars ---
+
+
+def test_jars_that_cannot_be_had_are_exit_code_1_and_an_unfit_java_2(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for error, code in ((JarsError("no network"), 1), (JavaUnfit("Java 8 is too old"), 2)):
+
+        def fail(*_: object, error: Exception = error, **__: object) -> bool:
+            raise error
+
+        monkeypatch.setattr("lb_stream.io.local.jars.retrieve", fail)
+        result = lbctl("jars", "--json", cwd=tmp_path)
+        assert (result.code, result.out, result.err) == (code, "", f"lbctl: {error}\n")
+
+
+# --- without a broker ---
+
+
+@pytest.mark.parametrize(
+    "command", [("topics", "create"), ("topics", "check"), ("reports", "send", "r.jsonl"), ("decisions", "--follow")], ids=" ".join
+)
+def test_no_kafka_broker_says_how_to_get_one(tmp_path: Path, command: tuple[str, ...]) -> None:
+    (tmp_path / "r.jsonl").write_text("{}\n")
+    result = lbctl(*command, "--set", "kafka.bootstrap_servers=127.0.0.1:1", cwd=tmp_path)
+    assert (result.code, result.out) == (1, "")
+    assert result.err.startswith("lbctl: no Kafka broker answers (127.0.0.1:1: Connection refused)")
+    assert "lbctl kafka start" in result.err
+    assert result.err.count("\n") == 1
+
+
+def test_no_embedded_broker_is_status_1_and_stopping_it_is_no_fault(tmp_path: Path) -> None:
+    status = lbctl("kafka", "status", "--json", cwd=tmp_path)
+    assert (status.code, status.objects) == (1, [{"bootstrap_servers": None, "pid": None, "data": ".lb/kafka"}])
+    stopped = lbctl("kafka", "stop", "--json", cwd=tmp_path)
+    assert (stopped.code, stopped.objects) == (0, [{"stopped": False, "data": ".lb/kafka"}])
+
+
+# --- pipes ---
+
+
+def test_a_reader_that_has_gone_ends_it_quietly(tmp_path: Path) -> None:
+    (tmp_path / "lb.toml").write_text("\n".join(f"[cluster.c{number}]\nmin_brokers = 2" for number in range(3000)))
+    arguments = ["config", "show", "--config", "lb.toml"]  # more than a pipe holds
+    with subprocess.Popen(
+        [*IN_PROCESS, *arguments], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=os.environ
+    ) as process:
+        assert process.stdout is not None and process.stderr is not None
+        process.stdout.read(1)
+        process.stdout.close()
+        errors = process.stderr.read().decode()
+        assert process.wait(timeout=60) == 0
+    assert errors == ""

@@ -1,0 +1,62 @@
+"""Every documented key of Pulsar's load balancer is understood, has Pulsar's default, and may change when it may change there."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lb_stream.contracts.keys import KeyModel, metadata
+from lb_stream.core.config.cluster_config import all_models, canonical, cluster_config, known_keys
+from lb_stream.io.local.configuration import load
+
+KEYS: dict[str, dict[str, Any]] = json.loads((Path(__file__).parents[3] / "data" / "vectors" / "configuration_keys.json").read_text())["keys"]
+
+OTHER_DEFAULTS = {
+    "loadBalancerLoadSheddingStrategy": "ThresholdShedder",  # the simple name of the class
+    "loadBalancerLoadPlacementStrategy": "LeastLongTermMessageRate",
+    "loadBalancerMemoryResourceWeight": None,  # not set: what it counts is up to usage_profile
+    "loadBalancerDirectMemoryResourceWeight": None,
+}
+AT_A_START_ONLY = {
+    "loadBalancerReportUpdateThresholdPercentage",  # agents read them when they start
+    "loadBalancerReportUpdateMinIntervalMillis",
+}
+
+
+def model_of(ours: str) -> type[KeyModel]:
+    return next(model for model in all_models() if ours in model.model_fields)
+
+
+def test_there_are_75_of_them_and_all_are_known() -> None:
+    assert len(KEYS) == 75 and KEYS.keys() <= known_keys().keys()
+
+
+@pytest.mark.parametrize("name", KEYS)
+def test_the_default_is_pulsars(name: str) -> None:
+    ours, _ = known_keys()[name]
+    model, given = model_of(ours), KEYS[name]["default"]
+    default = model.model_fields[ours].default
+    if name in OTHER_DEFAULTS:
+        assert default == OTHER_DEFAULTS[name]
+    elif given is not None:
+        assert getattr(model(**canonical({name: given})), ours) == default
+    else:
+        assert default is None
+
+
+@pytest.mark.parametrize("name", KEYS)
+def test_it_may_change_at_run_time_when_pulsars_may(name: str) -> None:
+    ours, _ = known_keys()[name]
+    assert metadata(model_of(ours), ours)["dynamic"] == (KEYS[name]["dynamic"] and name not in AT_A_START_ONLY)
+
+
+def test_a_broker_conf_with_all_of_them_at_their_defaults_is_no_configuration_at_all(tmp_path: Path) -> None:
+    file = tmp_path / "broker.conf"
+    file.write_text("".join(f"{name}={key['default']}\n" for name, key in KEYS.items() if key["default"] is not None))
+    loaded = load(broker_conf=file, environment={})
+    (warning,) = loaded.warnings
+    assert warning.endswith("Pulsar's default, and without effect here (lbctl config explain KEY says why)")
+    given, bare = cluster_config(loaded.settings.of_cluster("")), cluster_config({})
+    assert (given.shedder, given.shedder_config, given.placement_config) == (bare.shedder, bare.shedder_config, bare.placement_config)
+    assert (given.splitting, given.reporting, given.balancer.weights) == (bare.splitting, bare.reporting, bare.balancer.weights)

@@ -1,0 +1,96 @@
+"""The view of one cluster: shards put together, and moves that are carried out before their reports say so."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from lb_stream.contracts.reports import BundleStats
+from lb_stream.core.averages import FoldConfig, fold
+from lb_stream.core.config.cluster_config import cluster_config
+from lb_stream.core.filters.candidates import Candidates
+from lb_stream.core.model.blocks import Shard
+from lb_stream.core.model.view import ClusterView, view_of, with_moves
+from lb_stream.core.placement.base import Targets
+from tests.support.build import Report, batch_of
+
+X, Y, Z = (f"t/n/0x{index}0000000_0x{index + 1}0000000" for index in range(3))
+HEAVY = BundleStats(msg_throughput_in=30.0, msg_throughput_out=0.0, msg_rate_in=3.0, topics=7)
+LIGHT = BundleStats(msg_throughput_in=5.0, msg_throughput_out=5.0, msg_rate_in=1.0, topics=2)
+A, B = 0, 1
+
+
+def view(**resources_of_b: tuple[float, float]) -> ClusterView:
+    """a owns X and Y (40 bytes/s, cpu 80 of 100), b owns nothing (cpu 20 of 400), Z was dropped by b."""
+    cpu = resources_of_b.get("cpu", (20.0, 400.0))
+    reports = [
+        Report("b", 1, {Z: LIGHT}, {"cpu": cpu}),
+        Report("a", 2, {X: HEAVY, Y: LIGHT}, {"cpu": (80.0, 100.0), "direct_memory": (-1.0, -1.0)}),
+        Report("b", 3, {}, {"cpu": cpu}),
+    ]
+    shard, _ = fold(Shard.empty(), batch_of(reports), 3, FoldConfig())
+    return view_of("c", [shard], 3, cluster_config({}).balancer.weights)
+
+
+def moved(seen: ClusterView, bundle: str, destination: int) -> ClusterView:
+    return with_moves(seen, seen.bundles.rows_of([bundle]), np.array([destination], np.intp))
+
+
+def test_a_move_takes_the_bundles_rates_and_topics_along() -> None:
+    after = moved(view(), X, B)
+    assert after.brokers.latest.throughput.tolist() == [10.0, 30.0]
+    assert after.brokers.latest.rate.tolist() == [1.0, 3.0]
+    assert after.brokers.short.rate.tolist() == after.brokers.long.rate.tolist() == [1.0, 3.0]
+    assert after.brokers.topics.tolist() == [2, 7]
+    assert after.bundle_counts().tolist() == [1, 1]
+
+
+def test_a_move_takes_the_bundles_share_of_each_resource_scaled_to_the_destinations_limit() -> None:
+    after = moved(view(), X, B)
+    assert after.brokers.resources["cpu"][0].tolist() == [20.0, 80.0]  # 30/40 of 80 leave
+    assert after.brokers.usage.tolist() == pytest.approx([0.20, 0.20])  # of limits 100 and 400
+    assert after.brokers.resources["direct_memory"][0].tolist() == [-1.0, 0.0]  # what is not known stays so
+
+
+def test_a_bundle_without_destination_only_leaves() -> None:
+    after = moved(view(), X, -1)
+    assert after.brokers.latest.throughput.tolist() == [10.0, 0.0]
+    assert after.brokers.usage.tolist() == pytest.approx([0.20, 0.05])
+    assert after.bundles.owner[after.bundles.rows_of([X])].tolist() == [-1]
+
+
+def test_a_bundle_that_nobody_owns_brings_its_rates_and_what_it_would_use_at_the_average_broker() -> None:
+    after = moved(view(), Z, B)
+    assert after.brokers.latest.throughput.tolist() == [40.0, 10.0]
+    assert after.brokers.topics.tolist() == [9, 2]
+    assert after.brokers.usage.tolist() == pytest.approx([0.80, 0.10])  # 10/40 of 80: only a carries anything
+
+
+def test_the_view_that_was_given_stays_as_it_was() -> None:
+    before = view()
+    moved(before, X, B)
+    assert (before.brokers.topics.tolist(), before.brokers.latest.throughput.tolist()) == ([9, 0], [40.0, 0.0])
+    assert (before.bundles.in_flight.any(), before.bundle_counts().tolist()) == (False, [2, 0])
+
+
+def test_topics_under_way_keep_a_full_broker_from_taking_more() -> None:
+    seen = view()
+    targets = cluster_config({"broker_max_topics": 8}).balancer
+    row = int(seen.bundles.rows_of([Z])[0])
+    assert Candidates(seen, targets).of(row, Targets.of(seen)).kept.tolist() == [B]
+    after = moved(moved(seen, X, B), Y, B)
+    assert Candidates(after, targets).of(row, Targets.of(after)).kept.tolist() == [A]
+
+
+def test_a_broker_that_serves_no_persistent_topics_is_no_candidate() -> None:
+    seen = view()
+    seen = replace(seen, brokers=replace(seen.brokers, persistent_topics=np.array([True, False])))
+    pool = Candidates(seen, cluster_config({}).balancer).of(int(seen.bundles.rows_of([Z])[0]), Targets.of(seen))
+    assert (pool.kept.tolist(), pool.allowed.tolist()) == ([A], [A])
+
+
+def test_rows_are_found_by_name_however_often_it_is_asked_for_and_others_are_nowhere() -> None:
+    bundles = view().bundles
+    names = [X, Z, Y, X, "t/n/0xf0000000_0xffffffff", X]
+    assert bundles.rows_of(names).tolist() == [0, 2, 1, 0, -1, 0]
+    assert bundles.rows_of([]).tolist() == []

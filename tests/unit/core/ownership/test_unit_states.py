@@ -1,0 +1,60 @@
+"""Service-unit states: transitions and conflicts as the reference resolves them."""
+
+import json
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+
+from lb_stream.core.ownership.unit_states import ACTIVE, IN_FLIGHT, TRANSITIONS, Store, Unit, accepts
+
+VECTOR = json.loads((Path(__file__).parents[3] / "data" / "vectors" / "own_transitions.json").read_text())
+STORES: tuple[Store, ...] = get_args(Store)
+
+
+def unit(form: dict[str, Any] | None) -> Unit | None:
+    """A record in the vector's words."""
+    if form is None:
+        return None
+    return Unit(form["state"], form["dstBroker"], form["sourceBroker"], form["versionId"], form["force"])
+
+
+def test_the_tables_of_transitions_are_the_references() -> None:
+    for store in STORES:
+        assert {state: sorted(after) for state, after in TRANSITIONS[store].items()} == {
+            state: sorted(after) for state, after in VECTOR["transitions"][store].items()
+        }
+    assert sorted(VECTOR["inFlight"]) == sorted(IN_FLIGHT)
+    assert sorted(VECTOR["active"]) == sorted(ACTIVE)
+
+
+@pytest.mark.parametrize(
+    "conflict", VECTOR["conflicts"], ids=lambda one: f"{(one['cur'] or {}).get('state')}-{(one['new'] or {}).get('state')}"
+)
+def test_a_conflict_ends_as_in_the_reference(conflict: dict[str, Any]) -> None:
+    stores = STORES if conflict["store"] == "both" else (conflict["store"],)
+    assert [accepts(unit(conflict["cur"]), unit(conflict["new"]), store) for store in stores] == [conflict["accept"]] * len(stores)
+
+
+@pytest.mark.parametrize("store", STORES)
+@pytest.mark.parametrize(
+    "steps",
+    [
+        [Unit("Owned", "A", None, 1), Unit("Releasing", "B", "A", 2), Unit("Assigning", "B", "A", 3), Unit("Owned", "B", "A", 4)],
+        [Unit("Owned", "A", None, 1), Unit("Releasing", None, "A", 2), Unit("Free", None, "A", 3)],
+        [Unit("Owned", "A", None, 1), Unit("Splitting", None, "A", 2), Unit("Deleted", None, "A", 3)],
+    ],
+    ids=["transfer", "unload", "split"],
+)
+def test_a_whole_life_is_accepted_step_by_step_and_no_step_twice(steps: list[Unit], store: Store) -> None:
+    before: Unit | None = None
+    for step in steps:
+        assert accepts(before, step, store)
+        assert not accepts(step, step, store)
+        before = step
+
+
+def test_the_version_after_the_last_one_is_the_least() -> None:
+    last = Unit("Owned", "A", None, 2**63 - 1)
+    assert accepts(last, Unit("Releasing", None, "A", -(2**63)), "metadata_store")
+    assert not accepts(last, Unit("Releasing", None, "A", 5), "metadata_store")

@@ -1,0 +1,171 @@
+"""The verdict on job and clusters, and `lbctl status`, which tells it from what is there without the job."""
+
+import os
+import re
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lb_stream.cli.shared.drain_watch import DrainWatch
+from lb_stream.contracts.base import canonical_json
+from lb_stream.contracts.tables import BATCHES, LEADERS, REFUSALS, ROUNDS
+from lb_stream.core.health import EXIT_CODES, ClusterFacts, Facts, JobFacts, stale, verdict
+from lb_stream.io.leadership.leader import this_host
+from lb_stream.io.local.processes import started_ms
+from tests.support.lbctl_runner import Result, lbctl
+from tests.support.recorded_tables import Recorder, record
+from tests.unit.cli.inspect.test_explain import with_orders
+from tests.unit.cli.inspect.test_tables import fill
+
+NOW = 1_767_225_600_000
+JOB = JobFacts("lb", 4, "h1", 77, NOW - 3_600_000, True, "process 77 on this machine", NOW - 2_000, 0)
+EU = ClusterFacts("eu-1", NOW - 5_000, 42, brokers=3)
+WELL = Facts(NOW, JOB, (EU,), disk_free=50 << 30, disk_size=100 << 30)
+
+
+def with_job(**changes: Any) -> Facts:
+    return replace(WELL, job=replace(JOB, **changes))
+
+
+def with_cluster(**changes: Any) -> Facts:
+    return replace(WELL, clusters=(replace(EU, **changes),))
+
+
+def test_what_is_well_is_healthy_and_nothing_is_stale() -> None:
+    assert (verdict(WELL).state, verdict(WELL).findings, stale(WELL)) == ("healthy", (), None)
+    assert verdict(WELL).sentence == "healthy: the job runs, 1 cluster without trouble"
+
+
+@pytest.mark.parametrize(
+    ("facts", "state", "words"),
+    [
+        (with_job(epoch=None), "down", "no job of the pipeline lb has been started"),
+        (with_job(running=False, seen="its process 77 on this machine has ended"), "down", "the job is not running (its process 77"),
+        (replace(WELL, kafka="127.0.0.1:1: Connection refused"), "down", "Kafka doesn't answer (127.0.0.1:1: Connection refused)"),
+        (with_job(running=None, last_batch_ms=NOW - 1_260_000), "down", "has finished no batch for 21 min: see its log on h1"),
+        (with_job(running=None), "degraded", "can't be told from here"),
+        (with_job(last_batch_ms=NOW - 300_000), "degraded", "and has finished no batch for 5 min"),
+        (with_job(lag_records=20_000), "degraded", "20000 records wait"),
+        (replace(WELL, clusters=()), "degraded", "no broker has reported yet"),
+        (with_cluster(error="Traceback\nKeyError: 'x'"), "degraded", "eu-1's last round failed (KeyError: 'x')"),
+        (with_cluster(suspended_by="everything_silent", silent=("a", "b")), "degraded", "eu-1 is SUSPENDED (everything_silent): 2 (a, b)"),
+        (with_cluster(retry_ms=NOW + 120_000, error="x"), "degraded", "SUSPENDED (round after round failed, next try in 2 min)"),
+        (with_cluster(silent=("a",)), "degraded", "eu-1: 1 (a) of 3 brokers silent"),
+        (replace(WELL, disk_free=1 << 20), "degraded", "0.0 GiB are free"),
+        (replace(WELL, in_pieces=True), "degraded", "a batch has ended the job again and again: wait: it is read in pieces"),
+        (replace(WELL, set_aside=("lb-load-reports/0@7",)), "healthy", "without trouble"),
+        (with_cluster(paused=True), "healthy", "without trouble"),
+        (with_cluster(dry_run=True, drained=("a",), gone=("b",)), "healthy", "without trouble"),
+    ],
+)  # fmt: skip
+def test_every_trouble_has_its_state_and_says_what_to_do(facts: Facts, state: str, words: str) -> None:
+    found = verdict(facts)
+    assert (found.state, words in found.sentence) == (state, True), found.sentence
+    assert all(one.advice for one in found.findings)
+
+
+def test_what_was_stepped_over_is_worth_knowing() -> None:
+    (found,) = verdict(replace(WELL, set_aside=tuple(f"lb-load-reports/0@{at}" for at in range(4)))).findings
+    assert found.what.endswith("stepped over: 4 (lb-load-reports/0@0, lb-load-reports/0@1, lb-load-reports/0@2 and 1 more)")
+
+
+def test_the_gravest_finding_is_the_verdict_and_the_others_are_counted() -> None:
+    facts = replace(with_cluster(silent=("a",), paused=True), kafka="away")
+    found = verdict(facts)
+    assert [one.state for one in found.findings] == ["down", "degraded", "healthy"]
+    assert found.sentence.startswith("down: Kafka") and found.sentence.endswith("(and 1 more)")
+
+
+def test_a_silent_job_without_ticks_is_not_late() -> None:
+    assert verdict(with_job(last_batch_ms=NOW - 3_600_000, ticks=False)).state == "healthy"
+
+
+# --- from the tables ---
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Recorder:
+    """Tables of a few rounds."""
+    return record(tmp_path_factory.mktemp("status") / "tables", 3)
+
+
+def started(made: Recorder, pid: int, since_ms: int, host: str = "") -> None:
+    """A start of the job, later than all before, and a batch now."""
+    now_ms = int(time.time() * 1000)
+    fill(made.root, LEADERS, [{"pipeline": "lb-stream", "epoch": now_ms, "host": host or this_host(), "pid": pid, "since_ms": since_ms}])
+    fill(made.root, BATCHES, [{"app": "a", "epoch": 1, "batch_id": now_ms, "started_ms": now_ms, "lag_records": 0}])
+
+
+def ask(made: Recorder, tmp_path: Path, *command: str) -> Result:
+    return lbctl(*command, "--set", f"stream.tables={made.root}", "--set", "kafka.bootstrap_servers=127.0.0.1:1", cwd=tmp_path)
+
+
+def test_a_killed_job_is_seen_at_once_by_status_and_by_every_screen(run: Recorder, tmp_path: Path) -> None:
+    child = os.posix_spawn("/bin/true", ["/bin/true"], {})
+    os.waitpid(child, 0)
+    started(run, child, int(time.time() * 1000))
+    result = ask(run, tmp_path, "status", "--json")
+    (found,) = result.objects
+    assert (result.code, found["state"], found["facts"]["job"]["running"]) == (EXIT_CODES["down"], "down", False)
+    for command in (("brokers",), ("clusters", "list"), ("leader",), ("decisions",), ("monitor",)):
+        result = ask(run, tmp_path, *command)
+        assert f"NOT UP TO DATE: the job is not running (its process {child} on this machine has ended)" in result.err + result.out, command
+
+
+def test_a_running_job_has_no_banner_and_another_process_with_its_number_is_not_it(run: Recorder, tmp_path: Path) -> None:
+    began_ms = started_ms(os.getpid())
+    assert began_ms is not None
+    started(run, os.getpid(), int(time.time() * 1000))
+    assert "NOT UP TO DATE" not in ask(run, tmp_path, "brokers").err
+    (found,) = ask(run, tmp_path, "status", "--json").objects
+    assert (found["facts"]["job"]["running"], found["facts"]["kafka"]) == (True, "127.0.0.1:1: Connection refused")
+    later = int(time.time() * 1000) + 1
+    fill(run.root, LEADERS, [{"pipeline": "lb-stream", "epoch": later, "host": this_host(), "pid": os.getpid(), "since_ms": later}])
+    assert "NOT UP TO DATE" not in ask(run, tmp_path, "brokers").err
+
+
+def test_a_person_reads_the_verdict_first(run: Recorder, tmp_path: Path) -> None:
+    started(run, os.getpid(), int(time.time() * 1000))
+    result = ask(run, tmp_path, "status")
+    assert result.code == 2
+    assert result.out.startswith("down: Kafka doesn't answer (127.0.0.1:1: Connection refused)")
+    assert " up: process " in result.out and "demo" in result.out
+
+
+def test_brokers_are_said_to_be_draining_drained_or_limited(tmp_path: Path) -> None:
+    made = record(tmp_path / "tables", 5, settings={"max_moves_in_flight_per_broker": 1, "max_moves_per_minute": 1})
+    with_orders(made, drained=("broker-2:8080", "broker-9:8080"))
+    states = {row["broker"]: row["state"] for row in ask(made, tmp_path, "brokers", "--json").objects}
+    assert states == {f"broker-{number}:8080": "" for number in range(1, 7)} | {"broker-2:8080": "draining", "broker-1:8080": "limited"}
+    assert "yes, draining" in ask(made, tmp_path, "brokers").out
+    lines = ask(made, tmp_path, "monitor").out.splitlines()
+    assert [any(f"broker-{number} {word}" in line for line in lines) for number, word in ((2, "draining"), (1, "limited"))] == [True, True]
+    assert EU.state_of("a") == "" and replace(EU, drained=("a",)).state_of("a") == "drained"
+
+
+def test_a_drain_tells_how_many_are_left_who_and_why(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    made = record(tmp_path / "tables", 3, settings={"max_moves_per_minute": 0})
+    with_orders(made, drained=("broker-2:8080",))
+    now_ms = made.rounds[-1].now_ms
+    refused = {"cluster": "demo", "rule": "moves_per_minute", "broker": None, "count": 1, "subjects": [], "now_ms": now_ms, "log_seq": 9}
+    fill(made.root, REFUSALS, [refused])
+    DrainWatch(made.root, "demo", "broker-2:8080").look()
+    told = capsys.readouterr().err
+    assert re.match(r"broker-2:8080: (\d+) of \1 bundles left; shop/app-\d+/0x\w+: as many moves as allowed were begun", told), told
+    DrainWatch(tmp_path / "nowhere", "demo", "broker-2:8080").look()
+    assert capsys.readouterr().err == ""
+
+
+def test_a_suspended_cluster_is_said_to_be_and_its_brokers_are_not_counted_as_alive(tmp_path: Path) -> None:
+    made = record(tmp_path / "tables", 2)
+    (row,) = ask(made, tmp_path, "sql", "SELECT * FROM rounds ORDER BY log_seq DESC LIMIT 1", "--json").objects
+    brokers = [f"broker-{number}:8080" for number in range(1, 7)]
+    refusal = {"rule": "everything_silent", "broker": None, "count": 6, "limit": 30_000, "least": 1, "greatest": 2, "unit": "ms"}
+    fill(made.root, ROUNDS, [row | {"log_seq": row["log_seq"] + 1, "refusals": canonical_json([refusal | {"subjects": brokers}])}])
+    (found,) = ask(made, tmp_path, "clusters", "list", "--json").objects
+    assert (found["state"], found["suspended_by"], found["brokers_alive"], found["brokers"]) == ("SUSPENDED", "everything_silent", 0, 6)
+    assert "SUSPENDED" in ask(made, tmp_path, "clusters", "list").out
+    assert "SUSPENDED (everything_silent)" in ask(made, tmp_path, "monitor").out

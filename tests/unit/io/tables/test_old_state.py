@@ -1,0 +1,71 @@
+"""Tables, checkpoint and topics of an earlier version (tests/data/old_state): read, replayed, written anew as they were."""
+
+from pathlib import Path
+
+import pytest
+
+from lb_stream.contracts.commands import CommandResult
+from lb_stream.contracts.decisions import Decision, Ownership
+from lb_stream.contracts.tables import TABLES
+from lb_stream.io.tables.delta import check_columns, existing_table
+from tests.support.lbctl_runner import Result, lbctl
+from tests.old_state import BEFORE, read_records, unpack
+
+
+@pytest.fixture(scope="module")
+def old(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The unpacked folder, to read."""
+    folder = tmp_path_factory.mktemp("old-state")
+    unpack(folder)
+    return folder
+
+
+def ask(old: Path, *arguments: str) -> Result:
+    """One call of lbctl about the old tables."""
+    places = (f"stream.{name}={old / name}" for name in ("tables", "checkpoint"))
+    return lbctl(*arguments, *(part for place in places for part in ("--set", place)), cwd=old)
+
+
+def rows(old: Path, name: str) -> list[str]:
+    """A table's rows, in an order of their own."""
+    (spec,) = (spec for spec in TABLES if spec.name == name)
+    table = existing_table(str(old / "tables"), spec)
+    assert table is not None
+    return sorted(map(repr, table.to_pyarrow_table().select(spec.schema.names).to_pylist()))
+
+
+@pytest.mark.parametrize("spec", TABLES, ids=[spec.name for spec in TABLES])
+def test_an_old_table_has_todays_columns_and_rows_in_it(old: Path, spec) -> None:
+    table = existing_table(str(old / "tables"), spec)
+    assert table is not None
+    check_columns(table, spec)
+    assert rows(old, spec.name)
+
+
+def test_every_old_round_is_decided_again_to_the_same_bytes(old: Path) -> None:
+    replayed = ask(old, "replay", "--json")
+    assert [one for one in replayed.objects if one["result"] != "equal"] == []
+    assert len(replayed.objects) == len(rows(old, "rounds")) > 20
+    assert replayed.code == 0
+
+
+def test_old_tables_written_anew_from_the_old_log_are_as_they_were(old: Path, tmp_path: Path) -> None:
+    unpack(tmp_path)
+    rebuilt = ask(tmp_path, "tables", "rebuild", "--json")
+    names = [spec.name for spec in TABLES if spec.from_log]
+    assert [one["table"] for one in rebuilt.objects] == names
+    assert {name: rows(tmp_path, name) for name in names} == {name: rows(old, name) for name in names}
+
+
+def test_what_operators_laid_down_is_told_from_the_old_log(old: Path) -> None:
+    states = {(row["cluster"], row["broker"]): row["state"] for row in ask(old, "brokers", "list", "--json").objects}
+    assert {place for place, state in states.items() if "draining" in state} == {("east", "b3:8080")}
+    outcomes = {(row["kind"], row["outcome"]) for row in ask(old, "commands", "--json", "--last", "50").objects}
+    assert outcomes >= {("unload", "refused"), ("split", "done"), ("drain-broker", "accepted"), ("create-namespace", "done")}
+
+
+@pytest.mark.parametrize(("topic", "model"), [("decisions", Decision), ("ownership", Ownership), ("results", CommandResult)])
+def test_an_old_record_is_read_and_would_be_written_as_it_was(topic: str, model) -> None:
+    values = [one.value for one in read_records(BEFORE) if one.topic == topic and one.value is not None]
+    assert values
+    assert [model.model_validate_json(value).to_json() for value in values] == values

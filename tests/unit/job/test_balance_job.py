@@ -1,0 +1,76 @@
+"""How jobs/balance.py ends: in order when asked to, else with one line and its exit code. Without Spark, without Kafka."""
+
+import importlib.util
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from unittest.mock import Mock
+
+import pytest
+
+from lb_stream.io.kafka.outbox import KafkaAway
+from lb_stream.stream.ports import Stopped
+
+FILE = Path(__file__).parents[3] / "jobs" / "balance.py"
+
+
+@pytest.fixture
+def ended(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[int, Mock]]:
+    """Runs the job with a stream that does this; its exit code, and its Spark session."""
+    spec = importlib.util.spec_from_file_location("balance_job", FILE)
+    assert spec is not None and spec.loader is not None
+    job = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(job)
+    spark = Mock()
+    monkeypatch.setattr(job, "ready_topics", lambda *_: None)
+    monkeypatch.setattr(job, "set_up", lambda: None)
+    monkeypatch.setattr("lb_stream.job.session.spark_session", lambda _: spark)
+    monkeypatch.setattr(sys, "argv", ["balance.py"])
+
+    def run(stream: Callable[..., None]) -> tuple[int, Mock]:
+        monkeypatch.setattr("lb_stream.job.supervise.run", stream)
+        return job.main(), spark
+
+    return run
+
+
+def fails(error: BaseException) -> Callable[..., None]:
+    def stream(*_: object) -> None:
+        raise error
+
+    return stream
+
+
+@pytest.mark.parametrize("error", [Stopped("another job runs"), KafkaAway("nobody answers"), OSError(28, "No space left on device", "/d")])
+def test_what_ends_the_stream_is_one_line(
+    ended: Callable[..., tuple[int, Mock]], error: Exception, capfd: pytest.CaptureFixture[str]
+) -> None:
+    code, spark = ended(fails(error))
+    assert code == 1
+    assert len(capfd.readouterr().err.splitlines()) == 1
+    spark.stop.assert_called_once()
+
+
+def test_what_nobody_foresaw_keeps_its_trace(ended: Callable[..., tuple[int, Mock]]) -> None:
+    with pytest.raises(ZeroDivisionError):
+        ended(fails(ZeroDivisionError()))
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("breaks", [True, False])
+def test_a_request_to_stop_is_told_to_the_stream_and_what_breaks_by_it_is_no_news(
+    ended: Callable[..., tuple[int, Mock]], number: int, breaks: bool, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def stream(_spark: object, _settings: object, _once: bool, stop: Callable[[], bool]) -> None:
+        assert not stop()
+        os.kill(os.getpid(), number)
+        while not stop():
+            pass
+        if breaks:
+            raise ConnectionRefusedError("the JVM is gone")
+
+    code, spark = ended(stream)
+    assert (code, capfd.readouterr().err) == (0, "")
+    spark.stop.assert_called_once()

@@ -1,0 +1,106 @@
+"""The balancer's core against the model: does a hot cluster become even, and does it then keep still?"""
+
+import tomllib
+from collections import Counter
+
+import pytest
+
+from lb_stream.io.local.jars import PROJECT
+from lb_stream.sim import build_cluster
+from tests.support.sim_loop import ClosedLoop
+
+START = 1_700_000_000_000
+DEMO = tomllib.loads((PROJECT / "conf" / "local.toml").read_text())["balancer"]
+
+
+def closed_loop(workload: str, seed: int, at_s: float = 0.0, **settings: object) -> ClosedLoop:
+    return ClosedLoop(build_cluster(6, 96, workload, seed, START, at_s), {**DEMO, **settings}, START)
+
+
+@pytest.mark.parametrize("seed", range(1, 6))
+def test_one_hot_broker_is_relieved_until_the_cluster_is_even_and_then_nothing_moves(seed: int) -> None:
+    loop = closed_loop("hot_spot", seed)
+    assert loop.unevenness() >= 1.8
+    loop.run(60)
+    settled = len(loop.decisions)
+    assert settled > 0 and loop.unevenness() <= 1.25
+    assert sum(loop.run(120)) <= 2, "the cluster goes on moving bundles"  # one move: an unload and its assignment
+    assert loop.unevenness() <= 1.25
+    assert not loop.owned_twice
+    assert Counter(outcome.outcome for outcome in loop.outcomes) == {"confirmed": len(loop.decisions)}
+    first_unload: dict[str, int] = {}
+    for unload in (decision for decision in loop.decisions if decision.kind == "unload"):
+        since_ms = unload.issued_ms - first_unload.setdefault(unload.bundle, unload.issued_ms)
+        assert since_ms == 0 or since_ms > DEMO["shedding_grace_period_ms"], "a bundle moved again too soon"
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("shedder", ["OverloadShedder", "AvgShedder", "UniformLoadShedder"])
+def test_every_other_shedder_evens_out_the_hot_broker_under_the_demos_settings(shedder: str, seed: int) -> None:
+    loop = closed_loop("hot_spot", seed, shedding_strategy=shedder)
+    loop.run(100)
+    assert loop.unevenness() <= 1.25 and not loop.owned_twice
+    assert loop.outcomes and {outcome.outcome for outcome in loop.outcomes} == {"confirmed"}
+
+
+def test_every_move_is_an_unload_and_then_an_assignment_to_where_it_was_meant_to_go() -> None:
+    loop = closed_loop("hot_spot", 1)
+    loop.run(60)
+    unloads = {decision.bundle: decision for decision in loop.decisions if decision.kind == "unload"}
+    assigns = {decision.bundle: decision for decision in loop.decisions if decision.kind == "assign"}
+    assert unloads and unloads.keys() == assigns.keys()
+    for bundle, assign in assigns.items():
+        assert assign.destination == unloads[bundle].destination and assign.issued_ms > unloads[bundle].issued_ms
+        assert loop.cluster.owners()[bundle] == [assign.destination]
+
+
+def test_bundles_that_are_too_large_are_split_and_their_children_take_part() -> None:
+    loop = closed_loop("hot_spot", 1, split_enabled=True, bundle_max_msgs_per_s=7_000)
+    large = {name for name in loop.cluster.bundles if loop.cluster.bundle_load(name, START).rate_msgs_per_s > 7_150}
+    loop.run(100)
+    splits = [decision for decision in loop.decisions if decision.kind == "split"]
+    assert large and large <= {split.bundle for split in splits}
+    assert Counter(outcome.outcome for outcome in loop.outcomes) == {"confirmed": len(loop.decisions)}
+    assert {len(owners) for owners in loop.cluster.owners().values()} == {1} and not loop.owned_twice
+    assert max(loop.cluster.bundle_load(name, loop.now_ms).rate_msgs_per_s for name in loop.cluster.bundles) < 7_150
+    assert len(loop.cluster.bundles) == 96 + len(splits)
+    assert loop.unevenness() <= 1.25
+
+
+def test_a_hot_spot_that_appears_later_is_met_when_it_appears() -> None:
+    loop = closed_loop("hot_spot", 4, at_s=30.0)
+    assert sum(loop.run(29)) == 0
+    loop.run(90)
+    assert loop.decisions and loop.decisions[0].issued_ms >= START + 30_000
+    assert loop.unevenness() <= 1.25 and not loop.owned_twice
+
+
+def test_an_even_cluster_is_left_alone() -> None:
+    loop = closed_loop("steady", 2)
+    assert sum(loop.run(90)) == 0
+
+
+def test_skewed_load_is_evened_out_too() -> None:
+    loop = closed_loop("skewed", 2)
+    before = loop.unevenness()
+    loop.run(120)
+    assert loop.unevenness() < before and loop.unevenness() <= 1.25 and not loop.owned_twice
+
+
+def test_the_same_seed_makes_the_same_decisions() -> None:
+    def decisions() -> list[str]:
+        loop = closed_loop("hot_spot", 3)
+        loop.run(40)
+        return [decision.to_json() for decision in loop.decisions]
+
+    first = decisions()
+    assert first and first == decisions()
+
+
+def test_a_broker_that_refuses_is_left_with_its_bundle_and_nobody_else_gets_it() -> None:
+    loop = closed_loop("hot_spot", 1)
+    loop.seen.epoch = 99  # every decision of this balancer comes from a run that is over
+    owners = loop.cluster.owners()
+    loop.run(10)
+    assert loop.decisions and loop.cluster.owners() == owners
+    assert {outcome.outcome for outcome in loop.outcomes} == {"refused"}
