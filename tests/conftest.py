@@ -1,4 +1,4 @@
-"""What every test may ask for: one real Kafka broker per test run, and topic names that no other test uses."""
+"""What every test may ask for: a real Kafka broker and tables of a simulated run, one of each per test run, and unused topic names."""
 
 import itertools
 import json
@@ -10,6 +10,7 @@ import pytest
 
 from lb_stream.io.kafka.topics import TopicNames
 from lb_stream.io.local.embedded_kafka import EmbeddedKafka
+from tests.support.recorded_tables import Recorder, batches, record
 
 
 @pytest.fixture(scope="session")
@@ -17,6 +18,14 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedKafka]:
     """A started broker in a temporary folder, stopped at the end of the run. Tests that use it are marked e2e."""
     with EmbeddedKafka(tmp_path_factory.mktemp("kafka")) as broker:
         yield broker
+
+
+@pytest.fixture(scope="session")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Recorder:
+    """A minute of six brokers with a hot spot, under the demo's settings; nobody writes there any more."""
+    made = record(tmp_path_factory.mktemp("recorded") / "tables")
+    batches(made.root, 60)
+    return made
 
 
 @pytest.fixture

@@ -10,8 +10,7 @@ import typer
 from typer.core import TyperCommand
 
 from lb_stream import __version__
-from lb_stream.cli.inspect import compare, config, decisions, explain, replay, sql, status
-from lb_stream.cli.inspect import leader as asked
+from lb_stream.cli.inspect import commands, compare, config, decisions, explain, leader, lookup, replay, sql, status
 from lb_stream.cli.monitor import command as monitor
 from lb_stream.cli.operate import brokers, clusters, dry_run, dynamic_config, namespaces
 from lb_stream.cli.report import command as report
@@ -48,7 +47,7 @@ class _Demo(TyperCommand):
         try:
             from lb_stream.cli.demo.command import command
         except ModuleNotFoundError as error:
-            if error.name != "lb_stream.cli.demo.command":
+            if not str(error.name).startswith("lb_stream.cli.demo"):
                 raise
             raise CommandError("this installation has no demo") from None
         own = typer.Typer(add_completion=False, rich_markup_mode="rich", context_settings={"help_option_names": ["-h", "--help"]})
@@ -61,7 +60,10 @@ def _demo() -> None:
     """Show the whole thing: a real Kafka broker, the job, simulated brokers and one that runs hot, until they are balanced."""
 
 
-for module in (balance, status, decisions, explain, compare, monitor, asked, lookup_server, report, sql, replay, jars, dynamic_config):
+for module in (
+    *(balance, status, decisions, explain, compare, monitor, leader, lookup, commands),
+    *(lookup_server, report, sql, replay, jars, dynamic_config),
+):
     module.register(app)
 for group in (brokers, clusters, namespaces, dry_run, reports, topics, tables, kafka_broker, agent, config):
     app.add_typer(group.app)

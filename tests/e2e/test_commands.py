@@ -13,7 +13,7 @@ from lb_stream.agent import Agent, AgentConfig
 from lb_stream.core.model.names import parse_bundle
 from lb_stream.io.kafka.topics import TopicNames
 from lb_stream.io.local.embedded_kafka import EmbeddedKafka
-from lb_stream.io.lookup.client import Lookup, LookupConfig
+from lb_stream.io.lookup import Lookup, LookupConfig
 from lb_stream.sim import SimBroker, SimCluster, build_cluster
 from lb_stream.sim.brokers import wall_clock_ms
 from tests.e2e.pipeline import Pipeline, wait_until

@@ -21,7 +21,7 @@ from lb_stream.core.filters.candidates import superseded
 from lb_stream.core.model.memory import Memory
 from lb_stream.core.model.names import is_system_bundle, namespace_of
 from lb_stream.core.model.view import ClusterView, view_of
-from lb_stream.core.ownership import ledger as ownership
+from lb_stream.core.ownership import ledger
 from lb_stream.core.ownership.unit_states import Store, Unit, accepts
 from lb_stream.core.placement import placement, simple_placement
 from lb_stream.core.placement.base import Targets
@@ -301,7 +301,7 @@ def test_every_ownership_record_may_follow_the_one_before_it(steps: list[Step], 
     retention_ms = max(1, config.balancer.bundle_retention_ms)  # 0 is for comparisons: nobody sees such a bundle go
     config = replace(config, balancer=config.balancer.model_copy(update={"bundle_retention_ms": retention_ms}))
     units: dict[str, Unit] = {}
-    with mock.patch.object(ownership, "MOST_PUBLISHED", most):
+    with mock.patch.object(ledger, "MOST_PUBLISHED", most):
         for _, _, done in played(steps, config):
             ids = {one.decision_id: one for one in done.decisions}
             for record in done.ownership:

@@ -1,4 +1,4 @@
-"""Who may take a bundle: one filter, one file. Their order under each manager is in `core/filters/candidates.py`. Source: spec/placement.md §4."""
+"""Who may take a bundle: one filter, one file. Their order under each manager is in `candidates.py`. Source: spec/placement.md §4."""
 
 from lb_stream.core.filters.anti_affinity import AntiAffinity, FailureDomain, unload_helps
 from lb_stream.core.filters.base import Asked, Filter, FilterError

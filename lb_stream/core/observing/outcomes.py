@@ -65,8 +65,8 @@ def settle(view: ClusterView, memory: Memory, acks: tuple[Ack, ...], now_ms: int
 
     An assignment is confirmed when a report later than it shows the bundle at its destination, and superseded when it is at somebody
     else's. So is a move; one that names no destination is confirmed when the bundle has gone from its source, any other is `released`
-    while the bundle is nobody's: what becomes of it then is followed (`core.observing.arrivals`). A split is confirmed when the parent is nobody's
-    and a bundle inside its range has an owner or has been named since.
+    while the bundle is nobody's: what becomes of it then is followed (`arrivals`). A split is confirmed when the parent is nobody's and
+    a bundle inside its range has an owner or has been named since.
     """
     refused = {ack.decision_id: ack for ack in acks if ack.outcome in ("refused", "failed")}
     dead = {name for name, alive in zip(view.brokers.names, view.brokers.alive.tolist(), strict=True) if not alive}

@@ -1,6 +1,6 @@
 """Lookups over HTTP, for clients in any language.
 
-`GET /lookup?topic=TOPIC&cluster=CLUSTER` answers with a JSON object (`io.lookup.client.Found`). Status 200: `broker` serves the topic; 202: nobody
+`GET /lookup?topic=TOPIC&cluster=CLUSTER` answers with a JSON object (`client.Found`). Status 200: `broker` serves the topic; 202: nobody
 does yet, ask again in a moment; 400: no topic's or cluster's name; 404: there is no such namespace or path; 503: the answer would be
 too old. `GET /health` tells how old answers are, 200 or 503.
 """

@@ -69,7 +69,8 @@ IN_PROCESS = [sys.executable, "-c", "from lb_stream.cli.main import main; main()
 
 def test_help_imports_nothing_heavy() -> None:
     """So that it comes at once: what commands need, they import when they run."""
-    heavy = ("pyspark", "pyarrow", "numpy", "duckdb", "deltalake", "kafka", "pydantic", "msgspec", "lb_stream.core", "lb_stream.cli.demo.command")
+    packages = ("pyspark", "pyarrow", "numpy", "duckdb", "deltalake", "kafka", "pydantic", "msgspec")
+    heavy = (*packages, "lb_stream.core", "lb_stream.cli.demo.command")
     code = (
         "import sys; sys.argv = ['lbctl', '--help']\nfrom lb_stream.cli.main import main\n"
         f"try: main()\nfinally: print([name for name in {heavy!r} if name in sys.modules], file=sys.stderr)"
@@ -234,7 +235,8 @@ def test_the_demos_own_options_are_those_of_its_module(tmp_path: Path, monkeypat
 @pytest.fixture
 def submitted(monkeypatch: pytest.MonkeyPatch) -> None:
     """spark-submit without Spark: the command is `spark-submit` and the job's arguments."""
-    monkeypatch.setattr("lb_stream.job.submit.submit_command", lambda arguments, **_: (["spark-submit", *arguments], {"SPARK_HOME": "/a b"}))
+    environment = {"SPARK_HOME": "/a b"}
+    monkeypatch.setattr("lb_stream.job.submit.submit_command", lambda arguments, **_: (["spark-submit", *arguments], environment))
 
 
 @pytest.mark.usefixtures("submitted")

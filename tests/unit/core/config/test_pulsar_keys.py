@@ -10,7 +10,8 @@ from lb_stream.contracts.keys import KeyModel, metadata
 from lb_stream.core.config.cluster_config import all_models, canonical, cluster_config, known_keys
 from lb_stream.io.local.configuration import load
 
-KEYS: dict[str, dict[str, Any]] = json.loads((Path(__file__).parents[3] / "data" / "vectors" / "configuration_keys.json").read_text())["keys"]
+FILE = Path(__file__).parents[3] / "data" / "vectors" / "configuration_keys.json"
+KEYS: dict[str, dict[str, Any]] = json.loads(FILE.read_text())["keys"]
 
 OTHER_DEFAULTS = {
     "loadBalancerLoadSheddingStrategy": "ThresholdShedder",  # the simple name of the class

@@ -6,7 +6,7 @@ import pytest
 
 from lb_stream.contracts.decisions import Ownership
 from lb_stream.core.model.policies import NO_POLICIES
-from lb_stream.core.ownership import ledger as ownership
+from lb_stream.core.ownership import ledger
 from tests.support.scenario import Cluster, bundle_name, short_name
 
 
@@ -60,7 +60,7 @@ def test_a_new_cluster_in_dry_run_publishes_nothing_until_it_is_enabled() -> Non
 
 
 def test_many_records_take_several_rounds_and_what_happens_meanwhile_is_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ownership, "MOST_PUBLISHED", 2)
+    monkeypatch.setattr(ledger, "MOST_PUBLISHED", 2)
     cluster = Cluster()
     setup = ("brokers a=0.20 b=0.20", "bundles a: t/n/0=1MB t/n/1=1MB t/n/2=1MB t/n/3=1MB", "config shedding_enabled=false")
     assert told(cluster, *setup, "round") == [("t/n/0", "Owned", "a", 1), ("t/n/1", "Owned", "a", 1)]
@@ -70,7 +70,7 @@ def test_many_records_take_several_rounds_and_what_happens_meanwhile_is_told_at_
 
 
 def test_very_many_changes_at_once_are_told_as_at_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ownership, "MOST_PUBLISHED", 2)
+    monkeypatch.setattr(ledger, "MOST_PUBLISHED", 2)
     cluster = Cluster()
     setup = ("brokers a=0.20 b=0.20", "config shedding_enabled=false", "bundles a: t/n/0=1MB t/n/1=1MB")
     told(cluster, *setup, "round")
@@ -188,7 +188,7 @@ def test_a_bundle_that_nobody_names_for_long_is_no_more_and_begins_anew_if_it_co
 
 
 def test_a_bundle_whose_record_waits_for_its_turn_is_told_before_it_moves(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ownership, "MOST_PUBLISHED", 1)
+    monkeypatch.setattr(ledger, "MOST_PUBLISHED", 1)
     cluster = Cluster()
     assert told(cluster, *SETUP[:2], "bundles a: t/n/0=40MB t/n/1=60MB", "round") == [
         ("t/n/0", "Owned", "a", 1),

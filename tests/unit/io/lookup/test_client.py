@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from lb_stream.core.ownership.lookup import Route
-from lb_stream.io.lookup.client import ASK_AGAIN_S, LIMITED, REMEMBERED_S, Bucket, Lookup, LookupConfig
+from lb_stream.io.lookup import Lookup, LookupConfig
+from lb_stream.io.lookup.client import ASK_AGAIN_S, LIMITED, REMEMBERED_S, Bucket
 
 
 class Recorder:

@@ -101,7 +101,7 @@ def test_a_commit_that_was_made_and_then_failed_counts_once(job: Job, monkeypatc
             raise FileNotFoundError("00000000000000000000.json")
 
     for module in ("delta", "log", "projections"):
-        monkeypatch.setattr(f"lb_stream.io.{module}.add_files", failing)
+        monkeypatch.setattr(f"lb_stream.io.tables.{module}.add_files", failing)
     project(job, 1, 2, decisions=[decision("a")], loads=1)
     assert failed[:3] == ["rounds", "decisions", "broker_loads"]
     for spec in (ROUNDS, DECISIONS, BROKER_LOADS):
@@ -129,7 +129,7 @@ def test_missed_batches_are_read_in_order_and_some_at_a_time(job: Job, monkeypat
 
 def test_the_number_of_files_stays_small_and_no_row_is_lost(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in ("delta", "log"):
-        monkeypatch.setattr(f"lb_stream.io.{module}.TIDY_EVERY", 10)
+        monkeypatch.setattr(f"lb_stream.io.tables.{module}.TIDY_EVERY", 10)
     for batch in range(95):
         job.log.append_once(batch, job.rounds(batch))
         job.log.tidy()
@@ -251,7 +251,7 @@ def test_a_table_of_an_earlier_version_gets_no_statistics_that_it_does_not_ask_f
 
 def test_the_tables_files_stay_few_too(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in ("delta", "projections"):
-        monkeypatch.setattr(f"lb_stream.io.{module}.TIDY_EVERY", 10)
+        monkeypatch.setattr(f"lb_stream.io.tables.{module}.TIDY_EVERY", 10)
     project(job, *range(60), decisions=[decision("a")], ownership=[ownership("a", "x", owner="one")], loads=1)
     for spec in (DECISIONS, OWNERSHIP, BROKER_LOADS):
         assert len(DeltaTable(str(job.tables / spec.name)).file_uris()) <= 15, spec.name

@@ -1,0 +1,71 @@
+"""`lbctl commands`: what was ordered, and what came of it. From the tables."""
+
+from __future__ import annotations
+
+import json as json_
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from lb_stream.cli.shared.options import BrokerConf, Cluster, ConfigFile, Json, Set, effective
+from lb_stream.cli.shared.output import clock, emit_json, emit_rich, note, styled, table
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+_COMMANDS = """
+    FROM (
+        FROM commands WHERE ($1 IS NULL OR cluster = $1) AND ($2 IS NULL OR id = $2)
+        QUALIFY row_number() OVER (PARTITION BY cluster, id ORDER BY log_seq DESC) = 1
+        ORDER BY at_ms DESC LIMIT $3
+    ) ORDER BY at_ms, cluster
+"""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to lbctl."""
+    app.command("commands", epilog="Example: lbctl commands --last 5")(commands)
+
+
+def commands(
+    last: Annotated[int, typer.Option("--last", "-n", metavar="N", help="How many.", min=0)] = 20,
+    command_id: Annotated[str | None, typer.Option("--id", metavar="ID", help="Only the command with this id.")] = None,
+    cluster: Cluster = None,
+    config: ConfigFile = None,
+    broker_conf: BrokerConf = None,
+    set_: Set = None,
+    json: Json = False,
+) -> None:
+    """Show the last commands: who sent each and when, and what came of it, or why not."""
+    given = effective(config, broker_conf, set_)
+    from lb_stream.query.cluster_state import require_cluster
+    from lb_stream.query.lake import open_lake, records, run
+    from lb_stream.query.status_facts import warn_if_stale
+
+    lake = open_lake(given.tables)
+    require_cluster(lake, cluster)
+    warn_if_stale(given, lake)
+    rows = records(run(lake, _COMMANDS, [cluster, command_id, last]))
+    rows = [row | {"arguments": json_.loads(row["arguments"] or "{}")} for row in rows]
+    if json:
+        for row in rows:
+            emit_json(row)
+    elif not rows:
+        note(f"no command{f' with the id {command_id}' if command_id else ''} has been answered yet{f' by {cluster}' if cluster else ''}")
+    else:
+        cells = [
+            (clock(row["at_ms"]), row["cluster"], row["by"], f"{row['kind']} {_shown(row['arguments'])}", _outcome(row)) for row in rows
+        ]
+        emit_rich(table(("sent", "cluster", "by", "command", "outcome"), cells))
+    if command_id and not rows:
+        raise typer.Exit(1)
+
+
+def _shown(arguments: dict[str, Any]) -> str:
+    text = " ".join(f"{name}={value if isinstance(value, str) else json_.dumps(value)}" for name, value in arguments.items())
+    return text if len(text) <= 120 else text[:119] + "…"
+
+
+def _outcome(row: dict[str, Any]) -> Text:
+    colour = {"done": "green", "accepted": "yellow"}.get(row["outcome"], "red")
+    return styled((row["outcome"], colour), row["text"] or "")

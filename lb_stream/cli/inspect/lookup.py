@@ -1,0 +1,65 @@
+"""`lbctl lookup`: which broker has a topic. From the tables."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from lb_stream.cli.shared.options import BrokerConf, Cluster, ConfigFile, Json, Set, effective
+from lb_stream.cli.shared.output import CommandError, emit_json, emit_line, note
+
+_LOOKUP = """
+    SELECT cluster, bundle, state, owner, since_ms, 0 AS rank FROM ownership
+    WHERE starts_with(bundle, $1 || '/0x') AND state NOT IN ('Deleted', 'Init') AND ($2 IS NULL OR cluster = $2)
+    UNION ALL
+    SELECT cluster, bundle, if(owner IS NULL, 'unowned', 'Owned') AS state, owner, owner_since_ms, 1 AS rank FROM bundle_averages
+    WHERE starts_with(bundle, $1 || '/0x') AND ($2 IS NULL OR cluster = $2)
+"""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to lbctl."""
+    app.command("lookup", epilog="Example: lbctl lookup persistent://shop/orders/new")(lookup)
+
+
+def lookup(
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Its name, with or without persistent://.")],
+    cluster: Cluster = None,
+    config: ConfigFile = None,
+    broker_conf: BrokerConf = None,
+    set_: Set = None,
+    json: Json = False,
+) -> None:
+    """Show which bundle a topic is in and which broker owns that, in each cluster that has its namespace."""
+    given = effective(config, broker_conf, set_)
+    from lb_stream.core.model.names import parse_bundle
+    from lb_stream.core.model.topics import full_topic_name, namespace_of_topic, topic_hash
+    from lb_stream.query.cluster_state import require_cluster
+    from lb_stream.query.lake import open_lake, records, run
+    from lb_stream.query.status_facts import warn_if_stale
+
+    try:
+        full, namespace, hashed = full_topic_name(topic), namespace_of_topic(topic), topic_hash(topic)
+    except ValueError as error:
+        raise CommandError(str(error), 2) from None
+    best: dict[str, tuple[Any, dict[str, Any]]] = {}
+    lake = open_lake(given.tables)
+    require_cluster(lake, cluster)
+    warn_if_stale(given, lake)
+    for row in records(run(lake, _LOOKUP, [namespace, cluster])):
+        _, lower, upper = parse_bundle(row["bundle"])
+        if lower <= hashed < upper or hashed == upper == 0xFFFFFFFF:
+            rank = (row["owner"] is None, row.pop("rank"), upper - lower)  # of a split bundle's remains and its child the child
+            if row["cluster"] not in best or rank < best[row["cluster"]][0]:
+                best[row["cluster"]] = (rank, row)
+    if not best:
+        note(f"no bundle of {namespace} is known" + (f" in {cluster}" if cluster else ""))
+        raise typer.Exit(1)
+    for name, (_, row) in sorted(best.items()):
+        if json:
+            emit_json(
+                {"cluster": name, "topic": full, "hash": hashed} | {key: row[key] for key in ("bundle", "state", "owner", "since_ms")}
+            )
+        else:
+            emit_line(f"{name}: {row['owner'] or 'nobody'} has {row['bundle']} ({row['state']}, hash 0x{hashed:08x})")
