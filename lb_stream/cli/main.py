@@ -17,6 +17,7 @@ from lb_stream.cli.report import command as report
 from lb_stream.cli.run import agent, balance, jars, kafka_broker, lookup_server, reports, tables, topics
 from lb_stream.cli.shared.output import ASCII, INTERRUPTED, CommandError, emit, hush, note
 from lb_stream.io.messages.troubles import told
+from lb_stream.query import QueryError
 
 app = typer.Typer(
     name="lbctl",
@@ -77,7 +78,7 @@ def main() -> None:
     try:
         app(prog_name="lbctl")
     except Exception as error:
-        found = (str(error), error.code) if isinstance(error, CommandError) else told(error)
+        found = (str(error), error.code) if isinstance(error, CommandError | QueryError) else told(error)
         if found is None:
             raise
         note(f"lbctl: {found[0]}")

@@ -11,6 +11,8 @@ from lb_stream.contracts.base import Millis, OwnRecord
 SCHEMA_VERSION = 1
 
 DecisionKind = Literal["assign", "unload", "transfer", "split"]
+MOVES: tuple[DecisionKind, ...] = ("unload", "transfer")
+"""Kinds of decisions that take a bundle from one broker, for another one."""
 OwnershipState = Literal["Init", "Free", "Assigning", "Owned", "Releasing", "Splitting", "Deleted"]
 """Init stands in the log only: on the topic it is an empty value, in the table no row."""
 

@@ -1,4 +1,4 @@
-"""The balancer's job as a process of the demo: started by spark-submit, ended with everything that it has started."""
+"""The balancer's job as a process: started by spark-submit, ended with everything that it has started."""
 
 from __future__ import annotations
 

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lb_stream.cli.shared.output import CommandError
 from lb_stream.core.commands.settings import in_force
 from lb_stream.core.config.cluster_config import ClusterConfig, cluster_config
 from lb_stream.core.model.memory import Memory
 from lb_stream.core.model.operator_state import Orders
+from lb_stream.query import QueryError
 from lb_stream.query.lake import open_lake, records, run
 
 if TYPE_CHECKING:
@@ -43,14 +43,14 @@ class Standing:
 
 
 def require_cluster(lake: duckdb.DuckDBPyConnection, cluster: str | None) -> None:
-    """Raises CommandError (exit code 2) for a cluster that the tables don't know; None means all of them."""
+    """Raises QueryError (exit code 2) for a cluster that the tables don't know; None means all of them."""
     if cluster is None:
         return
     tables = ("rounds", "broker_loads", "decisions")  # upkeep keeps them for different times
     known = " UNION ".join(f"SELECT DISTINCT cluster FROM {table}" for table in tables)
     names = [row["cluster"] for row in records(run(lake, f"{known} ORDER BY cluster"))]
     if cluster not in names:
-        raise CommandError(unknown_cluster(cluster, names), 2)
+        raise QueryError(unknown_cluster(cluster, names), 2)
 
 
 def unknown_cluster(cluster: str, known: Sequence[str]) -> str:
@@ -62,14 +62,14 @@ def known_clusters(tables: Path) -> list[str]:
     """The clusters that have had a round, and that have not been forgotten since; none where there are no tables here."""
     try:
         lake = open_lake(tables)
-    except CommandError:
+    except QueryError:
         return []
     last = "SELECT cluster, arg_max(memory, log_seq) AS memory FROM rounds WHERE seq > 0 GROUP BY cluster ORDER BY cluster"
     return [row["cluster"] for row in records(run(lake, last)) if row["memory"]]
 
 
 def standing(tables: Path, cluster: str | None = None) -> list[Standing]:
-    """Every cluster, or the one; none that has had no round, or has been forgotten. Raises CommandError where there are no tables."""
+    """Every cluster, or the one; none that has had no round, or has been forgotten. Raises QueryError where there are no tables."""
     return standing_in(open_lake(tables), cluster)
 
 
@@ -105,10 +105,10 @@ def standing_in(lake: duckdb.DuckDBPyConnection, cluster: str | None = None) -> 
 
 
 def the_only(tables: Path, cluster: str | None) -> Standing:
-    """The cluster that is meant. Raises CommandError when there is none, or when there are several and none was named."""
+    """The cluster that is meant. Raises QueryError when there is none, or when there are several and none was named."""
     found = standing(tables, cluster)
     if not found:
-        raise CommandError(f"no round of {f'a cluster {cluster}' if cluster else 'any cluster'} has been logged yet")
+        raise QueryError(f"no round of {f'a cluster {cluster}' if cluster else 'any cluster'} has been logged yet")
     if len(found) > 1:
-        raise CommandError(f"which cluster? --cluster one of {', '.join(one.cluster for one in found)}", 2)
+        raise QueryError(f"which cluster? --cluster one of {', '.join(one.cluster for one in found)}", 2)
     return found[0]

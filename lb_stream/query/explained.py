@@ -6,7 +6,8 @@ import json
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from lb_stream.cli.shared.output import CommandError
+from lb_stream.contracts.decisions import MOVES
+from lb_stream.query import QueryError
 from lb_stream.query.lake import records, run
 from lb_stream.query.rule_words import figure, why_decided, why_refused
 
@@ -28,7 +29,6 @@ _LOAD = """
            latest_rate_in_msgs_per_s + latest_rate_out_msgs_per_s AS msgs_per_s
     FROM broker_loads WHERE cluster = $1
 """
-MOVES = ("unload", "transfer")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +69,10 @@ class Explained:
 
 
 def explain_decision(lake: Lake, decision_id: str) -> Explained:
-    """Raises CommandError when there is no such decision."""
+    """Raises QueryError when there is no such decision."""
     rows = records(run(lake, f"{_DECIDED} WHERE decision_id = $1", [decision_id]))
     if not rows:
-        raise CommandError(f"there is no decision {decision_id}: lbctl decisions shows the last ones, their ids with --json", code=2)
+        raise QueryError(f"there is no decision {decision_id}: lbctl decisions shows the last ones, their ids with --json", code=2)
     return explained(lake, _unpacked(rows[0]))
 
 
@@ -220,15 +220,15 @@ def seen_broker(lake: Lake, broker: str, cluster: str | None) -> bool:
 
 
 def explain_round(lake: Lake, cluster: str, seq: int) -> Row:
-    """What a round saw, decided and refused. Raises CommandError when no such round was logged."""
+    """What a round saw, decided and refused. Raises QueryError when no such round was logged."""
     row = _first(lake, "SELECT * FROM rounds WHERE cluster = $1 AND seq = $2 ORDER BY log_seq DESC LIMIT 1", [cluster, seq])
     if row is None:
         bounds = _first(lake, "SELECT min(seq) AS low, max(seq) AS high FROM rounds WHERE cluster = $1", [cluster])
         if bounds is None or bounds["high"] is None:
             names = [each["cluster"] for each in records(run(lake, "SELECT DISTINCT cluster FROM rounds ORDER BY cluster", []))]
-            raise CommandError(f"no round of {cluster} is in the log: {', '.join(names) or 'none of any cluster is'}", code=2)
+            raise QueryError(f"no round of {cluster} is in the log: {', '.join(names) or 'none of any cluster is'}", code=2)
         known = f"its rounds run from {bounds['low']} to {bounds['high']}; rounds that saw and said nothing new aren't logged"
-        raise CommandError(f"round {seq} of {cluster} is not in the log ({known})", code=2)
+        raise QueryError(f"round {seq} of {cluster} is not in the log ({known})", code=2)
     seen = _first(lake, "SELECT max(seq) AS seq FROM broker_loads WHERE cluster = $1 AND seq <= $2", [cluster, seq])
     loads = records(run(lake, f"{_LOAD} AND seq = $2 ORDER BY broker", [cluster, seen["seq"] if seen else None]))
     made = records(run(lake, f"{_DECIDED} WHERE decisions.cluster = $1 AND decisions.seq = $2 ORDER BY ordinal", [cluster, seq]))

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lb_stream.cli.shared.output import CommandError
+from lb_stream.query import QueryError
 from lb_stream.query.sql_file import MACROS
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ READ_ONLY = (
 def open_lake(folder: Path, whole: bool = True) -> duckdb.DuckDBPyConnection:
     """A connection that sees every table of `contracts.tables` under its name, as of now.
 
-    A table that doesn't exist yet is empty. Raises CommandError when there is none at all, when one can't be read, and, where a `whole`
+    A table that doesn't exist yet is empty. Raises QueryError when there is none at all, when one can't be read, and, where a `whole`
     one is needed, when one lacks columns.
     """
     import duckdb
@@ -35,7 +35,7 @@ def open_lake(folder: Path, whole: bool = True) -> duckdb.DuckDBPyConnection:
 
     existing = [spec.name for spec in TABLES if DeltaTable.is_deltatable(str(folder / spec.name))]
     if not existing:
-        raise CommandError(
+        raise QueryError(
             f"no tables in {folder} yet: run `make demo` or jobs/balance.py, or name their folder: --set stream.tables=FOLDER"
         )
     lake = duckdb.connect()
@@ -46,7 +46,7 @@ def open_lake(folder: Path, whole: bool = True) -> duckdb.DuckDBPyConnection:
     for spec in TABLES:
         rows = _readable_rows(folder, spec) if spec.name in existing else spec.schema.empty_table()
         if missing := [name for name in spec.schema.names if name not in rows.schema.names] if whole else []:
-            raise CommandError(f"{folder / spec.name} has no column {', '.join(missing)}: another version wrote it; {_mend(spec)}")
+            raise QueryError(f"{folder / spec.name} has no column {', '.join(missing)}: another version wrote it; {_mend(spec)}")
         lake.register(spec.name, rows)
     for setting in READ_ONLY:
         lake.execute(setting)
@@ -54,13 +54,13 @@ def open_lake(folder: Path, whole: bool = True) -> duckdb.DuckDBPyConnection:
 
 
 def _readable_rows(folder: Path, spec: TableSpec) -> Any:
-    """Raises CommandError when the table is damaged."""
+    """Raises QueryError when the table is damaged."""
     try:
         return _rows(folder / spec.name)
     except PermissionError:
         raise
     except Exception as error:  # what delta-rs and pyarrow raise for a damaged file has no common ancestor
-        raise CommandError(f"{folder / spec.name} can't be read ({str(error).splitlines()[0]}): {_mend(spec)}") from error
+        raise QueryError(f"{folder / spec.name} can't be read ({str(error).splitlines()[0]}): {_mend(spec)}") from error
 
 
 def _mend(spec: TableSpec) -> str:
@@ -86,13 +86,13 @@ def _rows(path: Path) -> Any:
 
 
 def run(lake: duckdb.DuckDBPyConnection, query: str, parameters: list[Any] | dict[str, Any] | None = None) -> duckdb.DuckDBPyConnection:
-    """Execute a query. Raises CommandError (exit code 2) that names the tables or columns there are."""
+    """Execute a query. Raises QueryError (exit code 2) that names the tables or columns there are."""
     import duckdb
 
     try:
         return lake.execute(query, parameters or [])
     except duckdb.Error as error:
-        raise CommandError(_explain(query, error), code=2) from None
+        raise QueryError(_explain(query, error), code=2) from None
 
 
 def _explain(query: str, error: Exception) -> str:

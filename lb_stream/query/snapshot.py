@@ -89,7 +89,7 @@ class Snapshot:
 
 
 def snapshot(tables: Path, cluster: str | None = None) -> Snapshot:
-    """Read the tables now. Raises CommandError when there are none."""
+    """Read the tables now. Raises QueryError when there are none."""
     from lb_stream.query.lake import open_lake
 
     with open_lake(tables) as lake:

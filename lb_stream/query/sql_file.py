@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from lb_stream.cli.shared.output import CommandError
+from lb_stream.query import QueryError
 
 MACROS = (
     "CREATE MACRO get_json_object(json, path) AS json_extract_string(json, path)",
@@ -20,20 +20,20 @@ _TOKEN = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|--[^\n]*|/\*.*?\*/|(?<![\w
 
 
 def read_query(file: Path) -> str:
-    """A file's text. Raises CommandError."""
+    """A file's text. Raises QueryError."""
     try:
         return file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise CommandError(f"{file}: {getattr(error, 'strerror', None) or error}", code=2) from None
+        raise QueryError(f"{file}: {getattr(error, 'strerror', None) or error}", code=2) from None
 
 
 def parameter_values(given: Iterable[str]) -> dict[str, Any]:
-    """NAME=VALUE each; numbers are numbers, everything else is text. Raises CommandError."""
+    """NAME=VALUE each; numbers are numbers, everything else is text. Raises QueryError."""
     values: dict[str, Any] = {}
     for text in given:
         name, equals, value = text.partition("=")
         if not equals or not name.isidentifier():
-            raise CommandError(f"--param {text}: expected NAME=VALUE, such as cluster=eu-1", code=2)
+            raise QueryError(f"--param {text}: expected NAME=VALUE, such as cluster=eu-1", code=2)
         values[name] = _value(value)
     return values
 
@@ -47,7 +47,7 @@ def _value(text: str) -> Any:
 
 
 def with_parameters(query: str, values: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """The query in DuckDB's form, and the values that it needs. Raises CommandError for one that is missing, or that nobody asks for."""
+    """The query in DuckDB's form, and the values that it needs. Raises QueryError for one that is missing, or that nobody asks for."""
     needed: list[str] = []
 
     def named(token: re.Match[str]) -> str:
@@ -58,7 +58,7 @@ def with_parameters(query: str, values: dict[str, Any]) -> tuple[str, dict[str, 
 
     text = _TOKEN.sub(named, query)
     if missing := [name for name in dict.fromkeys(needed) if name not in values]:
-        raise CommandError(f"the query has parameters that were not given: {' '.join(f'--param {name}=…' for name in missing)}", code=2)
+        raise QueryError(f"the query has parameters that were not given: {' '.join(f'--param {name}=…' for name in missing)}", code=2)
     if unused := [name for name in values if name not in needed]:
-        raise CommandError(f"the query has no parameter {', '.join(unused)}: it has {', '.join(dict.fromkeys(needed)) or 'none'}", code=2)
+        raise QueryError(f"the query has no parameter {', '.join(unused)}: it has {', '.join(dict.fromkeys(needed)) or 'none'}", code=2)
     return text, values

@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
+import logging
 import shutil
 import time
 from collections import Counter
 from contextlib import closing, suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lb_stream.cli.shared.output import CommandError, note
+from lb_stream.contracts.decisions import MOVES
 from lb_stream.core.health import SUSPENDING, ClusterFacts, Facts, JobFacts, stale
 from lb_stream.core.model.names import is_system_bundle
-from lb_stream.core.round.limits import MOVES
 from lb_stream.io.leadership.leader import Leader
+from lb_stream.query import QueryError
 from lb_stream.query.cluster_state import Standing, standing_in
 from lb_stream.query.lake import open_lake, records, run
 
 if TYPE_CHECKING:
     import duckdb
 
-    from lb_stream.cli.shared.options import Effective
+    from lb_stream.contracts.settings import Settings
 
     Lake = duckdb.DuckDBPyConnection
 
@@ -36,53 +38,50 @@ _SEEN = """
 """
 
 
-def gather(given: Effective, ask_kafka: bool = False) -> Facts:
-    """Everything. With `ask_kafka` also whether a job on another machine runs, and whether Kafka answers. Raises CommandError."""
-    facts = _facts(given, JobFacts(given.settings.stream.pipeline_id))
-    if given.tables.exists():
-        with suppress(CommandError), open_lake(given.tables) as lake:  # no table is there yet
-            facts = gather_from(lake, given)
-    return _with_kafka(facts, given) if ask_kafka else facts
+def gather(tables: Path, settings: Settings, bootstrap: str) -> Facts:
+    """Everything: also whether a job on another machine runs, and whether Kafka answers at `bootstrap`."""
+    facts = _facts(tables, settings, JobFacts(settings.stream.pipeline_id))
+    if tables.exists():
+        with suppress(QueryError), open_lake(tables) as lake:  # no table is there yet
+            facts = gather_from(lake, tables, settings)
+    kafka = settings.kafka.model_copy(update={"bootstrap_servers": bootstrap})
+    return _with_kafka(facts, settings.model_copy(update={"kafka": kafka}))
 
 
-def gather_from(lake: Lake, given: Effective) -> Facts:
+def gather_from(lake: Lake, tables: Path, settings: Settings) -> Facts:
     """What open tables, the job's process and the disk say."""
-    return _facts(given, _job(lake, given), cluster_facts(lake))
+    return _facts(tables, settings, _job(lake, settings), cluster_facts(lake))
 
 
-def _facts(given: Effective, job: JobFacts, clusters: tuple[ClusterFacts, ...] = ()) -> Facts:
-    tables = given.tables
-    facts = Facts(_now_ms(), job, clusters, lag_limit=given.settings.stream.max_offsets_per_trigger or Facts.lag_limit)
+def _facts(tables: Path, settings: Settings, job: JobFacts, clusters: tuple[ClusterFacts, ...] = ()) -> Facts:
+    facts = Facts(_now_ms(), job, clusters, lag_limit=settings.stream.max_offsets_per_trigger or Facts.lag_limit)
     if (place := next((one for one in (tables, *tables.parents) if one.exists()), None)) is not None:
         usage = shutil.disk_usage(place)
         facts = replace(facts, disk_free=usage.free, disk_size=usage.total)
     from lb_stream.io.kafka.set_aside import SetAside
 
     with suppress(OSError, ValueError):  # the checkpoint may be out of reach from here
-        kept = SetAside.read(given.settings.stream.checkpoint)
+        kept = SetAside.read(settings.stream.checkpoint)
         facts = replace(facts, set_aside=kept.places, in_pieces=kept.piece > 0)
     return facts
 
 
-def warn_if_stale(given: Effective, lake: Lake) -> str | None:
-    """Say on stderr when the tables don't show how things are now; returns what was said."""
+def stale_since(lake: Lake, settings: Settings) -> str | None:
+    """What is to be said when the tables don't show how things are now."""
     (newest,) = records(run(lake, "SELECT max(now_ms) AS now_ms FROM rounds"))
     clusters = (ClusterFacts("", newest["now_ms"]),) if newest["now_ms"] else ()
-    said = stale(Facts(_now_ms(), _job(lake, given), clusters))
-    if said:
-        note(f"NOT UP TO DATE: {said}")
-    return said
+    return stale(Facts(_now_ms(), _job(lake, settings), clusters))
 
 
 def _now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-def _job(lake: Lake, given: Effective) -> JobFacts:
+def _job(lake: Lake, settings: Settings) -> JobFacts:
     """What the tables and this machine say of it."""
-    ticks, rows = given.settings.stream.tick_interval_ms > 0, records(run(lake, _LEADER))
+    ticks, rows = settings.stream.tick_interval_ms > 0, records(run(lake, _LEADER))
     if not rows:
-        return JobFacts(given.settings.stream.pipeline_id, ticks=ticks)
+        return JobFacts(settings.stream.pipeline_id, ticks=ticks)
     leader = Leader(**rows[0])
     (batch,) = records(run(lake, _BATCH))
     running, seen = _process(leader)
@@ -100,22 +99,26 @@ def _process(leader: Leader) -> tuple[bool | None, str]:
     return False, f"its process {leader.pid} on this machine has ended"
 
 
-def _with_kafka(facts: Facts, given: Effective) -> Facts:
+def _with_kafka(facts: Facts, settings: Settings) -> Facts:
     """Whether Kafka answers, and when the clock of a job on another machine ticked last."""
-    from lb_stream.cli.shared.options import kafka_at
+    from kafka.errors import KafkaError
+
+    from lb_stream.io.kafka.options import unanswered
     from lb_stream.io.leadership.alive import Ticks, silence_ms
 
-    bootstrap = given.bootstrap
-    settings = given.settings.model_copy(update={"kafka": given.settings.kafka.model_copy(update={"bootstrap_servers": bootstrap})})
+    bootstrap = settings.kafka.bootstrap_servers
+    if (reasons := unanswered(bootstrap)) is not None:
+        return replace(facts, kafka=reasons)
+    logging.getLogger("kafka").setLevel(logging.CRITICAL)  # its troubles come as exceptions too
     try:
-        with kafka_at(bootstrap), closing(Ticks(settings)) as ticks:
+        with closing(Ticks(settings)) as ticks:
             job, last = facts.job, ticks.last()
             if job.epoch is None or job.running is not None or not job.ticks:
                 return facts
             if last is None or _now_ms() - last.append_ms > silence_ms(settings):
                 last = ticks.next(silence_ms(settings)) or last  # clocks of two machines differ
-    except CommandError as error:
-        return replace(facts, kafka=str(error).partition("): ")[0].removeprefix("no Kafka broker answers ("))
+    except KafkaError as error:
+        return replace(facts, kafka=f"Kafka at {bootstrap}: {type(error).__name__}: {error}")
     if last is None:
         return replace(facts, job=replace(job, running=False, seen=f"its clock on {job.host} doesn't tick"))
     age_s = max(0, _now_ms() - last.append_ms) / 1000

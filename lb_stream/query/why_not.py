@@ -10,10 +10,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from lb_stream.cli.shared.output import CommandError, clock
+from lb_stream.contracts.decisions import MOVES
 from lb_stream.core.model.names import is_system_bundle
-from lb_stream.core.round.limits import MINUTE_MS, MOVES
+from lb_stream.core.round.limits import MINUTE_MS
 from lb_stream.core.shedding.base import MB
+from lb_stream.io.messages.times import clock
+from lb_stream.query import QueryError
 from lb_stream.query.explained import Row, decisions_about, refusals_about
 from lb_stream.query.lake import records, run
 from lb_stream.query.rule_words import HOLDS_BY, figure, why_refused
@@ -107,7 +109,7 @@ class _Now:
 
 
 def why_not(lake: Lake, bundle: str, cluster: str | None) -> WhyNot:
-    """Raises CommandError for a bundle that nobody has named, or that is in several clusters and none was said."""
+    """Raises QueryError for a bundle that nobody has named, or that is in several clusters and none was said."""
     known = _known(lake, bundle, cluster)
     now = _now(lake, known["cluster"])
     owner = known["owner"]
@@ -133,7 +135,7 @@ def why_hot(lake: Lake, broker: str, cluster: str | None) -> WhyNot | None:
     """What keeps a broker's load where it is; None: no round has seen such a broker."""
     found = [row["cluster"] for row in records(run(lake, _CLUSTERS_OF, [broker, cluster]))]
     if len(found) > 1:
-        raise CommandError(f"{broker} is in {', '.join(found)}: say which, --cluster NAME", code=2)
+        raise QueryError(f"{broker} is in {', '.join(found)}: say which, --cluster NAME", code=2)
     if not found:
         return None
     now = _now(lake, found[0])
@@ -162,14 +164,14 @@ def _known(lake: Lake, bundle: str, cluster: str | None) -> Row:
     if len(found) == 1:
         return found[0]
     if found:
-        raise CommandError(f"{bundle} is in {', '.join(row['cluster'] for row in found)}: say which, --cluster NAME", code=2)
+        raise QueryError(f"{bundle} is in {', '.join(row['cluster'] for row in found)}: say which, --cluster NAME", code=2)
     splits = [
         row for row in decisions_about(lake, "bundle", bundle, cluster, 100) if row["kind"] == "split" and row["outcome"] == "confirmed"
     ]
     if splits:
         children = ", ".join(splits[-1]["children"]) or "its children"
-        raise CommandError(f"{bundle} is no more: it was split into {children} ({splits[-1]['decision_id']})", code=2)
-    raise CommandError(f'no report names {bundle}: lbctl sql "select bundle from bundle_averages" lists those that are known', code=2)
+        raise QueryError(f"{bundle} is no more: it was split into {children} ({splits[-1]['decision_id']})", code=2)
+    raise QueryError(f'no report names {bundle}: lbctl sql "select bundle from bundle_averages" lists those that are known', code=2)
 
 
 def _now(lake: Lake, cluster: str) -> _Now:

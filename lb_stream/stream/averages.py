@@ -29,7 +29,7 @@ from lb_stream.core.model.blocks import (
     with_all_columns,
 )
 from lb_stream.stream.decode import hashes
-from lb_stream.stream.shards.block_files import BlockWriter, file_name, read_block
+from lb_stream.stream.shards.block_files import Blocks, BlockWriter, file_name, read_block
 from lb_stream.stream.task.attempt import hush_first_worker, task_of_batch
 from lb_stream.stream.task.crash import crash_point
 from lb_stream.stream.task.state_socket import leave_closing_to_spark
@@ -38,9 +38,6 @@ logger = logging.getLogger(__name__)
 
 STATE_DDL = "shards int, brokers string, names string, values string"
 SHARD_DDL = "cluster string, shard int, clock string, brokers string, names string, values string, events binary"
-
-Blocks = tuple[str, str, str]
-"""References to a shard's brokers, its bundles' names, and all else about its bundles: names seldom change."""
 
 
 class ShardProcessor(StatefulProcessor):

@@ -12,12 +12,11 @@ from msgspec.structs import replace
 from pyspark.sql import DataFrame, SparkSession
 
 from lb_stream.contracts.settings import Settings
-from lb_stream.stream.averages import Blocks
-from lb_stream.stream.decide import BatchContext
+from lb_stream.stream.context import BatchContext
 from lb_stream.stream.figures import File, averages_file
 from lb_stream.stream.ports import Log, Logged, NothingUnreadable, Observer, Publisher, Reading, Tables, Unobserved, Unreadable
 from lb_stream.stream.shards.attention import Attention
-from lb_stream.stream.shards.block_files import remove_samples, remove_unused
+from lb_stream.stream.shards.block_files import Blocks, remove_samples, remove_unused
 from lb_stream.stream.shards.directory import NEW, Slices, asked_in, forget_directories, read_directory, write_directory
 from lb_stream.stream.shards.slicing import Parts, View, due_parts, next_slices
 from lb_stream.stream.task.attempt import task_of_batch

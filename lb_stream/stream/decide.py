@@ -6,7 +6,7 @@ import json
 import traceback
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,6 @@ import pyarrow.compute as pc
 from lb_stream.contracts.base import canonical_json
 from lb_stream.contracts.decisions import Ownership
 from lb_stream.contracts.reports import Ack, SplitAsk
-from lb_stream.contracts.settings import Settings
 from lb_stream.core.commands.responder import Answer, Received, refuse_all
 from lb_stream.core.commands.settings import take_settings
 from lb_stream.core.config.cluster_config import ClusterConfig
@@ -26,7 +25,9 @@ from lb_stream.core.model.view import ClusterView, NameOrder, name_order, view_o
 from lb_stream.core.observing.outcomes import counting
 from lb_stream.core.round.decide import Inbox, Round, decide, seed_of
 from lb_stream.stream import figures
-from lb_stream.stream.averages import Blocks, read_shard
+from lb_stream.stream.averages import read_shard
+from lb_stream.stream.context import BatchContext
+from lb_stream.stream.shards.block_files import Blocks
 from lb_stream.stream.task.crash import crash_point
 from lb_stream.stream.task.deadline import within
 
@@ -57,21 +58,6 @@ ROUND_DDL = (
     "refusals string, results string, memory string, inputs string, files string, blocks string, error string, "
     "bundles bigint, sampled boolean, idle boolean"
 )
-
-
-@dataclass(frozen=True, slots=True)
-class BatchContext:
-    """What a batch's rounds start from, beside their views. `memories` is canonical JSON by cluster."""
-
-    settings: Settings
-    file_tag: str  # begins the names of this batch's files
-    log_seq: int
-    epoch: int
-    caught_up: bool
-    memories: Mapping[str, str]
-    first_seq: int = 0  # a cluster without a memory counts its rounds from here: none of a forgotten one's is counted twice
-    unreadable: Mapping[str, list[dict[str, Any]]] = field(default_factory=dict)  # by cluster; rejected events of records stepped over
-    recorded: Mapping[str, Mapping[str, int]] = field(default_factory=dict)  # of clusters that may be forgotten: bundle → record's version
 
 
 def decide_clusters(batches: Iterable[pa.RecordBatch], context: BatchContext, task: str) -> Iterator[pa.RecordBatch]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -22,10 +22,9 @@ from lb_stream.core.model.blocks import FOUR, RESOURCES
 from lb_stream.core.model.resources import percent
 from lb_stream.core.model.view import ClusterView, Rates
 from lb_stream.core.round.decide import Round
-from lb_stream.stream.averages import Blocks, read_shard
-
-if TYPE_CHECKING:
-    from lb_stream.stream.decide import BatchContext
+from lb_stream.stream.averages import read_shard
+from lb_stream.stream.context import BatchContext
+from lb_stream.stream.shards.block_files import Blocks
 
 logger = logging.getLogger(__name__)
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from lb_stream.cli.shared.output import CommandError
 from lb_stream.contracts.decisions import example_decision
 from lb_stream.contracts.tables import DECISIONS
+from lb_stream.query import QueryError
 from lb_stream.query.sql_file import parameter_values, with_parameters
 from tests.support.lbctl_runner import lbctl
 from tests.support.recorded_tables import Recorder
@@ -178,7 +178,7 @@ def test_only_parameters_are_taken_for_parameters(query: str, text: str) -> None
 def test_numbers_are_numbers_and_the_rest_is_text() -> None:
     given = ["a=1", "b=1.5", "c=x=y", "d=", "e=true", "f=null", "g=007"]
     assert parameter_values(given) == {"a": 1, "b": 1.5, "c": "x=y", "d": "", "e": "true", "f": "null", "g": "007"}
-    with pytest.raises(CommandError):
+    with pytest.raises(QueryError):
         parameter_values(["1a=2"])
 
 

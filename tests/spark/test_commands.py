@@ -10,7 +10,8 @@ import pytest
 from lb_stream.contracts.settings import Settings, StreamSettings
 from lb_stream.core.model.blocks import EVENT_SCHEMA, to_bytes
 from lb_stream.core.model.memory import Memory
-from lb_stream.stream.decide import BatchContext, decide_cluster
+from lb_stream.stream.context import BatchContext
+from lb_stream.stream.decide import decide_cluster
 from lb_stream.stream.decode import DecodeConfig
 from lb_stream.stream.figures import Taken
 from lb_stream.stream.shards.directory import Slices

@@ -13,7 +13,8 @@ from lb_stream.core.model.blocks import Shard, to_bytes
 from lb_stream.core.model.memory import Memory, Pending
 from lb_stream.stream import decide
 from lb_stream.stream.averages import names_block
-from lb_stream.stream.decide import BatchContext, decide_cluster
+from lb_stream.stream.context import BatchContext
+from lb_stream.stream.decide import decide_cluster
 from lb_stream.stream.figures import Taken
 from lb_stream.stream.shards.block_files import BlockWriter
 from tests.support.build import Event, Report, batch_of

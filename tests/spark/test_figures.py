@@ -10,10 +10,10 @@ from lb_stream.contracts.reports import BundleStats
 from lb_stream.contracts.settings import Settings, StreamSettings
 from lb_stream.core.averages import FoldConfig, fold
 from lb_stream.core.model.blocks import Shard
-from lb_stream.stream.averages import Blocks, names_block
-from lb_stream.stream.decide import BatchContext
+from lb_stream.stream.averages import names_block
+from lb_stream.stream.context import BatchContext
 from lb_stream.stream.figures import Taken, averages_file
-from lb_stream.stream.shards.block_files import FOLDER, BlockWriter
+from lb_stream.stream.shards.block_files import FOLDER, Blocks, BlockWriter
 from tests.support.build import Report, batch_of
 
 BUNDLE = "acme/orders/0x00000000_0xffffffff"

@@ -10,7 +10,8 @@ import pytest
 from msgspec.structs import replace as replaced
 
 from lb_stream.contracts.settings import Settings, StreamSettings
-from lb_stream.stream.decide import BatchContext, decide_cluster
+from lb_stream.stream.context import BatchContext
+from lb_stream.stream.decide import decide_cluster
 from lb_stream.stream.decode import decode
 from lb_stream.stream.figures import Taken
 from lb_stream.stream.shards.attention import BREAK_MS, LISTENED_MS, Attention

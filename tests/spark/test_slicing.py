@@ -9,9 +9,9 @@ from lb_stream.contracts.reports import BundleStats
 from lb_stream.core.averages import FoldConfig, fold
 from lb_stream.core.model.blocks import Shard
 from lb_stream.core.model.view import name_order, view_of
-from lb_stream.stream.averages import Blocks, hand_over, names_block, read_shard
+from lb_stream.stream.averages import hand_over, names_block, read_shard
 from lb_stream.stream.decode import hashes
-from lb_stream.stream.shards.block_files import BlockWriter, file_of, read_block, remove_unused
+from lb_stream.stream.shards.block_files import Blocks, BlockWriter, file_of, read_block, remove_unused
 from lb_stream.stream.shards.directory import NEW, Slices, forget_directories, read_directory, write_directory
 from lb_stream.stream.shards.slicing import View, due_parts, next_slices, table_part, wanted_shards
 from tests.support.build import Report, batch_of

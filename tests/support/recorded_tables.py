@@ -18,7 +18,8 @@ from lb_stream.io.tables.delta import open_table
 from lb_stream.io.tables.projections import Projections
 from lb_stream.sim import build_cluster
 from lb_stream.stream.averages import names_block
-from lb_stream.stream.decide import BatchContext, logged
+from lb_stream.stream.context import BatchContext
+from lb_stream.stream.decide import logged
 from lb_stream.stream.figures import Taken, averages_file
 from lb_stream.stream.ports import Logged
 from lb_stream.stream.shards.block_files import BlockWriter

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from lb_stream.cli.shared.options import BrokerConf, Cluster, ConfigFile, Json, Set, effective
-from lb_stream.cli.shared.output import clock, emit_json, emit_rich, note, styled, table
+from lb_stream.cli.shared.output import emit_json, emit_rich, note, styled, table
+from lb_stream.io.messages.times import clock
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -38,9 +39,9 @@ def commands(
 ) -> None:
     """Show the last commands: who sent each and when, and what came of it, or why not."""
     given = effective(config, broker_conf, set_)
+    from lb_stream.cli.shared.staleness import warn_if_stale
     from lb_stream.query.cluster_state import require_cluster
     from lb_stream.query.lake import open_lake, records, run
-    from lb_stream.query.status_facts import warn_if_stale
 
     lake = open_lake(given.tables)
     require_cluster(lake, cluster)

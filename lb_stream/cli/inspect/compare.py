@@ -9,7 +9,8 @@ import typer
 
 from lb_stream.cli.inspect.replay import time_given
 from lb_stream.cli.shared.options import BrokerConf, Cluster, ConfigFile, Json, Set, effective
-from lb_stream.cli.shared.output import CommandError, clock, emit, emit_json
+from lb_stream.cli.shared.output import CommandError, emit, emit_json
+from lb_stream.io.messages.times import clock
 
 if TYPE_CHECKING:
     from lb_stream.query.compared import Comparison, Pair

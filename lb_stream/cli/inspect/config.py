@@ -11,7 +11,7 @@ import typer
 from lb_stream.cli.inspect.config_explain import explain
 from lb_stream.cli.shared.options import BrokerConf, ConfigFile, Effective, Json, Set, effective
 from lb_stream.cli.shared.output import emit, emit_json
-from lb_stream.io.messages.secrets import hide, is_secret
+from lb_stream.cli.shared.settings_text import as_toml, hidden
 
 app = typer.Typer(name="config", help="The settings in force.", no_args_is_help=True)
 
@@ -80,21 +80,3 @@ def _explained(section: str, name: str) -> Iterable[str]:
             pulsar = f" (Pulsar: {extra['pulsar']})" if extra["pulsar"] else ""
             yield f"{one.model_fields[name].description}{unit}{pulsar}"
             return
-
-
-def hidden(section: str, values: dict[str, Any]) -> dict[str, Any]:
-    """A section's values to be shown: secrets are stars, also where they stand within another value."""
-    return {name: _hidden((section, name), value) for name, value in values.items()}
-
-
-def _hidden(path: tuple[str, ...], value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _hidden((*path, name), item) for name, item in value.items()}
-    return "***" if is_secret(path) else hide(value) if isinstance(value, str) else value
-
-
-def as_toml(value: Any) -> str:
-    """A value as TOML writes it."""
-    if isinstance(value, dict):
-        return "{" + ", ".join(f"{json_.dumps(name)} = {as_toml(item)}" for name, item in value.items()) + "}"
-    return json_.dumps(value, ensure_ascii=False)

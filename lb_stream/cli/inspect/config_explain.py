@@ -10,6 +10,7 @@ import typer
 
 from lb_stream.cli.shared.options import BrokerConf, Cluster, ConfigFile, Effective, Json, Set, effective
 from lb_stream.cli.shared.output import CommandError, emit, emit_json, emit_rich, note, table
+from lb_stream.cli.shared.settings_text import as_toml, hidden
 
 if TYPE_CHECKING:
     from lb_stream.contracts.keys import KeyModel
@@ -78,7 +79,6 @@ def explain(
 
 def explained(given: Effective, cluster: str) -> Iterator[Explained]:
     """Every setting there is, section by section; those of the balancer as they are for one cluster ("": one without its own section)."""
-    from lb_stream.cli.inspect.config import hidden
     from lb_stream.contracts.keys import metadata
 
     for section, model in job_sections().items():
@@ -184,15 +184,11 @@ def _rows(chosen: Sequence[Explained]) -> Iterator[tuple[str, str, str, str]]:
 
 
 def _shown(one: Explained) -> str:
-    from lb_stream.cli.inspect.config import as_toml
-
     text = "not set" if one.value is None else as_toml(one.value)
     return f"{text} {one.unit}" if one.unit and isinstance(one.value, int | float) else text
 
 
 def _paragraph(one: Explained) -> str:
-    from lb_stream.cli.inspect.config import as_toml
-
     default = "not set" if one.default is None else as_toml(one.default)
     lines = [
         f"{one.section}.{one.key} = {_shown(one)}",

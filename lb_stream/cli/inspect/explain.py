@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lb_stream.cli.shared.options import BrokerConf, Cluster, ConfigFile, Json, Set, effective
-from lb_stream.cli.shared.output import CommandError, clock, emit, emit_json, emit_line, emit_rich, note, styled, table
+from lb_stream.cli.shared.output import CommandError, emit, emit_json, emit_line, emit_rich, note, styled, table
+from lb_stream.io.messages.times import clock
 from lb_stream.query.rule_words import figure, why_taken_out
 
 if TYPE_CHECKING:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import typer
 
 from lb_stream.cli.shared.options import BrokerConf, ConfigFile, Json, Set, effective
-from lb_stream.cli.shared.output import ago, clock, emit_json, emit_line, note
+from lb_stream.cli.shared.output import emit_json, emit_line, note
+from lb_stream.io.messages.times import ago, clock
 
 _LEADER = """
     SELECT pipeline, epoch, host, pid, since_ms, (SELECT max(now_ms) FROM rounds) AS last_round_ms
@@ -21,8 +22,8 @@ def register(app: typer.Typer) -> None:
 def leader(config: ConfigFile = None, broker_conf: BrokerConf = None, set_: Set = None, json: Json = False) -> None:
     """Show who leads: the job that was started last, its epoch, host and process, and since when."""
     given = effective(config, broker_conf, set_)
+    from lb_stream.cli.shared.staleness import warn_if_stale
     from lb_stream.query.lake import open_lake, records, run
-    from lb_stream.query.status_facts import warn_if_stale
 
     lake = open_lake(given.tables)
     rows = records(run(lake, _LEADER))

@@ -33,11 +33,11 @@ def lookup(
 ) -> None:
     """Show which bundle a topic is in and which broker owns that, in each cluster that has its namespace."""
     given = effective(config, broker_conf, set_)
+    from lb_stream.cli.shared.staleness import warn_if_stale
     from lb_stream.core.model.names import parse_bundle
     from lb_stream.core.model.topics import full_topic_name, namespace_of_topic, topic_hash
     from lb_stream.query.cluster_state import require_cluster
     from lb_stream.query.lake import open_lake, records, run
-    from lb_stream.query.status_facts import warn_if_stale
 
     try:
         full, namespace, hashed = full_topic_name(topic), namespace_of_topic(topic), topic_hash(topic)

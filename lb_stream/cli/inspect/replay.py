@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from lb_stream.cli.shared.options import BrokerConf, Cluster, ConfigFile, Json, Set, effective
-from lb_stream.cli.shared.output import CommandError, clock, emit_json, emit_rich, note, styled, table
+from lb_stream.cli.shared.output import CommandError, emit_json, emit_rich, note, styled, table
+from lb_stream.io.messages.times import clock
 
 if TYPE_CHECKING:
     from rich.text import Text

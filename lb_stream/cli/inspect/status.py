@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import typer
 
 from lb_stream.cli.shared.options import BrokerConf, ConfigFile, Json, Set, effective
-from lb_stream.cli.shared.output import ago, clock, emit, emit_json, emit_rich, styled, table
+from lb_stream.cli.shared.output import emit, emit_json, emit_rich, styled, table
+from lb_stream.io.messages.times import ago, clock
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -30,7 +31,7 @@ def status(config: ConfigFile = None, broker_conf: BrokerConf = None, set_: Set 
     from lb_stream.core.health import EXIT_CODES, verdict
     from lb_stream.query.status_facts import gather
 
-    facts = gather(given, ask_kafka=True)
+    facts = gather(given.tables, given.settings, given.bootstrap)
     found = verdict(facts)
     if json:
         emit_json(found.to_dict() | {"facts": asdict(facts)})

@@ -13,6 +13,7 @@ import typer
 
 from lb_stream.cli.shared.options import BrokerConf, Cluster, ConfigFile, Effective, Json, Set, effective
 from lb_stream.cli.shared.output import CommandError, console, emit, emit_json, emit_rich, note
+from lb_stream.query import QueryError
 
 if TYPE_CHECKING:
     from lb_stream.cli.monitor.classic import Key, Manner, Standing
@@ -74,8 +75,9 @@ def _look(given: Effective, cluster: str | None) -> Snapshot:
     from lb_stream.query.snapshot import looked_up
     from lb_stream.query.status_facts import gather_from
 
-    with open_lake(given.tables) as lake:
-        shown, facts = looked_up(lake, cluster), gather_from(lake, given)
+    tables = given.tables
+    with open_lake(tables) as lake:
+        shown, facts = looked_up(lake, cluster), gather_from(lake, tables, given.settings)
     said = stale(facts)
     states = tuple(one for one in facts.clusters if cluster in (None, one.cluster))
     if cluster and not states:
@@ -106,7 +108,7 @@ def _live(given: Effective, cluster: str | None, interval_s: float) -> None:
             if due:
                 try:
                     shown = _look(given, cluster)
-                except (CommandError, DeltaError, OSError) as error:  # upkeep may take a file away that is just being read
+                except (CommandError, QueryError, DeltaError, OSError) as error:  # upkeep may take a file away that is just being read
                     shown = replace(shown, trouble=f"the tables can't be read just now: {str(error).splitlines()[0]}")
                 read_s = time.monotonic()
             if due or size != screen.size:
@@ -161,6 +163,6 @@ def _standing(tables: Path) -> Mapping[Key, Standing]:
 
     try:
         rows = run(open_lake(tables), _STANDING).fetchall()
-    except CommandError:  # no tables yet: the job hasn't run
+    except QueryError:  # no tables yet: the job hasn't run
         return {}
     return {(row[0], row[1]): Standing(Four(*row[4:8]), Four(*row[8:12]), row[2], row[3] or 0) for row in rows}

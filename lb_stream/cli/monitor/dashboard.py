@@ -12,8 +12,8 @@ from typing import Any
 from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
-from lb_stream.cli.shared.output import ago, clock
 from lb_stream.io.messages.shown import shown_within
+from lb_stream.io.messages.times import ago, clock
 from lb_stream.query.snapshot import PHASES, Rows, Snapshot, unevenness
 
 WIDE = 120

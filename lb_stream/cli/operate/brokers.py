@@ -9,8 +9,9 @@ import typer
 
 from lb_stream.cli.operate import dynamic_config
 from lb_stream.cli.shared.options import BrokerConf, Cluster, ConfigFile, Json, Set, effective
-from lb_stream.cli.shared.output import ago, emit_json, emit_rich, note, styled, table
+from lb_stream.cli.shared.output import emit_json, emit_rich, note, styled, table
 from lb_stream.cli.shared.sending import Sending, sends
+from lb_stream.io.messages.times import ago
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -54,9 +55,10 @@ def brokers(
 @app.command("list", epilog="Example: lbctl brokers list --cluster eu-1")
 def show(cluster: Cluster = None, config: ConfigFile = None, broker_conf: BrokerConf = None, set_: Set = None, json: Json = False) -> None:
     """Show each broker's latest load: usage, throughput, message rate, bundles, and when it was last heard of."""
+    from lb_stream.cli.shared.staleness import warn_if_stale
     from lb_stream.query.cluster_state import require_cluster
     from lb_stream.query.lake import open_lake, records, run
-    from lb_stream.query.status_facts import cluster_facts, warn_if_stale
+    from lb_stream.query.status_facts import cluster_facts
 
     given = effective(config, broker_conf, set_)
     lake = open_lake(given.tables)

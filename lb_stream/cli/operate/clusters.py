@@ -28,9 +28,10 @@ def list_(config: ConfigFile = None, broker_conf: BrokerConf = None, set_: Set =
     """Show each cluster: whether its decisions are published, what is suspended, paused and drained, its brokers and bundles."""
     given = effective(config, broker_conf, set_)
     from lb_stream.cli.inspect.status import clusters_table
+    from lb_stream.cli.shared.staleness import warn_if_stale
     from lb_stream.query.cluster_state import standing_in
     from lb_stream.query.lake import open_lake
-    from lb_stream.query.status_facts import cluster_facts, warn_if_stale
+    from lb_stream.query.status_facts import cluster_facts
 
     lake = open_lake(given.tables)
     warn_if_stale(given, lake)

@@ -199,10 +199,10 @@ def bundles(
 ) -> None:
     """Show a namespace's bundles: state, owner, topics and traffic (long-term)."""
     given = effective(config, broker_conf, set_)
+    from lb_stream.cli.shared.staleness import warn_if_stale
     from lb_stream.core.observing.known_bundles import ring_of
     from lb_stream.query.cluster_state import the_only
     from lb_stream.query.lake import open_lake, records, run
-    from lb_stream.query.status_facts import warn_if_stale
 
     here = the_only(given.tables, cluster)
     lake = open_lake(given.tables)

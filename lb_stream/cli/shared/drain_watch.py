@@ -6,8 +6,10 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from lb_stream.cli.shared.output import CommandError, clock, note
+from lb_stream.cli.shared.output import note
 from lb_stream.core.model.names import is_system_bundle
+from lb_stream.io.messages.times import clock
+from lb_stream.query import QueryError
 from lb_stream.query.cluster_state import Standing, standing_in
 from lb_stream.query.lake import open_lake, records, run
 from lb_stream.query.rule_words import HOLDS_BY, why_refused
@@ -36,7 +38,7 @@ class DrainWatch:
         if time.monotonic() < self._next_s:
             return
         self._next_s = time.monotonic() + EVERY_S
-        with suppress(CommandError, OSError):
+        with suppress(QueryError, OSError):
             told = self._line()
             if told != self._told:
                 note(told)

@@ -100,22 +100,15 @@ def effective(config: Path | None, broker_conf: Path | None, arguments: list[str
 def kafka_at(bootstrap: str) -> Iterator[None]:
     """Turns what Kafka's client says into one clear line, after a look whether anybody is there at all."""
     import logging
-    import socket
 
     from kafka.errors import KafkaError
 
+    from lb_stream.io.kafka.options import unanswered
+
     logging.getLogger("kafka").setLevel(logging.CRITICAL)  # its troubles come as exceptions too
     advice = "start one with `lbctl kafka start`, or name yours: --set kafka.bootstrap_servers=HOST:PORT"
-    reasons = []
-    for server in bootstrap.split(","):
-        host, _, port = server.rpartition(":")
-        try:
-            socket.create_connection((host.strip("[]"), int(port)), timeout=5).close()
-            break
-        except (OSError, OverflowError) as error:
-            reasons.append(f"{server}: {getattr(error, 'strerror', None) or error}")
-    else:
-        raise CommandError(f"no Kafka broker answers ({'; '.join(reasons)}): {advice}")
+    if (reasons := unanswered(bootstrap)) is not None:
+        raise CommandError(f"no Kafka broker answers ({reasons}): {advice}")
     try:
         yield
     except KafkaError as error:

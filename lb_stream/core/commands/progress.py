@@ -7,14 +7,13 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from lb_stream.contracts.decisions import Decision
+from lb_stream.contracts.decisions import MOVES, Decision
 from lb_stream.core.commands.persistent_commands import broker_of
 from lb_stream.core.commands.responder import Desk, named
 from lb_stream.core.model.operator_state import Waiting
 from lb_stream.core.model.view import ClusterView
 from lb_stream.core.observing.known_bundles import cut_anew
 from lb_stream.core.observing.outcomes import Settled
-from lb_stream.core.round.limits import MOVES
 
 SHOWN_FAILURES = 3
 

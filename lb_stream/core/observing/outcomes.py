@@ -6,12 +6,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from lb_stream.contracts.decisions import MOVES
 from lb_stream.contracts.reports import Ack
 from lb_stream.core.filters.candidates import ranges
 from lb_stream.core.model.memory import Memory, Pending, Retry
 from lb_stream.core.model.names import parse_bundle
 from lb_stream.core.model.view import ClusterView
-from lb_stream.core.round.limits import MOVES
 
 MOST_BACK_OFF = 10
 """A bundle that keeps failing is tried again after this many time-outs at the latest."""

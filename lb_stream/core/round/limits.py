@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from lb_stream.contracts.decisions import MOVES
 from lb_stream.core.model.refusals import Refusal, refusal
 from lb_stream.core.round.state import Draft
 from lb_stream.core.shedding.base import MB
 
-MOVES = ("unload", "transfer")
 MINUTE_MS = 60_000
 
 

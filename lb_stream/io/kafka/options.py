@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -72,3 +73,16 @@ def _content(name: str, path: str) -> str:
 
 def _quoted(text: Any) -> str:
     return '"' + str(text).replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def unanswered(bootstrap: str) -> str | None:
+    """Why nobody answers, server by server; None where one of them does. (Clients of Kafka only wait.)"""
+    reasons = []
+    for server in bootstrap.split(","):
+        host, _, port = server.rpartition(":")
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), timeout=5).close()
+            return None
+        except (OSError, OverflowError) as error:
+            reasons.append(f"{server}: {getattr(error, 'strerror', None) or error}")
+    return "; ".join(reasons)

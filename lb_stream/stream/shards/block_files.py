@@ -15,6 +15,8 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import fs
 
+Blocks = tuple[str, str, str]
+"""References to a shard's brokers, its bundles' names, and all else about its bundles: names seldom change."""
 FOLDER = "lb-blocks"
 _SAMPLES = "-samples.arrow"
 ALIGNMENT = 64

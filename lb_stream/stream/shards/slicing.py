@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from lb_stream.stream.averages import Blocks
+from lb_stream.stream.shards.block_files import Blocks
 from lb_stream.stream.shards.directory import NEW, Slices
 
 TABLE_PARTS = 16

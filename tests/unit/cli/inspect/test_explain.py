@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from lb_stream.cli.shared.output import clock
 from lb_stream.contracts.decisions import Decision, example_decision
 from lb_stream.contracts.tables import BROKER_LOADS, BUNDLE_AVERAGES, DECISIONS, OUTCOMES, OWNERSHIP, REFUSALS, ROUNDS
 from lb_stream.core.filters import base as filters_base
 from lb_stream.core.model.blocks import RESOURCES
 from lb_stream.core.model.memory import Memory, Suspension
 from lb_stream.core.shedding.base import shedder
+from lb_stream.io.messages.times import clock
 from lb_stream.query.explained import explain_decision
 from lb_stream.query.lake import open_lake, records, run
 from lb_stream.query.rule_words import DECIDES, HOLDS_BY, KEEPS_NOTHING, REFUSES, TAKES_OUT, figure, why_decided

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from lb_stream.cli.shared import send as sending
+from lb_stream.cli.shared import sending
 from lb_stream.contracts.base import canonical_json
 from lb_stream.contracts.commands import CommandRecord
 from lb_stream.contracts.tables import BROKER_LOADS, BUNDLE_AVERAGES, COMMANDS, LEADERS, OWNERSHIP, ROUNDS
@@ -63,8 +63,8 @@ class Broker:
 @pytest.fixture
 def kafka(monkeypatch: pytest.MonkeyPatch) -> Broker:
     broker = Broker()
-    monkeypatch.setattr(sending, "KafkaProducer", lambda **_: broker)
-    monkeypatch.setattr(sending, "KafkaConsumer", lambda **_: broker)
+    monkeypatch.setattr("kafka.KafkaProducer", lambda **_: broker)
+    monkeypatch.setattr("kafka.KafkaConsumer", lambda **_: broker)
     monkeypatch.setattr(sending, "kafka_at", lambda _: nullcontext())
     monkeypatch.setattr(sending, "require_topic", lambda *_: None)
     monkeypatch.setattr(sending, "OTHERS_S", 0.01)

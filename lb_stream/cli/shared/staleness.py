@@ -1,0 +1,22 @@
+"""A warning where the tables don't show how things are now."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lb_stream.cli.shared.output import note
+
+if TYPE_CHECKING:
+    import duckdb
+
+    from lb_stream.cli.shared.options import Effective
+
+
+def warn_if_stale(given: Effective, lake: duckdb.DuckDBPyConnection) -> str | None:
+    """Say so on stderr; returns what was said."""
+    from lb_stream.query.status_facts import stale_since
+
+    said = stale_since(lake, given.settings)
+    if said:
+        note(f"NOT UP TO DATE: {said}")
+    return said
