@@ -133,10 +133,10 @@ def test_printing_the_list_fails_with_the_line_that_says_why(
     assert "test_what_is_no_row_is_refused" in printed.out.replace("\n", "") and "1 systems, 1 tests, each of them there" in printed.out
     assert main(["--json"]) == 0
     assert [json.loads(line)["name"] for line in capsys.readouterr().out.splitlines()] == ["x"]
-    file.write_text(f'[s]\nx = ["{here}::test_gone", "tests/core/test_gone.py::test_gone"]\n')
+    file.write_text(f'[s]\nx = ["{here}::test_gone", "tests/unit/test_gone.py::test_gone"]\n')
     assert main([]) == 1
     told = capsys.readouterr().err.splitlines()
     assert told == [
         f"checklist: [s] x: there is no test {test}; was it renamed?"
-        for test in (f"{here}::test_gone", "tests/core/test_gone.py::test_gone")
+        for test in (f"{here}::test_gone", "tests/unit/test_gone.py::test_gone")
     ]
