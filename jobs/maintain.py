@@ -30,7 +30,7 @@ from lb_stream.io.local.configuration import load
 from lb_stream.io.local.signals import StopRequest
 from lb_stream.io.messages.secrets import hide
 from lb_stream.io.messages.troubles import told
-from lb_stream.io.tables.upkeep import Kept, maintain
+from lb_stream.io.tables.upkeep import MaintenanceResult, maintain
 
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
@@ -102,13 +102,13 @@ def keep(settings: Settings, options: argparse.Namespace) -> int:
     return 0
 
 
-def show(done: Sequence[Kept], dry_run: bool) -> None:
+def show(done: Sequence[MaintenanceResult], dry_run: bool) -> None:
     """What was done, for people."""
-    total = Kept("all")
+    total = MaintenanceResult("all")
     cells = []
     for one in done:
         cells.append(_cells(one))
-        for field in fields(Kept):
+        for field in fields(MaintenanceResult):
             if field.name not in ("table", "left"):
                 setattr(total, field.name, getattr(total, field.name) + getattr(one, field.name))
     columns = ("table", "rows deleted", "files", "MB", "files removed", "MB", "s")
@@ -120,7 +120,7 @@ def show(done: Sequence[Kept], dry_run: bool) -> None:
         note("(a dry run: nothing was changed)")
 
 
-def _cells(one: Kept) -> tuple[str, ...]:
+def _cells(one: MaintenanceResult) -> tuple[str, ...]:
     return (
         one.table,
         str(one.rows_deleted),

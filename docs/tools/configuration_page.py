@@ -17,7 +17,7 @@ from lb_stream.contracts.balancer import PROFILES, SHEDDER_PROFILES, BalancerCon
 from lb_stream.contracts.keys import KeyModel, metadata
 from lb_stream.contracts.unread import WHY, UnreadKeys
 from lb_stream.core.config.cluster_config import OLD_SPELLINGS, all_models
-from lb_stream.core.config.key_usage import readers, strategies_reading
+from lb_stream.core.config.key_usage import key_usage, strategies_reading
 from lb_stream.core.model.registry import Registry
 from lb_stream.core.placement import placement, simple_placement
 from lb_stream.core.reporting.report_needed import ReportConfig
@@ -83,7 +83,7 @@ def _table(rows: Iterable[tuple[str, ...]]) -> str:
 
 def _rows(model: type[KeyModel], read_by: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
     for name in model.model_fields:
-        yield _row(model, name, read_by or readers(name))
+        yield _row(model, name, read_by or key_usage(name))
 
 
 def _of_strategies() -> Iterator[tuple[str, ...]]:

@@ -23,7 +23,7 @@ from lb_stream.agent.adapter import (
 )
 from lb_stream.agent.agent import Agent, AgentConfig, AgentError
 from lb_stream.agent.obey import Seen, Verdict, addressee, judge
-from lb_stream.agent.reporting import Sparing
+from lb_stream.agent.reporting import ReportThrottle
 from lb_stream.agent.splits import SplitWatch
 
 __all__ = [
@@ -37,8 +37,8 @@ __all__ = [
     "ProbingAdapter",
     "Refused",
     "Report",
+    "ReportThrottle",
     "Seen",
-    "Sparing",
     "SplitWatch",
     "SplittingAdapter",
     "TransferringAdapter",

@@ -31,7 +31,7 @@ from lb_stream.agent.clock import RecordClock, wall_clock_ms
 from lb_stream.agent.obey import Seen, Verdict, addressee, judge
 from lb_stream.agent.producer import LastingProducer
 from lb_stream.agent.pulse import Pulse
-from lb_stream.agent.reporting import Sparing
+from lb_stream.agent.reporting import ReportThrottle
 from lb_stream.agent.splits import SplitWatch
 from lb_stream.contracts.base import canonical_json
 from lb_stream.contracts.decisions import Decision, Ownership, read_decision
@@ -68,10 +68,10 @@ class AgentError(RuntimeError):
 class AgentConfig:
     """Where Kafka is and how often to speak.
 
-    Every `report_interval_s` each broker's report is sent, or, with `sparing` (it makes one `Sparing` for each broker), looked at whether
-    it is needed. `split_watch` makes what looks for too large bundles, of each broker that can tell. `ownership_topic` None: decisions
-    are not compared with their bundles' records. `start` is where to read decisions from: those that come from now on, all that are
-    there, or offsets by partition.
+    Every `report_interval_s` each broker's report is sent, or, with `sparing` (it makes one `ReportThrottle` for each broker), looked at
+    whether it is needed. `split_watch` makes what looks for too large bundles, of each broker that can tell. `ownership_topic` None:
+    decisions are not compared with their bundles' records. `start` is where to read decisions from: those that come from now on, all
+    that are there, or offsets by partition.
     `client_options` go to kafka-python's clients (security_protocol, sasl_mechanism, ssl_cafile, ...).
     """
 
@@ -82,7 +82,7 @@ class AgentConfig:
     ownership_topic: str | None = "lb-ownership"
     report_interval_s: float = 5.0
     heartbeat_interval_s: float = 5.0
-    sparing: Callable[[], Sparing] | None = None
+    sparing: Callable[[], ReportThrottle] | None = None
     split_watch: Callable[[], SplitWatch] | None = None
     start: Literal["latest", "earliest"] | Mapping[int, int] = "latest"
     client_options: Mapping[str, Any] = field(default_factory=dict)

@@ -21,7 +21,7 @@ CHANGES = ("lastBundleGains", "lastBundleLosses", "bundleGains", "bundleLosses")
 
 
 @dataclass(slots=True)
-class Sparing:
+class ReportThrottle:
     """Whether a broker's next report is worth sending. Reports of other kinds (load data that its broker has chosen to write) all are."""
 
     config: ReportConfig
@@ -31,10 +31,10 @@ class Sparing:
     _changes: dict[str, list[str]] = field(default_factory=dict)
 
     @staticmethod
-    def of_manager(config: ReportConfig, balancer: BalancerConfig) -> Callable[[], Sparing]:
+    def of_manager(config: ReportConfig, balancer: BalancerConfig) -> Callable[[], ReportThrottle]:
         """Makes one for each broker: the extensible manager compares the plain maximum usage, the others the weighted one."""
         weights = UNWEIGHTED if balancer.load_manager == "extensible" else balancer.weights
-        return lambda: Sparing(config, weights)
+        return lambda: ReportThrottle(config, weights)
 
     def take(self, report: Report, now_ms: int, forced: bool) -> Report | None:
         """The report as it is to be sent, with what had changed in those that were not; None: not needed. `now_ms`: any steady clock."""

@@ -75,7 +75,7 @@ class Command(OwnRecord):
         return self.model_dump(mode="json", exclude=set(Command.model_fields), exclude_none=True)
 
 
-class Unload(Command):
+class UnloadCommand(Command):
     """Have a bundle, or every bundle of a namespace, leave its broker."""
 
     kind: Literal["unload"] = "unload"
@@ -84,7 +84,7 @@ class Unload(Command):
     destination: BrokerName | None = Field(None, description="who takes it; only with a bundle")
 
     @model_validator(mode="after")
-    def _one_bundle(self) -> Unload:
+    def _one_bundle(self) -> UnloadCommand:
         if self.destination is not None and self.bundle is None:
             raise PydanticCustomError("destination", "a destination only together with a bundle")
         return self
@@ -211,7 +211,7 @@ class SetPolicies(Command):
 
 
 AnyCommand = (
-    Unload | Split | Assign | SetConfig | DeleteConfig | DryRun | PauseCluster | ResumeCluster | DrainBroker | UndrainBroker
+    UnloadCommand | Split | Assign | SetConfig | DeleteConfig | DryRun | PauseCluster | ResumeCluster | DrainBroker | UndrainBroker
     | DeclareDead | CreateNamespace | DeleteNamespace | ImportNamespaces | SetPolicies
 )  # fmt: skip
 
@@ -223,7 +223,7 @@ class CommandRecord(RootModel[Annotated[AnyCommand, Field(discriminator="kind")]
 COMMANDS: dict[str, type[Command]] = {model.model_fields["kind"].default: model for model in AnyCommand.__args__}
 COMMAND_KINDS: dict[str, type[Tick] | type[Command]] = {"tick": Tick, **COMMANDS}
 
-Outcome = Literal["done", "refused", "accepted", "failed"]
+CommandOutcome = Literal["done", "refused", "accepted", "failed"]
 
 
 class CommandResult(OwnRecord):
@@ -233,7 +233,7 @@ class CommandResult(OwnRecord):
     id: str
     cluster: str
     kind: str
-    outcome: Outcome
+    outcome: CommandOutcome
     text: str = Field(description="what happened, or why not")
     rule: str | None = Field(None, description="the rule that refused it")
     decision_ids: list[str] = []

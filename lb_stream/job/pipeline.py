@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 
 from lb_stream.contracts.settings import Settings
-from lb_stream.io.kafka.batch_size import that_fits
+from lb_stream.io.kafka.batch_size import limit_batch_size
 from lb_stream.io.kafka.checkpoint import CaughtUp, check_none_lost, last_batch, next_offsets, offsets_to_start, state_partitions
 from lb_stream.io.kafka.fair import Fairness
 from lb_stream.io.kafka.options import spark_options
@@ -24,7 +24,7 @@ from lb_stream.io.tables.projections import Projections
 from lb_stream.job.running import Running, Watched, shared
 from lb_stream.stream.batch import Balancer
 from lb_stream.stream.ports import Logged, Reading
-from lb_stream.stream.shards.directory import Slices, asked_in, write_directory
+from lb_stream.stream.shards.directory import ShardMap, asked_in, write_directory
 from lb_stream.stream.source import read_records
 from lb_stream.stream.task.crash import crash_point
 from lb_stream.stream.transforms import to_blocks, to_shards
@@ -88,13 +88,13 @@ def _prepare(settings: Settings, outbox: Outbox, caught_up: Reading | None) -> t
     epoch = announce(stream.tables, stream.pipeline_id, log.last_epoch)
     if last_batch(stream.checkpoint) is None:
         tables.forget_averages()
-        write_directory(stream.checkpoint, 0, epoch, {name: Slices(asked=asked_in(memory)) for name, memory in log.memories.items()})
+        write_directory(stream.checkpoint, 0, epoch, {name: ShardMap(asked=asked_in(memory)) for name, memory in log.memories.items()})
 
     def finish(logged: Logged) -> None:
         outbox.publish(logged)
         tables.project(logged)
 
-    log.meanwhile = finish
+    log.on_foreign_batch = finish
     batch = last_batch(stream.checkpoint)
     way = clear_way(settings, is_logged=batch is not None and log.has(batch))
     guard = Guard(settings, way, SetAside.read(stream.checkpoint))
@@ -132,7 +132,7 @@ def start(spark: SparkSession, settings: Settings, once: bool = False, caught_up
     monitor = Monitor(settings.stream, balancer.epoch, app=lambda: balancer.log.app, memories=lambda: balancer.log.memories)
     balancer.observer = monitor
     batches = Watched(balancer, guard)
-    reading = that_fits(settings, guard.way.piece)
+    reading = limit_batch_size(settings, guard.way.piece)
     if not once and not guard.way.piece:
         guard.fairness = Fairness(reading.stream.max_offsets_per_trigger, balancer.caught_up)
     records = read_records(spark, reading, spark_options(settings), starting, guard.way.careful)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from lb_stream.core.commands.settings import in_force
 from lb_stream.core.config.cluster_config import ClusterConfig, cluster_config
 from lb_stream.core.model.memory import Memory
-from lb_stream.core.model.operator_state import Orders
+from lb_stream.core.model.operator_state import OperatorState
 from lb_stream.query import QueryError
 from lb_stream.query.lake import open_lake, records, run
 
@@ -32,7 +32,7 @@ class Standing:
     refusals: Sequence[Mapping[str, Any]] = ()
 
     @property
-    def orders(self) -> Orders:
+    def orders(self) -> OperatorState:
         """What operators have laid down."""
         return self.memory.orders
 

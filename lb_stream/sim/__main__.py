@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, get_args
 
-from lb_stream.agent import Agent, AgentConfig, AgentError, Sparing, SplitWatch, Verdict
+from lb_stream.agent import Agent, AgentConfig, AgentError, ReportThrottle, SplitWatch, Verdict
 from lb_stream.contracts.decisions import Decision
 from lb_stream.core.config.cluster_config import cluster_config
 from lb_stream.core.reporting.report_needed import ReportConfig
@@ -58,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         decisions_topic=options.decisions_topic,
         ownership_topic=options.ownership_topic,
         split_watch=SplitWatch.of(cluster_config({"load_manager": "extensible"})) if options.form == "extensible" else None,
-        sparing=(lambda: Sparing(ReportConfig())) if options.sparing else None,
+        sparing=(lambda: ReportThrottle(ReportConfig())) if options.sparing else None,
         report_interval_s=options.interval_s,
         heartbeat_interval_s=options.heartbeat_s,
         client_options=dict(options.option),

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 from lb_stream.core.model.names import parse_bundle
-from lb_stream.core.splitting import Uncut, cut
+from lb_stream.core.splitting import SplitRejected, cut
 from lb_stream.sim.workload import Workload, workload
 
 BUNDLES_PER_NAMESPACE = 4  # Pulsar's default for a new namespace
@@ -173,7 +173,7 @@ class SimCluster:
         """
         parent = parse_bundle(bundle)
         found = cut(parent, boundaries or (parent.lower + (parent.upper - parent.lower) // 2,))
-        if isinstance(found, Uncut):
+        if isinstance(found, SplitRejected):
             raise ValueError(found.detail)
         self.release(broker, bundle)
         for other in self.brokers.values():

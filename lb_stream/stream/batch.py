@@ -17,8 +17,8 @@ from lb_stream.stream.figures import File, averages_file
 from lb_stream.stream.ports import Log, Logged, NothingUnreadable, Observer, Publisher, Reading, Tables, Unobserved, Unreadable
 from lb_stream.stream.shards.attention import Attention
 from lb_stream.stream.shards.block_files import Blocks, remove_samples, remove_unused
-from lb_stream.stream.shards.directory import NEW, Slices, asked_in, forget_directories, read_directory, write_directory
-from lb_stream.stream.shards.slicing import Parts, View, due_parts, next_slices
+from lb_stream.stream.shards.directory import NEW, ShardMap, asked_in, forget_directories, read_directory, write_directory
+from lb_stream.stream.shards.slicing import ClusterBlocks, Parts, due_parts, next_slices
 from lb_stream.stream.task.attempt import task_of_batch
 from lb_stream.stream.task.crash import crash_point
 from lb_stream.stream.transforms import to_rounds
@@ -73,7 +73,7 @@ class Balancer:
         self.observer.finish(logged)
         crash_point("before_commit")
 
-    def _context(self, batch_id: int, known: Mapping[str, Slices]) -> BatchContext:
+    def _context(self, batch_id: int, known: Mapping[str, ShardMap]) -> BatchContext:
         leaving = [cluster for cluster, slices in known.items() if slices.leaving]
         return BatchContext(
             settings=self.settings,
@@ -97,7 +97,7 @@ class Balancer:
         tasks = spark.sparkContext.parallelize(list(parts.items()), min(len(parts), spark.sparkContext.defaultParallelism))
         return dict(tasks.map(lambda part: (part[0], averages_file(*part, root, checkpoint, f"{name}-{task_of_batch()[2]}"))).collect())
 
-    def _hand_on(self, directory: Mapping[str, Slices], views: Mapping[str, View], logged: Logged, batch_id: int) -> None:
+    def _hand_on(self, directory: Mapping[str, ShardMap], views: Mapping[str, ClusterBlocks], logged: Logged, batch_id: int) -> None:
         """Tell the next batch which clusters there are, how they are sliced and what their brokers have been asked for.
 
         Now and then delete what nobody needs any more.
@@ -119,16 +119,18 @@ class Balancer:
             remove_unused(stream.checkpoint, forget_directories(stream.checkpoint, oldest), oldest)
 
 
-def views_of_rounds(rounds: pa.Table) -> dict[str, View]:
+def views_of_rounds(rounds: pa.Table) -> dict[str, ClusterBlocks]:
     """Each cluster's view after a batch that has just been decided."""
     given = rounds.select(["cluster", "now_ms", "blocks", "sampled", "bundles", "error"]).to_pylist()
     return {
-        row["cluster"]: View(row["now_ms"], _blocks(json.loads(row["blocks"])), row["sampled"], row["bundles"], row["error"] is not None)
+        row["cluster"]: ClusterBlocks(
+            row["now_ms"], _blocks(json.loads(row["blocks"])), row["sampled"], row["bundles"], row["error"] is not None
+        )
         for row in given
     }
 
 
-def views_of_shards(shards: pa.Table) -> dict[str, View]:
+def views_of_shards(shards: pa.Table) -> dict[str, ClusterBlocks]:
     """The same, of a batch that was decided before: all of it may be new to the tables."""
     found: dict[str, list[Blocks]] = {}
     now_ms: dict[str, int] = {}
@@ -138,7 +140,7 @@ def views_of_shards(shards: pa.Table) -> dict[str, View]:
             blocks.append((row["brokers"], row["names"], row["values"]))
         if row["clock"] is not None:
             now_ms[row["cluster"]] = max(seen["append_ms"] for seen in json.loads(row["clock"]))
-    return {cluster: View(now_ms[cluster], tuple(blocks), sampled=True) for cluster, blocks in found.items()}
+    return {cluster: ClusterBlocks(now_ms[cluster], tuple(blocks), sampled=True) for cluster, blocks in found.items()}
 
 
 def _blocks(given: list[list[str]]) -> tuple[Blocks, ...]:

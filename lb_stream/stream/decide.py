@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from lb_stream.contracts.base import canonical_json
 from lb_stream.contracts.decisions import Ownership
 from lb_stream.contracts.reports import Ack, SplitAsk
-from lb_stream.core.commands.responder import Answer, Received, refuse_all
+from lb_stream.core.commands.responder import CommandAnswer, Received, refuse_all
 from lb_stream.core.commands.settings import take_settings
 from lb_stream.core.config.cluster_config import ClusterConfig
 from lb_stream.core.model.blocks import Shard, from_bytes
@@ -72,7 +72,7 @@ def decide_clusters(batches: Iterable[pa.RecordBatch], context: BatchContext, ta
     shards = pa.Table.from_batches(given).sort_by([("cluster", "ascending"), ("shard", "ascending")])
     clusters = shards["cluster"].to_numpy(zero_copy_only=False)
     begins = [0, *(np.flatnonzero(clusters[1:] != clusters[:-1]) + 1).tolist()]
-    taken = figures.Taken(context, task)
+    taken = figures.FigureFiles(context, task)
     rows = [
         decide_cluster(shards.slice(begin, end - begin), context, taken)
         for begin, end in zip(begins, [*begins[1:], len(shards)], strict=True)
@@ -81,7 +81,7 @@ def decide_clusters(batches: Iterable[pa.RecordBatch], context: BatchContext, ta
     yield from pa.Table.from_pylist(rows, ROUND_SCHEMA).to_batches()
 
 
-def decide_cluster(rows: pa.Table, context: BatchContext, taken: figures.Taken) -> dict[str, Any]:
+def decide_cluster(rows: pa.Table, context: BatchContext, taken: figures.FigureFiles) -> dict[str, Any]:
     """One cluster's round in one batch. `rows`: its shards in order. Returns one row of ROUND_SCHEMA.
 
     Whatever goes wrong becomes the row's `error`, with nothing decided and the memory as it was: the other clusters don't notice. A cluster
@@ -158,7 +158,7 @@ def _unanswered(commands: Iterable[Received], text: str, rule: str) -> dict[str,
     return {"results": _results(answers), "idle": not answers}
 
 
-def _results(answers: Iterable[Answer]) -> str:
+def _results(answers: Iterable[CommandAnswer]) -> str:
     return canonical_json([answer.to_dict() for answer in answers])
 
 

@@ -38,7 +38,7 @@ from lb_stream.stream.records import (
     report_record,
     sender_of,
 )
-from lb_stream.stream.shards.directory import NEW, Slices
+from lb_stream.stream.shards.directory import NEW, ShardMap
 from lb_stream.stream.shards.partition_keys import slots_of
 
 BLOCK_SCHEMA = pa.schema(
@@ -82,10 +82,10 @@ class DecodeConfig:
 
     default_cluster: str
     commands_topic: str
-    known: Mapping[str, Slices]
+    known: Mapping[str, ShardMap]
 
     @property
-    def spokesman(self) -> str:
+    def fallback_cluster(self) -> str:
         """The cluster where a record is rejected that names none: the default one, unless only others are known."""
         return self.default_cluster if self.default_cluster in self.known or not self.known else min(self.known)
 
@@ -159,7 +159,7 @@ def _take(taken: _Taken, config: DecodeConfig, key: bytes | None, value: bytes |
         if value is not None and len(value) > LARGEST_BYTES:
             raise Rejection("value", f"{len(value)} bytes", f"at most {LARGEST_BYTES} bytes when decompressed")
         if position["topic"] == config.commands_topic:
-            cluster = config.spokesman
+            cluster = config.fallback_cluster
             _take_command(taken, config, key, value, position)
             return
         cluster, broker = _key(key, config)
@@ -173,7 +173,7 @@ def _take(taken: _Taken, config: DecodeConfig, key: bytes | None, value: bytes |
 
 def _take_command(taken: _Taken, config: DecodeConfig, key: bytes | None, value: bytes | None, position: dict[str, Any]) -> None:
     """A command goes to its cluster, one without a cluster to every known one. What can't be read is answered too, if it has an id."""
-    cluster = config.spokesman
+    cluster = config.fallback_cluster
     try:
         clusters = _addressed(key, config)
         cluster = clusters[0] if len(clusters) == 1 else cluster
@@ -375,7 +375,7 @@ def _blocks(taken: _Taken, config: DecodeConfig, clock: str, store: Callable[[pa
 def _dismiss_strangers(taken: _Taken, config: DecodeConfig, reporting: set[int]) -> set[str]:
     """Find the names that are no clusters': not known, and without a report that is taken (of those numbered `reporting`).
 
-    What is rejected of them is told under the default cluster, commands to them are answered by the spokesman: else whoever makes up names
+    What is rejected of them is told under the default cluster, commands to them are answered by the fallback cluster: else whoever makes up names
     makes clusters. Other records of theirs are about brokers that have never reported, and say nothing.
     """
     known = config.known.keys() | {config.default_cluster}
@@ -394,7 +394,7 @@ def _dismiss_strangers(taken: _Taken, config: DecodeConfig, reporting: set[int])
                     (taken.number(config.default_cluster), event | {"broker": f"{strangers[number]}/{event['broker']}"[:LONGEST_SHOWN]})
                 )
         elif event["kind"] == "command":
-            events.append((taken.number(config.spokesman), event | {"payload": _to_stranger(event["payload"], strangers[number])}))
+            events.append((taken.number(config.fallback_cluster), event | {"payload": _to_stranger(event["payload"], strangers[number])}))
     if rejected > MOST_STRANGERS:
         shown = {"field": "key", "value": f"{rejected - MOST_STRANGERS} more", "expected": "records of known clusters, reports of new ones"}
         events.append((taken.number(config.default_cluster), last | {"broker": "", "payload": canonical_json(shown)}))

@@ -55,7 +55,7 @@ def _four(rates: Rates, span: str) -> dict[str, Any]:
     return {f"{span}_{name}": column for name, column in zip(FOUR, rates.columns, strict=True)}
 
 
-class Taken:
+class FigureFiles:
     """What the rounds of one task have to show: one file for each table, whatever the number of clusters.
 
     `task` names the task and its attempt.

@@ -33,7 +33,7 @@ from lb_stream.core.model.memory import Memory
 from lb_stream.core.model.view import ClusterView, view_of
 from lb_stream.core.placement import placement, simple_placement
 from lb_stream.core.round.split import find_too_large
-from lb_stream.core.round.state import Draft
+from lb_stream.core.round.state import RoundState
 from lb_stream.core.shedding import shedder
 from lb_stream.core.splitting import SplittingConfig
 
@@ -143,7 +143,9 @@ def _placing(view: ClusterView, settings: dict[str, Any]) -> Work:
     config = cluster_config(settings)
 
     def place() -> None:
-        draft = Draft(view, Memory(), config, now_ms=2_000, seed=1, recently_unloaded={}, retries={}, version=lambda *_: 1, strategies={})
+        draft = RoundState(
+            view, Memory(), config, now_ms=2_000, seed=1, recently_unloaded={}, retries={}, version=lambda *_: 1, strategies={}
+        )
         for bundle in range(0, len(view.bundles), len(view.bundles) // PLACED):
             choice = draft.place(bundle)
             if choice is not None:

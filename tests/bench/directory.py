@@ -14,17 +14,17 @@ from collections.abc import Callable
 from typing import Any
 
 from lb_stream.stream.batch import TIDY_EVERY
-from lb_stream.stream.shards.directory import Slices, forget_directories, read_directory, write_directory
+from lb_stream.stream.shards.directory import ShardMap, forget_directories, read_directory, write_directory
 
 RUNS = 15
 
 
-def clusters(count: int, batch: int) -> dict[str, Slices]:
+def clusters(count: int, batch: int) -> dict[str, ShardMap]:
     """So many clusters of one shard, all of which have had new blocks in a batch, one with a decision under way in ten."""
     file = f"{batch:012d}-e1-3-73a47594"
     asked = {"cluster-00001:123:0": ("broker-1.example:8080", "acme/orders/0x00000000_0x40000000")}
     return {
-        f"cluster-{number:05d}": Slices(
+        f"cluster-{number:05d}": ShardMap(
             1,
             ((f"{file}.arrow:{number}:2200", f"{file}-names.arrow:{number}:184", f"{file}.arrow:{number}:1648"),),
             1_700_000_000_000,

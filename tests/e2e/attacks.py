@@ -14,7 +14,7 @@ from kafka import KafkaProducer
 from lb_stream.contracts.decisions import Decision
 from lb_stream.io.kafka.topics import LARGEST_RECORD_BYTES, TopicNames
 from lb_stream.stream.decode import DecodeConfig
-from lb_stream.stream.shards.directory import Slices
+from lb_stream.stream.shards.directory import ShardMap
 from tests.e2e import bombs
 from tests.e2e.hostile import OF_NOBODY, good, hostile
 from tests.spark.test_decode import decoded, record
@@ -101,7 +101,7 @@ class Attacker:
 
     def spoilt_reports(self) -> None:
         """Good reports with something done to them by chance; each is taken or rejected as the decoder says of it alone."""
-        known = DecodeConfig(FUZZ, "commands", {FUZZ: Slices()})
+        known = DecodeConfig(FUZZ, "commands", {FUZZ: ShardMap()})
         first = good(10_000, FUZZ)
         self.send(first.key, first.value)
         for _ in range(400):

@@ -18,7 +18,7 @@ from kafka import KafkaProducer
 from lb_stream.io.kafka.topics import LARGEST_RECORD_BYTES, TopicNames
 from lb_stream.io.local.embedded_kafka import EmbeddedKafka
 from lb_stream.stream.decode import DecodeConfig
-from lb_stream.stream.shards.directory import Slices
+from lb_stream.stream.shards.directory import ShardMap
 from tests.e2e import scalar
 from tests.e2e.hostile import CLUSTERS, LARGEST_TEXT, OF_NOBODY, Wild, good, hostile
 from tests.e2e.kafka_reads import committed
@@ -105,7 +105,7 @@ def send_calm(producer: KafkaProducer, topic: str, chance: Random, number: int) 
 
 def fates(run: Run) -> dict[tuple[int, int], tuple[str, str, str]]:
     """What becomes of each wild record by what the decoder makes of it, alone: (report, rejected or an agent's kind; cluster; broker)."""
-    found, every = {}, DecodeConfig("home", "commands", {name: Slices() for name in ("home", *CLUSTERS)})
+    found, every = {}, DecodeConfig("home", "commands", {name: ShardMap() for name in ("home", *CLUSTERS)})
     for place, one in run.wild.items():
         ((fate),) = [
             (kind, cluster, name)

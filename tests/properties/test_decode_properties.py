@@ -12,12 +12,12 @@ from lb_stream.contracts.reports import LOAD_DATA_KINDS, REPORT_KINDS, report_ki
 from lb_stream.core.model.names import parse_bundle
 from lb_stream.stream.decode import DecodeConfig
 from lb_stream.stream.records import LONGEST_BROKER
-from lb_stream.stream.shards.directory import Slices
+from lb_stream.stream.shards.directory import ShardMap
 from tests.e2e.hostile import CLUSTERS, Wild, good, hostile
 from tests.spark.test_decode import decoded, record
 
-CONFIG = DecodeConfig(default_cluster="home", commands_topic="commands", known={"steady": Slices(2), CLUSTERS[0]: Slices(4)})
-ALL_KNOWN = DecodeConfig("home", "commands", {name: Slices(2) for name in ("home", "steady", *CLUSTERS)})
+CONFIG = DecodeConfig(default_cluster="home", commands_topic="commands", known={"steady": ShardMap(2), CLUSTERS[0]: ShardMap(4)})
+ALL_KNOWN = DecodeConfig("home", "commands", {name: ShardMap(2) for name in ("home", "steady", *CLUSTERS)})
 STEADY = [record(f"steady/{name}".encode(), good(at, "steady").value, 1_000 + at) for at, name in enumerate(("b1:8080", "b2:8080"))]
 
 wild_ones = st.lists(st.randoms(use_true_random=False), min_size=1, max_size=6).map(

@@ -18,10 +18,10 @@ from lb_stream.core.model.view import view_of
 from lb_stream.core.round.decide import Inbox, Round, decide, seed_of
 from lb_stream.core.shedding import shedder
 from lb_stream.stream.decode import DecodeConfig
-from lb_stream.stream.shards.directory import Slices
+from lb_stream.stream.shards.directory import ShardMap
 from tests.spark.test_decode import decoded, record
 
-KNOWN = DecodeConfig("home", "commands", {"eu": Slices()})
+KNOWN = DecodeConfig("home", "commands", {"eu": ShardMap()})
 BUNDLES = {
     "a:1": ["t/n/0x00000000_0x80000000", "t/n/0x80000000_0xffffffff"],
     "b:1": ["t/m/0x00000000_0xffffffff"],

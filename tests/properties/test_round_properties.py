@@ -22,7 +22,7 @@ from lb_stream.core.model.memory import Memory
 from lb_stream.core.model.names import is_system_bundle, namespace_of
 from lb_stream.core.model.view import ClusterView, view_of
 from lb_stream.core.ownership import ledger
-from lb_stream.core.ownership.unit_states import Store, Unit, accepts
+from lb_stream.core.ownership.unit_states import ServiceUnit, Store, accepts
 from lb_stream.core.placement import placement, simple_placement
 from lb_stream.core.placement.base import Targets
 from lb_stream.core.round.decide import Inbox, Round, decide, seed_of
@@ -300,7 +300,7 @@ def undry(one: Decision) -> Decision:
 def test_every_ownership_record_may_follow_the_one_before_it(steps: list[Step], config: ClusterConfig, most: int) -> None:
     retention_ms = max(1, config.balancer.bundle_retention_ms)  # 0 is for comparisons: nobody sees such a bundle go
     config = replace(config, balancer=config.balancer.model_copy(update={"bundle_retention_ms": retention_ms}))
-    units: dict[str, Unit] = {}
+    units: dict[str, ServiceUnit] = {}
     with mock.patch.object(ledger, "MOST_PUBLISHED", most):
         for _, _, done in played(steps, config):
             ids = {one.decision_id: one for one in done.decisions}
@@ -309,7 +309,7 @@ def test_every_ownership_record_may_follow_the_one_before_it(steps: list[Step], 
                 if record.state == "Init":
                     del units[record.bundle]
                     continue
-                unit = Unit(record.state, record.destination, record.source, record.version, record.force)
+                unit = ServiceUnit(record.state, record.destination, record.source, record.version, record.force)
                 before = units.get(record.bundle)
                 if unit != before:  # when very many are new, all are told anew
                     store: Store = "metadata_store" if most > 1 else "system_topic"  # what moves before its turn has no record yet

@@ -12,7 +12,7 @@ from lb_stream.core.model.memory import Memory, Pending
 from lb_stream.stream.batch import Balancer
 from lb_stream.stream.decide import ROUND_SCHEMA
 from lb_stream.stream.ports import Logged
-from lb_stream.stream.shards.directory import NEW, Slices, asked_in, read_directory, write_directory
+from lb_stream.stream.shards.directory import NEW, ShardMap, asked_in, read_directory, write_directory
 from lb_stream.stream.shards.slicing import table_part
 
 BLOCKS = (("b:0:8", "n:0:8", "v:0:8"),)
@@ -111,10 +111,10 @@ class World:
         return [(part, None) for part, _ in self._parts]
 
 
-BEFORE = {"eu": NEW, "us": Slices(2)}
+BEFORE = {"eu": NEW, "us": ShardMap(2)}
 
 
-def run(world: World, folder: Path, before: Mapping[str, Slices] = BEFORE) -> dict[str, Slices]:
+def run(world: World, folder: Path, before: Mapping[str, ShardMap] = BEFORE) -> dict[str, ShardMap]:
     """One batch, number 5. Returns what batch 6 will know of clusters and shards."""
     settings = Settings(stream=StreamSettings(tables=str(folder / "tables"), checkpoint=str(folder)))
     write_directory(str(folder), 5, 2, before)
@@ -122,7 +122,7 @@ def run(world: World, folder: Path, before: Mapping[str, Slices] = BEFORE) -> di
     return read_directory(str(folder), 6, epoch=2)
 
 
-AFTER = {"eu": Slices(1, BLOCKS, since_ms=1_000), "us": Slices(2)}
+AFTER = {"eu": ShardMap(1, BLOCKS, since_ms=1_000), "us": ShardMap(2)}
 
 
 def test_a_new_batch_is_decided_logged_published_and_projected_in_this_order(tmp_path: Path) -> None:
@@ -160,7 +160,7 @@ def test_the_next_batch_knows_who_has_been_asked_for_what(tmp_path: Path) -> Non
     asked = {"eu:1:0": ("b1", "t/n/0x0_0x1"), "eu:1:1": ("b2", "t/n/0x1_0x2")}
     assert run(World(None, rounds), tmp_path / "first")["eu"].asked == asked
     assert run(World(Logged(3, rounds)), tmp_path / "again")["eu"].asked == asked
-    before = {"eu": Slices(1, BLOCKS, 0, asked=asked)}
+    before = {"eu": ShardMap(1, BLOCKS, 0, asked=asked)}
     assert run(World(None, IDLE), tmp_path / "idle", before)["eu"].asked == asked, "nothing is logged where nothing happens"
     assert asked_in('{"pending": 1') == {}, "such a cluster's rounds fail, no others'"
 
@@ -170,7 +170,7 @@ def test_a_forgotten_cluster_leaves_the_directory(tmp_path: Path) -> None:
     part = table_part("eu", 0, 1)
     for world in (World(None, pa.Table.from_pylist([gone], ROUND_SCHEMA)), World(Logged(3, pa.Table.from_pylist([gone], ROUND_SCHEMA)))):
         world.shard = SHARD | dict.fromkeys(("brokers", "names", "values"))
-        assert run(world, tmp_path, {"eu": Slices(1, BLOCKS, 0, leaving=True), "us": Slices(2)}) == {"us": Slices(2)}
+        assert run(world, tmp_path, {"eu": ShardMap(1, BLOCKS, 0, leaving=True), "us": ShardMap(2)}) == {"us": ShardMap(2)}
         assert f"averages 5: {part}" in world.calls
         assert ("recorded ['eu']" in world.calls) == ("decide" in world.calls), "their records end"
 
@@ -178,7 +178,7 @@ def test_a_forgotten_cluster_leaves_the_directory(tmp_path: Path) -> None:
 def test_a_cluster_that_is_silent_for_its_time_leaves_with_the_next_batch(tmp_path: Path) -> None:
     settings = Settings(stream=StreamSettings(tables=str(tmp_path / "tables"), checkpoint=str(tmp_path), cluster_retention_ms=1_000))
     world = World(None, IDLE)
-    write_directory(str(tmp_path), 5, 2, {"eu": Slices(1, BLOCKS, since_ms=0)})
+    write_directory(str(tmp_path), 5, 2, {"eu": ShardMap(1, BLOCKS, since_ms=0)})
     balancer = Balancer(settings, world, world, world, world, epoch=2, observer=world)  # type: ignore[arg-type]
     seen = []
     for batch, now_ms in enumerate((1_000, 1_999, 2_000), start=5):

@@ -13,11 +13,11 @@ from lb_stream.core.model.memory import Memory
 from lb_stream.stream.context import BatchContext
 from lb_stream.stream.decide import decide_cluster
 from lb_stream.stream.decode import DecodeConfig
-from lb_stream.stream.figures import Taken
-from lb_stream.stream.shards.directory import Slices
+from lb_stream.stream.figures import FigureFiles
+from lb_stream.stream.shards.directory import ShardMap
 from tests.spark.test_decode import decoded, record, rejections
 
-KNOWN = DecodeConfig("home", "commands", {"eu-1": Slices(shards=2), "us-1": Slices()})
+KNOWN = DecodeConfig("home", "commands", {"eu-1": ShardMap(shards=2), "us-1": ShardMap()})
 PAUSE = {"id": "c1", "kind": "pause-cluster", "by": "User:ann"}
 
 
@@ -118,7 +118,7 @@ def answered(tmp_path: Path, memory: Memory, balancer: dict[str, Any], *values: 
     row = {"cluster": "eu", "shard": 0, "clock": clock, "brokers": "", "names": "", "values": "", "events": block}
     settings = Settings(stream=StreamSettings(tables=str(tmp_path / "tables"), checkpoint=str(tmp_path)), balancer=balancer)
     context = BatchContext(settings, "test-0", log_seq=0, epoch=1, caught_up=True, memories={"eu": memory.to_json()})
-    return decide_cluster(pa.Table.from_pylist([row]), context, Taken(context, "0-0"))
+    return decide_cluster(pa.Table.from_pylist([row]), context, FigureFiles(context, "0-0"))
 
 
 def test_commands_of_a_round_that_fails_are_refused_with_the_reason_and_the_round_is_logged(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from lb_stream.stream import decide
 from lb_stream.stream.averages import names_block
 from lb_stream.stream.context import BatchContext
 from lb_stream.stream.decide import decide_cluster
-from lb_stream.stream.figures import Taken
+from lb_stream.stream.figures import FigureFiles
 from lb_stream.stream.shards.block_files import BlockWriter
 from tests.support.build import Event, Report, batch_of
 
@@ -32,7 +32,7 @@ def test_a_cluster_that_fails_again_and_again_is_left_alone_for_a_while(tmp_path
         row = {"cluster": "eu", "shard": 0, "clock": clock, "brokers": "", "names": "", "values": "", "events": None}
         rows = pa.Table.from_pylist([row])
         context = BatchContext(settings, "test-0", log_seq=0, epoch=1, caught_up=True, memories=memories)
-        row = decide_cluster(rows, context, Taken(context, "0-0"))
+        row = decide_cluster(rows, context, FigureFiles(context, "0-0"))
         memories["eu"] = row["memory"]
         seen.append((row["error"] is not None, "suspended" in (row["error"] or ""), row["idle"]))
     failed, last, alone = (True, False, False), (True, True, False), (False, False, True)
@@ -63,7 +63,7 @@ def test_an_acknowledgement_that_counts_is_logged_among_the_rounds_inputs(tmp_pa
     settings = Settings(stream=StreamSettings(tables=str(tmp_path / "tables"), checkpoint=str(tmp_path)))
     memories = {"eu": Memory(seq=1, first_ms=500, pending=(asked,)).to_json()}
     context = BatchContext(settings, "test-0", log_seq=1, epoch=1, caught_up=True, memories=memories)
-    row = decide_cluster(one_broker(tmp_path, refused), context, Taken(context, "0-0"))
+    row = decide_cluster(one_broker(tmp_path, refused), context, FigureFiles(context, "0-0"))
     assert [(one["decision_id"], one["outcome"]) for one in json.loads(row["outcomes"])] == [("eu:1:0", "refused")], row["error"]
     assert [(one["decision_id"], one["reason"]) for one in json.loads(row["inputs"])["acks"]] == [("eu:1:0", "busy")]
 
@@ -72,9 +72,9 @@ def test_a_round_that_never_ends_fails_alone(tmp_path: Path, monkeypatch: pytest
     rows = one_broker(tmp_path)
     settings = Settings(stream=StreamSettings(tables=str(tmp_path / "tables"), checkpoint=str(tmp_path), round_timeout_ms=50))
     context = BatchContext(settings, "test-0", log_seq=0, epoch=1, caught_up=True, memories={})
-    good = decide_cluster(rows, context, Taken(context, "0-0"))
+    good = decide_cluster(rows, context, FigureFiles(context, "0-0"))
     assert (good["error"], json.loads(good["inputs"])["times"]) == (None, {"0": 1_000})
     monkeypatch.setattr(decide, "decide", endless)
-    failed = decide_cluster(rows, context, Taken(context, "0-0"))
+    failed = decide_cluster(rows, context, FigureFiles(context, "0-0"))
     assert "it took longer than 0.05 s (stream.round_timeout_ms)" in failed["error"]
     assert (failed["decisions"], json.loads(failed["memory"])["errors"]) == ("[]", 1)

@@ -9,10 +9,10 @@ import pytest
 from lb_stream.core.model.blocks import from_bytes
 from lb_stream.stream.decode import MOST_STRANGERS, DecodeConfig, decode, hashes
 from lb_stream.stream.records import Rejection, report_record
-from lb_stream.stream.shards.directory import Slices
+from lb_stream.stream.shards.directory import ShardMap
 
 CONFIG = DecodeConfig(default_cluster="home", commands_topic="commands", known={})
-KNOWN = DecodeConfig(default_cluster="home", commands_topic="commands", known={"eu": Slices()})
+KNOWN = DecodeConfig(default_cluster="home", commands_topic="commands", known={"eu": ShardMap()})
 BUNDLE = "acme/orders/0x00000000_0x80000000"
 RECORDS = pa.schema(
     [
@@ -154,7 +154,7 @@ def test_bad_keys_kinds_and_commands_are_rejected_in_the_default_cluster() -> No
 
 
 def test_every_known_cluster_hears_how_far_each_partition_was_read() -> None:
-    config = DecodeConfig("home", "commands", {"eu": Slices(2), "us": Slices(1)})
+    config = DecodeConfig("home", "commands", {"eu": ShardMap(2), "us": ShardMap(1)})
     blocks = decoded([record(b"eu/b1", report(), 5), record(b"", b'{"kind": "tick", "id": "t1"}', 9, topic="commands")], config)
     assert set(blocks) == {("eu", 0), ("eu", 1), ("us", 0)}
     for block in blocks.values():
@@ -165,7 +165,7 @@ def test_every_known_cluster_hears_how_far_each_partition_was_read() -> None:
 def test_each_shard_gets_all_reports_and_its_own_samples() -> None:
     names = [f"acme/orders/0x{number:08x}_0x{number + 1:08x}" for number in range(40)]
     value = json.dumps({"lastStats": {name: {} for name in names}}).encode()
-    blocks = decoded([record(b"eu/b1", value, 0)], DecodeConfig("home", "commands", {"eu": Slices(4)}))
+    blocks = decoded([record(b"eu/b1", value, 0)], DecodeConfig("home", "commands", {"eu": ShardMap(4)}))
     shards = hashes(pa.chunked_array([names])) & 3
     for shard in range(4):
         assert len(blocks["eu", shard]["reports"]) == 1
@@ -218,7 +218,7 @@ def test_a_name_becomes_a_clusters_with_its_first_report_and_with_nothing_else(k
 
 
 def test_only_clusters_whose_names_are_allowed_are_served() -> None:
-    config = DecodeConfig("home", "commands", {"eu": Slices()}, allowed="eu|us-[0-9]+")
+    config = DecodeConfig("home", "commands", {"eu": ShardMap()}, allowed="eu|us-[0-9]+")
     pause = b'{"id": "p", "kind": "pause-cluster"}'
     records = [record(b"us-1/b", report(), 0), record(b"us/b", report(), 1), record(b"us", pause, 2, topic="commands")]
     blocks = decoded(records, config)

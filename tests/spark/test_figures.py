@@ -12,7 +12,7 @@ from lb_stream.core.averages import FoldConfig, fold
 from lb_stream.core.model.blocks import Shard
 from lb_stream.stream.averages import names_block
 from lb_stream.stream.context import BatchContext
-from lb_stream.stream.figures import Taken, averages_file
+from lb_stream.stream.figures import FigureFiles, averages_file
 from lb_stream.stream.shards.block_files import FOLDER, Blocks, BlockWriter
 from tests.support.build import Report, batch_of
 
@@ -52,7 +52,7 @@ def test_two_attempts_of_a_task_write_two_files(tmp_path: Path) -> None:
     event = {"kind": "rejected", "payload": json.dumps({"field": "value", "value": "x", "expected": "JSON"})} | position
     paths = set()
     for task in ("1-4", "1-9"):
-        taken, row = Taken(context, task), {"cluster": "eu", "idle": True}
+        taken, row = FigureFiles(context, task), {"cluster": "eu", "idle": True}
         taken.rejected("eu", [event])
         taken.write([row])
         paths.add(json.loads(str(row["files"]))["rejected_reports"]["path"])

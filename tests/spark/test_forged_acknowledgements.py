@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from lb_stream.stream.averages import read_shard
-from lb_stream.stream.shards.directory import Slices
+from lb_stream.stream.shards.directory import ShardMap
 from tests.spark.shard_task import State, emitted
 from tests.spark.test_decode import BUNDLE, CONFIG, record, report
 
@@ -20,7 +20,7 @@ def owner_after(folder: Path, broker: str, outcome: str, asked: Mapping[str, tup
     state = State()
     emitted(folder, 1, [record(b"eu/b1", report(), 1), record(b"eu/b2", report(lastStats={}), 2)], state, batch=4)
     ack = {"decision_id": ID, "outcome": outcome, "bundle": BUNDLE}
-    config = replace(CONFIG, known={"eu": Slices(1, asked=asked)})
+    config = replace(CONFIG, known={"eu": ShardMap(1, asked=asked)})
     row = emitted(folder, 1, [record(f"eu/{broker}".encode(), json.dumps(ack).encode(), 3, kind="ack")], state, batch=5, config=config)
     shard = read_shard(str(folder), (row.brokers, row.names, row.values))
     owner = shard.bundles["owner"].to_pylist()[0]

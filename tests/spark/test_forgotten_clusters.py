@@ -13,16 +13,16 @@ from lb_stream.contracts.settings import Settings, StreamSettings
 from lb_stream.stream.context import BatchContext
 from lb_stream.stream.decide import decide_cluster
 from lb_stream.stream.decode import decode
-from lb_stream.stream.figures import Taken
+from lb_stream.stream.figures import FigureFiles
 from lb_stream.stream.shards.attention import BREAK_MS, LISTENED_MS, Attention
-from lb_stream.stream.shards.directory import NEW, Slices
-from lb_stream.stream.shards.slicing import View, due_parts, next_slices, table_part
+from lb_stream.stream.shards.directory import NEW, ShardMap
+from lb_stream.stream.shards.slicing import ClusterBlocks, due_parts, next_slices, table_part
 from tests.spark.shard_task import State, emitted
 from tests.spark.test_decode import CONFIG, RECORDS, record, report
 
 DAY_MS = 86_400_000
 BLOCKS = (("b:0:8", "n:0:8", "v:0:8"),)
-LEAVING = replace(CONFIG, known={"eu": Slices(1, leaving=True)})
+LEAVING = replace(CONFIG, known={"eu": ShardMap(1, leaving=True)})
 TICK = record(b"", b'{"id": "t", "kind": "tick"}', 9, topic="commands")
 
 
@@ -48,7 +48,7 @@ def decided(folder: Path, memories: dict[str, str], commands: int = 0, **more: A
     blocks = next(decode([pa.RecordBatch.from_pylist([TICK, *given], RECORDS)], LEAVING)).to_pylist()[0]
     row = {name: None for name in ("brokers", "names", "values")} | {name: blocks[name] for name in ("cluster", "shard", "clock", "events")}
     types = dict.fromkeys(row, pa.string()) | {"shard": pa.int32(), "events": pa.binary()}
-    return decide_cluster(pa.Table.from_pylist([row], pa.schema(types)), context, Taken(context, "0-0"))
+    return decide_cluster(pa.Table.from_pylist([row], pa.schema(types)), context, FigureFiles(context, "0-0"))
 
 
 def test_the_log_says_that_a_cluster_has_been_forgotten_and_nothing_else_of_it(tmp_path: Path) -> None:
@@ -76,24 +76,28 @@ def test_rounds_of_a_cluster_that_comes_back_are_numbered_after_those_that_it_ha
     settings = Settings(stream=StreamSettings(tables=str(tmp_path / "tables"), checkpoint=str(tmp_path)))
     context = BatchContext(settings, "test-0", log_seq=20, epoch=1, caught_up=True, memories={}, first_seq=8)
     shard = emitted(tmp_path, 1, [record(b"eu/b1", report(), 1)], State())
-    row = decide_cluster(pa.Table.from_pylist([shard.asDict()]), context, Taken(context, "0-0"))
+    row = decide_cluster(pa.Table.from_pylist([shard.asDict()]), context, FigureFiles(context, "0-0"))
     assert (row["seq"], json.loads(row["memory"])["seq"]) == (9, 9)
-    nothing = decide_cluster(pa.Table.from_pylist([shard.asDict() | {"brokers": "gone"}]), context, Taken(context, "0-0"))
+    nothing = decide_cluster(pa.Table.from_pylist([shard.asDict() | {"brokers": "gone"}]), context, FigureFiles(context, "0-0"))
     assert (nothing["seq"], json.loads(nothing["memory"])["seq"]) == (0, 8), "a round that failed counts nothing"
 
 
 def test_silence_begins_when_a_clusters_blocks_were_last_written() -> None:
-    first = next_slices(NEW, View(1_000, BLOCKS, sampled=True), 100)
+    first = next_slices(NEW, ClusterBlocks(1_000, BLOCKS, sampled=True), 100)
     assert first.since_ms == 1_000
-    assert next_slices(first, View(2_000, BLOCKS, sampled=False), 100) == first
-    assert next_slices(first, View(2_000, (("b:1:8", *BLOCKS[0][1:]),), sampled=False), 100).since_ms == 2_000
-    assert next_slices(replaced(first, leaving=True), View(2_000, BLOCKS, sampled=False), 100) == first, "it isn't said for good"
-    assert next_slices(first, View(2_000, BLOCKS, sampled=False, error=True), 100).since_ms == 2_000, "who is in trouble isn't silent"
-    assert next_slices(Slices(1, BLOCKS), View(2_000, BLOCKS, sampled=False), 100).since_ms == 2_000, "nobody has looked at the time before"
+    assert next_slices(first, ClusterBlocks(2_000, BLOCKS, sampled=False), 100) == first
+    assert next_slices(first, ClusterBlocks(2_000, (("b:1:8", *BLOCKS[0][1:]),), sampled=False), 100).since_ms == 2_000
+    assert next_slices(replaced(first, leaving=True), ClusterBlocks(2_000, BLOCKS, sampled=False), 100) == first, "it isn't said for good"
+    assert next_slices(first, ClusterBlocks(2_000, BLOCKS, sampled=False, error=True), 100).since_ms == 2_000, (
+        "who is in trouble isn't silent"
+    )
+    assert next_slices(ShardMap(1, BLOCKS), ClusterBlocks(2_000, BLOCKS, sampled=False), 100).since_ms == 2_000, (
+        "nobody has looked at the time before"
+    )
 
 
 def test_a_cluster_is_forgotten_after_its_time_if_the_job_has_listened_all_the_while() -> None:
-    clusters = {"old": Slices(1, BLOCKS, since_ms=0), "new": Slices(1, BLOCKS, since_ms=DAY_MS)}
+    clusters = {"old": ShardMap(1, BLOCKS, since_ms=0), "new": ShardMap(1, BLOCKS, since_ms=DAY_MS)}
     attention = Attention()
     now_ms = 2 * DAY_MS
     attention.pay(now_ms, caught_up=False)
@@ -110,6 +114,6 @@ def test_a_cluster_is_forgotten_after_its_time_if_the_job_has_listened_all_the_w
 
 def test_a_forgotten_clusters_bundles_leave_the_table_of_averages() -> None:
     part = table_part("eu", 0, 1)
-    assert due_parts({"eu": Slices(1, BLOCKS)}, {"eu": View(1, (), sampled=False)}) == {part: []}
-    four = Slices(4, BLOCKS * 4)
-    assert due_parts({"eu": four}, {"eu": View(1, (), sampled=False)}) == {f"eu.{shard}": [] for shard in range(4)}
+    assert due_parts({"eu": ShardMap(1, BLOCKS)}, {"eu": ClusterBlocks(1, (), sampled=False)}) == {part: []}
+    four = ShardMap(4, BLOCKS * 4)
+    assert due_parts({"eu": four}, {"eu": ClusterBlocks(1, (), sampled=False)}) == {f"eu.{shard}": [] for shard in range(4)}

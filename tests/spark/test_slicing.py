@@ -12,8 +12,8 @@ from lb_stream.core.model.view import name_order, view_of
 from lb_stream.stream.averages import hand_over, names_block, read_shard
 from lb_stream.stream.decode import hashes
 from lb_stream.stream.shards.block_files import Blocks, BlockWriter, file_of, read_block, remove_unused
-from lb_stream.stream.shards.directory import NEW, Slices, forget_directories, read_directory, write_directory
-from lb_stream.stream.shards.slicing import View, due_parts, next_slices, table_part, wanted_shards
+from lb_stream.stream.shards.directory import NEW, ShardMap, forget_directories, read_directory, write_directory
+from lb_stream.stream.shards.slicing import ClusterBlocks, due_parts, next_slices, table_part, wanted_shards
 from tests.support.build import Report, batch_of
 
 FOUR_BUNDLES = [f"acme/orders/0x{at:x}0000000_0x{at + 4:x}0000000" for at in (0, 4, 8)] + ["acme/orders/0xc0000000_0xffffffff"]
@@ -82,7 +82,7 @@ def test_a_block_is_read_as_it_was_written_and_only_from_a_closed_file(tmp_path:
 def test_files_that_no_kept_batch_names_are_removed_but_not_those_of_the_batch_under_way(tmp_path: Path) -> None:
     blocks = [written(tmp_path, f"{batch:03d}-0-a.arrow", folded()) for batch in range(4)]
     for batch in (1, 2, 3):
-        write_directory(str(tmp_path), batch, 1, {"eu": Slices(1, (blocks[0 if batch == 2 else batch - 1],))})
+        write_directory(str(tmp_path), batch, 1, {"eu": ShardMap(1, (blocks[0 if batch == 2 else batch - 1],))})
     used = forget_directories(str(tmp_path), 2)
     assert used == {file_of(blocks[0][0]), file_of(blocks[2][0])}
     assert remove_unused(str(tmp_path), used, 2) == 1
@@ -99,16 +99,18 @@ def blocks_of(*names: str) -> tuple[Blocks, ...]:
 
 
 def test_a_failed_hand_over_is_tried_again() -> None:
-    before = Slices(2, blocks_of("old"), 1)
-    assert next_slices(before, View(1, (*blocks_of("new"), ("", "", "")), True), 100) == before
-    assert next_slices(before, View(1, blocks_of("new", "new2"), True, bundles=120), 100) == Slices(2, blocks_of("new", "new2"), 1)
+    before = ShardMap(2, blocks_of("old"), 1)
+    assert next_slices(before, ClusterBlocks(1, (*blocks_of("new"), ("", "", "")), True), 100) == before
+    assert next_slices(before, ClusterBlocks(1, blocks_of("new", "new2"), True, bundles=120), 100) == ShardMap(
+        2, blocks_of("new", "new2"), 1
+    )
 
 
 def test_a_cluster_that_is_sliced_anew_leaves_its_old_part_of_the_table_to_the_others() -> None:
     small, neighbour = "eu", next(f"c{at}" for at in range(1_000) if table_part(f"c{at}", 0, 1) == table_part("eu", 0, 1))
     shared = table_part("eu", 0, 1)
-    views = {small: View(5, blocks_of("e0", "e1"), True), neighbour: View(5, blocks_of("n"), False)}
-    due = due_parts({small: Slices(2, blocks_of("e")), neighbour: NEW}, views)
+    views = {small: ClusterBlocks(5, blocks_of("e0", "e1"), True), neighbour: ClusterBlocks(5, blocks_of("n"), False)}
+    due = due_parts({small: ShardMap(2, blocks_of("e")), neighbour: NEW}, views)
     assert list(due) == sorted(["eu.0", "eu.1", shared])
     assert due[shared] == [(neighbour, 5, blocks_of("n")[0])]
-    assert due_parts({small: NEW}, {small: View(5, blocks_of("e"), False)}) == {}
+    assert due_parts({small: NEW}, {small: ClusterBlocks(5, blocks_of("e"), False)}) == {}

@@ -8,7 +8,7 @@ import pytest
 
 from lb_stream.contracts.base import canonical_json
 from lb_stream.stream.shards.block_files import BlockWriter, read_block, remove_samples, sample_file
-from lb_stream.stream.shards.directory import FOLDER, NEW, Slices, forget_directories, read_directory, write_directory
+from lb_stream.stream.shards.directory import FOLDER, NEW, ShardMap, forget_directories, read_directory, write_directory
 from tests.spark.shard_task import BATCH, State, folded, rates
 
 ZOMBIE, HEIR = 1, 2
@@ -22,7 +22,7 @@ def test_a_zombies_blocks_lie_beside_its_heirs(tmp_path: Path) -> None:
 
 
 def test_what_a_zombie_says_of_the_next_batch_is_not_read_by_its_heir(tmp_path: Path) -> None:
-    written = Slices(1, (("heir:0:1",) * 3,)), Slices(4, (("zombie:0:1",) * 3,))
+    written = ShardMap(1, (("heir:0:1",) * 3,)), ShardMap(4, (("zombie:0:1",) * 3,))
     write_directory(str(tmp_path), BATCH + 1, HEIR, {"eu": written[0]})
     write_directory(str(tmp_path), BATCH + 1, ZOMBIE, {"eu": written[1]})
     assert read_directory(str(tmp_path), BATCH + 1, HEIR) == {"eu": written[0]}
@@ -55,7 +55,7 @@ def test_a_checkpoint_from_before_epochs_were_in_names_is_read_on(tmp_path: Path
     content = canonical_json({"eu": {"shards": 1, "blocks": [references]}, "us": {"shards": 1, "blocks": []}})
     (tmp_path / FOLDER / f"{BATCH}.json").write_text(content)
     known = read_directory(str(tmp_path), BATCH, HEIR)
-    assert known == {"eu": Slices(1, (tuple(references),)), "us": NEW}
+    assert known == {"eu": ShardMap(1, (tuple(references),)), "us": NEW}
     state = State()
     state.value = (1, *references)
     assert rates(tmp_path, folded(tmp_path, HEIR, [30.0], state)) == [30.0]

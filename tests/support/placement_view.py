@@ -11,7 +11,7 @@ from lb_stream.core.model.memory import Memory
 from lb_stream.core.model.policies import IsolationPolicy, Policies
 from lb_stream.core.model.quotas import VALUES, Factors, Learned, Quotas
 from lb_stream.core.model.view import ClusterView
-from lb_stream.core.round.state import Draft
+from lb_stream.core.round.state import RoundState
 from tests.conformance.forms import RESOURCE_NAMES, view_of_loads
 from tests.support.placement_model import Cluster, SimpleManager
 
@@ -64,12 +64,12 @@ def _learned(simple: SimpleManager) -> Learned:
     return Learned(Quotas(columns), dict(zip(VALUES, astuple(simple.default), strict=True)), Factors(cpu=simple.cpu_factor))
 
 
-def draft_of(view: ClusterView, config: ClusterConfig, seed: int | None = 1) -> Draft:
+def draft_of(view: ClusterView, config: ClusterConfig, seed: int | None = 1) -> RoundState:
     """A round about to place bundles."""
-    return Draft(view, Memory(), config, now_ms=0, seed=seed, recently_unloaded={}, retries={}, version=lambda *_: 1, strategies={})
+    return RoundState(view, Memory(), config, now_ms=0, seed=seed, recently_unloaded={}, retries={}, version=lambda *_: 1, strategies={})
 
 
-def place_and_count(draft: Draft, bundle: str) -> str | None:
+def place_and_count(draft: RoundState, bundle: str) -> str | None:
     """Where the round puts the bundle; the choice counts in its next ones."""
     row = int(draft.view.bundles.rows_of([bundle])[0])
     choice = draft.place(row)
@@ -80,7 +80,7 @@ def place_and_count(draft: Draft, bundle: str) -> str | None:
     return draft.view.brokers.names[choice.destination]
 
 
-def kept_of(draft: Draft, bundle: str) -> set[str]:
+def kept_of(draft: RoundState, bundle: str) -> set[str]:
     """The candidates that the filters leave."""
     pool = draft.candidates.of(int(draft.view.bundles.rows_of([bundle])[0]), draft.targets)
     return {draft.view.brokers.names[row] for row in pool.kept.tolist()}

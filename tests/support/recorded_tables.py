@@ -20,7 +20,7 @@ from lb_stream.sim import build_cluster
 from lb_stream.stream.averages import names_block
 from lb_stream.stream.context import BatchContext
 from lb_stream.stream.decide import logged
-from lb_stream.stream.figures import Taken, averages_file
+from lb_stream.stream.figures import FigureFiles, averages_file
 from lb_stream.stream.ports import Logged
 from lb_stream.stream.shards.block_files import BlockWriter
 from tests.support.sim_loop import ClosedLoop
@@ -54,7 +54,7 @@ class Recorder:
         self.rounds.append(made)
         self._log_seq += 1
         context = BatchContext(self._stream, f"batch-{self._log_seq}", self._log_seq, made.memory.epoch, True, {})
-        taken = Taken(context, "0-0")
+        taken = FigureFiles(context, "0-0")
         taken.loads(self.loop.view, made)
         inputs = {"offsets": {}, "caught_up": True, "settings": self.settings, "acks": []}
         row = {

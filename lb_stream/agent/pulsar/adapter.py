@@ -18,7 +18,7 @@ from typing import Protocol
 from urllib.parse import quote
 
 from lb_stream.agent.adapter import BrokerError, Refused
-from lb_stream.agent.pulsar.admin import AdminClient, AdminError, Answer
+from lb_stream.agent.pulsar.admin import AdminClient, AdminError, AdminResponse
 from lb_stream.agent.pulsar.guard import Guard
 from lb_stream.agent.pulsar.load_data import BundlesTold
 from lb_stream.agent.pulsar.namespaces import bundle_boundaries, read_cluster
@@ -283,7 +283,7 @@ class PulsarAdapter:
         except BrokerError as error:
             raise BrokerError(f"{bundle} was unloaded, {why}, and could not be unloaded to {destination}: {error}") from error
 
-    def _raise_unless_done(self, path: str, answer: Answer, bundle: str) -> None:
+    def _raise_unless_done(self, path: str, answer: AdminResponse, bundle: str) -> None:
         if answer.status in (200, 204):
             return
         if answer.status in (404, 409, 412):  # no such namespace, destination not active, no such bundle (any more)

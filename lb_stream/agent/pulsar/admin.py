@@ -87,7 +87,7 @@ class AdminSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class AdminResponse:
     """What came back. `hops` are the addresses that were asked; the last one answered."""
 
     status: int
@@ -117,7 +117,7 @@ class AdminClient:
         self._sleep = sleep
         self._tls = _tls_context(settings)  # for redirects too: a broker without TLS may name one with it
 
-    def get(self, path: str, query: Mapping[str, str] | None = None, timeout_s: float | None = None) -> Answer:
+    def get(self, path: str, query: Mapping[str, str] | None = None, timeout_s: float | None = None) -> AdminResponse:
         """Read something: repeated with growing pauses while nobody answers or the answer is one of a passing trouble.
 
         Returns whatever status came last. Raises AdminError when nobody answered in time.
@@ -140,7 +140,7 @@ class AdminClient:
         """Read a JSON value. Raises AdminError for any status but 200, and for what is no JSON."""
         return self.parsed(path, self.get(path, query, timeout_s))
 
-    def parsed(self, path: str, answer: Answer) -> Any:
+    def parsed(self, path: str, answer: AdminResponse) -> Any:
         """The JSON value of an answer to a GET. Raises AdminError for any status but 200, and for what is no JSON."""
         if answer.status != 200:
             raise self.refusal("GET", path, answer)
@@ -149,11 +149,11 @@ class AdminClient:
         except ValueError:
             raise AdminError(f"GET {answer.hops[-1]}{path}: expected JSON, got {answer.reason[:80]!r}", answer.status) from None
 
-    def put(self, path: str, query: Mapping[str, str] | None = None, body: Any = None) -> Answer:
+    def put(self, path: str, query: Mapping[str, str] | None = None, body: Any = None) -> AdminResponse:
         """Change something. Sent once: whether it was done is unknown when the answer fails to come. Raises AdminError then."""
         return self._follow("PUT", path, query, body, time.monotonic() + self.settings.act_timeout_s)
 
-    def refusal(self, method: str, path: str, answer: Answer) -> AdminError:
+    def refusal(self, method: str, path: str, answer: AdminResponse) -> AdminError:
         """The error for an answer that isn't what was hoped for."""
         advice = {
             401: ": give a token (--token-file), or renew it",
@@ -164,7 +164,7 @@ class AdminClient:
 
     # --- one call ---
 
-    def _follow(self, method: str, path: str, query: Mapping[str, str] | None, body: Any, deadline: float) -> Answer:
+    def _follow(self, method: str, path: str, query: Mapping[str, str] | None, body: Any, deadline: float) -> AdminResponse:
         """Ask, and ask whom the answer points at, until one has more to say than that."""
         target = path + ("?" + urlencode(query, safe=":") if query else "")
         address, hops = self.settings.url.rstrip("/"), list[str]()
@@ -172,7 +172,7 @@ class AdminClient:
             hops.append(address)
             status, location, content = self._once(method, address, target, body, deadline)
             if status not in _REDIRECTS or location is None:
-                return Answer(status, content, tuple(hops))
+                return AdminResponse(status, content, tuple(hops))
             try:
                 parts = urlsplit(urljoin(address + target, location))
                 _ = parts.port

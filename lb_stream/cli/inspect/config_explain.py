@@ -21,7 +21,7 @@ All = Annotated[bool, typer.Option("--all", help="Also those that nobody reads u
 
 
 @dataclass(frozen=True, slots=True)
-class Explained:
+class ExplainedSetting:
     """One setting as it is in force. `given_by`: "default", "profile NAME", or where it was given; `why_unread`: "" when it is read."""
 
     section: str
@@ -33,7 +33,7 @@ class Explained:
     given_by: str
     dynamic: bool
     meaning: str
-    readers: tuple[str, ...]
+    key_usage: tuple[str, ...]
     read_by: tuple[str, ...]
     why_unread: str
 
@@ -77,7 +77,7 @@ def explain(
             note(f"warning: {one.section}.{one.key} ({one.given_by}) is read by nobody: {one.why_unread}")
 
 
-def explained(given: Effective, cluster: str) -> Iterator[Explained]:
+def explained(given: Effective, cluster: str) -> Iterator[ExplainedSetting]:
     """Every setting there is, section by section; those of the balancer as they are for one cluster ("": one without its own section)."""
     from lb_stream.contracts.keys import metadata
 
@@ -86,7 +86,7 @@ def explained(given: Effective, cluster: str) -> Iterator[Explained]:
         for name in model.model_fields:
             extra, field = metadata(model, name), model.model_fields[name]
             origins = [origin for path, origin in given.origins.items() if path[:2] == (section, name)]
-            yield Explained(
+            yield ExplainedSetting(
                 section, name, "", values[name], extra["unit"], field.default, ", ".join(dict.fromkeys(origins)) or "default",
                 extra["dynamic"], str(field.description), (job_reader(section),), (job_reader(section),), "",
             )  # fmt: skip
@@ -107,11 +107,11 @@ def job_reader(section: str) -> str:
     return "jobs/maintain.py" if section == "upkeep" else "the job"
 
 
-def _of_balancer(given: Effective, cluster: str) -> Iterator[Explained]:
+def _of_balancer(given: Effective, cluster: str) -> Iterator[ExplainedSetting]:
     from lb_stream.contracts.balancer import PROFILES, SHEDDER_PROFILES
     from lb_stream.contracts.keys import metadata
     from lb_stream.core.config.cluster_config import all_models, cluster_config
-    from lb_stream.core.config.key_usage import readers, reading, why_unread
+    from lb_stream.core.config.key_usage import key_usage, reading, why_unread
     from lb_stream.io.local.configuration import effective as in_force
 
     values, checked = in_force(given.settings, cluster), cluster_config(given.settings.of_cluster(cluster))
@@ -127,9 +127,9 @@ def _of_balancer(given: Effective, cluster: str) -> Iterator[Explained]:
             origin = "two report_max_interval_ms"
         value = values[name] if name in values else _typed(model, name, own.get(name, of_profile.get(name, field.default)))
         read_by = reading(name, checked)
-        yield Explained(
+        yield ExplainedSetting(
             "balancer", name, extra["pulsar"] or "", value, extra["unit"], field.default, origin, extra["dynamic"],
-            str(field.description), readers(name), read_by, "" if read_by else why_unread(name, checked),
+            str(field.description), key_usage(name), read_by, "" if read_by else why_unread(name, checked),
         )  # fmt: skip
 
 
@@ -154,13 +154,13 @@ def _models(models: Sequence[type[KeyModel]], checked: ClusterConfig) -> dict[st
     return {name: found[name] for name in order}
 
 
-def _chosen(found: Sequence[Explained], keys: Sequence[str]) -> list[Explained]:
+def _chosen(found: Sequence[ExplainedSetting], keys: Sequence[str]) -> list[ExplainedSetting]:
     """The asked ones in the order asked. Raises CommandError for a key that there isn't."""
     from difflib import get_close_matches
 
     from lb_stream.core.config.cluster_config import OLD_SPELLINGS
 
-    names: dict[str, Explained] = {}
+    names: dict[str, ExplainedSetting] = {}
     for one in found:
         names |= {one.key: one, f"{one.section}.{one.key}": one} | ({one.pulsar: one} if one.pulsar else {})
     names |= {old: names[ours] for old, ours in OLD_SPELLINGS.items()}
@@ -173,7 +173,7 @@ def _chosen(found: Sequence[Explained], keys: Sequence[str]) -> list[Explained]:
     return chosen
 
 
-def _rows(chosen: Sequence[Explained]) -> Iterator[tuple[str, str, str, str]]:
+def _rows(chosen: Sequence[ExplainedSetting]) -> Iterator[tuple[str, str, str, str]]:
     """The settings under the headings of their sections."""
     section = ""
     for one in chosen:
@@ -183,12 +183,12 @@ def _rows(chosen: Sequence[Explained]) -> Iterator[tuple[str, str, str, str]]:
         yield one.key, _shown(one), one.given_by, ", ".join(one.read_by) or "nobody"
 
 
-def _shown(one: Explained) -> str:
+def _shown(one: ExplainedSetting) -> str:
     text = "not set" if one.value is None else as_toml(one.value)
     return f"{text} {one.unit}" if one.unit and isinstance(one.value, int | float) else text
 
 
-def _paragraph(one: Explained) -> str:
+def _paragraph(one: ExplainedSetting) -> str:
     default = "not set" if one.default is None else as_toml(one.default)
     lines = [
         f"{one.section}.{one.key} = {_shown(one)}",

@@ -41,7 +41,7 @@ class Manner:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class BrokerStanding:
     """What the tables say of a broker: its averages, whether it lives, and when it was last heard of, ms since the epoch."""
 
     short: Four
@@ -68,7 +68,7 @@ class ClassicMonitor:
     """What the brokers last reported, and the tables that follow. Nothing is read or printed here. `manner` tells of a cluster."""
 
     manner: Callable[[str], Manner]
-    _standing: Mapping[Key, Standing] = field(default_factory=dict)
+    _standing: Mapping[Key, BrokerStanding] = field(default_factory=dict)
     _last: dict[Key, Record] = field(default_factory=dict)
     _reports: dict[Key, ModularLoadReport | SimpleLoadReport] = field(default_factory=dict)
 
@@ -85,7 +85,7 @@ class ClassicMonitor:
         self._last[record.key], self._reports[record.key] = record, report
         return "gained" if before is None else "changed"
 
-    def learn(self, standing: Mapping[Key, Standing]) -> list[Key]:
+    def learn(self, standing: Mapping[Key, BrokerStanding]) -> list[Key]:
         """Take what the tables say now. Returns the brokers that are lost by it: dead, and not heard of since."""
         self._standing = standing
         return [
@@ -208,7 +208,7 @@ def _key(key: bytes | None, default_cluster: str) -> Key | None:
 def watch(
     monitor: ClassicMonitor,
     given: Iterator[Record | None],
-    standing: Callable[[], Mapping[Key, Standing]],
+    standing: Callable[[], Mapping[Key, BrokerStanding]],
     say: Callable[[list[str]], None],
     tell: Callable[[str], None],
     once: bool,

@@ -16,7 +16,7 @@ from lb_stream.cli.shared.output import CommandError, console, emit, emit_json, 
 from lb_stream.query import QueryError
 
 if TYPE_CHECKING:
-    from lb_stream.cli.monitor.classic import Key, Manner, Standing
+    from lb_stream.cli.monitor.classic import BrokerStanding, Key, Manner
     from lb_stream.query.snapshot import Snapshot
 
 _STANDING = """
@@ -155,9 +155,9 @@ def _manner(given: Effective, cluster: str) -> Manner:
     return Manner(settings["usage_profile"], settings["load_manager"] == "extensible")
 
 
-def _standing(tables: Path) -> Mapping[Key, Standing]:
+def _standing(tables: Path) -> Mapping[Key, BrokerStanding]:
     """Averages from the tables; none as long as there are none."""
-    from lb_stream.cli.monitor.classic import Standing
+    from lb_stream.cli.monitor.classic import BrokerStanding
     from lb_stream.cli.monitor.documented_tables import Four
     from lb_stream.query.lake import open_lake, run
 
@@ -165,4 +165,4 @@ def _standing(tables: Path) -> Mapping[Key, Standing]:
         rows = run(open_lake(tables), _STANDING).fetchall()
     except QueryError:  # no tables yet: the job hasn't run
         return {}
-    return {(row[0], row[1]): Standing(Four(*row[4:8]), Four(*row[8:12]), row[2], row[3] or 0) for row in rows}
+    return {(row[0], row[1]): BrokerStanding(Four(*row[4:8]), Four(*row[8:12]), row[2], row[3] or 0) for row in rows}

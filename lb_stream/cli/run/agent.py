@@ -97,7 +97,10 @@ def pulsar(
     report_interval: Annotated[
         float | None,
         typer.Option(
-            "--report-interval", metavar="S", min=0.5, rich_help_panel=_TIMES,
+            "--report-interval",
+            metavar="S",
+            min=0.5,
+            rich_help_panel=_TIMES,
             help="Seconds between two looks whether a report is needed; else report_min_interval_ms.",
         ),
     ] = None,
@@ -265,7 +268,7 @@ def _serve(adapters: Sequence[PulsarAdapter], given: Effective, cluster: str, in
     import logging
 
     from lb_stream.agent.agent import Agent, AgentConfig, AgentError
-    from lb_stream.agent.reporting import Sparing
+    from lb_stream.agent.reporting import ReportThrottle
     from lb_stream.agent.splits import SplitWatch
     from lb_stream.core.config.cluster_config import cluster_config
     from lb_stream.io.local.signals import StopRequest
@@ -283,7 +286,7 @@ def _serve(adapters: Sequence[PulsarAdapter], given: Effective, cluster: str, in
         reports_topic=topics.reports,
         decisions_topic=topics.decisions,
         ownership_topic=topics.ownership,
-        sparing=Sparing.of_manager(balancing.reporting, balancing.balancer),
+        sparing=ReportThrottle.of_manager(balancing.reporting, balancing.balancer),
         # Whatever the balancer's manager is: a Pulsar broker tells its bundles only when its own manager is the extensible one.
         split_watch=(lambda: SplitWatch(balancing.splitting, balancing.split_algorithms)) if balancing.splitting.split_enabled else None,
         report_interval_s=intervals_s[0] or balancing.reporting.report_min_interval_ms / 1000,

@@ -38,7 +38,7 @@ def _in_order(partition: Ints, offset: Ints, append_ms: Ints) -> Ints:
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class TakenReports:
     """What came of a batch's reports: rows of its reports in the order in which they count, and the refused ones as events."""
 
     accepted: Ints
@@ -75,7 +75,7 @@ class _Records:
         return _Records(number.to_numpy().astype(np.int64), partition, append_ms, order, lives["kind"], len(batch.reports), new_names)
 
 
-def fold_brokers(known: pa.Table, batch: Batch) -> tuple[pa.Table, Ints, Taken]:
+def fold_brokers(known: pa.Table, batch: Batch) -> tuple[pa.Table, Ints, TakenReports]:
     """Take reports, heartbeats, acknowledgements and goodbyes into the broker table.
 
     Returns it, where each known broker's row is in it (with -1 at the end, for nobody), and what came of the reports.
@@ -96,7 +96,7 @@ def fold_brokers(known: pa.Table, batch: Batch) -> tuple[pa.Table, Ints, Taken]:
     return _broker_table(known, batch.reports, lives, reported[order]), np.append(row_of[: len(known)], -1), taken
 
 
-def _lives(known: pa.Table, records: _Records, taken: Taken) -> dict[str, Any]:
+def _lives(known: pa.Table, records: _Records, taken: TakenReports) -> dict[str, Any]:
     """Name, signs of life and news of the known brokers and then the new ones. A new one's life begins with its first report."""
     broker, order, new = records.broker, records.order, len(records.new_names)
     place = np.empty(len(order), np.int64)
@@ -134,7 +134,7 @@ def _lives(known: pa.Table, records: _Records, taken: Taken) -> dict[str, Any]:
     }
 
 
-def _take_reports(known: pa.Table, reports: pa.Table, order: Ints, broker: Ints) -> Taken:
+def _take_reports(known: pa.Table, reports: pa.Table, order: Ints, broker: Ints) -> TakenReports:
     """Which reports count, which are new samples, which are refused. `order`: their rows; `broker`: row of each one's broker.
 
     Where a known broker's only report is concerned, as nearly always, that is a comparison of columns.
@@ -156,7 +156,7 @@ def _take_reports(known: pa.Table, reports: pa.Table, order: Ints, broker: Ints)
     refused = order[~accepted[order]]
     events = [_refusal(report, expected[at]) for at, report in zip(refused.tolist(), _rows(reports, refused), strict=True)]
     taken = order[accepted[order]]
-    return Taken(taken, order[fresh[order]], taken[~no_load[taken]], pa.Table.from_pylist(events, EVENT_SCHEMA), broker[taken])
+    return TakenReports(taken, order[fresh[order]], taken[~no_load[taken]], pa.Table.from_pylist(events, EVENT_SCHEMA), broker[taken])
 
 
 def _take_one_by_one(

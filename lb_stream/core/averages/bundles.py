@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from lb_stream.core.averages.brokers import Taken
+from lb_stream.core.averages.brokers import TakenReports
 from lb_stream.core.averages.samples import DEFAULT_FOUR, Floats, FoldConfig, Ints, fold_samples
 from lb_stream.core.model.blocks import BUNDLE_SCHEMA, FOUR, STATS_SCHEMA, Batch
 from lb_stream.core.model.names import SYSTEM_PATTERN
@@ -60,7 +60,7 @@ class Columns:
         return pa.table(columns, schema=BUNDLE_SCHEMA)
 
 
-def fold_bundles(bundles: pa.Table, brokers: pa.Table, row_of: Ints, batch: Batch, taken: Taken, config: FoldConfig) -> pa.Table:
+def fold_bundles(bundles: pa.Table, brokers: pa.Table, row_of: Ints, batch: Batch, taken: TakenReports, config: FoldConfig) -> pa.Table:
     """Take the samples of accepted reports into the bundle table: averages from new samples, ownership from all."""
     reports = batch.reports
     rank = np.full(len(reports) + 1, -1, np.int64)  # report row → place in the order, -1: refused

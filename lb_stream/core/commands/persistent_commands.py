@@ -19,16 +19,16 @@ from lb_stream.contracts.commands import (
     SetPolicies,
     UndrainBroker,
 )
-from lb_stream.core.commands.responder import Desk, Received, named
+from lb_stream.core.commands.responder import CommandResponder, Received, named
 from lb_stream.core.config.cluster_config import ClusterConfig
 from lb_stream.core.model.names import is_system_bundle
-from lb_stream.core.model.operator_state import Orders, Waiting, isolation_policy
+from lb_stream.core.model.operator_state import OperatorState, Waiting, isolation_policy
 from lb_stream.core.model.view import ClusterView
 from lb_stream.core.observing.known_bundles import compact, missing, with_bundles
 from lb_stream.core.observing.liveness import silent
 
 
-def obey_standing(desk: Desk, view: ClusterView, commands: Iterable[Received], config: ClusterConfig) -> tuple[Received, ...]:
+def obey_standing(desk: CommandResponder, view: ClusterView, commands: Iterable[Received], config: ClusterConfig) -> tuple[Received, ...]:
     """Do the commands whose effect stays. Returns the others, which are still to be done."""
     rest = []
     for received in desk.new(commands):
@@ -41,13 +41,13 @@ def obey_standing(desk: Desk, view: ClusterView, commands: Iterable[Received], c
     return tuple(rest)
 
 
-def laid_down(view: ClusterView, orders: Orders, wanted: bool = True) -> ClusterView:
+def apply_operator_state(view: ClusterView, orders: OperatorState, wanted: bool = True) -> ClusterView:
     """The view with the orders' policies, and with the bundles of their namespaces that it lacks, if these are wanted."""
     view = with_bundles(view, missing(view, orders.namespaces)) if wanted else view
-    return view if orders == Orders() else replace(view, policies=orders.policies(view.policies))
+    return view if orders == OperatorState() else replace(view, policies=orders.policies(view.policies))
 
 
-def forget_deleted(desk: Desk, view: ClusterView) -> None:
+def forget_deleted(desk: CommandResponder, view: ClusterView) -> None:
     """Deleted namespaces of which no bundle is known any more need no remembering."""
     left = tuple(name for name in desk.orders.deleted if _size(view, name))
     if left != desk.orders.deleted:
@@ -64,18 +64,18 @@ def _size(view: ClusterView, namespace: str) -> int:
     return int(rows.stop - rows.start)
 
 
-def _pause(desk: Desk, received: Received, command: PauseCluster, view: ClusterView, config: ClusterConfig) -> None:
+def _pause(desk: CommandResponder, received: Received, command: PauseCluster, view: ClusterView, config: ClusterConfig) -> None:
     text = "paused: nothing is shed or split until it is resumed"
     desk.answer(received, "done", "paused already" if desk.orders.paused else text)
     desk.change(paused=True)
 
 
-def _resume(desk: Desk, received: Received, command: ResumeCluster, view: ClusterView, config: ClusterConfig) -> None:
+def _resume(desk: CommandResponder, received: Received, command: ResumeCluster, view: ClusterView, config: ClusterConfig) -> None:
     desk.answer(received, "done", "resumed" if desk.orders.paused else "was not paused")
     desk.change(paused=False)
 
 
-def _drain(desk: Desk, received: Received, command: DrainBroker, view: ClusterView, config: ClusterConfig) -> None:
+def _drain(desk: CommandResponder, received: Received, command: DrainBroker, view: ClusterView, config: ClusterConfig) -> None:
     broker = broker_of(command.broker)
     if broker not in view.brokers.names:
         desk.answer(received, "refused", f"no broker {broker} has reported; there are {named(view.brokers.names)}", "unknown_broker")
@@ -96,7 +96,7 @@ def _drain(desk: Desk, received: Received, command: DrainBroker, view: ClusterVi
         desk.change(waiting=(*desk.orders.waiting, Waiting(received.head, text, broker=broker)))
 
 
-def _undrain(desk: Desk, received: Received, command: UndrainBroker, view: ClusterView, config: ClusterConfig) -> None:
+def _undrain(desk: CommandResponder, received: Received, command: UndrainBroker, view: ClusterView, config: ClusterConfig) -> None:
     broker = broker_of(command.broker)
     if broker not in desk.orders.drained:
         text = f"{broker} is not being drained; those that are: {named(desk.orders.drained)}"
@@ -106,7 +106,7 @@ def _undrain(desk: Desk, received: Received, command: UndrainBroker, view: Clust
     desk.answer(received, "done", f"{broker} may take bundles again")
 
 
-def _declare_dead(desk: Desk, received: Received, command: DeclareDead, view: ClusterView, config: ClusterConfig) -> None:
+def _declare_dead(desk: CommandResponder, received: Received, command: DeclareDead, view: ClusterView, config: ClusterConfig) -> None:
     overdue = silent(view, config.balancer)
     names = [name for name, late in zip(view.brokers.names, overdue.tolist(), strict=True) if late]
     broker = None if command.broker is None else broker_of(command.broker)
@@ -120,7 +120,7 @@ def _declare_dead(desk: Desk, received: Received, command: DeclareDead, view: Cl
         desk.answer(received, "done", f"taken for dead: {named(sorted(desk.declared))}; their bundles go to others")
 
 
-def _create(desk: Desk, received: Received, command: CreateNamespace, view: ClusterView, config: ClusterConfig) -> None:
+def _create(desk: CommandResponder, received: Received, command: CreateNamespace, view: ClusterView, config: ClusterConfig) -> None:
     name, orders = command.namespace, desk.orders
     if is_system_bundle(f"{name}/0x00000000_0xffffffff"):
         desk.answer(received, "refused", f"{name} would be a heartbeat or SLA-monitor namespace: brokers make those", "system_namespace")
@@ -134,7 +134,7 @@ def _create(desk: Desk, received: Received, command: CreateNamespace, view: Clus
         desk.answer(received, "done", f"{name} has {count} bundle{'s' if count > 1 else ''}")
 
 
-def _delete(desk: Desk, received: Received, command: DeleteNamespace, view: ClusterView, config: ClusterConfig) -> None:
+def _delete(desk: CommandResponder, received: Received, command: DeleteNamespace, view: ClusterView, config: ClusterConfig) -> None:
     name, orders = command.namespace, desk.orders
     rows = view.bundles.rows_of_namespace(name)
     topics = int(view.bundles.topics[rows].sum())
@@ -149,7 +149,7 @@ def _delete(desk: Desk, received: Received, command: DeleteNamespace, view: Clus
         desk.answer(received, "done", f"{name} is deleted" + (f"; its {served} bundles leave their brokers" if served else ""))
 
 
-def _import(desk: Desk, received: Received, command: ImportNamespaces, view: ClusterView, config: ClusterConfig) -> None:
+def _import(desk: CommandResponder, received: Received, command: ImportNamespaces, view: ClusterView, config: ClusterConfig) -> None:
     content, orders = command.content, desk.orders
     isolation = {policy.name: policy.model_dump(mode="json") for policy in content.isolation}
     if _malformed(desk, received, isolation):
@@ -167,7 +167,7 @@ def _import(desk: Desk, received: Received, command: ImportNamespaces, view: Clu
     desk.answer(received, "done", f"{text}{len(content.failure_domains)} brokers in failure domains")
 
 
-def _set_policies(desk: Desk, received: Received, command: SetPolicies, view: ClusterView, config: ClusterConfig) -> None:
+def _set_policies(desk: CommandResponder, received: Received, command: SetPolicies, view: ClusterView, config: ClusterConfig) -> None:
     orders = desk.orders
     unknown = [name for name in command.remove_isolation if name not in orders.isolation]
     if unknown:
@@ -189,7 +189,7 @@ def _set_policies(desk: Desk, received: Received, command: SetPolicies, view: Cl
     desk.answer(received, "done", f"{text}; {len(after.failure_domains)} brokers in failure domains{note}")
 
 
-def _malformed(desk: Desk, received: Received, policies: dict[str, dict[str, Any]]) -> bool:
+def _malformed(desk: CommandResponder, received: Received, policies: dict[str, dict[str, Any]]) -> bool:
     try:
         for policy in policies.values():
             isolation_policy(policy).check()
@@ -204,7 +204,7 @@ def _changed(before: Any, changes: dict[str, str | None]) -> dict[str, str]:
     return {name: value for name, value in merged.items() if value}
 
 
-_ACTIONS: dict[type, Callable[[Desk, Received, Any, ClusterView, ClusterConfig], None]] = {
+_ACTIONS: dict[type, Callable[[CommandResponder, Received, Any, ClusterView, ClusterConfig], None]] = {
     PauseCluster: _pause,
     ResumeCluster: _resume,
     DrainBroker: _drain,

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from lb_stream.contracts.decisions import MOVES, Decision
 from lb_stream.core.commands.persistent_commands import broker_of
-from lb_stream.core.commands.responder import Desk, named
+from lb_stream.core.commands.responder import CommandResponder, named
 from lb_stream.core.model.operator_state import Waiting
 from lb_stream.core.model.view import ClusterView
 from lb_stream.core.observing.known_bundles import cut_anew
@@ -18,7 +18,9 @@ from lb_stream.core.observing.outcomes import Settled
 SHOWN_FAILURES = 3
 
 
-def follow(desk: Desk, view: ClusterView, settled: Settled, decided: Sequence[Decision], reserved: Collection[str]) -> None:
+def update_command_progress(
+    desk: CommandResponder, view: ClusterView, settled: Settled, decided: Sequence[Decision], reserved: Collection[str]
+) -> None:
     """Answer the commands that have come to their end. `view`: with the dead marked, and with pending moves still where they were.
 
     `reserved`: released bundles whose unload has named a destination. A command isn't done before they are there.
@@ -39,7 +41,7 @@ def follow(desk: Desk, view: ClusterView, settled: Settled, decided: Sequence[De
 
 
 def _settled(
-    desk: Desk,
+    desk: CommandResponder,
     view: ClusterView,
     settled: Settled,
     decided: Sequence[Decision],
@@ -90,7 +92,7 @@ def _elsewhere(view: ClusterView, one: Waiting) -> tuple[str, ...]:
     )
 
 
-def _drained(desk: Desk, view: ClusterView, moving: Mapping[str, str | None], one: Waiting) -> Waiting | None:
+def _drained(desk: CommandResponder, view: ClusterView, moving: Mapping[str, str | None], one: Waiting) -> Waiting | None:
     """The same; `moving`: the bundles that leave somebody, or have just left: what follows is what was ordered, too."""
     broker = str(one.broker)
     row = view.brokers.names.index(broker) if broker in view.brokers.names else -1

@@ -12,8 +12,8 @@ from hashlib import blake2b
 from typing import Any
 
 from lb_stream.contracts.base import canonical_json
-from lb_stream.contracts.commands import COMMANDS, Command, Outcome
-from lb_stream.core.model.operator_state import Orders
+from lb_stream.contracts.commands import COMMANDS, Command, CommandOutcome
+from lb_stream.core.model.operator_state import OperatorState
 
 WINDOW_MS = 300_000
 """How far the time at which a command was sent may be from the one at which Kafka took it."""
@@ -74,7 +74,7 @@ class Received:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class CommandAnswer:
     """What a round says to a command. `repeated`: it was said before, the command has come twice."""
 
     id: str
@@ -82,7 +82,7 @@ class Answer:
     by: str
     at_ms: int  # the command's
     arguments: Mapping[str, Any]
-    outcome: Outcome
+    outcome: CommandOutcome
     text: str
     rule: str | None = None
     decision_ids: tuple[str, ...] = ()
@@ -97,11 +97,11 @@ _REMEMBERED = ("id", "at_ms", "outcome", "text", "rule", "decision_ids")
 
 
 @dataclass(slots=True)
-class Desk:
+class CommandResponder:
     """Where one round's commands are answered. `orders` is what is in force from now on."""
 
-    orders: Orders
-    answers: list[Answer] = field(default_factory=list)
+    orders: OperatorState
+    answers: list[CommandAnswer] = field(default_factory=list)
     declared: frozenset[str] = frozenset()  # brokers that an operator takes for dead
     _new: dict[str, dict[str, Any]] = field(default_factory=dict)  # id → what is remembered beside the answer
 
@@ -113,7 +113,7 @@ class Desk:
                 self._again(received, before)
                 continue
             if (old := self._untimely(received)) is not None:
-                self.answers.append(Answer(**head, outcome="refused", text=old, rule="too_old"))
+                self.answers.append(CommandAnswer(**head, outcome="refused", text=old, rule="too_old"))
                 continue
             self._new[head["id"]] = {"digest": received.digest, "sent_ms": min(received.sent_ms, received.at_ms)}
             if received.rejected is not None:
@@ -127,10 +127,10 @@ class Desk:
         """Answer a command whose id has been seen: as before, if it says the same."""
         if before.get("digest") not in (None, "", received.digest):
             text = f"the id {before['id']} belongs to another command, which was {before['outcome']}: give each command an id of its own"
-            self.answers.append(Answer(**received.head, outcome="refused", text=text, rule="id_used"))
+            self.answers.append(CommandAnswer(**received.head, outcome="refused", text=text, rule="id_used"))
             return
         said = {name: before[name] for name in ("outcome", "text", "rule")}
-        self.answers.append(Answer(**received.head | said, decision_ids=tuple(before["decision_ids"]), repeated=True))
+        self.answers.append(CommandAnswer(**received.head | said, decision_ids=tuple(before["decision_ids"]), repeated=True))
 
     def _untimely(self, received: Received) -> str | None:
         """Why a command is none of now, if so. Both times are in records: a replay finds the same."""
@@ -143,13 +143,17 @@ class Desk:
             return f"sent before others of which more than {MOST_REMEMBERED} came meanwhile: whether it was done is not known; send it anew"
         return None
 
-    def answer(self, received: Received, outcome: Outcome, text: str, rule: str | None = None, decision_ids: Iterable[str] = ()) -> None:
+    def answer(
+        self, received: Received, outcome: CommandOutcome, text: str, rule: str | None = None, decision_ids: Iterable[str] = ()
+    ) -> None:
         """Answer a command."""
         self.say(received.head, outcome, text, rule, decision_ids)
 
-    def say(self, head: Mapping[str, Any], outcome: Outcome, text: str, rule: str | None = None, decision_ids: Iterable[str] = ()) -> None:
+    def say(
+        self, head: Mapping[str, Any], outcome: CommandOutcome, text: str, rule: str | None = None, decision_ids: Iterable[str] = ()
+    ) -> None:
         """Answer the command with that id, kind, by, at_ms and arguments."""
-        answer = Answer(**head, outcome=outcome, text=cut(text, LONGEST_TEXT), rule=rule, decision_ids=tuple(decision_ids))
+        answer = CommandAnswer(**head, outcome=outcome, text=cut(text, LONGEST_TEXT), rule=rule, decision_ids=tuple(decision_ids))
         self.answers.append(answer)
         if answer.kind == "assign":  # done twice it is done once, and lookups are many
             return
@@ -171,9 +175,9 @@ class Desk:
         return next((one for one in self.orders.answers if one["id"] == command_id), None)
 
 
-def refuse_all(commands: Iterable[Received], text: str, rule: str) -> tuple[Answer, ...]:
+def refuse_all(commands: Iterable[Received], text: str, rule: str) -> tuple[CommandAnswer, ...]:
     """The answers of a round that can't be had."""
-    return tuple(Answer(**received.head, outcome="refused", text=text, rule=rule) for received in commands)
+    return tuple(CommandAnswer(**received.head, outcome="refused", text=text, rule=rule) for received in commands)
 
 
 def named(names: Iterable[str], of: int = MOST_NAMED) -> str:

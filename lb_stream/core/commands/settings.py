@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from lb_stream.contracts.base import canonical_json
 from lb_stream.contracts.commands import Command, DeleteConfig, DryRun, SetConfig
 from lb_stream.contracts.keys import SettingError, metadata
-from lb_stream.core.commands.responder import Answer, Desk, Received, named
+from lb_stream.core.commands.responder import CommandAnswer, CommandResponder, Received, named
 from lb_stream.core.config.cluster_config import ClusterConfig, all_models, canonical, cluster_config, expected
 from lb_stream.core.config.managers import CLASS_KEYS
 from lb_stream.core.model.memory import Memory
@@ -28,7 +28,7 @@ class Commanded:
     memory: Memory
     config: ClusterConfig
     commands: tuple[Received, ...]
-    answers: tuple[Answer, ...]
+    answers: tuple[CommandAnswer, ...]
 
 
 def take_settings(memory: Memory, commands: Iterable[Received], given: Mapping[str, Any]) -> Commanded:
@@ -36,7 +36,7 @@ def take_settings(memory: Memory, commands: Iterable[Received], given: Mapping[s
 
     Raises SettingError when what was given and what was commanded before don't go together and no command mends it.
     """
-    desk = Desk(memory.orders)
+    desk = CommandResponder(memory.orders)
     rest = []
     for received in commands:
         if received.rejected is None and isinstance(received.command, SetConfig | DeleteConfig | DryRun):
@@ -78,7 +78,9 @@ def _beside(balances: Mapping[str, Sequence[str]]) -> str:
     return f"; but the cluster also balances by itself ({', '.join(keys)} on at {named(balances)}): agents refuse to act until that is off"
 
 
-def _take(desk: Desk, received: Received, command: Command, given: Mapping[str, Any], balances: Mapping[str, Sequence[str]]) -> None:
+def _take(
+    desk: CommandResponder, received: Received, command: Command, given: Mapping[str, Any], balances: Mapping[str, Sequence[str]]
+) -> None:
     settings = dict(desk.orders.settings)
     try:
         match command:

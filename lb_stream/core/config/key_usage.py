@@ -116,7 +116,7 @@ def strategies_reading(name: str) -> tuple[str, ...]:
     return tuple(found)
 
 
-def readers(name: str) -> tuple[str, ...]:
+def key_usage(name: str) -> tuple[str, ...]:
     """Everybody who reads the key under some settings. Raises KeyError for a key that nobody knows."""
     found: list[str] = []
     if any(name in model.model_fields for model in (BalancerConfig, SplittingConfig)):
@@ -157,4 +157,4 @@ def why_unread(name: str, config: ClusterConfig) -> str:
         return WHY[name]
     balancer = config.balancer
     here = f"the {balancer.load_manager} manager with {config.shedder.name} and {config.placement.name}"
-    return f"it is for {' and '.join(readers(name))}; here is {here}"
+    return f"it is for {' and '.join(key_usage(name))}; here is {here}"

@@ -9,7 +9,7 @@ from lb_stream.core.model.view import Ints, Rows
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class BundleToPlace:
     """One bundle that needs a broker. `topics` is each broker's number of topics, the choices of this round included."""
 
     bundle: int
@@ -30,7 +30,7 @@ class Filter(Protocol):
 
     name: str
 
-    def keep(self, rows: Rows, asked: Asked) -> Rows:
+    def keep(self, rows: Rows, asked: BundleToPlace) -> Rows:
         """Those of the given brokers that may, in their order. Raises FilterError when it can't tell. O(brokers)."""
         ...
 

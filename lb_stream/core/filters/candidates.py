@@ -10,7 +10,7 @@ import numpy as np
 from lb_stream.contracts.balancer import BalancerConfig
 from lb_stream.core.filters import (
     AntiAffinity,
-    Asked,
+    BundleToPlace,
     Census,
     Drained,
     EvenDistribution,
@@ -123,10 +123,10 @@ class Candidates:
         rows: Rows = np.flatnonzero(self.view.brokers.alive & self.view.brokers.speaking)
         return rows
 
-    def _asked(self, bundle: int, targets: Targets) -> Asked:
+    def _asked(self, bundle: int, targets: Targets) -> BundleToPlace:
         if not self._policies:
             self._policies, self._others = self._pipeline()
-        return Asked(bundle, namespace_of(self.view.bundles.name(bundle)), targets.topics)
+        return BundleToPlace(bundle, namespace_of(self.view.bundles.name(bundle)), targets.topics)
 
     def _pipeline(self) -> tuple[tuple[Filter, ...], tuple[Filter, ...]]:
         """The filters for policies and the others, each in the manager's order."""
@@ -145,7 +145,7 @@ class Candidates:
         even = EvenDistribution(census, everywhere=config.distribute_bundles_evenly)
         return policies, (MaxTopics(config.broker_max_topics, strict=False), *group, even, own_class, *version)
 
-    def _modular(self, rows: Rows, asked: Asked) -> Pool:
+    def _modular(self, rows: Rows, asked: BundleToPlace) -> Pool:
         """Policies, then the others. When the step for topics leaves nobody it is undone, when the last leaves nobody or fails all are."""
         allowed, policy_steps = _filtered(self._policies, rows, asked)
         first, *rest = self._others
@@ -161,12 +161,12 @@ class Candidates:
             return Pool(allowed, allowed, policy_steps, policy_steps)
         return Pool(kept, allowed, policy_steps + topics_step + steps, policy_steps)
 
-    def _simple(self, rows: Rows, asked: Asked) -> Pool:
+    def _simple(self, rows: Rows, asked: BundleToPlace) -> Pool:
         allowed, policy_steps = _filtered(self._policies, rows, asked)
         kept, steps = _filtered(self._others, allowed, asked)
         return Pool(kept, allowed, policy_steps + steps, policy_steps)
 
-    def _extensible(self, rows: Rows, asked: Asked) -> Pool:
+    def _extensible(self, rows: Rows, asked: BundleToPlace) -> Pool:
         """Policies last, over whom the others leave. A filter that fails leaves everybody; nobody left stays nobody."""
         steps: Steps = ()
         kept = rows
@@ -185,7 +185,7 @@ class Candidates:
             self.refusals.append(refusal(rule, None, [self.view.brokers.names[row] for row in brokers.tolist()]))
 
 
-def _filtered(filters: Iterable[Filter], rows: Rows, asked: Asked) -> tuple[Rows, Steps]:
+def _filtered(filters: Iterable[Filter], rows: Rows, asked: BundleToPlace) -> tuple[Rows, Steps]:
     """What the filters leave one after another, and the steps on the way."""
     steps = []
     for one in filters:

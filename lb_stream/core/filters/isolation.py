@@ -9,7 +9,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from lb_stream.core.filters.base import Asked
+from lb_stream.core.filters.base import BundleToPlace
 from lb_stream.core.model.policies import IsolationPolicy, host_of
 from lb_stream.core.model.view import Bools, ClusterView, Rows
 
@@ -25,7 +25,7 @@ class Isolation:
         self._by_namespace: dict[str, IsolationPolicy | None] = {}
         self._shared: Bools | None = None
 
-    def keep(self, rows: Rows, asked: Asked) -> Rows:
+    def keep(self, rows: Rows, asked: BundleToPlace) -> Rows:
         """The policy's primaries, and its secondaries while too few primaries are there; without a policy the shared brokers."""
         if not self._policies.isolation:
             return rows

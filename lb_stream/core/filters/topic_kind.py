@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lb_stream.core.filters.base import Asked
+from lb_stream.core.filters.base import BundleToPlace
 from lb_stream.core.filters.isolation import Isolation
 from lb_stream.core.model.view import ClusterView, Rows
 
@@ -15,7 +15,7 @@ class TopicKind:
     def __init__(self, view: ClusterView, isolation: Isolation) -> None:
         self._brokers, self._marked, self._isolation = view.brokers, view.policies.non_persistent, isolation
 
-    def keep(self, rows: Rows, asked: Asked) -> Rows:
+    def keep(self, rows: Rows, asked: BundleToPlace) -> Rows:
         """Those that serve the bundle's kind."""
         if self._isolation.policy_of(asked.namespace) is not None:
             return rows

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from lb_stream.contracts.base import canonical_json
-from lb_stream.core.model.operator_state import Orders
+from lb_stream.core.model.operator_state import OperatorState
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,7 @@ class Memory:
     retry_ms: int = 0  # after too many of them: when the next one is tried
     strategies: Mapping[str, Any] = field(default_factory=dict)  # strategy → the JSON object that it remembers
     quotas: Mapping[str, Any] = field(default_factory=dict)  # what the simple manager has learned (core.placement.learn_quotas)
-    orders: Orders = field(default_factory=Orders)  # what operators have laid down
+    orders: OperatorState = field(default_factory=OperatorState)  # what operators have laid down
     moved: tuple[tuple[int, int, float], ...] = ()  # of each round of the last minute with moves: when, how many, their bytes/s
     assigned: tuple[tuple[int, int], ...] = ()  # of each round of the last minute: when, how many orphans got an owner
 
@@ -134,6 +134,6 @@ class Memory:
         data["assigned"] = tuple((at_ms, count) for at_ms, count in data.get("assigned", ()))
         data["balances"] = {broker: tuple(keys) for broker, keys in data.get("balances", {}).items()}
         data["dead"] = tuple(data["dead"])
-        data["orders"] = Orders.of(data["orders"])
+        data["orders"] = OperatorState.of(data["orders"])
         data["moved"] = tuple((at_ms, moves, load) for at_ms, moves, load in data["moved"])
         return Memory(**data)

@@ -31,7 +31,7 @@ class Waiting:
 
 
 @dataclass(frozen=True, slots=True)
-class Orders:
+class OperatorState:
     """All of it. `settings` under the names by which they were given; a namespace is a number of equal bundles, or its boundaries."""
 
     settings: Mapping[str, Any] = field(default_factory=dict)
@@ -47,10 +47,10 @@ class Orders:
     waiting: tuple[Waiting, ...] = ()
 
     @staticmethod
-    def of(data: Mapping[str, Any]) -> Orders:
+    def of(data: Mapping[str, Any]) -> OperatorState:
         """The orders that `dataclasses.asdict` wrote."""
         tuples = {name: tuple(data[name]) for name in ("drained", "deleted", "answers") if name in data}
-        return Orders(**{**data, **tuples, "waiting": tuple(map(Waiting.of, data.get("waiting", ())))})
+        return OperatorState(**{**data, **tuples, "waiting": tuple(map(Waiting.of, data.get("waiting", ())))})
 
     def policies(self, others: Policies) -> Policies:
         """The policies of the orders, over others that are known already."""

@@ -19,7 +19,7 @@ from lb_stream.core.model.view import Bools, Brokers, Bundles, ClusterView, Floa
 SPANS = ("latest", "short", "long")
 
 
-def without_not_finite(view: ClusterView) -> tuple[ClusterView, list[Refusal]]:
+def exclude_non_finite(view: ClusterView) -> tuple[ClusterView, list[Refusal]]:
     """The view without brokers that have a NaN, infinite or endless figure, their own or of one of their bundles.
 
     They are marked as not alive and their figures are 0: nothing is unloaded from them or placed on them in this round, and they count

@@ -16,7 +16,7 @@ import numpy as np
 from lb_stream.contracts.decisions import Decision, DecisionKind, Ownership, OwnershipState
 from lb_stream.core.model.memory import Memory, Pending, Unserved
 from lb_stream.core.model.view import Bools, ClusterView, Rows
-from lb_stream.core.ownership.unit_states import FIRST_VERSION, State, Unit, accepts
+from lb_stream.core.ownership.unit_states import FIRST_VERSION, ServiceUnit, State, accepts
 
 STATES: dict[DecisionKind, OwnershipState] = {
     "assign": "Assigning",
@@ -52,7 +52,7 @@ class Ledger:
     untold: set[str]
     published_to: str | None
     records: list[Ownership] = field(default_factory=list)
-    _units: dict[str, Unit] = field(default_factory=dict)  # the records of this round, and of decisions under way
+    _units: dict[str, ServiceUnit] = field(default_factory=dict)  # the records of this round, and of decisions under way
     _released: dict[str, tuple[str | None, int]] = field(default_factory=dict)  # nobody's, not recorded yet: who let it go, since when
     _rows: dict[str, int] = field(default_factory=dict)  # of bundles that are decided on
 
@@ -199,7 +199,7 @@ class Ledger:
     def _lose(self, name: str, row: int, source: str | None, since_ms: int, decision_id: str | None = None) -> None:
         """Nobody serves a bundle any more. Where the states don't let it be Free yet, a decision of this round may take it on."""
         current = self._unit(name, row)
-        if current is not None and accepts(current, Unit("Free", None, source, current.version + 1), "metadata_store"):
+        if current is not None and accepts(current, ServiceUnit("Free", None, source, current.version + 1), "metadata_store"):
             self._write(name, row, "Free", None, source, None, since_ms, decision_id)
         else:
             self._released[name] = source, since_ms
@@ -247,19 +247,19 @@ class Ledger:
         known = name in self._units or name in self.unserved or self._owner(self.view, row) is not None
         return FIRST_VERSION if known or (name in self._released and not self.view.bundles.appeared[row]) else 0
 
-    def _unit(self, name: str, row: int) -> Unit | None:
+    def _unit(self, name: str, row: int) -> ServiceUnit | None:
         """A bundle's record as it is now."""
         if name in self._units:
             return self._units[name]
         if (last := self.unserved.get(name)) is not None:
             state: State = "Deleted" if last.state == "Deleted" else "Free"
-            return Unit(state, None, last.source, self._version(name, row))
+            return ServiceUnit(state, None, last.source, self._version(name, row))
         owner, moved = self._owner(self.view, row), row >= 0 and bool(self.view.bundles.gained[row])
         if name in self._released and not self.view.bundles.appeared[row]:
             owner = self._released[name][0]
         elif self.new or (owner is None and name not in self.versions and not (moved and not self.view.bundles.appeared[row])):
             return None
-        return Unit("Owned", None if moved else owner, None, self.versions.get(name, FIRST_VERSION))
+        return ServiceUnit("Owned", None if moved else owner, None, self.versions.get(name, FIRST_VERSION))
 
     @staticmethod
     def _owner(view: ClusterView, row: int) -> str | None:
@@ -285,7 +285,7 @@ class Ledger:
         current = None if version is not None else self._unit(name, row)
         if version is None:
             version = FIRST_VERSION if current is None else current.version + (0 if self.dry_run else 1)
-        unit = Unit(state, destination, source, version)
+        unit = ServiceUnit(state, destination, source, version)
         force = forced or not accepts(current, unit, "metadata_store")
         self._units[name] = unit
         if state in ("Free", "Deleted"):
@@ -330,15 +330,15 @@ class Ledger:
         )
 
 
-def _under_way(pending: Pending) -> Unit:
+def _under_way(pending: Pending) -> ServiceUnit:
     """The record that a decision has led to."""
     match pending.kind:
         case "assign":
-            return Unit("Assigning", pending.destination, pending.former, pending.version)
+            return ServiceUnit("Assigning", pending.destination, pending.former, pending.version)
         case "split":
-            return Unit("Splitting", None, pending.source, pending.version)
+            return ServiceUnit("Splitting", None, pending.source, pending.version)
         case _:
-            return Unit("Releasing", pending.destination, pending.source, pending.version)
+            return ServiceUnit("Releasing", pending.destination, pending.source, pending.version)
 
 
 def _other(source: str | None, owner: str | None) -> str | None:

@@ -38,7 +38,7 @@ _LAST_VERSION, _WRAPPED_VERSION = 2**63 - 1, -(2**63)
 
 
 @dataclass(frozen=True, slots=True)
-class Unit:
+class ServiceUnit:
     """One record of a bundle's ownership. `destination` and `source` are both blank only in state Free."""
 
     state: State
@@ -48,7 +48,7 @@ class Unit:
     force: bool = False
 
 
-def accepts(current: Unit | None, new: Unit | None, store: Store) -> bool:
+def accepts(current: ServiceUnit | None, new: ServiceUnit | None, store: Store) -> bool:
     """Whether `new` may follow `current`. None stands for no record: a tombstone as `new`, nothing yet as `current`."""
     if new is None:
         return True
@@ -65,7 +65,7 @@ def accepts(current: Unit | None, new: Unit | None, store: Store) -> bool:
     return current is None or _brokers_agree(current, new)
 
 
-def _version_follows(current: Unit | None, new: Unit, store: Store) -> bool:
+def _version_follows(current: ServiceUnit | None, new: ServiceUnit, store: Store) -> bool:
     if current is None:
         return store == "system_topic" or new.version == FIRST_VERSION
     if current.version == _LAST_VERSION and new.version == _WRAPPED_VERSION:
@@ -73,12 +73,12 @@ def _version_follows(current: Unit | None, new: Unit, store: Store) -> bool:
     return current.version < new.version and not (store == "metadata_store" and _left_out(current, new))
 
 
-def _left_out(current: Unit, new: Unit) -> bool:
+def _left_out(current: ServiceUnit, new: ServiceUnit) -> bool:
     """Whether there were versions between the two."""
     return current.version < new.version - 1
 
 
-def _brokers_agree(current: Unit, new: Unit) -> bool:
+def _brokers_agree(current: ServiceUnit, new: ServiceUnit) -> bool:
     same = current.destination == new.destination and current.source == new.source
     match current.state, new.state:
         case "Owned", "Splitting":

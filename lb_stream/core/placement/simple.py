@@ -37,7 +37,7 @@ class SimplePlacementConfig(KeyModel):
 
 
 @dataclass(slots=True)
-class Book:
+class QuotaTally:
     """Each broker's bundles and the quotas of these, on the view of one round, its choices included.
 
     What reports show at a broker is loaded there; what is on its way is preallocated.
@@ -51,13 +51,13 @@ class Book:
     placed: int = 0  # choices of the round that are in already
 
     @staticmethod
-    def of(view: ClusterView) -> Book:
+    def of(view: ClusterView) -> QuotaTally:
         """Before the round's first choice. O(bundles)."""
         learned = view.quotas or Learned.initial(len(view.bundles))
         owner, in_flight, brokers = view.bundles.owner, view.bundles.in_flight, len(view.brokers)
         loaded = allocated(learned.quotas, np.where(in_flight, -1, owner), brokers, learned.factors)
         preallocated = allocated(learned.quotas, np.where(in_flight, owner, -1), brokers, learned.factors)
-        return Book(view, learned, loaded, preallocated, view.bundle_counts().copy())
+        return QuotaTally(view, learned, loaded, preallocated, view.bundle_counts().copy())
 
     def take(self, choices: list[tuple[int, int]]) -> None:
         """Preallocate the bundles that were placed since the last call; they count at their source no more."""
@@ -80,7 +80,7 @@ class SimpleMemory:
     """A cursor that goes round the brokers when all of them are full; while a round runs, its book."""
 
     cursor: int = 0
-    _book: Book | None = None
+    _book: QuotaTally | None = None
 
     @staticmethod
     def read(data: Mapping[str, Any]) -> SimpleMemory:
@@ -91,10 +91,10 @@ class SimpleMemory:
         """As the JSON object that `read` takes."""
         return {"cursor": self.cursor}
 
-    def book(self, targets: Targets) -> Book:
+    def book(self, targets: Targets) -> QuotaTally:
         """The book of the round, up to its last choice."""
         if self._book is None or self._book.view is not targets.view:
-            self._book = Book.of(targets.view)
+            self._book = QuotaTally.of(targets.view)
         self._book.take(targets.placed)
         return self._book
 
@@ -110,7 +110,7 @@ class Estimates:
     idle: Floats  # 0..1
 
     @staticmethod
-    def of(book: Book, candidates: Rows) -> Estimates:
+    def of(book: QuotaTally, candidates: Rows) -> Estimates:
         """Of the given brokers. O(brokers)."""
         resources, percents = book.view.brokers.resources, {}
         for name in ("cpu", "memory", "bandwidth_in", "bandwidth_out"):
@@ -130,7 +130,7 @@ def _percent(value: Floats, limit: Floats) -> Floats:
     return np.minimum(FULL_PERCENT, share)
 
 
-def _capacity(book: Book, candidates: Rows) -> Floats:
+def _capacity(book: QuotaTally, candidates: Rows) -> Floats:
     quota, factors, resources = book.learned.default, book.learned.factors, book.view.brokers.resources
     limits = {name: limit[candidates] for name, (_, limit) in resources.items()}
     rooms = [

@@ -9,7 +9,7 @@ from lb_stream.core.filters.candidates import superseded
 from lb_stream.core.model.names import SYSTEM_NAMESPACE, namespace_of
 from lb_stream.core.model.refusals import Refusal, refusal
 from lb_stream.core.model.view import Rows
-from lb_stream.core.round.state import Draft
+from lb_stream.core.round.state import RoundState
 
 FIRST_ASSIGNMENT_WAIT_MS = 10_000
 MINUTE_MS = 60_000
@@ -17,7 +17,7 @@ UNOWNED = "Unowned"
 """The reason of an assignment that no move has led to."""
 
 
-def assign_unowned(draft: Draft) -> None:
+def assign_unowned(draft: RoundState) -> None:
     """Decide an owner for each bundle that nobody owns and no decision is about.
 
     Bundles that an unload with a destination has released are placed under either value of `assign_unowned`; other unowned ones only
@@ -55,14 +55,14 @@ def assign_unowned(draft: Draft) -> None:
         draft.refusals.append(refusal("back_off", None, waiting, saw=waiting.values(), limit=0, unit="ms"))
 
 
-def assigned_lately(draft: Draft) -> tuple[tuple[int, int], ...]:
+def assigned_lately(draft: RoundState) -> tuple[tuple[int, int], ...]:
     """Of each round of the last minute, this one included: when, and how many orphans it gave an owner. A dry run's don't count."""
     kept = tuple(entry for entry in draft.memory.assigned if draft.now_ms - entry[0] < MINUTE_MS)
     count = sum(one.kind == "assign" and one.reason == UNOWNED and not one.dry_run for one in draft.decisions)
     return (*kept, (draft.now_ms, count)) if count else kept
 
 
-def _by_reservation(draft: Draft, name: str) -> bool:
+def _by_reservation(draft: RoundState, name: str) -> bool:
     """Whether the destination that a bundle's unload has named can have it. If not, it is left to the next lookup like any other."""
     reserved = draft.reserved.get(name)
     if reserved is None or _reserved_row(draft, name) is not None:
@@ -72,7 +72,7 @@ def _by_reservation(draft: Draft, name: str) -> bool:
     return False
 
 
-def _reserved_row(draft: Draft, name: str) -> int | None:
+def _reserved_row(draft: RoundState, name: str) -> int | None:
     """The destination that the bundle's unload has named, if that one lives, speaks, and isn't drained."""
     brokers, reserved = draft.view.brokers, draft.reserved.get(name)
     if reserved is None or reserved not in brokers.names or reserved in draft.view.policies.drained:
@@ -81,13 +81,13 @@ def _reserved_row(draft: Draft, name: str) -> int | None:
     return row if brokers.alive[row] and brokers.speaking[row] else None
 
 
-def _system_last(draft: Draft, rows: Rows) -> Rows:
+def _system_last(draft: RoundState, rows: Rows) -> Rows:
     system = draft.view.bundles.rows_of_namespace(SYSTEM_NAMESPACE)
     is_system = (rows >= system.start) & (rows < system.stop)
     return np.concatenate([rows[~is_system], rows[is_system]])
 
 
-def too_few(draft: Draft) -> Refusal | None:
+def too_few(draft: RoundState) -> Refusal | None:
     """A new cluster waits for some brokers, so that the first one doesn't get everything."""
     alive = int(np.count_nonzero(draft.view.brokers.alive))
     first_ms = draft.now_ms if draft.memory.first_ms is None else draft.memory.first_ms
@@ -95,7 +95,7 @@ def too_few(draft: Draft) -> Refusal | None:
     return refusal("min_brokers", None, saw=[alive], limit=draft.config.balancer.min_brokers, unit="brokers") if waits else None
 
 
-def assign(draft: Draft, row: int, name: str, ordered: bool) -> bool:
+def assign(draft: RoundState, row: int, name: str, ordered: bool) -> bool:
     """Decide who gets one bundle: whom its unload named, else the best. `ordered`: an operator wanted it. False: nobody may have it."""
     destination = _reserved_row(draft, name)
     moved = "Admin" if ordered else "Overloaded"

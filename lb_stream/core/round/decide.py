@@ -10,9 +10,9 @@ import numpy as np
 from lb_stream.contracts.balancer import BalancerConfig
 from lb_stream.contracts.decisions import Decision, Ownership
 from lb_stream.contracts.reports import Ack, SplitAsk
-from lb_stream.core.commands.persistent_commands import forget_deleted, laid_down, obey_standing
-from lb_stream.core.commands.progress import follow
-from lb_stream.core.commands.responder import Answer, Desk, Received
+from lb_stream.core.commands.persistent_commands import apply_operator_state, forget_deleted, obey_standing
+from lb_stream.core.commands.progress import update_command_progress
+from lb_stream.core.commands.responder import CommandAnswer, CommandResponder, Received
 from lb_stream.core.config.cluster_config import ClusterConfig
 from lb_stream.core.filters.candidates import superseded
 from lb_stream.core.model.chance import seed_of
@@ -21,7 +21,7 @@ from lb_stream.core.model.names import namespace_of
 from lb_stream.core.model.refusals import Refusal, merged, refusal
 from lb_stream.core.model.view import ClusterView, with_moves
 from lb_stream.core.observing.arrivals import Arrivals, follow_moves
-from lb_stream.core.observing.finite import without_not_finite
+from lb_stream.core.observing.finite import exclude_non_finite
 from lb_stream.core.observing.known_bundles import with_bundles
 from lb_stream.core.observing.liveness import Liveness, judge
 from lb_stream.core.observing.outcomes import Outcome, Settled, after_failure, settle
@@ -33,7 +33,7 @@ from lb_stream.core.round.operator_moves import drain, obey_moves
 from lb_stream.core.round.preallocation import count, waiting
 from lb_stream.core.round.shed import observe_loads, shedding_is_due, unload_from_hot
 from lb_stream.core.round.split import split_as_asked, split_too_large, unload_children
-from lb_stream.core.round.state import Draft
+from lb_stream.core.round.state import RoundState
 
 __all__ = ["Inbox", "Round", "decide", "seed_of"]
 
@@ -48,7 +48,7 @@ class Inbox:
     acks: tuple[Ack, ...] = ()
     caught_up: bool = True
     commands: tuple[Received, ...] = ()
-    answers: tuple[Answer, ...] = ()
+    answers: tuple[CommandAnswer, ...] = ()
     asks: tuple[tuple[str, SplitAsk], ...] = ()  # which broker asks for which split
     balances: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # broker → settings by which its cluster balances by itself
 
@@ -69,7 +69,7 @@ class Round:
     refusals: tuple[Refusal, ...]
     memory: Memory
     view: ClusterView
-    results: tuple[Answer, ...] = ()  # of commands
+    results: tuple[CommandAnswer, ...] = ()  # of commands
 
 
 def decide(view: ClusterView, memory: Memory, inbox: Inbox, config: ClusterConfig, now_ms: int, seed: int) -> Round:
@@ -78,11 +78,11 @@ def decide(view: ClusterView, memory: Memory, inbox: Inbox, config: ClusterConfi
     Pure: the same arguments give the same round, bit for bit. `view` must be sorted by name (`view_of` sees to that), `seed`
     comes from `seed_of(cluster, memory.seq + 1)`.
     """
-    desk, before = Desk(memory.orders, list(inbox.answers)), memory
+    desk, before = CommandResponder(memory.orders, list(inbox.answers)), memory
     ordered = obey_standing(desk, view, inbox.commands, config)
     forget_deleted(desk, view)
     wanted = bool(inbox.commands) or config.balancer.assign_unowned == "eager"
-    view = laid_down(view, desk.orders, wanted)
+    view = apply_operator_state(view, desk.orders, wanted)
     view = with_bundles(view, _forgotten(view, memory))
     memory = replace(memory, orders=desk.orders, balances=_who_balances(memory, inbox, view))
     alive = judge(view, memory, config.balancer, inbox.caught_up, desk.declared)
@@ -90,11 +90,11 @@ def decide(view: ClusterView, memory: Memory, inbox: Inbox, config: ClusterConfi
     ledger = Ledger.of(alive.view, view, memory, config.balancer.dry_run)
     _record_outcomes(ledger, settled, memory, config.balancer)
     grace_start = now_ms - config.balancer.shedding_grace_period_ms
-    reported, not_finite = without_not_finite(alive.view)
+    reported, not_finite = exclude_non_finite(alive.view)
     quotas = while_others_run(memory.quotas, now_ms)
     if config.balancer.load_manager == "simple":
         reported, quotas = with_quotas(reported, memory.quotas)
-    draft = Draft(
+    draft = RoundState(
         view=_carry_out(reported, settled.open, config.balancer.count_pending_moves),
         memory=replace(memory, pending=settled.open, quotas=quotas),
         config=config,
@@ -139,7 +139,7 @@ def _who_balances(memory: Memory, inbox: Inbox, view: ClusterView) -> dict[str, 
     return {broker: known[broker] for broker in sorted(known) if known[broker] and broker in view.brokers.names}
 
 
-def _clash(draft: Draft, before: Mapping[str, tuple[str, ...]], shed: bool) -> list[Refusal]:
+def _clash(draft: RoundState, before: Mapping[str, tuple[str, ...]], shed: bool) -> list[Refusal]:
     """Two balancers on one cluster: told when that begins or changes, and with every shedding pass."""
     now = draft.memory.balances
     if draft.config.balancer.dry_run or not now or not (shed or now != before or not draft.memory.clashing):
@@ -157,7 +157,7 @@ def _forgotten(view: ClusterView, memory: Memory) -> list[str]:
     return [name for name, row in zip(moving, view.bundles.rows_of(moving).tolist(), strict=True) if row < 0]
 
 
-def _balance(draft: Draft, asks: Iterable[tuple[str, SplitAsk]], sampled: bool) -> bool:
+def _balance(draft: RoundState, asks: Iterable[tuple[str, SplitAsk]], sampled: bool) -> bool:
     """What the balancer does of its own accord: split, and shed when that is due. Returns whether it was."""
     split_too_large(draft)
     split_as_asked(draft, asks)
@@ -250,11 +250,11 @@ def _split_to_unload(settled: Settled) -> list[Pending]:
     return [pending for pending, outcome in settled.ended if pending.unload_children and outcome.outcome == "confirmed"]
 
 
-def _finish(draft: Draft, ledger: Ledger, settled: Settled, arrivals: Arrivals, alive: Liveness, shed: bool) -> Round:
+def _finish(draft: RoundState, ledger: Ledger, settled: Settled, arrivals: Arrivals, alive: Liveness, shed: bool) -> Round:
     """The round and its memory. A dry run remembers no decision and tells of no ownership record."""
     assigned = {one.bundle for one in draft.decisions if one.kind == "assign" and not one.dry_run}
     reserved = {bundle: destination for bundle, destination in draft.reserved.items() if bundle not in assigned}
-    follow(draft.desk, draft.reported or draft.view, settled, draft.decisions, draft.reserved.keys())
+    update_command_progress(draft.desk, draft.reported or draft.view, settled, draft.decisions, draft.reserved.keys())
     memory, dry_run = draft.memory, draft.config.balancer.dry_run
     new = () if dry_run else tuple(_pending(decision, ledger) for decision in draft.decisions)
     kept = replace(

@@ -8,28 +8,28 @@ from dataclasses import dataclass
 
 from lb_stream.contracts.decisions import MOVES
 from lb_stream.core.model.refusals import Refusal, refusal
-from lb_stream.core.round.state import Draft
+from lb_stream.core.round.state import RoundState
 from lb_stream.core.shedding.base import MB
 
 MINUTE_MS = 60_000
 
 
 @dataclass(slots=True)
-class Room:
+class MoveBudget:
     """What moves already: by broker, in the last minute, and with how many bytes/s."""
 
-    draft: Draft
+    draft: RoundState
     in_flight: Counter[str | None]
     lately: int
     load: float
 
     @staticmethod
-    def of(draft: Draft) -> Room:
+    def of(draft: RoundState) -> MoveBudget:
         """As things stand, what was decided in this round included."""
         under_way = [one.source for one in draft.memory.pending if one.kind in MOVES]
         decided = [one.source for one in draft.decisions if one.kind in MOVES]
         lately = moved_lately(draft)
-        return Room(draft, Counter(under_way + decided), sum(moves for _, moves, _ in lately), sum(load for _, _, load in lately))
+        return MoveBudget(draft, Counter(under_way + decided), sum(moves for _, moves, _ in lately), sum(load for _, _, load in lately))
 
     def refusal(self, moves: Sequence[tuple[int, int]]) -> Refusal | None:
         """The limit that all of these moves (rows of bundle and source) together would exceed, if any."""
@@ -60,7 +60,7 @@ class Room:
         return float(short.throughput_in[bundle] + short.throughput_out[bundle])
 
 
-def moved_lately(draft: Draft) -> tuple[tuple[int, int, float], ...]:
+def moved_lately(draft: RoundState) -> tuple[tuple[int, int, float], ...]:
     """Of each round of the last minute with moves, this one included: when, how many, and their bytes/s. A dry run's don't count."""
     kept = tuple(entry for entry in draft.memory.moved if draft.now_ms - entry[0] < MINUTE_MS)
     names = [one.bundle for one in draft.decisions if one.kind in MOVES and not one.dry_run]

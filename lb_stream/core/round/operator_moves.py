@@ -13,19 +13,19 @@ from typing import Literal
 
 import numpy as np
 
-from lb_stream.contracts.commands import Assign, Split, Unload
+from lb_stream.contracts.commands import Assign, Split, UnloadCommand
 from lb_stream.contracts.decisions import Explain
 from lb_stream.core.commands.persistent_commands import broker_of
-from lb_stream.core.commands.responder import Desk, Received, named
+from lb_stream.core.commands.responder import CommandResponder, Received, named
 from lb_stream.core.filters.candidates import superseded
 from lb_stream.core.model.names import bundle_name, is_system_bundle, parse_bundle
 from lb_stream.core.model.operator_state import Waiting
 from lb_stream.core.model.refusals import Refusal, refusal
 from lb_stream.core.model.topics import namespace_of_topic, topic_hash
 from lb_stream.core.round.assign import assign, too_few
-from lb_stream.core.round.limits import Room
+from lb_stream.core.round.limits import MoveBudget
 from lb_stream.core.round.shed import preselects
-from lb_stream.core.round.state import Division, Draft
+from lb_stream.core.round.state import Division, RoundState
 from lb_stream.core.splitting.manual import REASON, Accepted, NamespaceBundles, NoChange, SplitRequest, manual_split
 
 STRATEGY = "operator"
@@ -33,7 +33,7 @@ STATUS_RULES = {400: "bad_request", 404: "not_found", 409: "not_served", 412: "p
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class BundleAnswer:
     """What is said to one order about one bundle."""
 
     outcome: Literal["decided", "nothing", "refused"]
@@ -41,14 +41,14 @@ class Said:
     rule: str | None = None
 
 
-def obey_moves(draft: Draft, desk: Desk, commands: Iterable[Received], suspended: Refusal | None) -> None:
+def obey_moves(draft: RoundState, desk: CommandResponder, commands: Iterable[Received], suspended: Refusal | None) -> None:
     """Decide what was ordered and answer each command. `suspended`: why nothing may be decided now, if so."""
     for received in desk.new(commands):  # the second of two in one batch is answered as the first was
         command, before = received.command, len(draft.decisions)
         if suspended is not None:
             text = f"nothing is decided while {suspended.rule.replace('_', ' ')} is seen: {named(suspended.subjects)}"
-            said = [Said("refused", text, suspended.rule)]
-        elif isinstance(command, Unload):
+            said = [BundleAnswer("refused", text, suspended.rule)]
+        elif isinstance(command, UnloadCommand):
             said = _unload(draft, command)
         elif isinstance(command, Split):
             said = [_split(draft, command)]
@@ -60,7 +60,7 @@ def obey_moves(draft: Draft, desk: Desk, commands: Iterable[Received], suspended
         _answer(draft, desk, received, said, before)
 
 
-def drain(draft: Draft) -> None:
+def drain(draft: RoundState) -> None:
     """Unload what is left on drained brokers, and the bundles of deleted namespaces, as far as the limits leave room."""
     orders, view = draft.memory.orders, draft.view
     for broker in orders.drained:
@@ -74,8 +74,8 @@ def drain(draft: Draft) -> None:
         _unload_all(draft, np.flatnonzero(served).tolist(), "namespace_deleted")
 
 
-def _unload_all(draft: Draft, rows: list[int], rule: str) -> None:
-    room, refused = Room.of(draft), list[Refusal]()
+def _unload_all(draft: RoundState, rows: list[int], rule: str) -> None:
+    room, refused = MoveBudget.of(draft), list[Refusal]()
     for row in rows:
         source = int(draft.view.bundles.owner[row])
         full = room.refusal([(row, source)])
@@ -94,7 +94,7 @@ def _unload_all(draft: Draft, rows: list[int], rule: str) -> None:
         draft.refusals += refused
 
 
-def _decide_unload(draft: Draft, row: int, destination: int | None, rule: str) -> None:
+def _decide_unload(draft: RoundState, row: int, destination: int | None, rule: str) -> None:
     transfer = destination is not None and draft.config.balancer.load_manager == "extensible"
     source = draft.view.brokers.names[int(draft.view.bundles.owner[row])]
     draft.decide(
@@ -109,15 +109,15 @@ def _decide_unload(draft: Draft, row: int, destination: int | None, rule: str) -
     )
 
 
-def _unload(draft: Draft, command: Unload) -> list[Said]:
+def _unload(draft: RoundState, command: UnloadCommand) -> list[BundleAnswer]:
     view = draft.view
     rows = view.bundles.rows_of_namespace(command.namespace)
     if rows.start == rows.stop:
-        return [Said("refused", f"no bundle of a namespace {command.namespace} is known", "unknown_namespace")]
+        return [BundleAnswer("refused", f"no bundle of a namespace {command.namespace} is known", "unknown_namespace")]
     wanted = np.arange(rows.start, rows.stop)
     if command.bundle is not None:
         found = _row(draft, command.namespace, command.bundle)
-        if isinstance(found, Said):
+        if isinstance(found, BundleAnswer):
             return [found]
         wanted = np.array([found])
     destination: int | None = None
@@ -126,31 +126,31 @@ def _unload(draft: Draft, command: Unload) -> list[Said]:
         live = [name for name, there in zip(view.brokers.names, reachable.tolist(), strict=True) if there]
         if broker_of(command.destination) not in live:
             text = f"not allowed: {broker_of(command.destination)} is an inactive destination broker; active are {named(live)}"
-            return [Said("refused", text, "inactive_destination")]
+            return [BundleAnswer("refused", text, "inactive_destination")]
         destination = view.brokers.names.index(broker_of(command.destination))
     if command.bundle is None:
         wanted = wanted[(view.bundles.owner[wanted] >= 0) | view.bundles.in_flight[wanted]]
-    room = Room.of(draft)
+    room = MoveBudget.of(draft)
     return [_unload_one(draft, row, destination, room) for row in wanted.tolist()] or [
-        Said("nothing", f"nobody owns a bundle of {command.namespace}: nothing to do")
+        BundleAnswer("nothing", f"nobody owns a bundle of {command.namespace}: nothing to do")
     ]
 
 
-def _row(draft: Draft, namespace: str, given: str) -> int | Said:
+def _row(draft: RoundState, namespace: str, given: str) -> int | BundleAnswer:
     """The row of a bundle given by its range."""
     bundles = draft.view.bundles
     try:
         parsed = parse_bundle(f"{namespace}/{given.lower()}")
     except ValueError as error:
-        return Said("refused", str(error), "not_a_bundle")
+        return BundleAnswer("refused", str(error), "not_a_bundle")
     (row,) = bundles.rows_of([bundle_name(*parsed)]).tolist()
     if row < 0:
         ranges = [name.rpartition("/")[2] for name in bundles.names[bundles.rows_of_namespace(namespace)].to_pylist()]
-        return Said("refused", f"{namespace} has no bundle {given}; it has {named(ranges)}", "unknown_bundle")
+        return BundleAnswer("refused", f"{namespace} has no bundle {given}; it has {named(ranges)}", "unknown_bundle")
     return int(row)
 
 
-def _under_way(draft: Draft, row: int) -> Said | None:
+def _under_way(draft: RoundState, row: int) -> BundleAnswer | None:
     """The decision about the bundle that is not confirmed yet, as a reason to decide nothing else."""
     name = draft.view.bundles.name(row)
     kinds = {one.bundle: (one.kind, one.decision_id) for one in draft.memory.pending}
@@ -158,49 +158,51 @@ def _under_way(draft: Draft, row: int) -> Said | None:
     if name not in kinds:
         return None
     kind, decision_id = kinds[name]
-    return Said("refused", f"{name}: the decision {decision_id} ({kind}) is under way", "in_flight")
+    return BundleAnswer("refused", f"{name}: the decision {decision_id} ({kind}) is under way", "in_flight")
 
 
-def _unload_one(draft: Draft, row: int, destination: int | None, room: Room) -> Said:
+def _unload_one(draft: RoundState, row: int, destination: int | None, room: MoveBudget) -> BundleAnswer:
     view, name = draft.view, draft.view.bundles.name(row)
     if view.bundles.system[row]:
-        return Said("refused", f"{name} is a heartbeat or SLA-monitor bundle: it belongs to its broker", "system_namespace")
+        return BundleAnswer("refused", f"{name} is a heartbeat or SLA-monitor bundle: it belongs to its broker", "system_namespace")
     if (busy := _under_way(draft, row)) is not None:
         return busy
     owner = int(view.bundles.owner[row])
     if owner < 0:
         if draft.config.balancer.load_manager == "extensible":
-            return Said("refused", f"nobody owns {name}", "unowned")
-        return Said("nothing", f"nobody owns {name}: nothing to do")
+            return BundleAnswer("refused", f"nobody owns {name}", "unowned")
+        return BundleAnswer("nothing", f"nobody owns {name}: nothing to do")
     if destination is not None:
         wanted = view.brokers.names[destination]
         if destination == owner:
-            return Said("refused", f"{wanted} owns {name} already", "destination_is_owner")
+            return BundleAnswer("refused", f"{wanted} owns {name} already", "destination_is_owner")
         if (policy := draft.candidates.refused_by(row, destination, draft.targets)) is not None:
-            return Said("refused", f"{wanted} may not have {name}: {policy.replace('_', ' ')}", policy)
+            return BundleAnswer("refused", f"{wanted} may not have {name}: {policy.replace('_', ' ')}", policy)
     if (full := room.refusal([(row, owner)])) is not None:
-        return Said("refused", f"{name}: {full.rule.replace('_', ' ')} {full.least:.0f}, allowed {full.limit:.0f} {full.unit}", full.rule)
+        return BundleAnswer(
+            "refused", f"{name}: {full.rule.replace('_', ' ')} {full.least:.0f}, allowed {full.limit:.0f} {full.unit}", full.rule
+        )
     room.take(row, owner)
     _decide_unload(draft, row, destination, "unload_command")
     to = "" if destination is None else f" for {view.brokers.names[destination]}"
-    return Said("decided", f"{name} leaves {view.brokers.names[owner]}{to}")
+    return BundleAnswer("decided", f"{name} leaves {view.brokers.names[owner]}{to}")
 
 
-def _split(draft: Draft, command: Split) -> Said:
+def _split(draft: RoundState, command: Split) -> BundleAnswer:
     view, config = draft.view, draft.config
     mine = view.bundles.rows_of_namespace(command.namespace)
     unowned = [row for row in range(mine.start, mine.stop) if view.bundles.owner[row] < 0]
     gone = superseded(view, unowned)
     rows = np.array([row for row in range(mine.start, mine.stop) if row not in gone], np.intp)
     if not len(rows):
-        return Said("refused", f"no bundle of a namespace {command.namespace} is known", "unknown_namespace")
+        return BundleAnswer("refused", f"no bundle of a namespace {command.namespace} is known", "unknown_namespace")
     names = [view.bundles.name(row) for row in rows.tolist()]
     bundle = command.bundle
     if command.topic is not None:
         if command.bundle is not None or command.bundle_type is not None:
-            return Said("refused", "name a bundle, a bundle type or a topic, one of them", "bad_request")
+            return BundleAnswer("refused", "name a bundle, a bundle type or a topic, one of them", "bad_request")
         found = _bundle_of_topic(command.namespace, command.topic, names)
-        if isinstance(found, Said):
+        if isinstance(found, BundleAnswer):
             return found
         bundle = found
     bundle = bundle if bundle is None or "x" not in bundle.lower() else bundle.lower()
@@ -209,25 +211,25 @@ def _split(draft: Draft, command: Split) -> Said:
     of_namespace = NamespaceBundles(names, view.bundles.topics[rows], view.bundles.long.throughput[rows], owned)
     result = manual_split(request, of_namespace, config.splitting, config.split_algorithms, config.balancer.load_manager)
     if isinstance(result, NoChange):
-        return Said("nothing", result.detail)
+        return BundleAnswer("nothing", result.detail)
     if not isinstance(result, Accepted):
-        return Said("refused", result.detail, STATUS_RULES.get(result.status, f"status_{result.status}"))
+        return BundleAnswer("refused", result.detail, STATUS_RULES.get(result.status, f"status_{result.status}"))
     name = bundle_name(*result.cut.parent)
     row = int(rows[names.index(name)])
     if (busy := _under_way(draft, row)) is not None:
         return busy
     if view.bundles.owner[row] < 0:
-        return Said("refused", f"nobody owns {name}: split it when it is served", "unowned")
+        return BundleAnswer("refused", f"nobody owns {name}: split it when it is served", "unowned")
     source = view.brokers.names[int(view.bundles.owner[row])]
     division = Division(result.cut.children, result.cut.boundaries, result.algorithm, result.unload)
     draft.decide(
         "split", row, source, None, reason=REASON, rule="split_command", strategy=STRATEGY, explain=Explain(unit=""), division=division
     )
     into = f"into {named(child.rpartition('/')[2] for child in result.cut.children)}" if result.cut.children else f"by {result.algorithm}"
-    return Said("decided", f"{name} is split at {source} {into}")
+    return BundleAnswer("decided", f"{name} is split at {source} {into}")
 
 
-def _answer_lookup(draft: Draft, desk: Desk, received: Received, command: Assign) -> None:
+def _answer_lookup(draft: RoundState, desk: CommandResponder, received: Received, command: Assign) -> None:
     """Answered at once, as a lookup waits: with who has the bundle, or is to have it."""
     before = len(draft.decisions)
     said = _assign(draft, command)
@@ -235,50 +237,52 @@ def _answer_lookup(draft: Draft, desk: Desk, received: Received, command: Assign
     desk.answer(received, "refused" if said.outcome == "refused" else "done", said.text, said.rule, ids)
 
 
-def _assign(draft: Draft, command: Assign) -> Said:
+def _assign(draft: RoundState, command: Assign) -> BundleAnswer:
     view, bundles = draft.view, draft.view.bundles
     mine = bundles.rows_of_namespace(command.namespace)
     if mine.start == mine.stop:
-        return Said("refused", f"no bundle of a namespace {command.namespace} is known", "unknown_namespace")
+        return BundleAnswer("refused", f"no bundle of a namespace {command.namespace} is known", "unknown_namespace")
     gone = superseded(view, [row for row in range(mine.start, mine.stop) if bundles.owner[row] < 0])
     names = [bundles.name(row) for row in range(mine.start, mine.stop) if row not in gone]
     found = command.bundle or _bundle_of_topic(command.namespace, command.topic or "", names)
-    row = found if isinstance(found, Said) else _row(draft, command.namespace, found)
-    if isinstance(row, Said):
+    row = found if isinstance(found, BundleAnswer) else _row(draft, command.namespace, found)
+    if isinstance(row, BundleAnswer):
         return row
     name = bundles.name(row)
     if bundles.system[row]:
-        return Said("refused", f"{name} is a heartbeat or SLA-monitor bundle: it belongs to its broker", "system_namespace")
+        return BundleAnswer("refused", f"{name} is a heartbeat or SLA-monitor bundle: it belongs to its broker", "system_namespace")
     if (busy := _under_way(draft, row)) is not None:
-        return Said("nothing", busy.text)
+        return BundleAnswer("nothing", busy.text)
     if bundles.owner[row] >= 0:
-        return Said("nothing", f"{view.brokers.names[int(bundles.owner[row])]} has {name}")
+        return BundleAnswer("nothing", f"{view.brokers.names[int(bundles.owner[row])]} has {name}")
     if row in gone:
-        return Said("refused", f"{name} has been split", "unknown_bundle")
+        return BundleAnswer("refused", f"{name} has been split", "unknown_bundle")
     if (few := too_few(draft)) is not None:
-        return Said("refused", f"{few.rule}: a new cluster waits for {few.limit:.0f} brokers", few.rule)
+        return BundleAnswer("refused", f"{few.rule}: a new cluster waits for {few.limit:.0f} brokers", few.rule)
     if not assign(draft, row, name, ordered=False):
-        return Said("refused", f"no broker may have {name} now", "no_candidate")
-    return Said("decided", f"{name} is to be {draft.decisions[-1].destination}'s")
+        return BundleAnswer("refused", f"no broker may have {name} now", "no_candidate")
+    return BundleAnswer("decided", f"{name} is to be {draft.decisions[-1].destination}'s")
 
 
-def _bundle_of_topic(namespace: str, topic: str, names: list[str]) -> str | Said:
+def _bundle_of_topic(namespace: str, topic: str, names: list[str]) -> str | BundleAnswer:
     """The range of the bundle that a topic is in."""
     try:
         other, hashed = namespace_of_topic(topic), topic_hash(topic)
     except ValueError as error:
-        return Said("refused", str(error), "not_a_topic")
+        return BundleAnswer("refused", str(error), "not_a_topic")
     if other != namespace:
-        return Said("refused", f"the topic {topic} is in the namespace {other}, not in {namespace}", "not_a_topic")
+        return BundleAnswer("refused", f"the topic {topic} is in the namespace {other}, not in {namespace}", "not_a_topic")
     for name in names:
         if not is_system_bundle(name):
             _, lower, upper = parse_bundle(name)
             if lower <= hashed < upper or hashed == upper == 0xFFFFFFFF:
                 return name.rpartition("/")[2]
-    return Said("refused", f"no bundle of {namespace} is known that the topic {topic} (hash 0x{hashed:08x}) would be in", "unknown_bundle")
+    return BundleAnswer(
+        "refused", f"no bundle of {namespace} is known that the topic {topic} (hash 0x{hashed:08x}) would be in", "unknown_bundle"
+    )
 
 
-def _answer(draft: Draft, desk: Desk, received: Received, said: list[Said], before: int) -> None:
+def _answer(draft: RoundState, desk: CommandResponder, received: Received, said: list[BundleAnswer], before: int) -> None:
     """One answer from what was said to each bundle. `before`: how many decisions there were."""
     decisions = draft.decisions[before:]
     ids = [one.decision_id for one in decisions]
@@ -294,7 +298,7 @@ def _answer(draft: Draft, desk: Desk, received: Received, said: list[Said], befo
         desk.change(waiting=(*desk.orders.waiting, waiting))
 
 
-def _summed(said: list[Said]) -> str:
+def _summed(said: list[BundleAnswer]) -> str:
     if len(said) == 1:
         return said[0].text
     decided = [one for one in said if one.outcome == "decided"]

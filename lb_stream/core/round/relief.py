@@ -6,12 +6,12 @@ import numpy as np
 
 from lb_stream.core.filters import AntiAffinity
 from lb_stream.core.model.refusals import Refusal, refusal
-from lb_stream.core.round.state import Choice, Draft
+from lb_stream.core.round.state import Choice, RoundState
 
 BEING_RELIEVED, SHIFTS_OVERLOAD = "being_relieved", "shifts_overload"
 
 
-def place_shed(draft: Draft, bundle: int) -> Choice | Refusal:
+def place_shed(draft: RoundState, bundle: int) -> Choice | Refusal:
     """The destination of a bundle that leaves a hot broker, or why there is none. O(brokers).
 
     It is placement's own choice where that one has room and isn't being relieved in this round; else one is sought among those. When

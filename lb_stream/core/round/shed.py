@@ -11,13 +11,13 @@ import numpy as np
 from lb_stream.contracts.decisions import Candidate, DecisionKind, Explain
 from lb_stream.core.model.refusals import Refusal, refusal
 from lb_stream.core.model.view import Bools, ClusterView, Rows
-from lb_stream.core.round.limits import Room
+from lb_stream.core.round.limits import MoveBudget
 from lb_stream.core.round.relief import place_shed
-from lb_stream.core.round.state import Draft
-from lb_stream.core.shedding.base import Surroundings, Unload, traits_of
+from lb_stream.core.round.state import RoundState
+from lb_stream.core.shedding.base import ShedContext, Unload, traits_of
 
 
-def shedding_is_due(draft: Draft, sampled: bool) -> bool:
+def shedding_is_due(draft: RoundState, sampled: bool) -> bool:
     """Whether the interval has passed; an interval of 0 means every batch with a new sample."""
     config, last = draft.config.balancer, draft.memory.last_shed_ms
     if not config.shedding_enabled:
@@ -27,7 +27,7 @@ def shedding_is_due(draft: Draft, sampled: bool) -> bool:
     return last is None or draft.now_ms - last >= config.shedding_interval_ms
 
 
-def observe_loads(draft: Draft) -> None:
+def observe_loads(draft: RoundState) -> None:
     """Show a shedder that follows its brokers from round to round what has been reported, and placement what it made of it."""
     strategy = draft.config.shedder
     traits, reported = traits_of(strategy), draft.reported or draft.view
@@ -39,7 +39,7 @@ def observe_loads(draft: Draft) -> None:
         draft.targets.load[:] = known + draft.view.brokers.usage - reported.brokers.usage  # moves in flight counted
 
 
-def unload_from_hot(draft: Draft) -> None:
+def unload_from_hot(draft: RoundState) -> None:
     """Run the shedder and turn its proposals into decisions."""
     if draft.memory.orders.paused:
         draft.refusals.append(refusal("paused", None))
@@ -58,7 +58,7 @@ def unload_from_hot(draft: Draft) -> None:
     draft.refusals += unloads.refusals
     if draft.config.balancer.count_pending_moves and preselects(draft):
         draft.relieved = frozenset(proposal.source for proposal in unloads.proposals)
-    room = Room.of(draft)
+    room = MoveBudget.of(draft)
     for proposals in _exchanges(unloads.proposals):
         if _has_room(draft, proposals, room):
             for proposal in proposals:
@@ -73,7 +73,7 @@ def _without_drained(view: ClusterView) -> ClusterView:
     return replace(view, brokers=replace(view.brokers, alive=view.brokers.alive & ~drained))
 
 
-def _movable(draft: Draft) -> Bools:
+def _movable(draft: RoundState) -> Bools:
     """Bundles that may leave their broker at all: free ones, of namespaces that are not excluded."""
     movable = draft.free_bundles()
     for namespace in draft.config.balancer.shedding_excluded_namespaces:
@@ -81,7 +81,7 @@ def _movable(draft: Draft) -> Bools:
     return movable
 
 
-def _not_lately(draft: Draft, movable: Bools) -> Bools:
+def _not_lately(draft: RoundState, movable: Bools) -> Bools:
     """Bundles that a shedder may choose: not unloaded within the grace period, and long enough where they are."""
     eligible = movable.copy()
     if draft.config.balancer.min_dwell_ms:
@@ -91,12 +91,12 @@ def _not_lately(draft: Draft, movable: Bools) -> Bools:
     return eligible
 
 
-def _surroundings(draft: Draft, movable: Bools) -> Surroundings:
+def _surroundings(draft: RoundState, movable: Bools) -> ShedContext:
     unloading = {one.source for one in draft.memory.pending if one.kind in ("unload", "transfer") and one.source is not None}
-    return Surroundings(_may_take(draft), movable, draft.reported, draft.unloaded_brokers, tuple(sorted(unloading)))
+    return ShedContext(_may_take(draft), movable, draft.reported, draft.unloaded_brokers, tuple(sorted(unloading)))
 
 
-def _may_take(draft: Draft) -> Callable[[int, int], bool]:
+def _may_take(draft: RoundState) -> Callable[[int, int], bool]:
     """(bundle, broker) → whether the broker may have the bundle.
 
     The extensible manager asks its whole pipeline. Elsewhere policies and the limit on topics count: even distribution would
@@ -126,14 +126,14 @@ def _exchanges(proposals: Iterable[Unload]) -> Iterator[list[Unload]]:
         yield group
 
 
-def _has_room(draft: Draft, proposals: list[Unload], room: Room) -> bool:
+def _has_room(draft: RoundState, proposals: list[Unload], room: MoveBudget) -> bool:
     """Whether the limits leave room for all of these."""
     limit = room.refusal([(one.bundle, one.source) for one in proposals])
     draft.refusals += [] if limit is None else [limit]
     return limit is None
 
 
-def _decide(draft: Draft, proposal: Unload, room: Room) -> None:
+def _decide(draft: RoundState, proposal: Unload, room: MoveBudget) -> None:
     view = draft.view
     name, source = view.bundles.name(proposal.bundle), view.brokers.names[proposal.source]
     rule = _kept_by_policies(draft, proposal)
@@ -171,13 +171,13 @@ def _decide(draft: Draft, proposal: Unload, room: Room) -> None:
     )
 
 
-def preselects(draft: Draft) -> bool:
+def preselects(draft: RoundState) -> bool:
     """Whether an unload names the destination that placement found. The simple manager finds it at the next lookup."""
     config = draft.config.balancer
     return config.modular_preselect_destination and config.load_manager != "simple"
 
 
-def _kept_by_policies(draft: Draft, proposal: Unload) -> str | None:
+def _kept_by_policies(draft: RoundState, proposal: Unload) -> str | None:
     """Which of the modular manager's policies keeps the bundle where it is, if any (spec/shedding.md §1)."""
     if draft.config.balancer.load_manager != "modular":
         return None

@@ -17,17 +17,17 @@ from lb_stream.core.model.memory import Pending
 from lb_stream.core.model.names import begins_with_another, namespace_codes, parse_bundle
 from lb_stream.core.model.refusals import MOST_SUBJECTS, Refusal, refusal
 from lb_stream.core.model.view import Bools, ClusterView, Ints, Rows
-from lb_stream.core.round.limits import Room
+from lb_stream.core.round.limits import MoveBudget
 from lb_stream.core.round.shed import preselects
-from lb_stream.core.round.state import Division, Draft
-from lb_stream.core.splitting import SplitLoads, SplittingConfig, TooLarge, Uncut, cut, plan, split_simple, split_task
+from lb_stream.core.round.state import Division, RoundState
+from lb_stream.core.splitting import SplitLoads, SplitRejected, SplittingConfig, TooLarge, cut, plan, split_simple, split_task
 from lb_stream.core.splitting.extensible import in_the_way
 from lb_stream.core.splitting.trigger import REASONS, RULES, UNITS, Limits
 
 STRATEGIES = {"modular": "BundleSplitterTask", "simple": "SimpleLoadManager"}
 
 
-def split_too_large(draft: Draft) -> None:
+def split_too_large(draft: RoundState) -> None:
     """Decide to split every bundle that is too large, as far as its namespace has places left.
 
     Refusals are noted when there is something new to see: a bundle in a full namespace stays too large in every batch.
@@ -57,7 +57,7 @@ def split_too_large(draft: Draft) -> None:
         draft.refusals += refusals
 
 
-def split_as_asked(draft: Draft, asks: Iterable[tuple[str, SplitAsk]]) -> None:
+def split_as_asked(draft: RoundState, asks: Iterable[tuple[str, SplitAsk]]) -> None:
     """Decide the splits that brokers of the extensible manager ask for: (broker, what it asks).
 
     Each has looked at its own bundles. What it doesn't know is looked at here: whether the bundle is its own and free, the places left in
@@ -71,7 +71,7 @@ def split_as_asked(draft: Draft, asks: Iterable[tuple[str, SplitAsk]]) -> None:
         draft.refusals += [] if refused is None else [refused]
 
 
-def _decide_asked(draft: Draft, broker: str, ask: SplitAsk, config: SplittingConfig) -> Refusal | None:
+def _decide_asked(draft: RoundState, broker: str, ask: SplitAsk, config: SplittingConfig) -> Refusal | None:
     view, parent = draft.view, parse_bundle(ask.bundle)
     row = int(view.bundles.rows_of([ask.bundle])[0])
     owner = int(view.bundles.owner[row]) if row >= 0 else -1
@@ -90,7 +90,7 @@ def _decide_asked(draft: Draft, broker: str, ask: SplitAsk, config: SplittingCon
     if count + max(1, len(ask.boundaries)) > config.namespace_max_bundles:
         return refusal("namespace_max_bundles", None, [ask.bundle], saw=[count], limit=config.namespace_max_bundles, unit="bundles")
     found = cut(parent, ask.boundaries)
-    if isinstance(found, Uncut):
+    if isinstance(found, SplitRejected):
         return refusal(found.why, broker, [ask.bundle])
     reason = REASONS.index(ask.reason)
     draft.decide(
@@ -114,7 +114,7 @@ def _bundles_of(view: ClusterView, namespace: str) -> int:
     return int(np.count_nonzero(owned | ~begins_with_another(view.bundles.names[mine])))
 
 
-def unload_children(draft: Draft, split: Iterable[Pending]) -> None:
+def unload_children(draft: RoundState, split: Iterable[Pending]) -> None:
     """Unload the children of bundles that have just been split, where that was asked for: each goes where placement wants it.
 
     The extensible manager leaves them where they are, and brokers that place bundles by themselves have done it (spec/splitting.md §4).
@@ -141,10 +141,10 @@ def _children(view: ClusterView, parent: Pending, free: Bools) -> list[int]:
     return inside
 
 
-def _unload_child(draft: Draft, row: int) -> Refusal | None:
+def _unload_child(draft: RoundState, row: int) -> Refusal | None:
     name, owner = draft.view.bundles.name(row), int(draft.view.bundles.owner[row])
     source = draft.view.brokers.names[owner]
-    if (limit := Room.of(draft).refusal([(row, owner)])) is not None:
+    if (limit := MoveBudget.of(draft).refusal([(row, owner)])) is not None:
         return limit
     choice = draft.place(row)
     if choice is None:
@@ -191,7 +191,7 @@ def _refused(view: ClusterView, rows: Rows, rule: str, saw: Ints | None = None, 
     return [replace(refusal(rule, None, names, saw=seen, limit=limit, unit=unit), count=len(rows))]
 
 
-def _decide(draft: Draft, row: int, reason: int, explain: Explain) -> Refusal | None:
+def _decide(draft: RoundState, row: int, reason: int, explain: Explain) -> Refusal | None:
     """Decide one split, or say why it can't be.
 
     Reports don't name topics: where the algorithm needs them the owner's agent finds the boundaries.
@@ -201,7 +201,7 @@ def _decide(draft: Draft, row: int, reason: int, explain: Explain) -> Refusal | 
     source = view.brokers.names[owner]
     algorithm = config.split_algorithms.named()
     found = plan(config.split_algorithms, algorithm, parse_bundle(name), int(view.bundles.topics[row]))
-    if isinstance(found, Uncut):
+    if isinstance(found, SplitRejected):
         return refusal(found.why, source, [name])
     unload = config.splitting.unload_split_bundles and _may_leave(draft, row, owner)
     draft.decide(
@@ -218,7 +218,7 @@ def _decide(draft: Draft, row: int, reason: int, explain: Explain) -> Refusal | 
     return None
 
 
-def _may_leave(draft: Draft, row: int, owner: int) -> bool:
+def _may_leave(draft: RoundState, row: int, owner: int) -> bool:
     """Whether policies allow another broker, and the anti-affinity of the bundle's namespace permits to leave this one."""
     allowed = draft.candidates.allowed(row, draft.targets)
     return bool((allowed != owner).any()) and draft.candidates.unload_helps(row, owner, allowed)

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from lb_stream.contracts.decisions import Candidate, Decision, DecisionKind, Explain
-from lb_stream.core.commands.responder import Desk
+from lb_stream.core.commands.responder import CommandResponder
 from lb_stream.core.config.cluster_config import ClusterConfig
 from lb_stream.core.filters.candidates import Candidates, Steps
 from lb_stream.core.model.memory import Memory, Retry
-from lb_stream.core.model.operator_state import Orders
+from lb_stream.core.model.operator_state import OperatorState
 from lb_stream.core.model.refusals import Refusal
 from lb_stream.core.model.registry import Strategy
 from lb_stream.core.model.view import Bools, ClusterView, Floats, Rows
@@ -55,7 +55,7 @@ class Division:
 
 
 @dataclass(slots=True)
-class Draft:
+class RoundState:
     """The round so far. `view` has dead brokers marked and pending moves carried out."""
 
     view: ClusterView
@@ -76,7 +76,7 @@ class Draft:
     reserved: Mapping[str, str] = field(default_factory=dict)  # released bundle → the destination that its unload named
     released: frozenset[str] = frozenset()  # bundles that this balancer had released and nobody has taken yet
     unloaded_brokers: Mapping[str, int] = field(default_factory=dict)  # broker → when a move out of it was last confirmed
-    desk: Desk = field(default_factory=lambda: Desk(Orders()))  # where commands are answered
+    desk: CommandResponder = field(default_factory=lambda: CommandResponder(OperatorState()))  # where commands are answered
     _live: dict[str, Any] = field(default_factory=dict)
     _candidates_shown: dict[tuple[str, float | None, str | None], Candidate] = field(default_factory=dict)
 

@@ -78,7 +78,7 @@ def _anybody(_bundle: int, _broker: int) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class ShedContext:
     """What a shedder that is registered with `sees_surroundings` gets as its fifth argument: what the round knows beside the view."""
 
     may_take: Callable[[int, int], bool] = _anybody  # (bundle, broker): whether the filters let that broker have that bundle
@@ -88,7 +88,7 @@ class Surroundings:
     unloading: tuple[str, ...] = ()  # brokers with unconfirmed moves out of them, sorted
 
 
-ALONE = Surroundings()
+ALONE = ShedContext()
 
 
 def rows_by_broker(view: ClusterView, brokers: Rows, eligible: Bools) -> dict[int, Rows]:

@@ -9,7 +9,7 @@ from lb_stream.core.model.refusals import Refusal, refusal
 from lb_stream.core.model.resources import percent
 from lb_stream.core.model.view import Bools, ClusterView, Floats, Rows
 from lb_stream.core.reporting.top_bundles import CONNECTIONS_STEP, RATE_STEP, THROUGHPUT_STEP, rounded
-from lb_stream.core.shedding.base import ALONE, Surroundings, Traits, Unload, Unloads, rows_by_broker, shedder
+from lb_stream.core.shedding.base import ALONE, ShedContext, Traits, Unload, Unloads, rows_by_broker, shedder
 
 CONSIDERED = ("cpu", "direct_memory", "bandwidth_in", "bandwidth_out")
 """Resources that make a broker overloaded or comfortable."""
@@ -32,7 +32,7 @@ class SimpleLoadManagerConfig(KeyModel):
 
 @shedder("SimpleLoadManager", config=SimpleLoadManagerConfig, traits=Traits(manager="simple", sees_surroundings=True))
 def shed_heaviest(
-    view: ClusterView, config: SimpleLoadManagerConfig, memory: None, eligible: Bools, around: Surroundings = ALONE
+    view: ClusterView, config: SimpleLoadManagerConfig, memory: None, eligible: Bools, around: ShedContext = ALONE
 ) -> tuple[Unloads, None]:
     """Unload from each broker with an overloaded resource the bundle that is heaviest in its fullest one.
 

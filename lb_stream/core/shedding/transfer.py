@@ -20,7 +20,7 @@ from lb_stream.core.model.resources import max_weighted_usage
 from lb_stream.core.model.view import Bools, ClusterView, Floats, Ints
 from lb_stream.core.reporting.broker_load import ASSUMED_FULL, BrokerLoads, five_weights
 from lb_stream.core.reporting.top_bundles import reported_top
-from lb_stream.core.shedding.base import ALONE, Surroundings, Traits, Unload, Unloads, shedder
+from lb_stream.core.shedding.base import ALONE, ShedContext, Traits, Unload, Unloads, shedder
 from lb_stream.core.shedding.transfer_cycle import Cycle, CycleLimits, LoadStore, Top, run_cycle
 
 
@@ -154,7 +154,7 @@ TRAITS = Traits(manager="extensible", chooses_destination=True, sees_surrounding
 
 @shedder("TransferShedder", config=TransferShedderConfig, memory=TransferMemory.read, traits=TRAITS)
 def transfer_from_fullest(
-    view: ClusterView, config: TransferShedderConfig, memory: TransferMemory, eligible: Bools, around: Surroundings = ALONE
+    view: ClusterView, config: TransferShedderConfig, memory: TransferMemory, eligible: Bools, around: ShedContext = ALONE
 ) -> tuple[Unloads, TransferMemory]:
     """Move top bundles from the fullest brokers to the emptiest, when the cluster has been uneven for some passes.
 
@@ -190,7 +190,7 @@ def transfer_from_fullest(
     return Unloads(proposals, tuple(_refusals(view, store, config, cycle))), TransferMemory(cycle.hits, memory.brokers)
 
 
-def store_of(view: ClusterView, config: TransferShedderConfig, memory: TransferMemory, eligible: Bools, around: Surroundings) -> LoadStore:
+def store_of(view: ClusterView, config: TransferShedderConfig, memory: TransferMemory, eligible: Bools, around: ShedContext) -> LoadStore:
     """The loads of the live brokers, moves in flight counted, and their top bundles. Rows are the live brokers' in order."""
     _, loads = _loads(view, memory)
     load, flow, latest = loads.load, loads.throughput, view.brokers.latest.throughput

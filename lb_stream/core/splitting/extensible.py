@@ -17,7 +17,7 @@ from lb_stream.core.model.names import BundleRange, bundle_name, parse_bundle
 from lb_stream.core.model.view import Bools, Rows
 from lb_stream.core.splitting.base import Algorithms, Range, Topics
 from lb_stream.core.splitting.config import SplittingConfig
-from lb_stream.core.splitting.perform import Cut, Uncut, can_be_cut, cut
+from lb_stream.core.splitting.perform import Cut, SplitRejected, can_be_cut, cut
 from lb_stream.core.splitting.trigger import FEWEST_TOPICS, REASONS, SplitLoads, reasons
 
 TopicsOf = Callable[[str], Topics]
@@ -142,7 +142,7 @@ def _cut_one(own: OwnBundles, config: SplittingConfig, algorithms: Algorithms, p
     if count + len(found.positions) > config.namespace_max_bundles:
         return "namespace_max_bundles"
     result = cut(parent, found.positions)
-    return result.why if isinstance(result, Uncut) else result
+    return result.why if isinstance(result, SplitRejected) else result
 
 
 def in_the_way(parent: BundleRange, other: BundleRange, config: SplittingConfig) -> bool:

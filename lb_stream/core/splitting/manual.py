@@ -16,7 +16,7 @@ from lb_stream.core.model.topics import Ring, topic_hashes
 from lb_stream.core.model.view import Bools, Floats, Ints
 from lb_stream.core.splitting.base import Algorithms, Topics
 from lb_stream.core.splitting.config import SplittingConfig
-from lb_stream.core.splitting.perform import SPECIFIED, Cut, Uncut, plan
+from lb_stream.core.splitting.perform import SPECIFIED, Cut, SplitRejected, plan
 
 REASON = "Admin"
 LARGEST, HOT = "LARGEST", "HOT"
@@ -96,7 +96,7 @@ def manual_split(
     topics = int(bundles.topics[row]) if bundles.topics_of is None else bundles.topics_of(name)
     positions = request.boundaries if strategy.name == SPECIFIED else ()
     result = plan(algorithms, strategy, parse_bundle(name), topics, positions)
-    if isinstance(result, Uncut):
+    if isinstance(result, SplitRejected):
         return NoChange(result.detail) if result.why == "no_boundary" else Rejected(PRECONDITION_FAILED, result.detail)
     return Accepted(result, strategy.name, request.unload)
 

@@ -34,7 +34,7 @@ class Cut:
 
 
 @dataclass(frozen=True, slots=True)
-class Uncut:
+class SplitRejected:
     """A split that can't be performed. `no_boundary` is no fault: there is nothing to do."""
 
     why: WhyUncut
@@ -46,32 +46,32 @@ def can_be_cut(lower: int, upper: int) -> bool:
     return upper - lower > 1
 
 
-def cut(parent: BundleRange, positions: Sequence[int] | None) -> Cut | Uncut:
+def cut(parent: BundleRange, positions: Sequence[int] | None) -> Cut | SplitRejected:
     """Cut a bundle at the positions: strictly inside it, none twice. Two halves share no hash and leave none out."""
     name = bundle_name(*parent)
     if not positions:
-        return Uncut("no_boundary", f"no boundary was found in {name}")
+        return SplitRejected("no_boundary", f"no boundary was found in {name}")
     if not can_be_cut(parent.lower, parent.upper):
-        return Uncut("range_too_narrow", f"{name} can't be split further: its range is not larger than 1")
+        return SplitRejected("range_too_narrow", f"{name} can't be split further: its range is not larger than 1")
     boundaries = tuple(sorted(positions))
     if not parent.lower < boundaries[0] <= boundaries[-1] < parent.upper:
-        return Uncut("boundary_outside", f"the boundaries must lie strictly inside {name}")
+        return SplitRejected("boundary_outside", f"the boundaries must lie strictly inside {name}")
     edges = (parent.lower, *boundaries, parent.upper)
     if any(low == high for low, high in pairwise(edges)):
-        return Uncut("empty_child", f"a boundary of {name} is given twice: the child between would be empty")
+        return SplitRejected("empty_child", f"a boundary of {name} is given twice: the child between would be empty")
     return Cut(parent, boundaries, tuple(bundle_name(parent.namespace, low, high) for low, high in pairwise(edges)))
 
 
-def cut_ring(ring: Ring, parent: BundleRange, positions: Sequence[int] | None) -> tuple[Ring, Cut] | Uncut:
+def cut_ring(ring: Ring, parent: BundleRange, positions: Sequence[int] | None) -> tuple[Ring, Cut] | SplitRejected:
     """Cut one bundle of a namespace. Refused as well when the ring has no such bundle (any more): somebody else has changed it.
 
     The new ring is to be written only in the place of the very ring given here.
     """
     row = int(np.searchsorted(ring.boundaries, parent.lower))
     if row >= len(ring) or (int(ring.boundaries[row]), int(ring.boundaries[row + 1])) != (parent.lower, parent.upper):
-        return Uncut("not_in_ring", f"{ring.namespace} has no bundle {bundle_name(*parent)}")
+        return SplitRejected("not_in_ring", f"{ring.namespace} has no bundle {bundle_name(*parent)}")
     found = cut(parent, positions)
-    if isinstance(found, Uncut):
+    if isinstance(found, SplitRejected):
         return found
     return Ring(ring.namespace, np.insert(ring.boundaries, row + 1, found.boundaries)), found
 
@@ -82,7 +82,7 @@ def plan(
     parent: BundleRange,
     topics: Topics | int,
     positions: Sequence[int] = (),
-) -> Cut | Uncut:
+) -> Cut | SplitRejected:
     """Ask the algorithm for boundaries and cut there.
 
     `topics` may be just their number: then only halves and given positions can be found, anything else is left open.
@@ -93,6 +93,6 @@ def plan(
     force = isinstance(topics, int) and topics > 1
     found = algorithms.boundaries(strategy, Range.of(bundle_name(*parent), known, positions, force))
     result = cut(parent, found.positions)
-    if isinstance(result, Uncut) and result.why == "no_boundary" and found.why is not None:
-        return Uncut("no_boundary", f"{result.detail}: {found.why.replace('_', ' ')}")
+    if isinstance(result, SplitRejected) and result.why == "no_boundary" and found.why is not None:
+        return SplitRejected("no_boundary", f"{result.detail}: {found.why.replace('_', ' ')}")
     return result

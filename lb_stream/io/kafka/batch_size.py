@@ -22,7 +22,7 @@ LOOKED_AT = 200
 LONGEST_LOOK_S = 5.0
 
 
-def that_fits(settings: Settings, piece: int = 0) -> Settings:
+def limit_batch_size(settings: Settings, piece: int = 0) -> Settings:
     """The settings with fewer records in a batch, if they are large. Raises KafkaError.
 
     What was planned before is run as it was planned. `piece`: the most that it may be, 0: no matter.

@@ -93,7 +93,7 @@ class Outbox:
         records = _records(logged, self._topics) if logged.log_seq >= self.watermark else ()
         watermark = max(self.watermark, logged.log_seq + 1)
         try:
-            _attended(lambda: self._transact(records, watermark), lambda: self._steps, LONGEST_S)
+            _wait_while_progressing(lambda: self._transact(records, watermark), lambda: self._steps, LONGEST_S)
         except TimeoutError as error:
             raise KafkaAway(f"Kafka has not answered for {LONGEST_S} s") from error
         except REFUSALS as error:
@@ -141,7 +141,7 @@ class Outbox:
         return self._producer.send(topic, key=key.encode(), value=None if value is None else value.encode(), headers=headers)
 
 
-def _attended(call: Callable[[], None], steps: Callable[[], int], seconds: float) -> None:
+def _wait_while_progressing(call: Callable[[], None], steps: Callable[[], int], seconds: float) -> None:
     """Wait for a call for as long as it moves on; its thread is left behind when it hasn't made a step for so many seconds.
 
     Raises TimeoutError then, else what the call raises.

@@ -283,12 +283,12 @@ class Guard:
         if records != self.kept.records:
             self.kept = replace(self.kept, records=records).write(checkpoint)
         default = self.settings.stream.default_cluster
-        spokesman = default if default in known else min(known)
+        fallback = default if default in known else min(known)
         told: dict[str, list[dict[str, Any]]] = {}
         for one in records:
             if one["batch"] == batch_id:
                 cluster, _, broker = one["key"].rpartition("/")
                 event = {name: value for name, value in one.items() if name not in ("key", "batch", "blamed")}
                 named = cluster in known
-                told.setdefault(cluster if named else spokesman, []).append(event | {"broker": broker[:200] if named else ""})
+                told.setdefault(cluster if named else fallback, []).append(event | {"broker": broker[:200] if named else ""})
         return told

@@ -15,7 +15,7 @@ logger = logging.getLogger(__name__)
 TEXT = "text/plain; charset=utf-8"
 
 
-class Answer(NamedTuple):
+class HttpAnswer(NamedTuple):
     """What is said to a request."""
 
     status: int
@@ -23,7 +23,7 @@ class Answer(NamedTuple):
     content: bytes
 
 
-Respond = Callable[[str], Answer]
+Respond = Callable[[str], HttpAnswer]
 """From the request's path with its query to the answer. Called from many threads; what it raises is answered with status 500."""
 
 
@@ -56,7 +56,7 @@ def _handler(respond: Respond) -> type[BaseHTTPRequestHandler]:
                 answer = respond(self.path)
             except Exception as error:
                 logger.warning("%s could not be answered", self.path, exc_info=True)
-                answer = Answer(500, TEXT, f"{type(error).__name__}: {error}\n".encode())
+                answer = HttpAnswer(500, TEXT, f"{type(error).__name__}: {error}\n".encode())
             self.send_response(answer.status)
             self.send_header("Content-Type", answer.kind)
             self.send_header("Content-Length", str(len(answer.content)))

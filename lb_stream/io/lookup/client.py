@@ -24,7 +24,7 @@ from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.errors import KafkaError
 
 from lb_stream.contracts.base import LONGEST_NAMESPACE
-from lb_stream.contracts.commands import LONGEST_TOPIC, Assign, Outcome
+from lb_stream.contracts.commands import LONGEST_TOPIC, Assign, CommandOutcome
 from lb_stream.contracts.decisions import OwnershipState
 from lb_stream.core.model.topics import full_topic_name, namespace_of_topic, topic_hash
 from lb_stream.core.ownership.lookup import Route, Routes
@@ -73,11 +73,11 @@ class LookupConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class OpenAsk:
     """An owner was asked for: the command's id and, once the balancer has answered, what it said. `id` None: not yet, for `text`."""
 
     id: str | None
-    outcome: Outcome | None = None
+    outcome: CommandOutcome | None = None
     text: str | None = None
 
 
@@ -94,7 +94,7 @@ class Found:
     version: int | None
     since_ms: int | None
     age_ms: int
-    asked: Asked | None = None
+    asked: OpenAsk | None = None
 
 
 class _Record(msgspec.Struct):
@@ -111,7 +111,7 @@ class _Result(msgspec.Struct):
     """What it needs of a command's result (contracts.commands.CommandResult)."""
 
     id: str
-    outcome: Outcome
+    outcome: CommandOutcome
     text: str
 
 
@@ -142,7 +142,7 @@ class Lookup:
         self._routes = Routes()
         self._lock = threading.Lock()
         self._read_at: float | None = None  # when Kafka was asked for the end of the topic that has been read up to
-        self._asked: OrderedDict[tuple[str, str], tuple[float, Asked]] = OrderedDict()
+        self._asked: OrderedDict[tuple[str, str], tuple[float, OpenAsk]] = OrderedDict()
         self._askers: dict[str, tuple[str, str]] = {}  # a command's id → what it asked for
         self._buckets = {known: Bucket(config.asks_per_s) for known in (True, False)}
         self._stop = threading.Event()
@@ -216,11 +216,11 @@ class Lookup:
             return named or known[0]
         raise ValueError(f"cluster = {named or ''}: expected one of {', '.join(known) or 'those with bundles, and there are none yet'}")
 
-    def _ask(self, cluster: str, namespace: str, topic: str, route: Route | None) -> Asked | None:
+    def _ask(self, cluster: str, namespace: str, topic: str, route: Route | None) -> OpenAsk | None:
         """Ask for an owner, unless that was done a moment ago: of a bundle, or of the topic's, where its namespace isn't known."""
         if self._producer is None or self.config.commands_topic is None:
             return None
-        about, asked = (cluster, namespace if route is None else route.bundle), Asked(f"lookup-{uuid.uuid4()}")
+        about, asked = (cluster, namespace if route is None else route.bundle), OpenAsk(f"lookup-{uuid.uuid4()}")
         which = {"topic": topic} if route is None else {"bundle": route.bundle.rpartition("/")[2]}
         sent_ms = time.time_ns() // 1_000_000
         command = Assign(id=str(asked.id), namespace=namespace, by=self._sender, sent_ms=sent_ms, **which)  # before anything is remembered
@@ -231,7 +231,7 @@ class Lookup:
             if before is not None and now - at < ASK_AGAIN_S:
                 return before
             if not self._buckets[route is not None].take(now):
-                return before or Asked(None, text=LIMITED)
+                return before or OpenAsk(None, text=LIMITED)
             if before is not None:
                 del self._askers[str(before.id)], self._asked[about]
                 asked = replace(asked, outcome=before.outcome, text=before.text)  # until the new answer

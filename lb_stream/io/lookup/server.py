@@ -12,7 +12,7 @@ from dataclasses import asdict
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from lb_stream.io.local.http_server import Answer, HttpServer
+from lb_stream.io.local.http_server import HttpAnswer, HttpServer
 from lb_stream.io.lookup.client import Found, Lookup, Stale
 
 PATHS = ("/lookup?topic=TOPIC&cluster=CLUSTER", "/health")
@@ -23,7 +23,7 @@ def serve_lookups(address: str, lookup: Lookup) -> HttpServer:
     return HttpServer(address, lambda path: _answer(lookup, path))
 
 
-def _answer(lookup: Lookup, path: str) -> Answer:
+def _answer(lookup: Lookup, path: str) -> HttpAnswer:
     try:
         parts = urlsplit(path)
     except ValueError as error:  # an address of version 6 that doesn't end
@@ -52,7 +52,7 @@ def _status(found: Found) -> int:
     return 404 if unknown else 202
 
 
-def _health(lookup: Lookup) -> Answer:
+def _health(lookup: Lookup) -> HttpAnswer:
     age_ms = lookup.age_ms
     fresh = age_ms is not None and age_ms <= lookup.config.max_age_s * 1_000
     clusters, bundles = lookup.known()
@@ -60,5 +60,5 @@ def _health(lookup: Lookup) -> Answer:
     return _json(200 if fresh else 503, said)
 
 
-def _json(status: int, content: dict[str, Any]) -> Answer:
-    return Answer(status, "application/json", json.dumps(content).encode() + b"\n")
+def _json(status: int, content: dict[str, Any]) -> HttpAnswer:
+    return HttpAnswer(status, "application/json", json.dumps(content).encode() + b"\n")

@@ -12,7 +12,7 @@ import msgspec
 from lb_stream.contracts.settings import StreamSettings
 from lb_stream.core.health import LATE_MS, ClusterFacts, Facts, JobFacts, verdict
 from lb_stream.io.leadership.leader import this_host
-from lb_stream.io.local.http_server import Answer
+from lb_stream.io.local.http_server import HttpAnswer
 from lb_stream.io.metrics.round_figures import Memories
 from lb_stream.stream.ports import Logged, forgotten_in
 
@@ -66,22 +66,22 @@ class Health:
             del self._errors[cluster], self._last_ms[cluster]
 
     @property
-    def answers(self) -> dict[str, Callable[[], Answer]]:
+    def answers(self) -> dict[str, Callable[[], HttpAnswer]]:
         """Path → its answer."""
         return {"/health": self._healthy, "/ready": self._ready}
 
-    def _healthy(self) -> Answer:
+    def _healthy(self) -> HttpAnswer:
         """503 when batches have stopped for so long that only a new start helps."""
         limit_ms = self._settings.stuck_after_ms
         return self._told(not limit_ms or _now_ms() - (self._batch_ms or self._started_ms) <= limit_ms)
 
-    def _ready(self) -> Answer:
+    def _ready(self) -> HttpAnswer:
         """503 before the first batch is finished, and when none has been for a while."""
         return self._told(self._batch_ms is not None and (_now_ms() - self._batch_ms <= LATE_MS or not self._settings.tick_interval_ms))
 
-    def _told(self, well: bool) -> Answer:
+    def _told(self, well: bool) -> HttpAnswer:
         found = verdict(self._facts()).to_dict()
-        return Answer(200 if well else 503, "application/json", json.dumps(found, ensure_ascii=False).encode() + b"\n")
+        return HttpAnswer(200 if well else 503, "application/json", json.dumps(found, ensure_ascii=False).encode() + b"\n")
 
     def _facts(self) -> Facts:
         stream = self._settings

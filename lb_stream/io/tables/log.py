@@ -40,11 +40,11 @@ class LogError(Stopped):
 class RoundLog:
     """Writer of the log of one pipeline.
 
-    A job that was shut out may log one more batch before it notices. `meanwhile` is given such a batch, to publish and project it:
+    A job that was shut out may log one more batch before it notices. `on_foreign_batch` is given such a batch, to publish and project it:
     of two jobs, the one that was shut out fails at that.
     """
 
-    meanwhile: Callable[[Logged], None]
+    on_foreign_batch: Callable[[Logged], None]
 
     def __init__(self, root: str, pipeline: str, checkpoint: str) -> None:
         self._table = open_table(root, ROUNDS)
@@ -95,7 +95,7 @@ class RoundLog:
             self.last_seq = max(self.last_seq, logged.log_seq)
             return logged
         for logged in self.since(self.last_seq + 1) if newest is not None and newest > self.last_seq else ():
-            self.meanwhile(logged)
+            self.on_foreign_batch(logged)
             self.remember(logged.rounds)
             self.last_seq = logged.log_seq
         return None

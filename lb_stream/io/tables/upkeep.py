@@ -38,7 +38,7 @@ _WRITTEN_WHOLE = frozenset({"ownership", "bundle_averages"})
 
 
 @dataclass(slots=True)
-class Kept:
+class MaintenanceResult:
     """What upkeep has done to one table (in a dry run: would do). Files and bytes are those of the table's newest version."""
 
     table: str
@@ -62,7 +62,7 @@ class Protected:
     unprojected: frozenset[str] = frozenset()
 
 
-def maintain(root: str, settings: UpkeepSettings, now_ms: int, dry_run: bool = False) -> Iterator[Kept]:
+def maintain(root: str, settings: UpkeepSettings, now_ms: int, dry_run: bool = False) -> Iterator[MaintenanceResult]:
     """Keep each table that is there. `root`: folder or URI of all tables; `now_ms`: ages count from here."""
     protected = protect(root)
     for spec in TABLES:
@@ -112,9 +112,11 @@ def _unprojected(log: DeltaTable, versions: Mapping[str, int], oldest: int) -> f
     return frozenset(name for name, named in waiting.items() if any(f'"{name}"' in files for files in named))
 
 
-def _keep(table: DeltaTable, spec: TableSpec, settings: UpkeepSettings, now_ms: int, protected: Protected, dry_run: bool) -> Kept:
+def _keep(
+    table: DeltaTable, spec: TableSpec, settings: UpkeepSettings, now_ms: int, protected: Protected, dry_run: bool
+) -> MaintenanceResult:
     begin = time.perf_counter()
-    done = Kept(spec.name)
+    done = MaintenanceResult(spec.name)
     done.files_before, done.bytes_before = _size(table)
     done.files_after, done.bytes_after = done.files_before, done.bytes_before
     hours = getattr(settings, f"keep_{spec.name}_hours", 0) if spec.kept_by else 0
@@ -141,7 +143,7 @@ def _size(table: DeltaTable) -> tuple[int, int]:
     return len(sizes), pc.sum(sizes).as_py() or 0
 
 
-def _delete(table: DeltaTable, spec: TableSpec, before_ms: int, protected: Protected, done: Kept, dry_run: bool) -> None:
+def _delete(table: DeltaTable, spec: TableSpec, before_ms: int, protected: Protected, done: MaintenanceResult, dry_run: bool) -> None:
     """Delete rows that are older than `before_ms`; of the log none that the job still needs."""
     assert spec.kept_by
     column = spec.kept_by
@@ -170,7 +172,7 @@ def _again(table: DeltaTable, predicate: str) -> int:
     return 0
 
 
-def _compact(table: DeltaTable, target_bytes: int, done: Kept, dry_run: bool) -> None:
+def _compact(table: DeltaTable, target_bytes: int, done: MaintenanceResult, dry_run: bool) -> None:
     if dry_run:
         sizes = [size for size in pa.table(table.get_add_actions())["size_bytes"].to_pylist() if size < target_bytes]
         done.files_after = done.files_before - len(sizes) + math.ceil(sum(sizes) / target_bytes)
@@ -179,7 +181,9 @@ def _compact(table: DeltaTable, target_bytes: int, done: Kept, dry_run: bool) ->
     table.optimize.compact(target_size=target_bytes, min_commit_interval=COMPACTION_COMMITS, post_commithook_properties=ONLY_COMMIT)
 
 
-def _vacuum(table: DeltaTable, spec: TableSpec, settings: UpkeepSettings, protected: Protected, done: Kept, dry_run: bool) -> None:
+def _vacuum(
+    table: DeltaTable, spec: TableSpec, settings: UpkeepSettings, protected: Protected, done: MaintenanceResult, dry_run: bool
+) -> None:
     """Remove files that the table doesn't name, once it has been so for long enough; what was never named, once it is old enough.
 
     Figures' files that the log names and a stopped job has not projected may be of any age: then only what the table itself has

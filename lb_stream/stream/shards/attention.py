@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from lb_stream.stream.shards.directory import Slices
+from lb_stream.stream.shards.directory import ShardMap
 
 LISTENED_MS = 3_600_000
 """Who is there reports within a quarter of an hour (`load_report_update_max_interval_minutes`), and says much more often that he lives."""
@@ -28,7 +28,7 @@ class Attention:
             self.since_ms = now_ms
         self.last_ms = max(self.last_ms, now_ms)
 
-    def forgotten(self, clusters: Mapping[str, Slices], now_ms: int, retention_ms: int) -> list[str]:
+    def forgotten(self, clusters: Mapping[str, ShardMap], now_ms: int, retention_ms: int) -> list[str]:
         """The clusters that are to be forgotten. `retention_ms` 0: none ever."""
         if not retention_ms or self.since_ms is None or now_ms - self.since_ms < min(retention_ms, LISTENED_MS):
             return []

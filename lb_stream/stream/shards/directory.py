@@ -19,7 +19,7 @@ from lb_stream.stream.shards.block_files import file_of
 FOLDER = "lb-shards"
 
 
-class Slices(msgspec.Struct, frozen=True, gc=False):
+class ShardMap(msgspec.Struct, frozen=True, gc=False):
     """One cluster's shards. `blocks`: references to what each held after the batch before (brokers, names, values), in their order.
 
     `since_ms`: since when they are the same, and nothing has been heard of the cluster. `leaving`: unless something is heard of it in this
@@ -38,11 +38,11 @@ class Slices(msgspec.Struct, frozen=True, gc=False):
         return canonical_json(self.blocks) if self.blocks and len(self.blocks) != self.shards else None
 
 
-NEW = Slices()
+NEW = ShardMap()
 """A cluster that nobody has heard of before."""
 
 _to_json = msgspec.json.Encoder(order="sorted").encode
-_from_json = msgspec.json.Decoder(dict[str, Slices]).decode
+_from_json = msgspec.json.Decoder(dict[str, ShardMap]).decode
 
 
 class _Remembered(msgspec.Struct):
@@ -74,7 +74,7 @@ def _place_of(name: str) -> tuple[int, int] | None:
     return (int(found[1]), int(found[2] or 0)) if found else None
 
 
-def write_directory(checkpoint: str, batch_id: int, epoch: int, clusters: Mapping[str, Slices]) -> None:
+def write_directory(checkpoint: str, batch_id: int, epoch: int, clusters: Mapping[str, ShardMap]) -> None:
     """Say what batch `batch_id` will see. What this job has said already stays as it is."""
     filesystem, folder = _folder(checkpoint)
     path = f"{folder}/{batch_id}-e{epoch}.json"
@@ -86,7 +86,7 @@ def write_directory(checkpoint: str, batch_id: int, epoch: int, clusters: Mappin
     filesystem.move(f"{path}.new", path)
 
 
-def read_directory(checkpoint: str, batch_id: int, epoch: int) -> dict[str, Slices]:
+def read_directory(checkpoint: str, batch_id: int, epoch: int) -> dict[str, ShardMap]:
     """What batch `batch_id` sees: what this job wrote, else the last one before it. Raises FileNotFoundError when nobody has."""
     filesystem, folder = _folder(checkpoint)
     path = f"{folder}/{batch_id}-e{epoch}.json"
@@ -102,7 +102,7 @@ def _directories(filesystem: fs.FileSystem, folder: str) -> list[tuple[tuple[int
     return [(place, info) for info in found if (place := _place_of(info.base_name)) is not None]
 
 
-def _read(filesystem: fs.FileSystem, path: str) -> dict[str, Slices]:
+def _read(filesystem: fs.FileSystem, path: str) -> dict[str, ShardMap]:
     with filesystem.open_input_stream(path) as source:
         return _from_json(source.read())
 

@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from lb_stream.stream.shards.block_files import Blocks
-from lb_stream.stream.shards.directory import NEW, Slices
+from lb_stream.stream.shards.directory import NEW, ShardMap
 
 TABLE_PARTS = 16
 """Clusters of one shard share this many parts of the table; each shard of a larger one has its own."""
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class ClusterBlocks:
     """Where a cluster's whole view is after a batch; without blocks: it has been forgotten.
 
     `bundles`: how many there are, None if that isn't known. `error`: its round has failed.
@@ -34,7 +34,7 @@ class View:
         return not all(reference for blocks in self.blocks for reference in blocks)
 
 
-def next_slices(before: Slices, view: View, shard_bundles: int) -> Slices:
+def next_slices(before: ShardMap, view: ClusterBlocks, shard_bundles: int) -> ShardMap:
     """How the next batch slices a cluster. After a failure as this batch did: what was to be handed over still is."""
     same = view.blocks == before.blocks and before.since_ms is not None and not view.error
     since_ms = before.since_ms if same else view.now_ms
@@ -42,7 +42,7 @@ def next_slices(before: Slices, view: View, shard_bundles: int) -> Slices:
         return replace(before, since_ms=since_ms, leaving=False)
     shards = len(view.blocks)
     wanted = shards if view.bundles is None else wanted_shards(view.bundles, shards, shard_bundles)
-    return Slices(wanted, view.blocks, since_ms, asked=before.asked)
+    return ShardMap(wanted, view.blocks, since_ms, asked=before.asked)
 
 
 def wanted_shards(bundles: int, shards: int, shard_bundles: int) -> int:
@@ -61,7 +61,7 @@ Parts = dict[str, list[tuple[str, int, Blocks]]]
 """Part of the table → cluster, time and blocks of each shard in it."""
 
 
-def due_parts(directory: Mapping[str, Slices], views: Mapping[str, View]) -> Parts:
+def due_parts(directory: Mapping[str, ShardMap], views: Mapping[str, ClusterBlocks]) -> Parts:
     """The parts of the table that a batch makes old, with all that belongs in them. `directory`: how the batch was sliced.
 
     A cluster that has just been sliced anew, or forgotten, leaves its old parts.

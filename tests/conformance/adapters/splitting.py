@@ -10,7 +10,7 @@ from lb_stream.core.config.cluster_config import cluster_config
 from lb_stream.core.model.names import namespace_codes, parse_bundle
 from lb_stream.core.model.topics import Ring, full_topic_name, namespace_of_topic, topic_hashes
 from lb_stream.core.model.view import Floats
-from lb_stream.core.splitting import OwnBundles, Range, SplitLoads, SplitMemory, Topics, Uncut, cut, split_strategy, split_task
+from lb_stream.core.splitting import OwnBundles, Range, SplitLoads, SplitMemory, SplitRejected, Topics, cut, split_strategy, split_task
 from tests.conformance.forms import bundle_rates, in_order, stats
 from tests.conformance.registry import PROFILE, Case, kind
 
@@ -87,7 +87,7 @@ def split_boundary_case(case: Case) -> Any:
         return {"boundaries": None if found.positions is None else []}
     result = cut(parse_bundle(case["bundle"]), found.positions)
     boundaries = {"boundaries": list(found.positions)}
-    if isinstance(result, Uncut):
+    if isinstance(result, SplitRejected):
         return boundaries | {"splitError": result.detail}
     return boundaries | {"children": [child.rpartition("/")[2] for child in result.children]}
 

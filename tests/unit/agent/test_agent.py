@@ -10,7 +10,7 @@ import pytest
 from kafka.errors import KafkaConnectionError, KafkaError, KafkaTimeoutError
 from kafka.future import Future
 
-from lb_stream.agent import Agent, AgentConfig, Seen, Sparing, YieldingAdapter, judge
+from lb_stream.agent import Agent, AgentConfig, ReportThrottle, Seen, YieldingAdapter, judge
 from lb_stream.agent.clock import RecordClock
 from lb_stream.agent.obey import REMEMBERED_MS
 from lb_stream.agent.producer import LastingProducer
@@ -240,7 +240,7 @@ def report(broker_cpu: float, bundles: int = 4, **changes: Any) -> dict[str, Any
     ],
 )
 def test_a_report_is_sent_when_something_has_changed_enough_or_long_ago(next_report: dict[str, Any], after_ms: int, needed: bool) -> None:
-    sparing = Sparing(ReportConfig())
+    sparing = ReportThrottle(ReportConfig())
     assert sparing.take(report(50.0), 0, forced=False) == report(50.0), "the first one always"
     assert sparing.take(next_report, after_ms, forced=False) == (next_report if needed else None)
     assert sparing.take(report(50.0), after_ms, forced=True) == report(50.0)
@@ -249,7 +249,7 @@ def test_a_report_is_sent_when_something_has_changed_enough_or_long_ago(next_rep
 def test_the_extensible_managers_brokers_look_at_their_plain_usage() -> None:
     only_memory = BalancerConfig(cpu_weight=0)
     for manager, needed in (("modular", False), ("extensible", True)):
-        sparing = Sparing.of_manager(ReportConfig(), only_memory.model_copy(update={"load_manager": manager}))()
+        sparing = ReportThrottle.of_manager(ReportConfig(), only_memory.model_copy(update={"load_manager": manager}))()
         sparing.take(report(50.0), 0, forced=False)
         assert (sparing.take(report(70.0), 1, forced=False) is not None) is needed
 
@@ -259,18 +259,18 @@ def test_the_simple_managers_brokers_look_at_each_resource_in_whole_percent(usag
     def simple(used: float, count: int) -> dict[str, Any]:
         return {"systemResourceUsage": {"cpu": {"usage": used, "limit": 100.0}}, "bundleStats": {f"t/n/{n}": {} for n in range(count)}}
 
-    sparing = Sparing(ReportConfig())
+    sparing = ReportThrottle(ReportConfig())
     sparing.take(simple(98.0, 2), 0, forced=False)
     assert (sparing.take(simple(usage, bundles), 1, forced=False) is not None) is needed
 
 
 def test_load_data_that_its_broker_has_chosen_to_write_is_sent_as_it_is() -> None:
-    sparing, written = Sparing(ReportConfig()), b'{"weightedMaxEMA": 0.5}'
+    sparing, written = ReportThrottle(ReportConfig()), b'{"weightedMaxEMA": 0.5}'
     assert [sparing.take(written, at, forced=False) for at in (0, 1)] == [written, written]
 
 
 def test_what_was_gained_and_lost_in_reports_that_were_not_sent_is_told_by_the_next_one() -> None:
-    sparing = Sparing(ReportConfig())
+    sparing = ReportThrottle(ReportConfig())
     sparing.take(report(50.0), 0, forced=False)
     assert sparing.take(report(50.0, lastBundleGains=["t/n/9"]), 1, forced=False) is None
     sent = sparing.take(report(50.0, lastBundleGains=["t/n/8"], lastBundleLosses=["t/n/7"]), 2, forced=True)
@@ -281,7 +281,7 @@ def test_what_was_gained_and_lost_in_reports_that_were_not_sent_is_told_by_the_n
 def test_an_agent_that_spares_its_reports_sends_the_first_and_the_forced_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = build_cluster(bundles=6, workload_name="steady")
     cluster.noise_ratio = 0.0
-    config = AgentConfig("unused:9092", CLUSTER, report_interval_s=0.005, sparing=lambda: Sparing(ReportConfig()))
+    config = AgentConfig("unused:9092", CLUSTER, report_interval_s=0.005, sparing=lambda: ReportThrottle(ReportConfig()))
     producer, looked = Producer(), []
     broker = SimBroker(cluster, A)
     monkeypatch.setattr(broker, "report", lambda: looked.append(1) or make_report(cluster, A, 1_000))
@@ -311,7 +311,7 @@ class Sparingly:
 
     def __init__(self) -> None:
         self.broker, self.producer = Mortal(), Producer()
-        self.agent = Agent(AgentConfig("unused:9092", CLUSTER, sparing=lambda: Sparing(ReportConfig())), [self.broker])
+        self.agent = Agent(AgentConfig("unused:9092", CLUSTER, sparing=lambda: ReportThrottle(ReportConfig())), [self.broker])
         self.agent._producer = self.producer
 
     def reports(self, looks: int) -> int:

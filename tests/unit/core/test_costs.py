@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from lb_stream.contracts.commands import CreateNamespace
 from lb_stream.contracts.namespaces import MOST_BUNDLES, RING_END, Namespace
 from lb_stream.core.model.memory import Memory
-from lb_stream.core.model.operator_state import Orders
+from lb_stream.core.model.operator_state import OperatorState
 from lb_stream.core.model.policies import LONGEST_EXPRESSION, NO_POLICIES, IsolationPolicy, Policies
 from lb_stream.core.model.topics import Ring
 from lb_stream.core.observing.known_bundles import missing
@@ -61,7 +61,7 @@ def test_an_expression_that_has_no_bound_is_refused_with_the_reason(expression: 
 
 def test_an_expression_from_before_they_were_checked_counts_as_it_did() -> None:
     laid_down = {"p": {"name": "p", "namespaces": ["t/(?!x).*"], "primary": ["a"]}}
-    policies = Orders(isolation=laid_down).policies(NO_POLICIES)
+    policies = OperatorState(isolation=laid_down).policies(NO_POLICIES)
     assert policies.isolation_of("t/n") is not None
     assert policies.isolation_of("t/x") is None
 

@@ -12,7 +12,7 @@ from kafka.errors import TopicAuthorizationFailedError
 from pyspark.errors import StreamingQueryException
 
 from lb_stream.contracts.settings import Settings, StreamSettings
-from lb_stream.io.kafka.outbox import KafkaAway, _attended
+from lb_stream.io.kafka.outbox import KafkaAway, _wait_while_progressing
 from lb_stream.io.kafka.set_aside import Replan
 from lb_stream.io.messages.troubles import chain
 from lb_stream.job import supervise
@@ -144,7 +144,7 @@ def test_a_run_that_got_somewhere_gives_it_another_chance(monkeypatch: pytest.Mo
 def test_a_call_that_stands_still_is_left_after_a_while() -> None:
     never = threading.Event()
     with pytest.raises(TimeoutError):
-        _attended(lambda: never.wait() and None, lambda: 7, 0.05)
+        _wait_while_progressing(lambda: never.wait() and None, lambda: 7, 0.05)
     never.set()
 
 
@@ -156,7 +156,7 @@ def test_a_call_is_waited_for_as_long_as_it_moves_on() -> None:
             seen.append(step)
             time.sleep(0.05)
 
-    _attended(slow, lambda: len(seen), 0.2)
+    _wait_while_progressing(slow, lambda: len(seen), 0.2)
     assert len(seen) == 10
 
 
@@ -165,7 +165,7 @@ def test_the_error_of_a_call_is_its_own() -> None:
         raise KeyError("x")
 
     with pytest.raises(KeyError):
-        _attended(fails, lambda: 0, 5)
+        _wait_while_progressing(fails, lambda: 0, 5)
 
 
 @dataclass

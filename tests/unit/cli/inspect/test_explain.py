@@ -399,7 +399,7 @@ def literals(node: ast.expr | None) -> list[str]:
     return [*literals(node.body), *literals(node.orelse)] if isinstance(node, ast.IfExp) else []
 
 
-NAMED_AT = {"refusal": 0, "Uncut": 0, "Need": 2, "Unload": 3, "Why": 1}
+NAMED_AT = {"refusal": 0, "SplitRejected": 0, "Need": 2, "Unload": 3, "Why": 1}
 """Function → which argument of it names a rule; of the first two one that refuses, else one that decides."""
 
 

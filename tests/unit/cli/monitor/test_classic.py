@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from lb_stream.cli.monitor.classic import ClassicMonitor, Key, Manner, Record, Standing, watch
+from lb_stream.cli.monitor.classic import BrokerStanding, ClassicMonitor, Key, Manner, Record, watch
 from lb_stream.cli.monitor.documented_tables import Four
 
 OURS: dict[str, list[str]] = json.loads((Path(__file__).parents[3] / "data" / "vectors" / "monitor_tables.json").read_text())["ours"]
@@ -38,7 +38,7 @@ SIMPLE = {
 }  # fmt: skip
 SEVEN, EIGHT, THREE = ("eu-1", "broker-7.eu.example:8080"), ("eu-1", "broker-8.eu.example:8080"), ("eu-1", "broker-3.eu.example:8080")
 LONG = Four(4300000.0, 8100000.0, 4100.0, 7800.0)
-STANDING = {SEVEN: Standing(Four(5100000.0, 9300000.0, 4870.5, 9011.2), LONG, alive=True, seen_ms=50)}
+STANDING = {SEVEN: BrokerStanding(Four(5100000.0, 9300000.0, 4870.5, 9011.2), LONG, alive=True, seen_ms=50)}
 
 
 def sent(key: Key, report: dict[str, Any] | None, append_ms: int = 10, caught_up: bool = False) -> Record:
@@ -46,7 +46,7 @@ def sent(key: Key, report: dict[str, Any] | None, append_ms: int = 10, caught_up
 
 
 def shown(
-    *given: Record | None, standing: dict[Key, Standing] = STANDING, once: bool = False, **manner: Any
+    *given: Record | None, standing: dict[Key, BrokerStanding] = STANDING, once: bool = False, **manner: Any
 ) -> tuple[list[str], list[str]]:
     """The lines of tables, and what was told beside them."""
     lines: list[str] = []
@@ -97,7 +97,7 @@ def test_a_broker_is_printed_when_its_record_changes_and_not_when_it_says_the_sa
 
 
 def test_a_withdrawn_report_and_a_death_in_the_tables_are_told_once() -> None:
-    dead = {SEVEN: Standing(LONG, LONG, alive=False, seen_ms=10)}
+    dead = {SEVEN: BrokerStanding(LONG, LONG, alive=False, seen_ms=10)}
     lines, told = shown(
         sent(SEVEN, MODULAR), sent(EIGHT, MODULAR), None, sent(EIGHT, None, 20, True), sent(EIGHT, None, 21, True), standing=dead
     )
@@ -106,7 +106,7 @@ def test_a_withdrawn_report_and_a_death_in_the_tables_are_told_once() -> None:
 
 
 def test_a_report_that_is_newer_than_the_tables_shows_that_its_broker_lives() -> None:
-    dead = {SEVEN: Standing(LONG, LONG, alive=False, seen_ms=9)}
+    dead = {SEVEN: BrokerStanding(LONG, LONG, alive=False, seen_ms=9)}
     lines, told = shown(sent(SEVEN, MODULAR), None, standing=dead, once=True)
     assert told == [] and lines[0].startswith("Broker Data for broker-7")
 

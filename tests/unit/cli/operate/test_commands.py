@@ -16,7 +16,7 @@ from lb_stream.contracts.base import canonical_json
 from lb_stream.contracts.commands import CommandRecord
 from lb_stream.contracts.tables import BROKER_LOADS, BUNDLE_AVERAGES, COMMANDS, LEADERS, OWNERSHIP, ROUNDS
 from lb_stream.core.model.memory import Memory
-from lb_stream.core.model.operator_state import Orders
+from lb_stream.core.model.operator_state import OperatorState
 from lb_stream.core.model.topics import topic_hash
 from tests.support.lbctl_runner import Result, lbctl
 from tests.unit.cli.inspect.test_tables import fill
@@ -250,7 +250,7 @@ def test_every_clusters_answer_is_waited_for(call: Callable[..., Result]) -> Non
 # --- what the tables say ---
 
 TOPIC = "persistent://t/n/topic"
-ORDERS = Orders(settings={"loadManagerClassName": "extensible"}, drained=("b-1:80",), namespaces={"t/new": 2})
+ORDERS = OperatorState(settings={"loadManagerClassName": "extensible"}, drained=("b-1:80",), namespaces={"t/new": 2})
 
 
 @pytest.fixture(scope="module")
@@ -367,4 +367,4 @@ def test_a_command_that_nobody_has_answered_is_named_and_exit_code_1(ask: Callab
 
 
 def test_the_memory_of_the_orders_reads_back() -> None:
-    assert Orders.of(json.loads(canonical_json(asdict(ORDERS)))) == ORDERS
+    assert OperatorState.of(json.loads(canonical_json(asdict(ORDERS)))) == ORDERS

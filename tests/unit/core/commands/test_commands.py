@@ -12,12 +12,12 @@ from lb_stream.contracts.commands import COMMANDS
 from lb_stream.contracts.namespaces import ClusterNamespaces
 from lb_stream.contracts.reports import BundleStats
 from lb_stream.core.averages import DEFAULT_FOUR, fold
-from lb_stream.core.commands.responder import MOST_REMEMBERED, REMEMBERED_MS, WINDOW_MS, Answer, Received, refuse_all
+from lb_stream.core.commands.responder import MOST_REMEMBERED, REMEMBERED_MS, WINDOW_MS, CommandAnswer, Received, refuse_all
 from lb_stream.core.commands.settings import dynamic_keys, in_force, take_settings
 from lb_stream.core.config.cluster_config import cluster_config
 from lb_stream.core.model.blocks import Shard
 from lb_stream.core.model.memory import Memory
-from lb_stream.core.model.operator_state import Orders
+from lb_stream.core.model.operator_state import OperatorState
 from lb_stream.core.model.policies import NO_POLICIES, Policies
 from lb_stream.core.model.view import ClusterView, view_of
 from lb_stream.core.observing.known_bundles import compact, cut_anew, missing, ring_of, with_bundles
@@ -162,7 +162,7 @@ def test_the_same_commands_and_memory_give_the_same_bytes_also_after_a_way_throu
 
 def test_when_there_is_no_round_every_command_is_refused() -> None:
     (answer,) = refuse_all([command("pause-cluster")], "the round failed", "round_failed")
-    assert answer == Answer("x", "pause-cluster", "User:ann", 900, {}, "refused", "the round failed", "round_failed")
+    assert answer == CommandAnswer("x", "pause-cluster", "User:ann", 900, {}, "refused", "the round failed", "round_failed")
 
 
 # --- settings ---
@@ -206,7 +206,7 @@ def test_a_key_of_a_strategy_that_does_not_run_is_checked_too() -> None:
 
 
 def test_settings_that_no_longer_go_together_can_be_mended_by_a_command() -> None:
-    memory = replace(Memory(), orders=Orders(settings={"shedding_interval_ms": "soon"}))
+    memory = replace(Memory(), orders=OperatorState(settings={"shedding_interval_ms": "soon"}))
     with pytest.raises(ValueError, match="shedding_interval_ms"):
         take_settings(memory, [], GIVEN)
     assert (
@@ -339,10 +339,10 @@ def test_policies_are_set_changed_and_taken_away_one_by_one() -> None:
 
 def test_orders_lie_over_policies_that_are_known_otherwise() -> None:
     others = Policies(anti_affinity={"t/n": "old", "t/m": "old"}, non_persistent=frozenset({"t/n"}))
-    laid = Orders(anti_affinity={"t/n": "new"}, drained=("a",)).policies(others)
+    laid = OperatorState(anti_affinity={"t/n": "new"}, drained=("a",)).policies(others)
     assert laid.anti_affinity == {"t/n": "new", "t/m": "old"}
     assert (laid.non_persistent, laid.drained) == (frozenset({"t/n"}), frozenset({"a"}))
-    assert Orders().policies(NO_POLICIES) == NO_POLICIES
+    assert OperatorState().policies(NO_POLICIES) == NO_POLICIES
 
 
 def test_a_drained_broker_is_no_part_of_what_a_shedder_compares() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from lb_stream.contracts.keys import KeyModel
 from lb_stream.core.config.cluster_config import all_models, cluster_config
-from lb_stream.core.config.key_usage import CONDITIONS, NOBODY, readers, reading, strategies_reading, why_unread
+from lb_stream.core.config.key_usage import CONDITIONS, NOBODY, key_usage, reading, strategies_reading, why_unread
 from lb_stream.sim import SimBroker, build_cluster
 from tests.support.sim_loop import ClosedLoop
 
@@ -110,9 +110,9 @@ def test_what_is_called_read_may_change_everything(name: str, key: str) -> None:
 def test_every_key_has_readers_or_a_reason_why_nobody_reads_it() -> None:
     config = cluster_config({})
     for name in keys():
-        assert readers(name)
+        assert key_usage(name)
         assert reading(name, config) or why_unread(name, config)
-    assert readers("loadBalancerMultiPhaseBundleUnload") == (NOBODY,)
+    assert key_usage("loadBalancerMultiPhaseBundleUnload") == (NOBODY,)
     assert strategies_reading("comfort_percent") == ("SimpleLoadManager",)
     assert why_unread("comfort_percent", config) == (
         "it is for SimpleLoadManager; here is the modular manager with ThresholdShedder and LeastLongTermMessageRate"

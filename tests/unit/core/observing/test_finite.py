@@ -12,7 +12,7 @@ from lb_stream.core.config.cluster_config import cluster_config
 from lb_stream.core.model.blocks import Shard
 from lb_stream.core.model.memory import Memory
 from lb_stream.core.model.view import ClusterView, view_of
-from lb_stream.core.observing.finite import without_not_finite
+from lb_stream.core.observing.finite import exclude_non_finite
 from lb_stream.core.round.decide import Inbox, Round, decide, seed_of
 from lb_stream.core.shedding import shedder
 from tests.support.build import Report, batch_of
@@ -134,4 +134,4 @@ def test_an_unowned_bundle_without_sound_averages_is_placed_as_an_idle_one(value
 
 def test_a_sound_view_is_passed_on_as_it_is() -> None:
     seen = view()
-    assert without_not_finite(seen) == (seen, []) and without_not_finite(seen)[0] is seen
+    assert exclude_non_finite(seen) == (seen, []) and exclude_non_finite(seen)[0] is seen

@@ -6,17 +6,17 @@ from typing import Any, get_args
 
 import pytest
 
-from lb_stream.core.ownership.unit_states import ACTIVE, IN_FLIGHT, TRANSITIONS, Store, Unit, accepts
+from lb_stream.core.ownership.unit_states import ACTIVE, IN_FLIGHT, TRANSITIONS, ServiceUnit, Store, accepts
 
 VECTOR = json.loads((Path(__file__).parents[3] / "data" / "vectors" / "own_transitions.json").read_text())
 STORES: tuple[Store, ...] = get_args(Store)
 
 
-def unit(form: dict[str, Any] | None) -> Unit | None:
+def unit(form: dict[str, Any] | None) -> ServiceUnit | None:
     """A record in the vector's words."""
     if form is None:
         return None
-    return Unit(form["state"], form["dstBroker"], form["sourceBroker"], form["versionId"], form["force"])
+    return ServiceUnit(form["state"], form["dstBroker"], form["sourceBroker"], form["versionId"], form["force"])
 
 
 def test_the_tables_of_transitions_are_the_references() -> None:
@@ -40,14 +40,19 @@ def test_a_conflict_ends_as_in_the_reference(conflict: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     "steps",
     [
-        [Unit("Owned", "A", None, 1), Unit("Releasing", "B", "A", 2), Unit("Assigning", "B", "A", 3), Unit("Owned", "B", "A", 4)],
-        [Unit("Owned", "A", None, 1), Unit("Releasing", None, "A", 2), Unit("Free", None, "A", 3)],
-        [Unit("Owned", "A", None, 1), Unit("Splitting", None, "A", 2), Unit("Deleted", None, "A", 3)],
+        [
+            ServiceUnit("Owned", "A", None, 1),
+            ServiceUnit("Releasing", "B", "A", 2),
+            ServiceUnit("Assigning", "B", "A", 3),
+            ServiceUnit("Owned", "B", "A", 4),
+        ],
+        [ServiceUnit("Owned", "A", None, 1), ServiceUnit("Releasing", None, "A", 2), ServiceUnit("Free", None, "A", 3)],
+        [ServiceUnit("Owned", "A", None, 1), ServiceUnit("Splitting", None, "A", 2), ServiceUnit("Deleted", None, "A", 3)],
     ],
     ids=["transfer", "unload", "split"],
 )
-def test_a_whole_life_is_accepted_step_by_step_and_no_step_twice(steps: list[Unit], store: Store) -> None:
-    before: Unit | None = None
+def test_a_whole_life_is_accepted_step_by_step_and_no_step_twice(steps: list[ServiceUnit], store: Store) -> None:
+    before: ServiceUnit | None = None
     for step in steps:
         assert accepts(before, step, store)
         assert not accepts(step, step, store)
@@ -55,6 +60,6 @@ def test_a_whole_life_is_accepted_step_by_step_and_no_step_twice(steps: list[Uni
 
 
 def test_the_version_after_the_last_one_is_the_least() -> None:
-    last = Unit("Owned", "A", None, 2**63 - 1)
-    assert accepts(last, Unit("Releasing", None, "A", -(2**63)), "metadata_store")
-    assert not accepts(last, Unit("Releasing", None, "A", 5), "metadata_store")
+    last = ServiceUnit("Owned", "A", None, 2**63 - 1)
+    assert accepts(last, ServiceUnit("Releasing", None, "A", -(2**63)), "metadata_store")
+    assert not accepts(last, ServiceUnit("Releasing", None, "A", 5), "metadata_store")

@@ -11,13 +11,13 @@ import pytest
 from lb_stream.core.config.cluster_config import ClusterConfig, cluster_config
 from lb_stream.core.filters import Census
 from lb_stream.core.filters.anti_affinity import AntiAffinity, FailureDomain, unload_helps
-from lb_stream.core.filters.base import Asked
+from lb_stream.core.filters.base import BundleToPlace
 from lb_stream.core.model.policies import Policies
 from lb_stream.core.model.quotas import Learned
 from lb_stream.core.model.view import ClusterView
 from lb_stream.core.placement.base import Best, Targets
 from lb_stream.core.placement.round_robin import MOST_TURNS
-from lb_stream.core.placement.simple import Book, Estimates
+from lb_stream.core.placement.simple import Estimates, QuotaTally
 from tests.conformance.forms import view_of_loads
 
 WEIGHTS = {"cpu": 1.0}
@@ -170,7 +170,7 @@ def grouped(counts: dict[str, int]) -> ClusterView:
 def test_a_groups_namespaces_keep_apart_as_in_the_worked_example(domains: bool, idle: bool) -> None:
     given = vector("place_antiaffinity")
     view = grouped(given["namespaceCounts"] | (given["withIdle"]["extra"] if idle else {}))
-    census, asked, rows = Census(view), Asked(0, "t/new", view.brokers.topics), np.arange(len(view.brokers))
+    census, asked, rows = Census(view), BundleToPlace(0, "t/new", view.brokers.topics), np.arange(len(view.brokers))
     counts = census.of_group("t/new")
     assert counts is not None
     assert dict(zip(view.brokers.names, counts.tolist(), strict=True)).items() >= given["namespaceCounts"].items()
@@ -209,7 +209,7 @@ def test_an_unload_helps_unless_all_allowed_brokers_have_equally_many(
 def test_quotas_in_bytes_are_compared_with_bandwidths_in_kilobits() -> None:
     limits = {"cpu": [0, 400], "memory": [0, 4000], "directMemory": [30, 100], "bandwidthIn": [10, 1000], "bandwidthOut": [2500, 10_000]}
     view = view_of_loads({"brokers": {"a": limits | {"bundles": [X]}, "b": limits}, "bundleData": {Y: {"short": [0, 0, 0, 0]}}}, WEIGHTS)
-    book = Book.of(replace(view, quotas=Learned.initial(2)))
+    book = QuotaTally.of(replace(view, quotas=Learned.initial(2)))
     seen = Estimates.of(book, np.array([0, 1]))
     shown = {name: percents.tolist() for name, percents in seen.percents.items()}
     assert shown == {
@@ -230,7 +230,7 @@ def test_quotas_in_bytes_are_compared_with_bandwidths_in_kilobits() -> None:
 def test_a_bundle_on_its_way_is_preallocated_at_its_destination() -> None:
     view = view_of_loads({"brokers": {"a": {"bundles": [X]}, "b": {"bundles": [Y]}}}, WEIGHTS)
     in_flight = np.array([name == Y for name in view.bundles.names.to_pylist()])
-    book = Book.of(replace(view, bundles=replace(view.bundles, in_flight=in_flight)))
+    book = QuotaTally.of(replace(view, bundles=replace(view.bundles, in_flight=in_flight)))
     assert (book.loaded["rate_in"].tolist(), book.preallocated["rate_in"].tolist()) == ([40.0, 0.0], [0.0, 40.0])
     assert book.bundles.tolist() == [1, 1]
 

@@ -12,7 +12,7 @@ from lb_stream.core.averages import fold
 from lb_stream.core.config.cluster_config import ClusterConfig, cluster_config
 from lb_stream.core.model.blocks import Shard
 from lb_stream.core.model.memory import Memory, Pending
-from lb_stream.core.model.operator_state import Orders
+from lb_stream.core.model.operator_state import OperatorState
 from lb_stream.core.model.view import view_of
 from lb_stream.core.round.decide import Inbox, Round, decide, seed_of
 from lb_stream.core.splitting.config import MIB
@@ -277,8 +277,8 @@ def test_brokers_ask_in_vain_where_their_manager_does_not_split_so(settings: dic
 
 
 def test_brokers_ask_in_vain_during_a_pause() -> None:
-    assert asked(("a", ask()), memory={"orders": Orders(paused=True)}).decisions == ()
-    assert len(asked(("a", ask()), memory={"orders": Orders(paused=False)}).decisions) == 1
+    assert asked(("a", ask()), memory={"orders": OperatorState(paused=True)}).decisions == ()
+    assert len(asked(("a", ask()), memory={"orders": OperatorState(paused=False)}).decisions) == 1
 
 
 def test_a_bundle_on_its_way_or_beside_one_that_is_being_split_waits() -> None:

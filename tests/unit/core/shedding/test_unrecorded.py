@@ -12,7 +12,7 @@ from lb_stream.core.config.cluster_config import cluster_config
 from lb_stream.core.model.blocks import RESOURCES, Shard
 from lb_stream.core.model.quotas import INITIAL, BundleFigures, Factors, Quotas, allocated, default_quota, learned
 from lb_stream.core.model.view import ClusterView, view_of
-from lb_stream.core.shedding.base import Surroundings
+from lb_stream.core.shedding.base import ShedContext
 from tests.support.build import Report, batch_of
 from tests.support.scalar_shedding import (
     QUOTA,
@@ -126,7 +126,7 @@ def test_the_simple_manager_sheds_as_the_plain_implementation(seed: int) -> None
     def may_take(bundle: int, broker: int) -> bool:
         return (seen.bundles.name(bundle), seen.brokers.names[broker]) not in forbidden
 
-    around = Surroundings(may_take, np.ones(len(seen.bundles), np.bool_))
+    around = ShedContext(may_take, np.ones(len(seen.bundles), np.bool_))
     unloads, _ = config.shedder.function(seen, config.shedder_config, None, not_among(seen, recently), around)
     assert chosen(seen, unloads) == simple_manager_sheds(brokers, overloaded, comfort, recently, forbidden)
 

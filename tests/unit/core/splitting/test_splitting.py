@@ -18,8 +18,8 @@ from lb_stream.core.splitting import (
     Range,
     SplitLoads,
     SplitMemory,
+    SplitRejected,
     Topics,
-    Uncut,
     cut,
     cut_ring,
     split_strategy,
@@ -59,7 +59,7 @@ def test_range_equally_divide_cuts_in_the_middle_unless_the_range_is_too_narrow(
     found = boundaries("range_equally_divide", Range(lower, upper, topics_at([])), profile=profile)
     done = cut(BundleRange("t/n", lower, upper), found.positions)
     if case["expected"] is None:
-        assert isinstance(done, Uncut) and done.why == "range_too_narrow"
+        assert isinstance(done, SplitRejected) and done.why == "range_too_narrow"
     else:
         assert isinstance(done, Cut) and done.boundaries == (number(case["expected"]),)
 
@@ -87,7 +87,7 @@ def test_middle_topics_with_one_hash_may_put_the_boundary_where_it_is_refused() 
     found = boundaries("topic_count_equally_divide", Range.of(SMALL, topics_at([0, 0, 0, 7])))
     assert found.positions == (0,)
     done = cut(parse_bundle(SMALL), found.positions)
-    assert isinstance(done, Uncut) and done.why == "boundary_outside"
+    assert isinstance(done, SplitRejected) and done.why == "boundary_outside"
 
 
 @pytest.mark.parametrize("profile", PROFILES)
@@ -156,7 +156,9 @@ def test_a_bundle_exactly_at_its_limits_has_nothing_to_separate() -> None:
     settings = {"bundle_max_msgs_per_s": 100, "flow_difference_percent": 0}
     found = boundaries("flow_or_qps_equally_divide", Range(0, 100, topics_at([1, 9], [50.0, 50.0])), **settings)
     assert (found.positions, found.why) == ((), "nothing_to_separate")
-    assert cut(BundleRange("t/n", 0, 100), found.positions) == Uncut("no_boundary", "no boundary was found in t/n/0x00000000_0x00000064")
+    assert cut(BundleRange("t/n", 0, 100), found.positions) == SplitRejected(
+        "no_boundary", "no boundary was found in t/n/0x00000000_0x00000064"
+    )
 
 
 @pytest.mark.parametrize(("option", "expected"), [("last", (16, 17)), ("sum", (11, 17))])
@@ -219,7 +221,7 @@ def test_the_documented_partition_gets_its_boundary() -> None:
     given = vector("split_range")["partition"]
     ring = Ring("t/n", np.array([int(text, 16) for text in given["boundaries"]], np.int64))
     done = cut_ring(ring, BundleRange("t/n", *map(number, given["target"])), [int(text, 16) for text in given["split"]])
-    assert not isinstance(done, Uncut)
+    assert not isinstance(done, SplitRejected)
     assert done[0].boundaries.tolist() == [int(text, 16) for text in given["expected"]]
     assert [f"[0x{low:04x},0x{high:04x}" for low, high in pairwise(done[0].boundaries.tolist())] == [
         text.rstrip(")]").lower() for text in given["expectedRanges"]
@@ -242,7 +244,7 @@ def test_the_documented_partition_gets_its_boundary() -> None:
 def test_a_split_that_cannot_be_performed_says_why(bundle: str, positions: list[int] | None, why: str) -> None:
     ring = Ring.of("t/n", [0, 1, FULL] if bundle.endswith("1") else [0, 0x40000000, FULL])
     done = cut_ring(ring, parse_bundle(bundle), positions)
-    assert isinstance(done, Uncut) and done.why == why and done.detail
+    assert isinstance(done, SplitRejected) and done.why == why and done.detail
 
 
 # --- triggers ---

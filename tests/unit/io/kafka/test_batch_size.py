@@ -7,7 +7,7 @@ from kafka import KafkaProducer
 
 from lb_stream.contracts.settings import KafkaSettings, Settings, StreamSettings, TopicSettings
 from lb_stream.io.kafka import batch_size
-from lb_stream.io.kafka.batch_size import BATCH_BYTES, LOOKED_AT, largest_record, that_fits
+from lb_stream.io.kafka.batch_size import BATCH_BYTES, LOOKED_AT, largest_record, limit_batch_size
 from lb_stream.io.kafka.topics import TopicNames, create_topics, topic_specs
 from lb_stream.io.local.embedded_kafka import EmbeddedKafka
 
@@ -28,7 +28,7 @@ def test_large_reports_make_batches_of_fewer_records(
 ) -> None:
     monkeypatch.setattr(batch_size, "largest_record", lambda _: largest)
     with caplog.at_level(logging.INFO):
-        found = that_fits(Settings(stream=StreamSettings(max_offsets_per_trigger=most, pipeline_id="mine")))
+        found = limit_batch_size(Settings(stream=StreamSettings(max_offsets_per_trigger=most, pipeline_id="mine")))
     assert (found.stream.max_offsets_per_trigger, found.stream.pipeline_id) == (read, "mine")
     assert (f"a batch reads {read} records" in caplog.text) == (read < most)
 

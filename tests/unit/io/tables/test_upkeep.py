@@ -19,7 +19,7 @@ from deltalake import DeltaTable
 from lb_stream.contracts.settings import UpkeepSettings
 from lb_stream.contracts.tables import BROKER_LOADS, DECISIONS, OWNERSHIP, ROUNDS, TABLES
 from lb_stream.io.tables.delta import replaced_ms
-from lb_stream.io.tables.upkeep import HOUR_MS, Kept, maintain
+from lb_stream.io.tables.upkeep import HOUR_MS, MaintenanceResult, maintain
 from tests.support.written_tables import Job, decision, ownership, rows_of
 
 PROJECT = Path(__file__).parents[4]
@@ -37,7 +37,7 @@ def project(job: Job, *batches: int, age_hours: float = 0, **content: Any) -> No
         job.tables_of.project(job.log.append_once(batch, job.rounds(batch, now_ms=now_ms, **content)))
 
 
-def keep(job: Job, *, dry_run: bool = False, **settings: int) -> dict[str, Kept]:
+def keep(job: Job, *, dry_run: bool = False, **settings: int) -> dict[str, MaintenanceResult]:
     return {one.table: one for one in maintain(str(job.tables), UpkeepSettings(**settings), NOW, dry_run)}
 
 
