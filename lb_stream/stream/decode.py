@@ -83,14 +83,13 @@ class DecodeConfig:
     default_cluster: str
     commands_topic: str
     known: Mapping[str, ShardMap]
+    partitions: int = 1
+    allowed: str = ""
 
     @property
     def fallback_cluster(self) -> str:
         """The cluster where a record is rejected that names none: the default one, unless only others are known."""
         return self.default_cluster if self.default_cluster in self.known or not self.known else min(self.known)
-
-    partitions: int = 1
-    allowed: str = ""
 
     def check(self, cluster: str) -> None:
         """Raises Rejection for a cluster that isn't served."""
@@ -375,8 +374,8 @@ def _blocks(taken: _Taken, config: DecodeConfig, clock: str, store: Callable[[pa
 def _dismiss_strangers(taken: _Taken, config: DecodeConfig, reporting: set[int]) -> set[str]:
     """Find the names that are no clusters': not known, and without a report that is taken (of those numbered `reporting`).
 
-    What is rejected of them is told under the default cluster, commands to them are answered by the fallback cluster: else whoever makes up names
-    makes clusters. Other records of theirs are about brokers that have never reported, and say nothing.
+    What is rejected of them is told under the default cluster, commands to them are answered by the fallback cluster: else whoever makes
+    up names makes clusters. Other records of theirs are about brokers that have never reported, and say nothing.
     """
     known = config.known.keys() | {config.default_cluster}
     strangers = {number: name for name, number in taken.clusters.items() if name not in known and number not in reporting}
