@@ -33,7 +33,7 @@ class ExplainedSetting:
     given_by: str
     dynamic: bool
     meaning: str
-    key_usage: tuple[str, ...]
+    readers: tuple[str, ...]
     read_by: tuple[str, ...]
     why_unread: str
 
