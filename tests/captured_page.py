@@ -7,6 +7,7 @@ REWRITE=1 .venv/bin/python -m pytest tests/repository/test_real_clusters.py   # 
 import re
 from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
+from textwrap import fill
 
 import numpy as np
 
@@ -27,6 +28,8 @@ from tests.captured import (
 
 EXAMPLES = 4
 """Most loaded bundles shown beside those that were moved."""
+WIDEST = 100
+"""Columns of a line of Markdown."""
 
 
 def rows(head: Sequence[str], body: Iterable[Sequence[object]]) -> str:
@@ -106,7 +109,8 @@ def _ours(shed: LeaderShed, beside: RoundBeside, mode: str) -> str:
 
 def summary(run: Replay) -> str:
     """The run in a few sentences with numbers."""
-    return "".join(f"- {sentence}\n" for sentence in (_averages(run), _default(run), _verdicts(run), _choices(run)))
+    items = (_averages(run), _default(run), _verdicts(run), _choices(run))
+    return "".join(f"{fill(item, WIDEST, initial_indent='- ', subsequent_indent='  ')}\n" for item in items)
 
 
 def _averages(run: Replay) -> str:

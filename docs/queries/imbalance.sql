@@ -1,4 +1,4 @@
--- How even is the load, round by round? (busiest broker ÷ mean and standard deviation ÷ mean of throughput; 1 and 0 are perfect)
+-- How even is throughput, round by round? (busiest ÷ mean: 1 is perfect; deviation ÷ mean: 0 is)
 SELECT cluster, seq, timestamp_millis(min(now_ms)) AS seen_at,
        round(max(bytes_per_s) / nullif(avg(bytes_per_s), 0), 3) AS max_over_mean,
        round(stddev_pop(bytes_per_s) / nullif(avg(bytes_per_s), 0), 3) AS std_over_mean

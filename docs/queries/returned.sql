@@ -1,4 +1,4 @@
--- Which moves were undone: which bundles came back to a broker that they had left, and after how many rounds?
+-- Which bundles came back to a broker that they had left, and after how many rounds?
 SELECT moved.cluster, moved.bundle, moved.source AS broker, moved.seq AS left_in, min(back.seq) AS back_in, min(back.seq) - moved.seq AS rounds
 FROM decisions moved
 JOIN decisions back

@@ -38,16 +38,26 @@ NAMES: dict[str, Registry[Any]] = {
 _INTRO = """\
 # Configuration
 
-Every key that there is, written from the models by `python -m docs.tools.configuration_page`; a test fails when it is out of date.
+The models make this page: `python -m docs.tools.configuration_page`. A test fails when it is out of
+date.
 
-A value comes from, the first that has it: an argument (`--set SECTION.KEY=VALUE`; the balancer's keys need no section), a variable
-`LB_SECTION__KEY` (two underscores), the TOML file (`--config`; `[cluster.NAME]` over `[balancer]`), a Pulsar `broker.conf`
-(`--broker-conf`), the profile, the default. Unknown keys are refused, but for those of a `broker.conf` that concern no load balancer.
-`lbctl config show` prints what is in force, `lbctl config explain [KEY]` who gave it and who reads it, and warns of what was given in vain.
+A key's value comes from the first of these that gives one:
 
-*Dynamic*: may be changed by a command while the job runs; all others count from the next start on. *Pulsar's key* is accepted wherever
-ours is; × means that a value under it is multiplied, because its unit is another. MiB are 1 048 576 bytes; per cent are 0 to 100.
-What each strategy does with its keys: [strategies](strategies.md).
+1. an argument: `--set SECTION.KEY=VALUE` (the balancer's keys need no section)
+2. an environment variable: `LB_SECTION__KEY`, with two underscores
+3. the TOML file (`--config`): `[cluster.NAME]` before `[balancer]`
+4. a Pulsar `broker.conf` (`--broker-conf`)
+5. the profile
+6. the default
+
+An unknown key is refused, except in a `broker.conf`, where keys that concern no load balancer are
+passed over. `lbctl config show` prints what is in force. `lbctl config explain [KEY]` says who gave
+a value and who reads it, and warns of values that have no effect.
+
+A *dynamic* key can be changed by a [command](commands.md#brokers-and-settings) while the job runs;
+the others count from the next start on. *Pulsar's key* is accepted wherever ours is; after × stands
+the factor between their units. MiB are 1 048 576 bytes; per cent are 0 to 100. What each strategy
+does with its keys: [strategies](strategies.md).
 """
 
 _HEAD = "| key | default | unit | allowed | Pulsar's key | dynamic | meaning | read by |\n|---|---|---|---|---|---|---|---|"
@@ -150,8 +160,8 @@ def _profiles() -> str:
     for one, changes in SHEDDER_PROFILES["documented"].items():
         rows += [f"| `{name}`, with {one} | {_value(defaults[name])} | {_value(value)} |" for name, value in changes.items()]
     return (
-        "## Profiles\n\n`profile` says whose behaviour is meant where Pulsar 4.0 and its documents differ. A profile lies over the\n"
-        "defaults and under everything that anybody gives.\n\n"
+        "## Profiles\n\n`profile` says which to follow where Pulsar 4.0 and its documentation differ. A profile replaces\n"
+        "defaults; any value that somebody gives replaces the profile's.\n\n"
         "| key | `pulsar-4.0` | `documented` |\n|---|---|---|\n" + "\n".join(rows) + "\n"
     )
 

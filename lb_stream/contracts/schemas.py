@@ -220,32 +220,44 @@ RECORDS = (
 _README = """\
 # The contract, for programs in any language
 
-Written by `python -m lb_stream.contracts.schemas` from `lb_stream/contracts`; a test fails when it is out of date.
+`python -m lb_stream.contracts.schemas` writes this folder from the models in `lb_stream/contracts`.
+A test fails when it is out of date.
 
 | record | topic | key | headers | schema | example |
 |---|---|---|---|---|---|
 {rows}
 
-`tables.sql` has the Delta tables. Times are ms since the epoch, rates messages/s, throughputs bytes/s.
+`tables.sql` describes the Delta tables. Times are ms since the epoch, rates messages/s, throughputs
+bytes/s.
 
-A broker, or an agent beside it, takes part by these alone:
+A broker, or an agent beside it, takes part by following four rules:
 
-1. **Report**: send a load report (either form) to `lb-load-reports`, key `<cluster>/<host:port>`, whenever the load has changed
-   notably, and at once after every change of the bundles it owns. Fields that are missing take their defaults, unknown ones are ignored.
-2. **Live**: send a heartbeat every 5 s, a goodbye before leaving on purpose. Who sends no heartbeat is judged by its reports alone.
-3. **Obey**: read `lb-decisions` with `isolation.level=read_committed` and act on those addressed to you. `unload`, you are the `source`:
-   stop serving the bundle. `assign`, you are the `destination`: serve it from now on. `split`, you are the `source`: serve its `children`
-   instead, or where there are none those that `algorithm` finds. Then send an ack (`released`, `acquired`, `split`) and a new report at
-   once: the report, not the ack, is what confirms the decision. A move is an `unload` and, once confirmed, an `assign`.
-4. **Refuse** (ack `refused`, with the reason): an `epoch` lower than the highest you have seen, an `expires_ms` that has passed, an
-   `unload` or `split` of a bundle that isn't yours. Act once on each `decision_id`; ignore what has `dry_run` set.
+1. **Report**: send a load report, in either form, to `lb-load-reports` under the key
+   `<cluster>/<host:port>`: whenever the load has changed notably, and at once after every change of
+   the bundles that you own. A missing field takes its default; an unknown one is ignored.
+2. **Live**: send a heartbeat every 5 s, and a goodbye before you leave on purpose. A broker that
+   sends no heartbeats is judged by its reports alone.
+3. **Obey**: read `lb-decisions` with `isolation.level=read_committed`, and act on the decisions
+   addressed to you:
+   - `unload`, and you are the `source`: stop serving the bundle.
+   - `assign`, and you are the `destination`: serve the bundle from now on.
+   - `split`, and you are the `source`: serve the `children` in place of the bundle. Where no
+     children are named, serve those that `algorithm` finds.
 
-Who owns what is on the compacted topic `lb-ownership`; an empty value there means that the bundle is no more.
+   Then send an ack (`released`, `acquired`, `split`) and at once a new report: the report, not the
+   ack, confirms the decision. A move is an `unload` and, once that is confirmed, an `assign`.
+4. **Refuse** (ack `refused`, with the reason) a decision whose `epoch` is lower than the highest
+   you have seen, one whose `expires_ms` has passed, and an `unload` or `split` of a bundle that
+   isn't yours. Act once on each `decision_id`. Ignore a decision that has `dry_run` set.
 
-An operator's program sends commands to `lb-commands` and reads their answers on `lb-command-results`. A command has an `id` of its sender's
-choice; one that is sent again with the same `id` is answered again and not done twice. One that can't be done at once is `accepted` first,
-and answered once more when it has come about (`done`) or not (`failed`). Each addressed cluster answers for itself. In `by` stands who
-sends it: Kafka doesn't say.
+The compacted topic `lb-ownership` says who owns what; an empty value there means that the bundle
+exists no more.
+
+An operator's program sends commands to `lb-commands` and reads the answers on `lb-command-results`.
+The sender chooses a command's `id`; the same `id` sent again is answered again and not done twice.
+A command that can't be done at once is answered `accepted` first, and a second time when it has
+come about (`done`) or not (`failed`). Each addressed cluster answers for itself. `by` names the
+sender, because Kafka doesn't.
 """
 _HEADERS = {
     "modular-report": "`kind` = report, or none",

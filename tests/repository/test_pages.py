@@ -1,0 +1,44 @@
+"""How the pages are written: narrow enough to read in a terminal, and from this repository alone."""
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+PROJECT = Path(__file__).parents[2]
+WIDEST = 100
+"""Columns of a line of Markdown; tables and code may be wider."""
+
+
+def tracked(pattern: str = "*") -> list[Path]:
+    """The files that git knows and that are still there."""
+    told = subprocess.run(["git", "ls-files", "-z", pattern], cwd=PROJECT, capture_output=True, text=True, check=True).stdout
+    return [path for name in told.split("\0") if name and (path := PROJECT / name).is_file()]
+
+
+def prose(text: str) -> list[str]:
+    """The lines that are neither in a block of code nor of a table."""
+    lines, fenced, before = [], False, ""
+    for line in text.splitlines():
+        if re.match(r"\s*```", line):
+            fenced = not fenced
+        elif not fenced and not line.startswith("|") and not _is_indented_code(line, before):
+            lines.append(line)
+        before = line if line.strip() else before if _is_indented_code(before, "") else ""
+    return lines
+
+
+def _is_indented_code(line: str, before: str) -> bool:
+    """Four spaces after an empty line, or after more of the same."""
+    return line.startswith("    ") and (not before or before.startswith("    "))
+
+
+@pytest.mark.parametrize("page", tracked("*.md"), ids=lambda page: str(page.relative_to(PROJECT)))
+def test_no_line_of_a_page_is_wider_than_100_columns_outside_of_tables_and_code(page: Path) -> None:
+    assert [line for line in prose(page.read_text(encoding="utf-8")) if len(line) > WIDEST] == []
+
+
+def test_lines_of_code_and_of_tables_are_no_prose() -> None:
+    page = "One\n\n```sh\nfenced\n```\n| a | table |\n\n    indented\n\n    more\n\nTwo\n- item\n    of it\n"
+    assert [line for line in prose(page) if line.strip()] == ["One", "Two", "- item", "    of it"]
