@@ -20,8 +20,8 @@ from tests.support.scenario import run
 PROJECT = Path(__file__).parents[2]
 PAGE = (PROJECT / "docs" / "strategies.md").read_text()
 EXAMPLES = re.findall(r"```scenario\n(.*?)```", PAGE, re.DOTALL)
-PROSE = re.sub(r"(?<=`)\n(?=\S)|(?<=\d)\n(?=\d{3}\b)", " ", re.sub(r"```scenario\n.*?```", "", PAGE, flags=re.DOTALL))
-"""Without the examples; a key and its default, and the digits of one number, are on one line."""
+PROSE = re.sub(r"(?<=`)\n(?=\S)", " ", re.sub(r"```scenario\n.*?```", "", PAGE, flags=re.DOTALL))
+"""The page without its examples; a key and its default are on one line."""
 SOURCE = "".join(path.read_text() for path in (PROJECT / "lb_stream" / "core").rglob("*.py"))
 
 VALUE = r'not set|true|false|"[^"]*"|-?\d+(?: \d{3})*(?:\.\d+)?'
