@@ -7,8 +7,9 @@ ARGS ?=
 VENV := .venv
 BIN := $(VENV)/bin
 JARS := $(or $(LB_JARS_DIR),.jars)
-PULSAR_CLUSTER_DIR ?= ../shared/pulsar-cluster
-REFERENCE ?= ../shared/reference/run.sh
+# Not part of this repository; found in a folder beside the clone, or named by whoever has them elsewhere.
+PULSAR_CLUSTER_DIR ?= $(patsubst %/,%,$(dir $(firstword $(wildcard ../*/pulsar-cluster/cluster.sh))))
+REFERENCE ?= $(firstword $(wildcard ../*/reference/run.sh))
 PULSAR_CLIENT := .make/pulsar-client
 
 hash = $(shell cat $(1) 2>/dev/null | cksum | cut -d' ' -f1)
@@ -50,7 +51,7 @@ test-long: setup ## the tests that take too long for every change
 
 test-pulsar: setup ## the whole loop beside a real Pulsar cluster, started by the scripts in PULSAR_CLUSTER_DIR (minutes; needs Maven)
 	@if [ ! -f "$(PULSAR_CLUSTER_DIR)/cluster.sh" ]; then \
-	  echo "test-pulsar: skipped, there is no cluster.sh in $(PULSAR_CLUSTER_DIR): give its folder, make test-pulsar PULSAR_CLUSTER_DIR=FOLDER"; \
+	  echo "test-pulsar: skipped, there is no cluster.sh in $(or $(PULSAR_CLUSTER_DIR),a folder beside this one): give its folder, make test-pulsar PULSAR_CLUSTER_DIR=FOLDER"; \
 	else $(MAKE) --no-print-directory $(PULSAR_STAMP) && \
 	  PULSAR_CLUSTER_DIR="$(abspath $(PULSAR_CLUSTER_DIR))" PYTHONPATH=$(PULSAR_CLIENT) $(PYTEST) -q -m long tests/pulsar $(ARGS); fi
 
@@ -58,7 +59,7 @@ test-hostile: setup ## everything hostile against a live job while all is killed
 	$(PYTEST) -q -m long tests/e2e/test_hostile.py $(ARGS)
 
 differential: setup ## generated cases to the core and to Pulsar's own classes, by the command REFERENCE (ARGS="--cases 2000 --seed 1"); last line JSON
-	@command -v $(REFERENCE) >/dev/null || { echo "differential: no command $(REFERENCE): make differential REFERENCE=COMMAND" >&2; exit 2; }
+	@command -v "$(firstword $(REFERENCE))" >/dev/null || { echo "differential: no command $(REFERENCE): give it, make differential REFERENCE=COMMAND" >&2; exit 2; }
 	$(BIN)/python -m tests.conformance.differential $(REFERENCE) $(ARGS)
 
 demo: ## from nothing to a balanced cluster (ARGS="--shedder AvgShedder" and the like)
@@ -71,7 +72,7 @@ bench: setup ## side-by-side timings (ARGS=name for one of them); the last line 
 
 # With the memory settings of Spark's workers in conf/spark-defaults.conf.
 bench-core: setup ## the core's strategies on three sizes of cluster (ARGS="--sizes 1000x100000", --reference: beside Pulsar's own classes); last line JSON
-	REFERENCE="$(REFERENCE)" MALLOC_MMAP_THRESHOLD_=33554432 MALLOC_TRIM_THRESHOLD_=268435456 $(BIN)/python -m tests.bench.core $(ARGS)
+	$(if $(REFERENCE),REFERENCE="$(REFERENCE)") MALLOC_MMAP_THRESHOLD_=33554432 MALLOC_TRIM_THRESHOLD_=268435456 $(BIN)/python -m tests.bench.core $(ARGS)
 
 bench-stream: setup ## the whole stream beside what Spark alone does, half an hour or so (ARGS="--bundles 20000 --runs 3" for a glance); last line JSON
 	$(BIN)/python -m tests.bench.stream $(ARGS)

@@ -229,7 +229,7 @@ class PerReport:
 class Reference:
     """The reference's way: at each report, and before it writes its averages, every broker's last report is a sample once more.
 
-    Bundles that no broker names any more are forgotten at once. Source: spec/averages.md §1.
+    Bundles that no broker names any more are forgotten at once.
     """
 
     def __init__(self) -> None:

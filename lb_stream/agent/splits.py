@@ -1,6 +1,6 @@
 """The extensible manager's brokers look at their own bundles, and ask for splits of those that stay too large.
 
-Source: spec/splitting.md §2.3.
+See docs/strategies.md "Splitting".
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The balancer's own settings, one set for each cluster. Strategies add theirs beside their code (`core/shedding`, `core/placement`).
 
-Source: spec/reference.md (keys and defaults), spec/README.md (profiles).
+Every key: docs/configuration.md.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ class BalancerConfig(KeyModel):
 
     @property
     def weights(self) -> dict[str, float]:
-        """Resource → weight in a broker's maximum usage (spec/shedding.md §0)."""
+        """Resource → weight in a broker's maximum usage."""
         whole = self.usage_profile == "2.x"
         weights = {
             "cpu": self.cpu_weight,
@@ -179,7 +179,7 @@ PROFILES: dict[str, dict[str, object]] = {
         "dynamic_bad_manager": "fallback",
     },
 }
-"""What a profile sets: above a key's default, below whatever the user gives. Source: spec/README.md."""
+"""What a profile sets: above a key's default, below whatever the user gives."""
 
 SHEDDER_PROFILES: dict[str, dict[str, dict[str, object]]] = {"documented": {"AvgShedder": {"max_unload_ratio": 0.5}}}
 """What a profile sets when one shedder runs: profile → shedder → key → value."""

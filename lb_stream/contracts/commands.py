@@ -1,7 +1,7 @@
 """What operators and the job's own clock send on `lb-commands`, and what is answered on `lb-command-results`.
 
 A record's key says which cluster it is for; with an empty key it is for every known one.
-Source: spec/ownership.md §3, spec/splitting.md §5.
+See docs/commands.md.
 """
 
 from __future__ import annotations

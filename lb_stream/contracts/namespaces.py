@@ -1,7 +1,4 @@
-"""Namespaces and the policies about them, as they are brought in from a cluster that has them already.
-
-Source: spec/placement.md §1 (bundles), §4.1 (isolation), §4.3 (anti-affinity and failure domains).
-"""
+"""Namespaces and the policies about them, as they are brought in from a cluster that has them already."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """What brokers send on `lb-load-reports`: load reports in both documented JSON forms, heartbeats, acknowledgements, goodbyes.
 
-Units: rates messages/s, throughputs bytes/s, times ms since the epoch. Source: spec/reports.md.
+Units: rates messages/s, throughputs bytes/s, times ms since the epoch.
 """
 
 from __future__ import annotations
@@ -212,7 +212,7 @@ AGENT_KINDS: dict[str, type[Heartbeat] | type[Ack] | type[Goodbye] | type[SplitA
 
 
 def report_kind(fields: dict[str, Any]) -> str | None:
-    """Tell which load report a JSON object is, by the first rule of spec/reports.md §3 that matches.
+    """Tell which load report a JSON object is, by the first rule that matches.
 
     Returns one of modular, simple, top_bundles, broker_load, ownership_event, or None when nothing matches.
     """

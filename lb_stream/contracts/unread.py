@@ -1,7 +1,7 @@
 """Keys of Pulsar's load balancer that have nothing to do here: they are understood, checked, and told of instead of obeyed.
 
 Each description says what the key means to Pulsar; the reason why that has no effect here is in `WHY`. A key of this page is named as
-Pulsar names it: one of ours would promise something. Source: spec/reference.md (keys and defaults).
+Pulsar names it: one of ours would promise something. See docs/configuration.md "Keys of Pulsar's without effect here".
 """
 
 from __future__ import annotations

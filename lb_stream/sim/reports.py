@@ -1,7 +1,4 @@
-"""What a broker of the model reports, in the documented JSON forms. Every field follows from the measured loads.
-
-Source: spec/reports.md §2 and §3.
-"""
+"""What a broker of the model reports, in the documented JSON forms. Every field follows from the measured loads."""
 
 from __future__ import annotations
 

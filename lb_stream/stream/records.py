@@ -193,7 +193,7 @@ GREATEST_COUNT = 2**63 - 1
 
 
 def _simple(report: Any, broker: str) -> ReportRecord:
-    """A simple report's rates and counts are those of its bundles, whatever it says itself (spec/reports.md §3)."""
+    """A simple report's rates and counts are those of its bundles, whatever it says itself."""
     stats = report.bundle_stats.values()
     fields = _common(
         report,

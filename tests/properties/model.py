@@ -1,7 +1,6 @@
 """What `fold` must come to, written as plainly as possible: one record after another, one bundle after another.
 
-From spec/averages.md §1 (the fold, defaults, retention) and the rulings on what a new sample and an old report are. Shares no
-code with the columnar fold but the names of its columns.
+Follows docs/strategies.md "Figures" and docs/architecture.md "Rulings". Shares no code with the columnar fold but the names of its columns.
 """
 
 from __future__ import annotations

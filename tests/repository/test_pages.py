@@ -1,4 +1,4 @@
-"""How the pages are written: narrow enough to read in a terminal, and from this repository alone."""
+"""How pages and docstrings are written: narrow enough for a terminal, and citing only what the repository has."""
 
 import re
 import subprocess
@@ -9,6 +9,10 @@ import pytest
 PROJECT = Path(__file__).parents[2]
 WIDEST = 100
 """Columns of a line of Markdown; tables and code may be wider."""
+ELSEWHERE = re.compile(r"(?<![\w.-])(?:spec|shared)/[\w§]")
+"""Paths of folders that whoever has only the repository does not have."""
+CITED = re.compile(r'docs/([\w/-]+\.md) "([^"]+)"')
+"""How a docstring cites a section: docs/strategies.md "Placement"."""
 
 
 def tracked(pattern: str = "*") -> list[Path]:
@@ -42,3 +46,21 @@ def test_no_line_of_a_page_is_wider_than_100_columns_outside_of_tables_and_code(
 def test_lines_of_code_and_of_tables_are_no_prose() -> None:
     page = "One\n\n```sh\nfenced\n```\n| a | table |\n\n    indented\n\n    more\n\nTwo\n- item\n    of it\n"
     assert [line for line in prose(page) if line.strip()] == ["One", "Two", "- item", "    of it"]
+
+
+def test_no_file_cites_what_the_repository_does_not_have() -> None:
+    texts = {path: path.read_bytes().decode("utf-8", "replace") for path in tracked() if path != Path(__file__)}
+    assert len(texts) > 500
+    assert [str(path.relative_to(PROJECT)) for path, text in texts.items() if ELSEWHERE.search(text)] == []
+
+
+@pytest.mark.parametrize("text", ["Source: spec/shedding.md §3.", "X ?= ../shared/run.sh", "see spec/README.md"])
+def test_a_citation_of_another_folder_is_found(text: str) -> None:
+    assert ELSEWHERE.search(text)
+
+
+def test_every_section_that_a_docstring_cites_is_on_its_page() -> None:
+    cited = {found for path in tracked("*.py") if path != Path(__file__) for found in CITED.findall(path.read_text(encoding="utf-8"))}
+    assert len(cited) > 15
+    headings = {page: re.findall(r"^#+ (.+)$", (PROJECT / "docs" / page).read_text(encoding="utf-8"), re.MULTILINE) for page, _ in cited}
+    assert sorted((page, section) for page, section in cited if section not in headings[page]) == []

@@ -1,4 +1,4 @@
-"""Placement once more, from the words of spec/placement.md: one broker at a time, names and dicts only. Uses nothing of the core.
+"""Placement once more, from the rules in words: one broker at a time, names and dicts only. Uses nothing of the core.
 
 Loads are ratios, rates messages/s, bandwidths kbit/s where a broker measures them and bytes/s in quotas.
 """

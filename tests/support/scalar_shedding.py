@@ -52,7 +52,7 @@ def heaviest_until(broker: PlainBroker, need: float, recently: set[str]) -> list
 
 @dataclass
 class PlainRangeThreshold:
-    """RangeThresholdShedder: spec/shedding.md §3 and §3b."""
+    """RangeThresholdShedder."""
 
     threshold: float
     history: float
@@ -98,7 +98,7 @@ class PlainRangeThreshold:
 def simple_manager_sheds(
     brokers: dict[str, PlainBroker], overloaded: float, comfort: float, recently: set[str], forbidden: set[tuple[str, str]]
 ) -> dict[str, list[str]]:
-    """SimpleLoadManager's own shedding: spec/shedding.md §7. `forbidden`: (bundle, broker) that policies rule out."""
+    """SimpleLoadManager's own shedding. `forbidden`: (bundle, broker) that policies rule out."""
     four = ("cpu", "direct_memory", "bandwidth_in", "bandwidth_out")
     found = {}
     for name in sorted(brokers):
@@ -133,7 +133,7 @@ def half_up(value: float) -> int:
     return whole + 1 if value - whole >= 0.5 else whole
 
 
-# --- quotas of the simple manager: spec/reports.md §3 ---
+# --- quotas of the simple manager ---
 
 QUOTA = {"rate_in": 40.0, "rate_out": 120.0, "bandwidth_in": 100_000.0, "bandwidth_out": 300_000.0, "memory": 80.0}
 

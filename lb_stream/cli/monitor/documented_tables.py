@@ -1,7 +1,6 @@
 """The documented tables of the broker monitor, line by line: modular, simple, extensible and all brokers.
 
 Units: rates messages/s, throughputs bytes/s (shown as KB/s, ÷ 1024), usages per cent. A missing value (None) is a blank cell.
-Source: spec/monitoring.md §1.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""One step of the averages, and the sizes by which they are kept. Source: docs/strategies.md."""
+"""One step of the averages, and the sizes by which they are kept. See docs/strategies.md "Figures"."""
 
 from __future__ import annotations
 

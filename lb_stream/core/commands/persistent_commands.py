@@ -1,4 +1,4 @@
-"""Commands whose effect stays: pauses, drained brokers, namespaces, policies. Source: spec/ownership.md §3, spec/placement.md §4."""
+"""Commands whose effect stays: pauses, drained brokers, namespaces, policies. See docs/commands.md "How a command is answered"."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ OLD_SPELLINGS = {
     "loadBalancerBandwithInResourceWeight": "bandwidth_in_weight",
     "loadBalancerBandwithOutResourceWeight": "bandwidth_out_weight",
 }
-"""Pulsar's misspelt keys: they count as long as the right one is not given or 1 (spec/shedding.md §0)."""
+"""Pulsar's misspelt keys: they count as long as the right one is not given or 1."""
 
 
 @dataclass(frozen=True, slots=True)

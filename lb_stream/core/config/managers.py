@@ -1,4 +1,4 @@
-"""Which load manager a cluster's settings come to, and which shedder it runs. Source: spec/ownership.md §4.
+"""Which load manager a cluster's settings come to, and which shedder it runs. See docs/strategies.md "Load managers".
 
 Pulsar answers a mistake in these settings with another manager: a class that isn't there, or strategies that don't go together,
 make it SimpleLoadManager. That is done here for what is said in Pulsar's way: a name written as a class name (with dots), or given

@@ -1,4 +1,4 @@
-"""Who may take a bundle: one filter, one file. Their order under each manager is in `candidates.py`. Source: spec/placement.md §4."""
+"""Who may take a bundle: one filter, one file. Their order under each manager is in `candidates.py`. See docs/strategies.md "Placement"."""
 
 from lb_stream.core.filters.anti_affinity import AntiAffinity, FailureDomain, unload_helps
 from lb_stream.core.filters.base import BundleToPlace, Filter, FilterError

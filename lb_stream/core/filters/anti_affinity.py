@@ -1,7 +1,4 @@
-"""Anti-affinity: namespaces of one group keep away from each other, first by failure domain, then by broker.
-
-Source: spec/placement.md §4.3 and §6.
-"""
+"""Anti-affinity: namespaces of one group keep away from each other, first by failure domain, then by broker."""
 
 from __future__ import annotations
 

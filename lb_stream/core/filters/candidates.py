@@ -1,4 +1,4 @@
-"""Who may take a bundle at all, before any strategy ranks them. Source: spec/placement.md §3 and §4."""
+"""Who may take a bundle at all, before any strategy ranks them. See docs/strategies.md "Placement"."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ class Candidates:
         return next((name for name, before, after in steps if (before == broker).any() and not (after == broker).any()), None)
 
     def unload_helps(self, bundle: int, current: int, allowed: Rows) -> bool:
-        """Whether an unload can bring the bundle's anti-affinity group farther apart (spec/placement.md §6); yes outside of a group."""
+        """Whether an unload can bring the bundle's anti-affinity group farther apart: yes outside of a group."""
         return unload_helps(self.census.of_group(namespace_of(self.view.bundles.name(bundle))), allowed, current)
 
     def add(self, bundle: int, destination: int) -> None:

@@ -1,4 +1,4 @@
-"""Even distribution: the bundles of one namespace are spread over brokers. Source: spec/placement.md §4.4."""
+"""Even distribution: the bundles of one namespace are spread over brokers."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Isolation policies: a namespace with a policy uses its primary brokers, one without uses those that are nobody's primary.
-
-Source: spec/placement.md §4.1.
-"""
+"""Isolation policies: a namespace with a policy uses its primary brokers, one without uses those that are nobody's primary."""
 
 from __future__ import annotations
 

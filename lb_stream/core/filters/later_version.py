@@ -1,4 +1,4 @@
-"""Versions: during a roll-out, bundles go to the brokers of the latest version. Source: spec/placement.md §4.6."""
+"""Versions: during a roll-out, bundles go to the brokers of the latest version."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Load-manager class: brokers that run another load manager don't obey this one. Source: spec/placement.md §4.5."""
+"""Load-manager class: brokers that run another load manager don't obey this one."""
 
 from __future__ import annotations
 

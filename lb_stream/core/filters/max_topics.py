@@ -1,4 +1,4 @@
-"""Most topics of a broker. Source: spec/placement.md §4.2."""
+"""Most topics of a broker."""
 
 from __future__ import annotations
 

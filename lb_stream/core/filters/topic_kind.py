@@ -1,4 +1,4 @@
-"""Topic kinds: a bundle goes to brokers that serve its kind of topics. Source: spec/placement.md §4.1."""
+"""Topic kinds: a bundle goes to brokers that serve its kind of topics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Chance as a function: the same seed and subject always draw the same. Source: spec/placement.md §7."""
+"""Chance as a function: the same seed and subject always draw the same. See docs/strategies.md "Placement"."""
 
 from __future__ import annotations
 

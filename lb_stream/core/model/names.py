@@ -1,4 +1,4 @@
-"""Bundle names: `<tenant>/<namespace>/0xLLLLLLLL_0xHHHHHHHH`. Source: spec/placement.md §1."""
+"""Bundle names: `<tenant>/<namespace>/0xLLLLLLLL_0xHHHHHHHH`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ BUNDLE_PATTERN = r"^[^/]+/[^/]+(/[^/]+)?/0x[0-9a-f]{8}_0x[0-9a-f]{8}$"
 """Two parts before the range, or three: heartbeat namespaces are named `pulsar/<cluster>/<host:port>`."""
 
 SYSTEM_PATTERN = r"^(sla-monitor/[^/]+/[^:/]+:\d+|pulsar/([^/]+/)?[^:/]+:\d+)/0x"
-"""Heartbeat and SLA-monitor namespaces: they belong to the broker in their name, always. Source: spec/shedding.md §1."""
+"""Heartbeat and SLA-monitor namespaces: they belong to the broker in their name, always."""
 
 SYSTEM_NAMESPACE = "pulsar/system"
 """The namespace of the brokers' own topics: spread evenly, and never shed by the extensible manager."""

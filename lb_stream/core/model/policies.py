@@ -1,6 +1,6 @@
 """What operators have laid down about where namespaces may live. Data: whoever knows it fills it in, the filters read it.
 
-Source: spec/placement.md §4.1 and §4.3.
+See docs/strategies.md "Placement".
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A broker's usage from its resources, in the reference's arithmetic.
 
 Percentages are computed in single precision (both casts, the division, the times 100), the rest in double: exact
-threshold cases depend on it. Source: spec/shedding.md §0, spec/reference.md "Arithmetic of resource usage".
+threshold cases depend on it. See docs/strategies.md "Figures".
 """
 
 from __future__ import annotations

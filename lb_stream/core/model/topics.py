@@ -1,4 +1,4 @@
-"""Topic → bundle: names, hashes, and the ring of a namespace's bundles. Source: spec/placement.md §1."""
+"""Topic → bundle: names, hashes, and the ring of a namespace's bundles."""
 
 from __future__ import annotations
 

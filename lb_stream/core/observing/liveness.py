@@ -1,4 +1,4 @@
-"""Which brokers are alive, by the append time of their records. Source: docs/architecture.md "Rulings"."""
+"""Which brokers are alive, by the append time of their records. See docs/architecture.md "Rulings"."""
 
 from __future__ import annotations
 
@@ -45,9 +45,7 @@ def silent(view: ClusterView, config: BalancerConfig) -> Bools:
     return late
 
 
-def judge(
-    view: ClusterView, memory: Memory, config: BalancerConfig, caught_up: bool, declared: Collection[str] = frozenset()
-) -> Liveness:
+def judge(view: ClusterView, memory: Memory, config: BalancerConfig, caught_up: bool, declared: Collection[str] = frozenset()) -> Liveness:
     """Declare dead who has been silent for too long or has said goodbye, and silent ones that an operator has `declared` dead.
 
     Silence is measured by the time of the broker's own partition: while others' records keep the job from reading there, its time
@@ -55,7 +53,7 @@ def judge(
     So it may when nobody speaks: the cluster is suspended until somebody does. When more than 30 % of the brokers (and at least two)
     vanish together while others speak, it is suspended for `mass_disappearance_wait_ms`; if they are silent still, they are dead.
 
-    The extensible manager waits longer for as long as its connection has not been steady for a while (spec/ownership.md §2, "Repair"):
+    The extensible manager waits longer for as long as its connection has not been steady for a while:
     here that is the stream's, which is in doubt after a start and after a suspension.
     """
     brokers = view.brokers

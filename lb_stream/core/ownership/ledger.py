@@ -1,9 +1,11 @@
-"""Ownership records: what each decision, each report and each death makes of them. Source: spec/ownership.md §2.
+"""Ownership records: what each decision, each report and each death makes of them.
 
 One state machine for all load managers. Versions start at 1 and grow by one with each record. What the states alone would not let through
 (a bundle taken from a dead broker, a move that came to nothing, what brokers do by themselves) is forced, as the reference's repairs are.
 
 Of a bundle that is where its first record says nothing is remembered; of others their version, and of those that nobody serves since when.
+
+See docs/decisions/0008-what-an-ownership-record-may-say.md.
 """
 
 from __future__ import annotations

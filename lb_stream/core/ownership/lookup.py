@@ -1,4 +1,4 @@
-"""Which broker serves a topic, from the ownership records of the compacted topic. Source: spec/ownership.md §2, spec/placement.md §2."""
+"""Which broker serves a topic, from the ownership records of the compacted topic. See docs/commands.md "Lookups by clients"."""
 
 from __future__ import annotations
 

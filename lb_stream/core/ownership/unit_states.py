@@ -1,4 +1,4 @@
-"""The extensible manager's service-unit states: which record may follow which. Source: spec/ownership.md §2.
+"""The extensible manager's service-unit states: which record may follow which. See docs/decisions/0008-what-an-ownership-record-may-say.md.
 
 Every writer and every reader applies `accepts`; of two that write the next version the first one wins.
 """

@@ -1,6 +1,6 @@
 """Placement strategies: which broker should take a bundle. One strategy, one file.
 
-Who may take it at all is decided before, by `candidates`. Source: spec/placement.md.
+Who may take it at all is decided before, by `candidates`. See docs/strategies.md "Placement".
 """
 
 from lb_stream.core.placement.base import Best, Targets, extensible_placement, placement, simple_placement

@@ -1,4 +1,4 @@
-"""The simple manager's quotas from round to round: learned with every report, remembered as JSON. Source: spec/reports.md §3.
+"""The simple manager's quotas from round to round: learned with every report, remembered as JSON.
 
 Of each bundle five numbers are remembered, so the memory of a cluster that runs this manager grows with its bundles; of others nothing is,
 but for the first day after a switch to another manager.

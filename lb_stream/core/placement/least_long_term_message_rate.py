@@ -1,4 +1,4 @@
-"""LeastLongTermMessageRate: the broker with the lowest long-term message rate. Source: spec/placement.md §5.1."""
+"""LeastLongTermMessageRate: the broker with the lowest long-term message rate. See docs/strategies.md "LeastLongTermMessageRate"."""
 
 from __future__ import annotations
 

@@ -1,8 +1,10 @@
-"""LeastResourceUsageWithWeight: some broker whose usage lies well below the candidates' average. Source: spec/placement.md §5.2 and §5.3.
+"""LeastResourceUsageWithWeight: some broker whose usage lies well below the candidates' average.
 
 Pulsar has two strategies of this name. The modular manager's smooths usages itself, a sample with every placement. The extensible
 manager's takes the smoothed usages that this manager follows anyway (TransferShedder), and is the only strategy there: a cluster whose
 `load_manager` is extensible gets it whatever `placement_strategy` says.
+
+See docs/strategies.md "LeastResourceUsageWithWeight".
 """
 
 from __future__ import annotations

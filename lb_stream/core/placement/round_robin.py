@@ -1,4 +1,4 @@
-"""RoundRobinBrokerSelector: one candidate after another. Source: spec/placement.md §5.4."""
+"""RoundRobinBrokerSelector: one candidate after another. See docs/strategies.md "RoundRobinBrokerSelector"."""
 
 from __future__ import annotations
 

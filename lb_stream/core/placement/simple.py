@@ -1,6 +1,8 @@
-"""The simple manager's three strategies, by what bundles are expected to cost (their quotas). Source: spec/placement.md §5.6.
+"""The simple manager's three strategies, by what bundles are expected to cost (their quotas).
 
 Percentages are 0..100 here, as the comparisons are in points.
+
+See docs/strategies.md "The simple manager's three".
 """
 
 from __future__ import annotations

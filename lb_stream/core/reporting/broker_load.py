@@ -1,4 +1,4 @@
-"""The extensible manager's load figures of a broker: smoothed usage and throughput. Source: spec/averages.md §3, spec/reports.md §4.1.
+"""The extensible manager's load figures of a broker: smoothed usage and throughput. See docs/strategies.md "TransferShedder".
 
 Usages are ratios (1.0 = 100 %), throughputs bytes/s, times ms since the epoch. Before its first sample a broker counts as fully
 loaded; the first sample is taken as it is, every later one smooths: history * old + (1 - history) * new.

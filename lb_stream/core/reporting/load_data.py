@@ -1,4 +1,4 @@
-"""What an extensible manager's broker says of itself, made from all that it knows: load data, top bundles. Source: spec/reports.md §4."""
+"""What an extensible manager's broker says of itself, made from all that it knows: load data, top bundles."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a broker says of itself: the next local data from its bundles' statistics. Source: spec/reports.md §2."""
+"""What a broker says of itself: the next local data from its bundles' statistics."""
 
 from __future__ import annotations
 

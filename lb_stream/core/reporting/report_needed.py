@@ -1,4 +1,4 @@
-"""Whether a broker has something new enough to say. Source: spec/reports.md §2 "When it is written" and §4.1.
+"""Whether a broker has something new enough to say.
 
 Both managers ask the same questions; the modular one compares the weighted maximum usage, the extensible one the plain one.
 Called every `report_update_min_interval_ms` by whoever reports.
@@ -72,7 +72,7 @@ class SimpleFigures:
 
 def simple_report_needed(written: SimpleFigures, now: SimpleFigures, elapsed_ms: int, config: ReportConfig) -> bool:
     """Whether the simple manager's broker writes a report: another number of bundles, or a usage that has changed by more whole percent
-    of its limit than the threshold. Source: spec/reports.md §3.
+    of its limit than the threshold.
     """
     if elapsed_ms > config.report_max_interval_ms:
         return True

@@ -1,7 +1,7 @@
 """Which bundles carry most: what the extensible manager's brokers report, and what the modular one's leader stores.
 
-Two orders of the same figures: statistics are rounded to their resolution (spec/reports.md §1), averages are cut
-(spec/averages.md §4). Equal bundles stay in the order of their rows.
+Two orders of the same figures: statistics are rounded to their resolution, averages are cut. Equal
+bundles stay in the order of their rows.
 """
 
 from __future__ import annotations

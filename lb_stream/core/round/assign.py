@@ -21,7 +21,7 @@ def assign_unowned(draft: RoundState) -> None:
     """Decide an owner for each bundle that nobody owns and no decision is about.
 
     Bundles that an unload with a destination has released are placed under either value of `assign_unowned`; other unowned ones only
-    under `eager`. In the order of their names, those of pulsar/system last (spec/ownership.md §2, "Repair").
+    under `eager`. In the order of their names, those of pulsar/system last.
     """
     view, config = draft.view, draft.config.balancer
     rows = np.flatnonzero((view.bundles.owner < 0) & ~view.bundles.in_flight & ~view.bundles.system)

@@ -1,7 +1,7 @@
 """Unloads and splits that operators have ordered: checked like all others, decided with the reason Admin.
 
 Back-off, the grace period after an unload, thresholds and a namespace's maximum of bundles don't hold an operator up; limits on moves
-under way, policies and what is under way already do. Source: spec/ownership.md §3, spec/splitting.md §5.
+under way, policies and what is under way already do. See docs/commands.md.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The modular manager's preallocated bundles: placed, but in no report yet, so that placement must count them itself.
 
-Source: spec/placement.md §3. Moves that this project has decided count everywhere until they are confirmed (`count_pending_moves`);
+Moves that this project has decided count everywhere until they are confirmed (`count_pending_moves`);
 only with that switched off is this what the next placements know of the last ones.
 """
 

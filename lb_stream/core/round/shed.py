@@ -1,4 +1,4 @@
-"""The shedding round: ask the shedder, then find each proposal a destination or a reason why not. Source: spec/shedding.md §1."""
+"""The shedding round: ask the shedder, then find each proposal a destination or a reason why not. See docs/strategies.md "Shedding"."""
 
 from __future__ import annotations
 
@@ -178,7 +178,7 @@ def preselects(draft: RoundState) -> bool:
 
 
 def _kept_by_policies(draft: RoundState, proposal: Unload) -> str | None:
-    """Which of the modular manager's policies keeps the bundle where it is, if any (spec/shedding.md §1)."""
+    """Which of the modular manager's policies keeps the bundle where it is, if any."""
     if draft.config.balancer.load_manager != "modular":
         return None
     allowed = draft.candidates.allowed(proposal.bundle, draft.targets)

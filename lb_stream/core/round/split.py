@@ -1,4 +1,4 @@
-"""The split check of a round: which bundles are too large, and what becomes of each. Source: spec/splitting.md §2 and §4.
+"""The split check of a round: which bundles are too large, and what becomes of each. See docs/strategies.md "Splitting".
 
 The modular manager's leader judges all bundles, the simple manager's brokers each their own when they have reported: both are done
 here. Of the extensible manager's bundles reports name only the heaviest: there the agents look (`splitting.extensible`) and ask.
@@ -61,7 +61,7 @@ def split_as_asked(draft: RoundState, asks: Iterable[tuple[str, SplitAsk]]) -> N
     """Decide the splits that brokers of the extensible manager ask for: (broker, what it asks).
 
     Each has looked at its own bundles. What it doesn't know is looked at here: whether the bundle is its own and free, the places left in
-    the namespace, and whether a neighbour is being split (spec/splitting.md §2.3).
+    the namespace, and whether a neighbour is being split.
     """
     config = draft.config.splitting
     if draft.config.balancer.load_manager != "extensible" or not config.split_enabled or draft.memory.orders.paused:
@@ -117,7 +117,7 @@ def _bundles_of(view: ClusterView, namespace: str) -> int:
 def unload_children(draft: RoundState, split: Iterable[Pending]) -> None:
     """Unload the children of bundles that have just been split, where that was asked for: each goes where placement wants it.
 
-    The extensible manager leaves them where they are, and brokers that place bundles by themselves have done it (spec/splitting.md §4).
+    The extensible manager leaves them where they are, and brokers that place bundles by themselves have done it.
     """
     config = draft.config.balancer
     if config.load_manager == "extensible" or config.assign_unowned == "on_lookup":

@@ -85,7 +85,7 @@ class RoundState:
         self.candidates = Candidates(self.view, self.config.balancer, self.refusals)
 
     def place(self, bundle: int, avoid: Collection[str] = ()) -> Choice | None:
-        """Find a destination for a bundle; None when there is no candidate at all (spec/placement.md §3).
+        """Find a destination for a bundle; None when there is no candidate at all.
 
         Those to `avoid` are asked when nobody else may have it.
 

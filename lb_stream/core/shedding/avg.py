@@ -1,4 +1,4 @@
-"""AvgShedder: pair the busiest broker with the idlest and level them, after several rounds apart. Source: spec/shedding.md §5.
+"""AvgShedder: pair the busiest broker with the idlest and level them, after several rounds apart. See docs/strategies.md "AvgShedder".
 
 It is both shedder and placement: the bundles that it sheds go to the partner that it sheds them for, and every other bundle stays
 with the broker that it was once given. Both sides share one memory.

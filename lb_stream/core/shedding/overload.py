@@ -1,4 +1,4 @@
-"""OverloadShedder: unload from each broker whose usage reaches a fixed threshold. Source: spec/shedding.md §2."""
+"""OverloadShedder: unload from each broker whose usage reaches a fixed threshold. See docs/strategies.md "OverloadShedder"."""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
-"""RangeThresholdShedder: ThresholdShedder that always helps brokers far below the average too. Source: spec/shedding.md §3b.
+"""RangeThresholdShedder: ThresholdShedder that always helps brokers far below the average too.
 
 It was only ever a proposal to Pulsar: there it became ThresholdShedder's lower boundary.
+
+See docs/strategies.md "RangeThresholdShedder".
 """
 
 from __future__ import annotations

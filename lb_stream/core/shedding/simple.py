@@ -1,4 +1,7 @@
-"""SimpleLoadManager's own shedding: one bundle from each overloaded broker, if somebody has room for it. Source: spec/shedding.md §7."""
+"""SimpleLoadManager's own shedding: one bundle from each overloaded broker, if somebody has room for it.
+
+See docs/strategies.md "SimpleLoadManager".
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """ThresholdShedder: unload from each broker whose smoothed usage exceeds the cluster's average by a threshold.
 
-Source: spec/shedding.md §3.
+See docs/strategies.md "ThresholdShedder".
 """
 
 from __future__ import annotations

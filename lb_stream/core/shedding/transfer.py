@@ -1,7 +1,7 @@
 """TransferShedder: the extensible manager's. It moves bundles from the fullest brokers to the emptiest and says where to.
 
-Source: spec/shedding.md §6. The decision itself is in `transfer_cycle`; here is what it decides on: the load that each broker's
-reports come to over time, and its top bundles.
+This module makes what the decision needs: each broker's load over time, and its top bundles. The decision itself is in `transfer_cycle`.
+See docs/strategies.md "TransferShedder".
 """
 
 from __future__ import annotations

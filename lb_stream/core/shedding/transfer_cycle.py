@@ -1,4 +1,4 @@
-"""TransferShedder's decision: from which brokers to which, and which of their top bundles. Source: spec/shedding.md §6.
+"""TransferShedder's decision: from which brokers to which, and which of their top bundles. See docs/strategies.md "TransferShedder".
 
 Loads are ratios (1.0 = 100 %), throughputs bytes/s, times ms since the epoch. The arithmetic is the reference's, in doubles and in its
 order: what it computes from a load or throughput of zero (infinite, or no number) goes through its comparisons here too.

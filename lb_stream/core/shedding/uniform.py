@@ -1,4 +1,4 @@
-"""UniformLoadShedder: unload from the busiest broker when it is too far from the idlest. Source: spec/shedding.md §4."""
+"""UniformLoadShedder: unload from the busiest broker when it is too far from the idlest. See docs/strategies.md "UniformLoadShedder"."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Splitting: when a bundle is too large, where it is cut, what its children are. One algorithm, one file; one trigger, one file.
 
-Source: spec/splitting.md.
+See docs/strategies.md "Splitting".
 """
 
 from lb_stream.core.splitting.base import Algorithms, Boundaries, Range, SplitAlgorithm, Topics, split_algorithm

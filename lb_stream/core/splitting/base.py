@@ -105,7 +105,7 @@ class Algorithms:
 
 
 def middle(low: int, high: int, form: HexMidpoint, one_higher: bool) -> int:
-    """The position between two hashes. `one_higher`: where the reference adds 1. Source: spec/splitting.md §3.2."""
+    """The position between two hashes. `one_higher`: where the reference adds 1."""
     exact = low + (high - low) // 2
     if form == "decimal_hex":
         return _decimal_middle(low, high, exact)

@@ -1,4 +1,7 @@
-"""flow_or_qps_equally_divide: pieces that each stay within the limits on messages/s and bytes/s. Source: spec/splitting.md §3.1."""
+"""flow_or_qps_equally_divide: pieces that each stay within the limits on messages/s and bytes/s.
+
+See docs/strategies.md "Split algorithms".
+"""
 
 from __future__ import annotations
 

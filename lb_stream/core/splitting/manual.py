@@ -1,4 +1,4 @@
-"""An operator's split: which bundle is meant, and whether it can be done as asked. Source: spec/splitting.md §5.
+"""An operator's split: which bundle is meant, and whether it can be done as asked. See docs/commands.md "Namespaces".
 
 The thresholds and the namespace's maximum don't count here.
 """

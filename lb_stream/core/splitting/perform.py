@@ -1,4 +1,4 @@
-"""Performing a split: which children a bundle falls into, and what the namespace's ring becomes. Source: spec/splitting.md §4."""
+"""Performing a split: which children a bundle falls into, and what the namespace's ring becomes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""range_equally_divide: cut the range in two halves. Source: spec/splitting.md §3."""
+"""range_equally_divide: cut the range in two halves. See docs/strategies.md "Split algorithms"."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The simple manager's trigger: each broker's own bundles, after it has written a load report. Source: spec/splitting.md §2.2."""
+"""The simple manager's trigger: each broker's own bundles, after it has written a load report. See docs/strategies.md "Splitting"."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""topic_count_equally_divide: as many topics on one side as on the other. Source: spec/splitting.md §3."""
+"""topic_count_equally_divide: as many topics on one side as on the other. See docs/strategies.md "Split algorithms"."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The misspelt bandwidth weights of old broker.conf files (spec/shedding.md §0)."""
+"""The misspelt bandwidth weights of old broker.conf files."""
 
 from typing import Any
 
