@@ -18,7 +18,7 @@ from lb_stream.core.model.view import ClusterView, Floats, Ints, Rows, average_b
 class Targets:
     """The brokers' loads while one round places bundle after bundle: each choice counts in the next.
 
-    The one mutable thing in the core; it lives within one `decide`.
+    Mutable: it lives within one `decide`.
     """
 
     view: ClusterView
