@@ -1,0 +1,129 @@
+"""How long a module and a function may be, and how many parameters a function may take."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+PROJECT = Path(__file__).parents[2]
+MOST_LINES = 350
+MOST_LINES_OF_A_FUNCTION = 50
+MOST_PARAMETERS = 10
+# What is still too large → its figure, which must not grow. Whoever brings one under the limit takes its line out.
+EXCEPTIONS = {
+    "lb_stream/agent/agent.py: lines": 429,
+    "lb_stream/core/model/view.py: lines": 397,
+    "lb_stream/core/model/view.py: lines of _columns": 53,
+    "lb_stream/core/ownership/ledger.py: lines": 352,
+    "lb_stream/core/ownership/ledger.py: parameters of Ledger._record": 11,
+    "lb_stream/core/ownership/ledger.py: parameters of Ledger._write": 12,
+    "lb_stream/core/round/decide.py: lines of decide": 59,
+    "lb_stream/job/supervise.py: lines of run": 51,
+    "lb_stream/query/why_not.py: lines": 364,
+    "lb_stream/stream/decide.py: lines of decide_cluster": 56,
+    "lb_stream/stream/decode.py: lines": 453,
+}
+
+
+@cache
+def too_large(project: Path) -> dict[str, int]:
+    """What exceeds a limit → by what figure."""
+    return {
+        f"{path.relative_to(project)}: {what}": figure
+        for folder in ("lb_stream", "jobs")
+        for path in sorted((project / folder).rglob("*.py"))
+        for what, figure in _exceeding(path.read_text(encoding="utf-8"))
+    }
+
+
+def _exceeding(text: str) -> Iterator[tuple[str, int]]:
+    if (lines := len(text.splitlines())) > MOST_LINES:
+        yield "lines", lines
+    tree = ast.parse(text)
+    commands = set(_registered(tree))
+    for name, function in _functions(tree, ""):
+        # The parameters of a command are the page that its --help shows: they don't count, neither in number nor in lines.
+        command = function.name in commands or any(map(_registers, function.decorator_list))
+        first = function.body[0].lineno if command else function.lineno
+        assert function.end_lineno is not None
+        if (lines := function.end_lineno - first + 1) > MOST_LINES_OF_A_FUNCTION:
+            yield f"lines of {name}", lines
+        given = function.args
+        parameters = [*given.posonlyargs, *given.args, *filter(None, (given.vararg, given.kwarg)), *given.kwonlyargs]
+        if not command and len(parameters) > MOST_PARAMETERS:
+            yield f"parameters of {name}", len(parameters)
+
+
+def _functions(node: ast.AST, within: str) -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
+    """All functions, also those inside others, by their dotted names."""
+    for child in ast.iter_child_nodes(node):
+        named = isinstance(child, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+        name = f"{within}{child.name}" if named else within
+        if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield name, child
+        yield from _functions(child, f"{name}." if named else within)
+
+
+def _registers(node: ast.AST) -> bool:
+    """Whether this is `app.command(…)` or `app.callback(…)`."""
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ("command", "callback")
+
+
+def _registered(tree: ast.AST) -> Iterator[str]:
+    """The functions that are made commands by `app.command(…)(function)`."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and _registers(node.func):
+            yield from (argument.id for argument in node.args if isinstance(argument, ast.Name))
+
+
+def test_no_module_function_or_list_of_parameters_is_too_large() -> None:
+    wrong = {what: figure for what, figure in too_large(PROJECT).items() if figure > EXCEPTIONS.get(what, 0)}
+    assert not wrong, (
+        f"more than {MOST_LINES} lines of a module, {MOST_LINES_OF_A_FUNCTION} of a function or {MOST_PARAMETERS} parameters: {wrong}: "
+        "cut it where it has two names"
+    )
+
+
+def test_no_exception_is_listed_that_is_within_the_limits() -> None:
+    assert EXCEPTIONS.keys() <= too_large(PROJECT).keys()
+
+
+# --- that these tests can fail ---
+
+
+def test_what_is_too_large_is_found_and_the_parameters_of_a_command_do_not_count(tmp_path: Path) -> None:
+    parameters = ", ".join(f"p{number}" for number in range(MOST_PARAMETERS))
+    folded = ",\n    ".join(f"p{number}" for number in range(MOST_LINES_OF_A_FUNCTION))
+    body = "\n".join("        p0" for _ in range(MOST_LINES_OF_A_FUNCTION))
+    (tmp_path / "lb_stream").mkdir()
+    (tmp_path / "jobs").mkdir()
+    (tmp_path / "lb_stream" / "module.py").write_text(
+        f"""
+class Wide:
+    def method(self, {parameters}): ...
+
+    def long(self):
+{body}
+
+def fits({parameters}): ...
+
+@app.command("decorated")
+def decorated(
+    {folded},
+): ...
+
+def registered(
+    {folded},
+): ...
+
+app.command("registered", epilog="…")(registered)
+"""
+    )
+    (tmp_path / "jobs" / "job.py").write_text("\n" * (MOST_LINES + 1))
+    assert too_large(tmp_path) == {
+        "lb_stream/module.py: parameters of Wide.method": MOST_PARAMETERS + 1,
+        "lb_stream/module.py: lines of Wide.long": MOST_LINES_OF_A_FUNCTION + 1,
+        "jobs/job.py: lines": MOST_LINES + 1,
+    }
