@@ -6,7 +6,6 @@ serves many clusters. The others begin with `lb_stream_`. Counters count from th
 
 from __future__ import annotations
 
-import json
 from collections import Counter as Counted
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, get_args
@@ -19,19 +18,12 @@ from prometheus_client.registry import Collector
 
 from lb_stream.contracts.decisions import DecisionKind
 from lb_stream.io.metrics.round_figures import Memories, RoundFigures
+from lb_stream.io.metrics.spark_progress import is_batch, lag, number, spark_phases, state_of
 from lb_stream.stream.ports import Logged, forgotten_in
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 LATENCIES_MS = (1, 10, 100, 200, 1_000, 2_000, 5_000, 10_000, 30_000, 60_000, 300_000)
 """Pulsar's five, and longer ones: here a move ends with the report that shows it, not with a broker's answer."""
-
-SPARK_PHASES = {
-    "offsets": ("latestOffset", "getBatch"),
-    "planning": ("queryPlanning",),
-    "wal": ("walCommit",),
-    "commit": ("commitOffsets",),
-}
-"""Our word for a part of Spark's own work in a batch → Spark's words (milliseconds in `durationMs`)."""
 
 UNLOAD_RESULTS = (
     *(("Success", reason) for reason in ("Overloaded", "Underloaded", "Admin")),
@@ -200,7 +192,6 @@ class Metrics:
         for metric in (*vars(self).values(), *self.latencies.values()):
             if isinstance(metric, Counter | Gauge | Histogram) and "cluster" in metric._labelnames:
                 metric.remove_by_labels({"cluster": cluster})
-        self.vanished.pop(cluster, None)
 
     def count_rejected(self, clusters: Iterable[str]) -> None:
         """Take in records that were not taken: the cluster of each."""
@@ -211,11 +202,11 @@ class Metrics:
         """Take in Spark's progress of a batch, or of a moment without one (then only what it says of the input)."""
         for topic, records in lag(progress).items():
             self.lag.labels(topic).set(records)
-        self.input_rate.set(_number(progress, "inputRowsPerSecond"))
-        self.processed_rate.set(_number(progress, "processedRowsPerSecond"))
+        self.input_rate.set(number(progress, "inputRowsPerSecond"))
+        self.processed_rate.set(number(progress, "processedRowsPerSecond"))
         if not is_batch(progress):
             return
-        self.input_records.inc(_number(progress, "numInputRows"))
+        self.input_records.inc(number(progress, "numInputRows"))
         self.batch_seconds.observe(progress["durationMs"]["triggerExecution"] / 1000)
         for phase, milliseconds in spark_phases(progress).items():
             self.phase_seconds.labels(phase).observe(milliseconds / 1000)
@@ -313,49 +304,3 @@ class _Clusters(Collector):
     def _known(self, cluster: str, text: str) -> tuple[str, _Remembered]:
         before = self._read.get(cluster)
         return before if before is not None and before[0] is text else (text, _read_memory(text))
-
-
-def lag(progress: Mapping[str, Any]) -> dict[str, int]:
-    """Topic → records that were there when the batch was planned and that it has not read."""
-    behind: dict[str, int] = {}
-    for source in progress["sources"]:
-        end, latest = _offsets(source["endOffset"]), _offsets(source["latestOffset"])
-        for topic, partitions in latest.items():
-            read = end.get(topic, {})
-            behind[topic] = behind.get(topic, 0) + sum(max(offset - read.get(number, offset), 0) for number, offset in partitions.items())
-    return behind
-
-
-def is_batch(progress: Mapping[str, Any]) -> bool:
-    """Whether Spark's progress is that of a batch, not of a look for input that found none."""
-    return "addBatch" in progress["durationMs"]
-
-
-def spark_phases(progress: Mapping[str, Any]) -> dict[str, int]:
-    """Our phase → its milliseconds, of the parts of a batch that are Spark's own."""
-    return {phase: sum(progress["durationMs"].get(name, 0) for name in names) for phase, names in SPARK_PHASES.items()}
-
-
-def state_of(progress: Mapping[str, Any]) -> dict[str, int]:
-    """The state's figures, under the names that they have in `batches`; times are sums over tasks, and part of `decide`."""
-    return {
-        ours: sum(operator[theirs] for operator in progress["stateOperators"])
-        for ours, theirs in {
-            "state_updates_ms": "allUpdatesTimeMs",
-            "state_commit_ms": "commitTimeMs",
-            "state_rows": "numRowsTotal",
-            "state_bytes": "memoryUsedBytes",
-        }.items()
-    }
-
-
-def _offsets(text: Any) -> dict[str, dict[str, int]]:
-    """Spark's offsets of a Kafka source; none before the first batch, or when a run of what is there has an end but no latest."""
-    found = json.loads(text) if isinstance(text, str) and text else text
-    return found if isinstance(found, dict) else {}
-
-
-def _number(progress: Mapping[str, Any], name: str) -> float:
-    """A rate is missing from a batch that took no time, and infinite in one that took none of the clock's ticks."""
-    value = progress.get(name)
-    return float(value) if isinstance(value, int | float) and value < float("inf") else 0.0

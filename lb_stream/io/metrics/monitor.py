@@ -26,9 +26,10 @@ from lb_stream.contracts.tables import BATCHES
 from lb_stream.io.local.http_server import HttpServer
 from lb_stream.io.metrics.broker_metrics import BrokerMetrics
 from lb_stream.io.metrics.health import Health
-from lb_stream.io.metrics.job_metrics import Memories, Metrics, is_batch, lag, spark_phases, state_of
-from lb_stream.io.metrics.round_figures import RoundFigures
+from lb_stream.io.metrics.job_metrics import Metrics
+from lb_stream.io.metrics.round_figures import Memories, RoundFigures
 from lb_stream.io.metrics.server import PATHS, serve_metrics
+from lb_stream.io.metrics.spark_progress import is_batch, lag, spark_phases, state_of
 from lb_stream.io.tables.delta import TIDY_EVERY, append_rows, open_table, tidy
 from lb_stream.stream.ports import Logged
 

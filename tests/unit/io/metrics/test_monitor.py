@@ -25,8 +25,9 @@ from lb_stream.core.model.memory import Memory, Move, Pending, Suspension
 from lb_stream.core.model.refusals import refusal
 from lb_stream.core.observing.outcomes import Outcome
 from lb_stream.io.metrics import monitor as monitor_module
-from lb_stream.io.metrics.job_metrics import SKIPS, lag
+from lb_stream.io.metrics.job_metrics import SKIPS
 from lb_stream.io.metrics.monitor import Monitor
+from lb_stream.io.metrics.spark_progress import lag
 from lb_stream.stream.ports import Logged
 from tests.support.scrape import scrape as scrape_url
 
@@ -174,6 +175,15 @@ def test_a_forgotten_clusters_series_end(started: Any) -> None:
         run(monitor, query, batch, rounds({"memory": memory}, {"cluster": "us"}))
     until(lambda: scrape(monitor).get(("lb_stream_rounds_total", "us")) == 2)
     until(lambda: not [series for series in scrape(monitor) if "eu" in series[1:]])
+
+
+def test_clusters_that_are_forgotten_together_all_end_and_are_counted_without_a_failure(started: Any) -> None:
+    monitor, query = started()
+    for batch, memory in enumerate(("{}", "")):
+        run(monitor, query, batch, rounds({"memory": memory}, {"cluster": "us", "memory": memory}, {"cluster": "asia"}))
+    until(lambda: scrape(monitor).get(("lb_stream_rounds_total", "asia")) == 2)
+    until(lambda: not [series for series in scrape(monitor) if {"eu", "us"} & set(series[1:])])
+    assert not [series for series in scrape(monitor) if series[0] == "lb_stream_monitoring_errors_total"]
 
 
 def test_decisions_and_refusals_are_counted_by_cluster_and_under_pulsars_names(started: Any) -> None:
