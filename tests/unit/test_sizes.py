@@ -21,7 +21,6 @@ EXCEPTIONS = {
     "lb_stream/core/ownership/ledger.py: parameters of Ledger._write": 12,
     "lb_stream/core/round/decide.py: lines of decide": 59,
     "lb_stream/job/supervise.py: lines of run": 51,
-    "lb_stream/query/why_not.py: lines": 364,
     "lb_stream/stream/decide.py: lines of decide_cluster": 56,
     "lb_stream/stream/decode.py: lines": 453,
 }

@@ -1,0 +1,232 @@
+"""What may keep a bundle, or a broker's load, where it is: one check for each, of what the tables say as of now.
+
+`drained`: the broker is to be emptied, or the namespace deleted. Then what only the shedder minds keeps nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from lb_stream.contracts.decisions import MOVES
+from lb_stream.core.model.names import is_system_bundle
+from lb_stream.core.round.limits import MINUTE_MS
+from lb_stream.core.shedding.base import MB
+from lb_stream.io.messages.times import clock
+from lb_stream.query.explained import Row
+from lb_stream.query.rule_words import HOLDS_BY, figure, why_refused
+from lb_stream.query.strategy_numbers import numbers
+
+if TYPE_CHECKING:
+    from lb_stream.core.config.cluster_config import ClusterConfig
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing that may keep a bundle where it is: what the tables say, and whether it does."""
+
+    name: str
+    found: str
+    keeps: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """How things stand in a cluster. `now_ms`: of the last batch, or of the last round where there was none since."""
+
+    cluster: str
+    last: Row
+    memory: Mapping[str, Any]
+    config: ClusterConfig
+    now_ms: int
+    loads: Sequence[Row]
+
+    @property
+    def orders(self) -> Mapping[str, Any]:
+        """What operators have laid down."""
+        found: Mapping[str, Any] = self.memory.get("orders", {})
+        return found
+
+    def load_of(self, broker: str | None) -> Row | None:
+        """A broker as the last round with a report saw it."""
+        return next((row for row in self.loads if row["broker"] == broker), None)
+
+    def drained(self, broker: str | None) -> bool:
+        """Whether it is to be emptied."""
+        return broker in self.orders.get("drained", ())
+
+
+def drain(now: Situation, broker: str | None, drained: bool) -> Check:
+    """Whether its broker is being emptied."""
+    if not drained:
+        return Check("drain", "its broker is not being drained")
+    return Check("drain", f"{broker} is being emptied: what is on it leaves as limits and policies let it, whatever the shedder thinks")
+
+
+def operators(now: Situation, drained: bool) -> Iterator[Check]:
+    """Of these only the dry run holds for a drain."""
+    balancer, paused = now.config.balancer, bool(now.orders.get("paused"))
+    yield Check("operators", "have paused the balancing" if paused else "have not paused the balancing", paused and not drained)
+    yield Check("balancing", f"enabled = {balancer.enabled}".lower(), not balancer.enabled and not drained)
+    yield Check("shedding", f"shedding_enabled = {balancer.shedding_enabled}".lower(), not balancer.shedding_enabled and not drained)
+    yield Check("dry run", "decisions are logged and not published" if balancer.dry_run else "off", balancer.dry_run)
+
+
+def suspension(now: Situation) -> Iterator[Check]:
+    """Whether the cluster decides at all, and whether its last round did."""
+    rules = [one["rule"] for one in json.loads(now.last["refusals"] or "[]") if one["rule"] in HOLDS_BY["suspension"]]
+    error, retry_ms = now.last["error"], now.memory.get("retry_ms", 0)
+    found = f"{rules[0]}: {why_refused(rules[0])}" if rules else "none"
+    if (held := now.memory.get("suspension")) is not None:  # it isn't said with every round
+        rules, found = [held["rule"]], f"{held['rule']} since {clock(held['since_ms'])}: {why_refused(held['rule'])}"
+    if retry_ms > now.now_ms:
+        found = f"round after round failed: the next is tried at {clock(retry_ms)}"
+    yield Check("suspension", found, bool(rules) or retry_ms > now.now_ms)
+    told = f"failed: {error.strip().splitlines()[-1]}" if error else f"{now.last['seq']}, without an error"
+    yield Check("last round", told, error is not None)
+
+
+def alive(now: Situation, broker: str) -> Check:
+    """Whether the broker itself is there."""
+    load = now.load_of(broker)
+    lives = load is not None and load["alive"]
+    return Check("broker", "it lives" if lives else "it is dead: its bundles are assigned", not lives)
+
+
+def owner(now: Situation, known: Row) -> Check:
+    """Who has the bundle."""
+    load = now.load_of(known["owner"])
+    if known["owner"] is None:
+        return Check("owner", "nobody: there is nothing to unload; it is waiting to be assigned", True)
+    if load is not None and not load["alive"]:
+        return Check("owner", f"{known['owner']}, which is dead: its bundles are assigned, not unloaded", True)
+    return Check("owner", f"{known['owner']} since {clock(known['owner_since_ms'])}")
+
+
+def pending(now: Situation, bundle: str) -> Check:
+    """Whether a decision about it is open."""
+    found = [one for one in now.memory["pending"] if one["bundle"] == bundle]
+    if not found:
+        return Check("on its way", "no decision about it is open")
+    one = found[-1]
+    return Check("on its way", f"{one['kind']} {one['decision_id']} is open until {clock(one['expires_ms'])}", True)
+
+
+def limits(now: Situation, broker: str | None, bytes_per_s: float | None) -> Iterator[Check]:
+    """Each limit on moves: how much of it is used, and when there is room."""
+    config, moving = now.config.balancer, [one for one in now.memory["pending"] if one["kind"] in MOVES]
+    mine = [one for one in moving if one["source"] == broker]
+    for name, under_way, most in (
+        ("moves in flight", moving, config.max_moves_in_flight),
+        ("moves in flight of its broker", mine, config.max_moves_in_flight_per_broker),
+    ):
+        full = len(under_way) >= most
+        room = f"; room when one of them ends, by {clock(min(one['expires_ms'] for one in under_way))}" if full and under_way else ""
+        yield Check(f"limits: {name}", f"{len(under_way)} of {most}{room}", full)
+    lately = [entry for entry in now.memory.get("moved", ()) if now.now_ms - entry[0] < MINUTE_MS]
+    room = f"; room at {clock(min(entry[0] for entry in lately) + MINUTE_MS)}" if lately else ""
+    moves, most = sum(entry[1] for entry in lately), config.max_moves_per_minute
+    yield Check("limits: moves a minute", f"{moves} of {most}" + (room if moves >= most else ""), moves >= most)
+    if config.max_moved_mb_per_minute is not None:
+        load, limit = sum(entry[2] for entry in lately), config.max_moved_mb_per_minute * MB
+        full = load + (bytes_per_s or 0.0) > limit
+        told = f"{figure(load, 'bytes/s')} of {figure(limit, 'bytes/s')}, it would add {figure(bytes_per_s or 0.0, 'bytes/s')}"
+        yield Check("limits: traffic moved a minute", told + (room if full else ""), full)
+
+
+def policies(now: Situation, bundle: str, drained: bool) -> Iterator[Check]:
+    """Whether its namespace's bundles are moved at all."""
+    namespace = bundle.rpartition("/")[0]
+    if is_system_bundle(bundle):
+        yield Check("namespace", f"{namespace} is one of the system's: its bundle belongs to its broker", True)
+        return
+    excluded = namespace in now.config.balancer.shedding_excluded_namespaces
+    yield Check("namespace", f"{namespace} is {'' if excluded else 'not '}in shedding_excluded_namespaces", excluded and not drained)
+
+
+def waiting(now: Situation, known: Row, drained: bool) -> Iterator[Check]:
+    """Dwell time and grace period are the shedder's; the back-off holds for all."""
+    config, bundle = now.config.balancer, known["bundle"]
+    if config.min_dwell_ms and known["owner_since_ms"] is not None:
+        left_s = _left_s(now, known["owner_since_ms"] + config.min_dwell_ms)
+        told = f"came at {clock(known['owner_since_ms'])}: stays for {config.min_dwell_ms / 1000:.0f} s (min_dwell_ms)"
+        yield Check("dwell time", f"{told}, {max(0.0, left_s):.0f} s of them to go", left_s > 0 and not drained)
+    at_ms, grace_ms = now.memory["recently_unloaded"].get(bundle), config.shedding_grace_period_ms
+    if at_ms is None:
+        yield Check("grace period", f"not unloaded within the last {grace_ms / 1000:.0f} s")
+    else:
+        left_s = _left_s(now, at_ms + grace_ms)
+        told = f"unloaded at {clock(at_ms)}: left alone for {grace_ms / 1000:.0f} s, {max(0.0, left_s):.0f} s of them to go"
+        yield Check("grace period", told, left_s >= 0 and not drained)
+    retry = now.memory["retries"].get(bundle)
+    if retry is None:
+        yield Check("back-off", "no decision about it has failed lately")
+    else:
+        left_s = _left_s(now, retry["not_before_ms"])
+        told = f"{retry['attempts']} failed {retry['kind']}s in a row: not before {clock(retry['not_before_ms'])}"
+        yield Check("back-off", told + (f", in {left_s:.0f} s" if left_s > 0 else ""), left_s > 0)
+
+
+def _left_s(now: Situation, until_ms: int) -> float:
+    return float(until_ms - now.now_ms) / 1000
+
+
+def bundles(now: Situation, broker: str, owned: list[Row], drained: bool) -> Check:
+    """How many of a broker's bundles may move now."""
+    config, memory = now.config.balancer, now.memory
+    moving = {one["bundle"] for one in memory["pending"]}
+    graced = {name for name, at_ms in memory["recently_unloaded"].items() if at_ms + config.shedding_grace_period_ms >= now.now_ms}
+    backing = {name for name, retry in memory["retries"].items() if retry["not_before_ms"] > now.now_ms}
+    staying = {row["bundle"] for row in owned if (row["owner_since_ms"] or 0) + config.min_dwell_ms > now.now_ms}
+    names = {row["bundle"] for row in owned}
+    kinds = (("on their way", moving), ("backing off", backing), ("in their grace period", graced), ("in their dwell time", staying))
+    held = [(word, names & some) for word, some in (kinds[:2] if drained else kinds)]
+    system = {name for name in names if is_system_bundle(name)}
+    free = len(names - system.union(*(some for _, some in held)))
+    told = f"{free} of its {len(names)} bundles may move" + "".join(f", {len(some)} {word}" for word, some in held if some)
+    return Check("bundles", told, free == 0)
+
+
+def of_last_pass(now: Situation, refusals: Sequence[Row], drained: bool) -> Iterator[Check]:
+    """What the last pass refused, by its place. What only the shedder, or an earlier pass, was kept by doesn't hold any more."""
+    last_ms, every_ms = now.memory["last_shed_ms"], now.config.balancer.shedding_interval_ms
+    of_pass_ms = max((row["now_ms"] for row in now.loads), default=0) if drained else last_ms
+    for place, rules in HOLDS_BY.items():
+        if place in ("operators", "suspension", "splitting") or (drained and place in ("strategy", "waiting")):
+            continue  # these are checked by themselves, or don't keep a bundle from moving
+        since_ms = now.last["now_ms"] if place == "assigning" else of_pass_ms  # every round assigns
+        found = [row for row in refusals if row["rule"] in rules and since_ms is not None and row["last_ms"] >= since_ms]
+        for row in found[:1] if place != "limits" or not drained else ():
+            yield Check(place, f"the last {'round' if place == 'assigning' else 'pass'} was refused: {_told(row)}", True)
+    if last_ms is None:
+        yield Check("shedding pass", "there has been none yet", not drained)
+    else:
+        told = f"last at {clock(last_ms)}, {(now.now_ms - last_ms) / 1000:.0f} s ago; every {every_ms / 1000:g} s"
+        yield Check("shedding pass", told)
+
+
+def _told(row: Row) -> str:
+    saw = f", saw {figure(row['greatest'], row['unit'])}" if row["greatest"] is not None else ""
+    limit = f", limit {figure(row['limit'], row['unit'])}" if row["limit"] is not None else ""
+    return f"{row['rule']} at {row['broker'] or 'the cluster'} in round {row['last_seq']}: {row['why']}{saw}{limit}"
+
+
+def of_strategy(now: Situation, broker: str | None, drained: bool) -> Iterator[Check]:
+    """The strategy's own numbers; last, as all else comes before them."""
+    load = now.load_of(broker)
+    if broker is None or load is None:
+        return
+    alive = [row for row in now.loads if row["alive"]]
+    shedder = now.config.shedder.name
+    found = numbers(shedder, now.config.shedder_config, now.memory.get("strategies", {}).get(shedder, {}), alive, broker)
+    if found is not None:
+        yield Check("numbers", f"{shedder}: {broker}: {found.told}", not found.beyond and not drained)
+    yield Check("its broker", f"{figure(load['usage_ratio'], 'ratio')} usage, place {load['place']} of {load['brokers']}")
+
+
+def own_load(known: Row) -> Check:
+    """How heavy it is among its broker's bundles; keeps nothing."""
+    heavier = f"{known['heavier']} of its broker's {known['bundles']} bundles are heavier"
+    return Check("its own load", f"{figure(known['short_bytes_per_s'], 'bytes/s')} short-term; {heavier}")
