@@ -28,7 +28,8 @@ from lb_stream.core.model.memory import Memory
 from lb_stream.core.model.view import view_of
 from lb_stream.core.round.decide import Inbox, Round, decide, seed_of
 from lb_stream.io.local.configuration import load_settings
-from lb_stream.stream.decode import DecodeConfig, decode
+from lb_stream.stream.context import DecodeConfig
+from lb_stream.stream.decode import decode
 
 DATA = Path(__file__).parent / "data"
 LOAD_REPORTS, METADATA, LOG = (DATA / f"modular-{name}.gz" for name in ("load-reports.jsonl", "metadata.jsonl", "decisions.log"))

@@ -28,8 +28,8 @@ from lb_stream.core.model.blocks import (
     to_bytes,
     with_all_columns,
 )
-from lb_stream.stream.decode import hashes
 from lb_stream.stream.shards.block_files import Blocks, BlockWriter, file_name, read_block
+from lb_stream.stream.shards.slicing import name_hashes
 from lb_stream.stream.task.attempt import hush_first_worker, task_of_batch
 from lb_stream.stream.task.crash import crash_point
 from lb_stream.stream.task.state_socket import leave_closing_to_spark
@@ -157,7 +157,7 @@ def read_shard(checkpoint: str, blocks: Iterable[str]) -> Shard:
 
 def names_block(names: pa.ChunkedArray) -> pa.Table:
     """Names with the hash of each: whoever takes bundles over reads it there."""
-    return pa.table({"name": names, "hash": pa.array(hashes(names), pa.uint32())})
+    return pa.table({"name": names, "hash": pa.array(name_hashes(names), pa.uint32())})
 
 
 def hand_over(checkpoint: str, before: list[Blocks], number: int, shards: int) -> Shard:

@@ -1,12 +1,38 @@
-"""What the driver tells the executors of a batch."""
+"""What the tasks of a batch are told: those that decode, and those that decide."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from lb_stream.contracts.settings import Settings
+from lb_stream.stream.records import Rejection
+from lb_stream.stream.shards.directory import ShardMap
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeConfig:
+    """Names that the decoder needs. `known` maps every known cluster to its slices; `partitions` is how many the next stage has;
+    `allowed` is the regular expression of the clusters that are served.
+    """
+
+    default_cluster: str
+    commands_topic: str
+    known: Mapping[str, ShardMap]
+    partitions: int = 1
+    allowed: str = ""
+
+    @property
+    def fallback_cluster(self) -> str:
+        """The cluster where a record is rejected that names none: the default one, unless only others are known."""
+        return self.default_cluster if self.default_cluster in self.known or not self.known else min(self.known)
+
+    def check(self, cluster: str) -> None:
+        """Raises Rejection for a cluster that isn't served."""
+        if self.allowed and not re.fullmatch(self.allowed, cluster):
+            raise Rejection("key", cluster, f"a cluster that matches stream.allowed_clusters = {self.allowed}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,9 +13,10 @@ from lb_stream.contracts.base import canonical_json
 from lb_stream.contracts.settings import Settings
 from lb_stream.core.config.cluster_config import cluster_config
 from lb_stream.stream.averages import SHARD_DDL, ShardProcessor
-from lb_stream.stream.context import BatchContext
+from lb_stream.stream.context import BatchContext, DecodeConfig
 from lb_stream.stream.decide import ROUND_DDL, decide_clusters
-from lb_stream.stream.decode import BLOCK_DDL, DecodeConfig, decode
+from lb_stream.stream.decode import decode
+from lb_stream.stream.shard_blocks import BLOCK_DDL
 from lb_stream.stream.shards.block_files import BlockWriter, sample_file
 from lb_stream.stream.shards.directory import read_directory
 from lb_stream.stream.task.attempt import task_of_batch

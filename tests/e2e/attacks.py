@@ -13,7 +13,7 @@ from kafka import KafkaProducer
 
 from lb_stream.contracts.decisions import Decision
 from lb_stream.io.kafka.topics import LARGEST_RECORD_BYTES, TopicNames
-from lb_stream.stream.decode import DecodeConfig
+from lb_stream.stream.context import DecodeConfig
 from lb_stream.stream.shards.directory import ShardMap
 from tests.e2e import bombs
 from tests.e2e.hostile import OF_NOBODY, good, hostile

@@ -17,7 +17,7 @@ from kafka import KafkaProducer
 
 from lb_stream.io.kafka.topics import LARGEST_RECORD_BYTES, TopicNames
 from lb_stream.io.local.embedded_kafka import EmbeddedKafka
-from lb_stream.stream.decode import DecodeConfig
+from lb_stream.stream.context import DecodeConfig
 from lb_stream.stream.shards.directory import ShardMap
 from tests.e2e import scalar
 from tests.e2e.hostile import CLUSTERS, LARGEST_TEXT, OF_NOBODY, Wild, good, hostile

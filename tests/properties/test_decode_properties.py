@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from lb_stream.contracts.reports import LOAD_DATA_KINDS, REPORT_KINDS, report_kind
 from lb_stream.core.model.names import parse_bundle
-from lb_stream.stream.decode import DecodeConfig
+from lb_stream.stream.context import DecodeConfig
 from lb_stream.stream.records import LONGEST_BROKER
 from lb_stream.stream.shards.directory import ShardMap
 from tests.e2e.hostile import CLUSTERS, Wild, good, hostile

@@ -17,7 +17,7 @@ from lb_stream.core.model.memory import Memory
 from lb_stream.core.model.view import view_of
 from lb_stream.core.round.decide import Inbox, Round, decide, seed_of
 from lb_stream.core.shedding import shedder
-from lb_stream.stream.decode import DecodeConfig
+from lb_stream.stream.context import DecodeConfig
 from lb_stream.stream.shards.directory import ShardMap
 from tests.spark.test_decode import decoded, record
 

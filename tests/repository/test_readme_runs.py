@@ -18,7 +18,8 @@ import pytest
 
 from lb_stream.contracts.decisions import Decision, example_decision
 from lb_stream.core.model.blocks import from_bytes
-from lb_stream.stream.decode import DecodeConfig, decode
+from lb_stream.stream.context import DecodeConfig
+from lb_stream.stream.decode import decode
 from tests.support.lbctl_runner import lbctl
 from tests.support.recorded_tables import record
 

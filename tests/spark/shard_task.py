@@ -12,7 +12,8 @@ from pyspark.sql import Row
 from lb_stream.core.averages import FoldConfig
 from lb_stream.stream import averages
 from lb_stream.stream.averages import ShardProcessor, read_shard
-from lb_stream.stream.decode import DecodeConfig, decode
+from lb_stream.stream.context import DecodeConfig
+from lb_stream.stream.decode import decode
 from tests.spark.test_decode import BUNDLE, CONFIG, RECORDS, record, report
 
 BATCH = 5

@@ -10,9 +10,8 @@ import pytest
 from lb_stream.contracts.settings import Settings, StreamSettings
 from lb_stream.core.model.blocks import EVENT_SCHEMA, to_bytes
 from lb_stream.core.model.memory import Memory
-from lb_stream.stream.context import BatchContext
+from lb_stream.stream.context import BatchContext, DecodeConfig
 from lb_stream.stream.decide import decide_cluster
-from lb_stream.stream.decode import DecodeConfig
 from lb_stream.stream.figures import FigureFiles
 from lb_stream.stream.shards.directory import ShardMap
 from tests.spark.test_decode import decoded, record, rejections

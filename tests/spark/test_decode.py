@@ -7,9 +7,12 @@ import pyarrow as pa
 import pytest
 
 from lb_stream.core.model.blocks import from_bytes
-from lb_stream.stream.decode import MOST_STRANGERS, DecodeConfig, decode, hashes
+from lb_stream.stream.context import DecodeConfig
+from lb_stream.stream.decode import decode
 from lb_stream.stream.records import Rejection, report_record
+from lb_stream.stream.shard_blocks import MOST_STRANGERS
 from lb_stream.stream.shards.directory import ShardMap
+from lb_stream.stream.shards.slicing import name_hashes
 
 CONFIG = DecodeConfig(default_cluster="home", commands_topic="commands", known={})
 KNOWN = DecodeConfig(default_cluster="home", commands_topic="commands", known={"eu": ShardMap()})
@@ -166,7 +169,7 @@ def test_each_shard_gets_all_reports_and_its_own_samples() -> None:
     names = [f"acme/orders/0x{number:08x}_0x{number + 1:08x}" for number in range(40)]
     value = json.dumps({"lastStats": {name: {} for name in names}}).encode()
     blocks = decoded([record(b"eu/b1", value, 0)], DecodeConfig("home", "commands", {"eu": ShardMap(4)}))
-    shards = hashes(pa.chunked_array([names])) & 3
+    shards = name_hashes(pa.chunked_array([names])) & 3
     for shard in range(4):
         assert len(blocks["eu", shard]["reports"]) == 1
         assert [sample["name"] for sample in blocks["eu", shard]["samples"]] == [

@@ -7,7 +7,8 @@ import pyarrow as pa
 import pytest
 
 from lb_stream.core.model.blocks import from_bytes
-from lb_stream.stream.decode import DecodeConfig, decode
+from lb_stream.stream.context import DecodeConfig
+from lb_stream.stream.decode import decode
 from lb_stream.stream.records import Rejection, agent_record, command_record
 
 GOOD = b'{"lastStats": {"acme/orders/0x00000000_0x80000000": {"msgRateIn": 1.0}}}'

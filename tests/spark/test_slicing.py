@@ -10,10 +10,9 @@ from lb_stream.core.averages import FoldConfig, fold
 from lb_stream.core.model.blocks import Shard
 from lb_stream.core.model.view import name_order, view_of
 from lb_stream.stream.averages import hand_over, names_block, read_shard
-from lb_stream.stream.decode import hashes
 from lb_stream.stream.shards.block_files import Blocks, BlockWriter, file_of, read_block, remove_unused
 from lb_stream.stream.shards.directory import NEW, ShardMap, forget_directories, read_directory, write_directory
-from lb_stream.stream.shards.slicing import ClusterBlocks, due_parts, next_slices, table_part, wanted_shards
+from lb_stream.stream.shards.slicing import ClusterBlocks, due_parts, name_hashes, next_slices, table_part, wanted_shards
 from tests.support.build import Report, batch_of
 
 FOUR_BUNDLES = [f"acme/orders/0x{at:x}0000000_0x{at + 4:x}0000000" for at in (0, 4, 8)] + ["acme/orders/0xc0000000_0xffffffff"]
@@ -53,7 +52,7 @@ def test_no_bundle_is_lost_or_doubled_when_shards_hand_over(tmp_path: Path, old:
     before = start if old == 1 else [written(tmp_path, f"1-{at}-a.arrow", hand_over(str(tmp_path), start, at, old)) for at in range(old)]
     after = [hand_over(str(tmp_path), before, at, new) for at in range(new)]
     for number, shard in enumerate(after):
-        assert set((hashes(shard.bundles["name"]) & (new - 1)).tolist()) <= {number}
+        assert set((name_hashes(shard.bundles["name"]) & (new - 1)).tolist()) <= {number}
         assert shard.brokers.equals(whole.brokers)
     view, expected = (view_of("eu", shards, 1_000, {"cpu": 1.0}) for shards in (after, [whole]))
     assert view.bundles.names.equals(expected.bundles.names)

@@ -22,7 +22,6 @@ EXCEPTIONS = {
     "lb_stream/core/round/decide.py: lines of decide": 59,
     "lb_stream/job/supervise.py: lines of run": 51,
     "lb_stream/stream/decide.py: lines of decide_cluster": 56,
-    "lb_stream/stream/decode.py: lines": 453,
 }
 
 

@@ -6,7 +6,10 @@ import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import numpy as np
+import pyarrow as pa
 from msgspec.structs import replace
+from numpy.typing import NDArray
 
 from lb_stream.stream.shards.block_files import Blocks
 from lb_stream.stream.shards.directory import NEW, ShardMap
@@ -50,6 +53,11 @@ def wanted_shards(bundles: int, shards: int, shard_bundles: int) -> int:
     fitting = 1 << max(-(-bundles // shard_bundles) - 1, 0).bit_length()
     too_few, too_many = 2 * bundles > 3 * shard_bundles * shards, 4 * bundles < shard_bundles * shards
     return fitting if too_few or too_many else shards
+
+
+def name_hashes(names: pa.ChunkedArray) -> NDArray[np.int64]:
+    """The CRC-32 of each name: modulo the number of shards, a power of two, it is the bundle's shard."""
+    return np.fromiter(map(zlib.crc32, map(str.encode, names.to_pylist())), np.int64, len(names))
 
 
 def table_part(cluster: str, shard: int, shards: int) -> str:

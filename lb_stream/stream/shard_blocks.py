@@ -1,0 +1,176 @@
+"""What one partition brought → blocks: one row for each shard of each cluster.
+
+A report goes to all shards of its cluster, with the samples of that shard's bundles only.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from lb_stream.contracts.base import canonical_json
+from lb_stream.core.model.blocks import EVENT_SCHEMA, REPORT_SCHEMA, SAMPLE_SCHEMA, to_bytes
+from lb_stream.stream.context import DecodeConfig
+from lb_stream.stream.partition_records import LONGEST_SHOWN, PartitionRecords
+from lb_stream.stream.shards.directory import NEW
+from lb_stream.stream.shards.partition_keys import slots_of
+from lb_stream.stream.shards.slicing import name_hashes
+
+BLOCK_SCHEMA = pa.schema(
+    [
+        ("cluster", pa.string()),
+        ("slot", pa.int32()),  # the shard's key
+        ("shard", pa.int32()),
+        ("shards", pa.int32()),  # how many the cluster has
+        ("before", pa.string()),  # JSON: the blocks of all its shards, where that number has just changed
+        ("leaving", pa.bool_()),  # the cluster is forgotten unless something is heard of it in this batch
+        ("clock", pa.string()),  # JSON: what this task has read of each partition
+        ("reports", pa.binary()),  # Arrow IPC of REPORT_SCHEMA; null: none
+        ("samples", pa.binary()),
+        ("stored", pa.string()),  # or where a block file holds the samples, when they are many
+        ("events", pa.binary()),
+    ]
+)
+BLOCK_DDL = (
+    "cluster string, slot int, shard int, shards int, before string, leaving boolean, clock string, "
+    "reports binary, samples binary, stored string, events binary"
+)
+
+STORED_BYTES = 16 << 10
+"""Samples of a shard that are larger don't travel through Spark's shuffle: their way through its rows costs more than a file."""
+
+MOST_STRANGERS = 100
+"""Records rejected for clusters that nobody knows, of one task and batch, that are told one by one; of more only how many."""
+
+BATCH_BYTES = 32 << 20
+"""Blocks of about this size go out together."""
+
+
+def shard_blocks(
+    taken: PartitionRecords, config: DecodeConfig, clock: str, store: Callable[[pa.Table], str] | None
+) -> Iterator[pa.RecordBatch]:
+    """One row for each shard: all reports, heartbeats and goodbyes of its cluster, its own samples; all other events in shard 0 only."""
+    samples, kept = taken.without_malformed(taken.samples()) if taken.reports else (SAMPLE_SCHEMA.empty_table(), np.empty(0, np.int64))
+    of_report = np.array(taken.of_report, np.int64)
+    strangers = _dismiss_strangers(taken, config, set(of_report[kept].tolist()))
+    by_cluster = kept[np.argsort(of_report[kept], kind="stable")]  # rows of the reports that stay, a cluster's together
+    reports = pa.Table.from_pylist([taken.reports[row] for row in by_cluster.tolist()], REPORT_SCHEMA)
+    reports_of = _ranges(of_report[by_cluster], len(taken.clusters))
+
+    names = sorted((config.known.keys() | taken.clusters.keys()) - strangers)
+    slices = {name: config.known.get(name, NEW) for name in (*names, *strangers)}
+    shards = np.ones(len(taken.clusters), np.int64)
+    for name, number in taken.clusters.items():
+        shards[number] = slices[name].shards
+    first_key = np.cumsum(shards) - shards
+    samples, samples_of = _by_shard(samples, of_report, first_key, shards)
+    place = np.zeros(len(of_report), np.int64)  # of a report among its cluster's
+    begins = np.array([begin for begin, _ in reports_of], np.int64)
+    place[by_cluster] = np.arange(len(by_cluster)) - begins[of_report[by_cluster]]
+    renumbered = pa.array(place[samples["report"].to_numpy()], pa.int32())
+    samples = samples.set_column(1, SAMPLE_SCHEMA.field("report"), renumbered)
+
+    everywhere, once = _events(taken)
+    rows: list[dict[str, Any]] = []
+    size = 0
+    for name in names:
+        number = taken.clusters.get(name)
+        own = slices[name]
+        common = {"cluster": name, "shards": own.shards, "before": own.before, "leaving": own.leaving, "clock": clock, "reports": None}
+        if number is not None and reports_of[number][0] < reports_of[number][1]:
+            begin, end = reports_of[number]
+            common["reports"] = to_bytes(reports.slice(begin, end - begin))
+        for shard, slot in enumerate(slots_of(name, own.shards, config.partitions)):
+            row = common | {"slot": slot, "shard": shard, "samples": None, "stored": None, "events": None}
+            if number is not None:
+                if common["reports"]:
+                    begin, end = samples_of[int(first_key[number]) + shard]
+                    some = samples.slice(begin, end - begin)
+                    row |= {"stored": store(some)} if store and some.nbytes > STORED_BYTES else {"samples": to_bytes(some)}
+                events = everywhere.get(number, []) + (once.get(number, []) if shard == 0 else [])
+                row["events"] = to_bytes(pa.Table.from_pylist(events, EVENT_SCHEMA)) if events else None
+            rows.append(row)
+            size += sum(len(row[column] or b"") for column in ("reports", "samples", "events"))
+            if size >= BATCH_BYTES:
+                yield pa.RecordBatch.from_pylist(rows, BLOCK_SCHEMA)
+                rows, size = [], 0
+    if rows:
+        yield pa.RecordBatch.from_pylist(rows, BLOCK_SCHEMA)
+
+
+def _dismiss_strangers(taken: PartitionRecords, config: DecodeConfig, reporting: set[int]) -> set[str]:
+    """Find the names that are no clusters': not known, and without a report that is taken (of those numbered `reporting`).
+
+    What is rejected of them is told under the default cluster, commands to them are answered by the fallback cluster: else whoever makes
+    up names makes clusters. Other records of theirs are about brokers that have never reported, and say nothing.
+    """
+    known = config.known.keys() | {config.default_cluster}
+    strangers = {number: name for name, number in taken.clusters.items() if name not in known and number not in reporting}
+    if not strangers:
+        return set()
+    rejected, last = 0, dict[str, Any]()
+    events: list[tuple[int, dict[str, Any]]] = []
+    for number, event in taken.events:
+        if number not in strangers:
+            events.append((number, event))
+        elif event["kind"] == "rejected":
+            rejected, last = rejected + 1, event
+            if rejected <= MOST_STRANGERS:
+                events.append(
+                    (taken.number(config.default_cluster), event | {"broker": f"{strangers[number]}/{event['broker']}"[:LONGEST_SHOWN]})
+                )
+        elif event["kind"] == "command":
+            events.append((taken.number(config.fallback_cluster), event | {"payload": _to_stranger(event["payload"], strangers[number])}))
+    if rejected > MOST_STRANGERS:
+        shown = {"field": "key", "value": f"{rejected - MOST_STRANGERS} more", "expected": "records of known clusters, reports of new ones"}
+        events.append((taken.number(config.default_cluster), last | {"broker": "", "payload": canonical_json(shown)}))
+    taken.events = events
+    taken.heartbeats = {key: event for key, event in taken.heartbeats.items() if key[0] not in strangers}
+    return set(strangers.values())
+
+
+def _to_stranger(payload: str, cluster: str) -> str:
+    """A command to a cluster that nobody knows, as one that is refused."""
+    content = json.loads(payload)
+    if content["rejected"] is None:
+        expected = "a cluster whose brokers have reported: is its name right?"
+        content["rejected"] = {"field": "key", "value": cluster, "expected": expected, "rule": "unknown_cluster"}
+    return canonical_json(content)
+
+
+def _by_shard(
+    samples: pa.Table, of_report: NDArray[np.int64], first_key: NDArray[np.int64], shards: NDArray[np.int64]
+) -> tuple[pa.Table, list[tuple[int, int]]]:
+    """Samples ordered by cluster and shard, as they came within one; and the rows of each."""
+    cluster = of_report[samples["report"].to_numpy()]
+    key = first_key[cluster]
+    sliced = np.flatnonzero(shards[cluster] > 1)
+    if len(sliced):
+        several = samples["name"] if len(sliced) == len(samples) else samples["name"].take(pa.array(sliced))
+        key[sliced] += name_hashes(several) & (shards[cluster[sliced]] - 1)
+    if (np.diff(key) < 0).any():
+        order = np.sort((key << 32) | np.arange(len(key))) & 0xFFFFFFFF
+        samples, key = samples.take(pa.array(order)), key[order]
+    return samples, _ranges(key, int(shards.sum()))
+
+
+def _ranges(sorted_groups: NDArray[np.int64], groups: int) -> list[tuple[int, int]]:
+    """First row and the row after the last of each group 0..groups-1."""
+    ends = np.cumsum(np.bincount(sorted_groups, minlength=groups)) if groups else np.empty(0, np.int64)
+    return list(zip([0, *ends.tolist()], ends.tolist(), strict=False))
+
+
+def _events(taken: PartitionRecords) -> tuple[dict[int, list[dict[str, Any]]], dict[int, list[dict[str, Any]]]]:
+    """Events by the cluster's number: those that every shard must see, and those that are seen once."""
+    everywhere: dict[int, list[dict[str, Any]]] = {}
+    once: dict[int, list[dict[str, Any]]] = {}
+    for (number, _), event in taken.heartbeats.items():
+        everywhere.setdefault(number, []).append(event)
+    for number, event in taken.events:
+        (everywhere if event["kind"] in ("goodbye", "ack") else once).setdefault(number, []).append(event)
+    return everywhere, once
