@@ -16,7 +16,7 @@ EXCEPTIONS = {
     "lb_stream/agent/agent.py: lines": 429,
     "lb_stream/core/model/view.py: lines": 397,
     "lb_stream/core/model/view.py: lines of _columns": 53,
-    "lb_stream/core/ownership/ledger.py: lines": 352,
+    "lb_stream/core/ownership/ledger.py: lines": 354,
     "lb_stream/core/ownership/ledger.py: parameters of Ledger._record": 11,
     "lb_stream/core/ownership/ledger.py: parameters of Ledger._write": 12,
     "lb_stream/core/round/decide.py: lines of decide": 59,
