@@ -1,28 +1,21 @@
-"""How jobs/balance.py ends: in order when asked to, else with one line and its exit code. Without Spark, without Kafka."""
+"""How the job ends: in order when asked to, else with one line and its exit code. Without Spark, without Kafka."""
 
-import importlib.util
 import os
 import signal
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
 
 from lb_stream.io.kafka.outbox import KafkaAway
+from lb_stream.job import balance as job
 from lb_stream.stream.ports import Stopped
-
-FILE = Path(__file__).parents[3] / "jobs" / "balance.py"
 
 
 @pytest.fixture
 def ended(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[int, Mock]]:
     """Runs the job with a stream that does this; its exit code, and its Spark session."""
-    spec = importlib.util.spec_from_file_location("balance_job", FILE)
-    assert spec is not None and spec.loader is not None
-    job = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(job)
     spark = Mock()
     monkeypatch.setattr(job, "ready_topics", lambda *_: None)
     monkeypatch.setattr(job, "set_up", lambda: None)

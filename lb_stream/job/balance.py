@@ -1,0 +1,113 @@
+"""The job's program, which `lbctl balance` and jobs/balance.py run.
+
+Reads load reports and commands from Kafka, writes decisions to Kafka and Delta tables, until it is stopped.
+Makes the topics that are missing. Exit codes: 0 ended as asked, 1 failed, 2 a wrong setting or topic (found before Spark starts), 3 Spark's
+JVM had no memory left.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+from kafka.errors import KafkaError
+
+from lb_stream.contracts.settings import Settings
+from lb_stream.io.kafka.options import spark_options
+from lb_stream.io.kafka.outbox import KafkaAway
+from lb_stream.io.kafka.rights import REFUSALS, Denied
+from lb_stream.io.kafka.topics import TopicNames, create_topics, topic_specs
+from lb_stream.io.leadership.alive import make_way
+from lb_stream.io.local.configuration import load
+from lb_stream.io.local.signals import StopRequest
+from lb_stream.io.messages.logs import set_up
+from lb_stream.io.messages.secrets import hide
+from lb_stream.io.messages.shown import shown
+from lb_stream.io.messages.troubles import told
+
+NEW_LINE = "\n"
+
+
+def arguments() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--config", type=Path, metavar="FILE", help="settings in TOML, as conf/default.toml")
+    parser.add_argument("--broker-conf", type=Path, metavar="FILE", help="a Pulsar broker.conf: its load balancer's keys are read")
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", help="one setting, e.g. kafka.bootstrap_servers=host:9092"
+    )
+    parser.add_argument("--once", action="store_true", help="read what is there now, then end")
+    parser.add_argument("--take-over", action="store_true", help="replace the job that runs this pipeline: shut it out, wait for its end")
+    return parser.parse_args()
+
+
+def ready_topics(settings: Settings, take_over: bool) -> None:
+    """Make the topics that are missing, check the others, see to it that no other job runs.
+
+    Raises SettingError, TopicMismatch, Stopped, KafkaAway when nobody answers.
+    """
+    spark_options(settings)  # what it can't have is said now, not when Spark is there
+    where = settings.kafka.bootstrap_servers
+    try:
+        create_topics(where, topic_specs(TopicNames(**settings.topics.model_dump())), settings.kafka.options)
+        make_way(settings, take_over)
+    except REFUSALS as error:
+        raise Denied(settings, error) from error
+    except KafkaError as error:
+        raise KafkaAway(f"no Kafka at {where} ({error}): `lbctl kafka start` starts one; kafka.bootstrap_servers names another") from error
+
+
+def main() -> int:
+    """Run the job; the exit code. Every error becomes a line here; only what nobody foresaw keeps its trace."""
+    options = arguments()
+    set_up()
+    logging.getLogger("kafka").setLevel(logging.CRITICAL)  # until somebody has answered: the message below says it once
+    with StopRequest() as stop:
+        try:
+            balance(options, stop)
+        except Exception as error:
+            if stop:  # on the way out things break that are no news
+                return 0
+            if (found := told(error)) is None:
+                raise
+            return said(*found)
+    return 0
+
+
+def said(line: str, code: int) -> int:
+    """Say why the job ends."""
+    print(f"balance.py: {shown(hide(line), NEW_LINE)}", file=sys.stderr, flush=True)
+    return code
+
+
+def balance(options: argparse.Namespace, stop: StopRequest) -> None:
+    """Read the settings, run the stream until it ends or a stop is asked for."""
+    loaded = load(options.config, options.broker_conf, options.set)
+    settings = loaded.settings
+    for warning in loaded.warnings:
+        logging.getLogger("balance").warning("%s", warning)
+    ready_topics(settings, options.take_over)
+    logging.getLogger("kafka").setLevel(logging.WARNING)
+
+    from lb_stream.job.running import Stuck
+    from lb_stream.job.session import spark_session
+    from lb_stream.job.supervise import run
+
+    spark = spark_session(settings)
+    try:
+        run(spark, settings, options.once, lambda: bool(stop))
+    except Stuck as error:
+        os._exit(said(str(error), 1))  # an orderly end would wait for the batch, too
+    finally:
+        if stop:
+            logging.getLogger("balance").info("stopping")
+        with suppress(Exception):  # the JVM may have ended before us
+            spark.stop()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
