@@ -63,10 +63,10 @@ def _demo() -> None:
 
 for module in (
     *(balance, status, decisions, explain, compare, monitor, leader, lookup, commands),
-    *(lookup_server, report, sql, replay, jars, dynamic_config),
+    *(lookup_server, report, sql, replay, dynamic_config),
 ):
     module.register(app)
-for group in (brokers, clusters, namespaces, dry_run, reports, topics, tables, kafka_broker, agent, config):
+for group in (brokers, clusters, namespaces, dry_run, reports, topics, tables, kafka_broker, jars, agent, config):
     app.add_typer(group.app)
 
 

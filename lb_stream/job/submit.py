@@ -8,18 +8,21 @@ from pathlib import Path
 
 import pyspark
 
-from lb_stream.io.local.jars import PROJECT, jar_paths
+from lb_stream.io.local.jars import jar_paths
 from lb_stream.io.local.java import find_java
+from lb_stream.io.local.resources import CONF
 
 JVM_OPTIONS = (
     "-XX:+UseParallelGC",  # its work is done while the job stands still; G1's goes on beside it, on cores that Python's workers need
     "-XX:+ExitOnOutOfMemoryError",  # else Spark goes on without the thread that it has ended, and a batch waits for that one for ever
-    f"-Dlog4j2.configurationFile={(PROJECT / 'conf' / 'log4j2.properties').as_uri()}",
+    f"-Dlog4j2.configurationFile={(CONF / 'log4j2.properties').as_uri()}",
 )
+DEFAULTS = CONF / "spark-defaults.conf"
+JOB = Path(__file__).with_name("balance.py")
 
 
-def submit_command(arguments: list[str], job: str = "balance.py", driver_memory: str = "3g") -> tuple[list[str], dict[str, str]]:
-    """The whole command and its environment for `jobs/<job>` with `arguments`, on this machine.
+def submit_command(arguments: list[str], driver_memory: str = "3g") -> tuple[list[str], dict[str, str]]:
+    """The whole command and its environment for the job with `arguments`, on this machine.
 
     Raises JarsError when the jars aren't there and JavaUnfit when there is no fitting Java.
     """
@@ -29,11 +32,11 @@ def submit_command(arguments: list[str], job: str = "balance.py", driver_memory:
     command = [
         str(home / "bin" / "spark-submit"),
         "--master", os.environ.get("LB_SPARK_MASTER", "local[2,4]"),
-        "--properties-file", str(PROJECT / "conf" / "spark-defaults.conf"),
+        "--properties-file", str(DEFAULTS),
         "--driver-memory", driver_memory,
         "--driver-java-options", " ".join(JVM_OPTIONS),
         "--jars", jars,
-        str(PROJECT / "jobs" / job),
+        str(JOB),
         *arguments,
     ]  # fmt: skip
     environment = {

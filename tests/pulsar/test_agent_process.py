@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
@@ -14,9 +15,10 @@ from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from lb_stream.contracts.decisions import example_decision
 from lb_stream.io.kafka.topics import TopicNames, create_topics, topic_specs
 from lb_stream.io.local.embedded_kafka import EmbeddedKafka
-from lb_stream.io.local.jars import PROJECT
 from tests.e2e.pipeline import wait_until
 from tests.pulsar.fake_cluster import FakeCluster, fake_cluster
+
+PROJECT = Path(__file__).parents[2]
 
 pytestmark = pytest.mark.e2e
 

@@ -18,11 +18,11 @@ import pytest
 
 from lb_stream.io.kafka.topics import TopicNames
 from lb_stream.io.local.embedded_kafka import EmbeddedKafka
-from lb_stream.io.local.jars import PROJECT
 from tests.e2e.pipeline import Pipeline, wait_until
 from tests.pulsar.testbed import NAMESPACE, Bed, started_bed
 from tests.support.lbctl_runner import Result, lbctl
 
+PROJECT = Path(__file__).parents[2]
 pytestmark = [pytest.mark.long, pytest.mark.e2e]
 
 SCRIPTS = Path(os.environ.get("PULSAR_CLUSTER_DIR", ""))

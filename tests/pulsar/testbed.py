@@ -15,8 +15,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from lb_stream.agent.pulsar.admin import AdminClient, AdminError, AdminSettings
-from lb_stream.io.local.jars import PROJECT
 
+PROJECT = Path(__file__).parents[2]
 BROKERS = 3
 NAMESPACE = "lab/skew"
 PULSAR_CLUSTER = "testbed"

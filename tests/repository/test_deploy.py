@@ -13,8 +13,8 @@ import pytest
 import yaml
 
 from lb_stream.io.local.configuration import load_settings
-from lb_stream.io.local.jars import PROJECT
 
+PROJECT = Path(__file__).parents[2]
 DEPLOY = PROJECT / "conf" / "deploy"
 VERSION = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]["version"]
 MANIFEST: list[dict[str, Any]] = list(yaml.safe_load_all((DEPLOY / "kubernetes.yaml").read_text()))

@@ -2,9 +2,9 @@
 
 import re
 import tomllib
+from pathlib import Path
 
-from lb_stream.io.local.jars import PROJECT
-
+PROJECT = Path(__file__).parents[2]
 LOCK = (PROJECT / "requirements.lock").read_text()
 PULSAR_LOCK = (PROJECT / "requirements-pulsar.lock").read_text()
 

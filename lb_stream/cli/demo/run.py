@@ -23,7 +23,8 @@ from lb_stream.cli.shared.output import CommandError
 from lb_stream.io.kafka.topics import create_topics, topic_specs
 from lb_stream.io.local.configuration import load_settings
 from lb_stream.io.local.embedded_kafka import EmbeddedKafka
-from lb_stream.io.local.jars import PROJECT, jar_paths
+from lb_stream.io.local.jars import jar_paths
+from lb_stream.io.local.resources import CONF
 from lb_stream.io.local.signals import StopRequest
 from lb_stream.job.process import Job, end_leftover
 from lb_stream.job.submit import submit_command
@@ -31,7 +32,7 @@ from lb_stream.sim import SimBroker, build_cluster
 from lb_stream.sim.brokers import wall_clock_ms
 
 FOLDER = Path(".lb/demo")
-CONFIG = PROJECT / "conf" / "local.toml"
+CONFIG = CONF / "local.toml"
 CLUSTER = "demo"
 REPORT_INTERVAL_S = 1.0
 STEP_S = 0.25

@@ -9,29 +9,36 @@ import typer
 from lb_stream.cli.shared.options import Json
 from lb_stream.cli.shared.output import emit_json, emit_rich, table
 
-
-def register(app: typer.Typer) -> None:
-    """Add the command to lbctl."""
-    app.command("jars", epilog="Example: lbctl jars --json")(jars)
+app = typer.Typer(name="jars", help="The jars of Spark's connectors and of Kafka.", no_args_is_help=True)
 
 
-def jars(json: Json = False) -> None:
-    """Fetch the jars of Spark's connectors and of Kafka that are not here yet, and show which versions there are."""
+@app.callback()
+def _group() -> None:
+    """The jars of Spark's connectors and of Kafka."""
+
+
+@app.command(epilog="Example: lbctl jars fetch --json")
+def fetch(json: Json = False) -> None:
+    """Fetch the jars that are not here yet, and show which there are: in a clone below its .jars, else below ./.jars.
+
+    LB_JARS_DIR names another folder, LB_IVY_SETTINGS an ivysettings.xml with another repository. Once they are here it needs no network.
+    """
     from lb_stream.io.local.jars import Lock, default_folder, retrieve
     from lb_stream.io.local.progress import jar_progress
 
     with jar_progress() as progress:
         fetched = retrieve(progress=progress)
     folder = default_folder()
-    rows = []
+    rows: list[tuple[str, str, str, int]] = []
     for dependency in ET.parse(Lock().ivy).iter("dependency"):
         name, version, used_by = dependency.attrib["name"], dependency.attrib["rev"], dependency.attrib["conf"].split("->")[0]
         size = (folder / used_by / f"{name}-{version}.jar").stat().st_size
-        rows.append({"used_by": used_by, "name": name, "version": version, "bytes": size})
-    rows.sort(key=lambda row: (row["used_by"], row["name"]))
+        rows.append((used_by, name, version, size))
+    rows.sort()
     if json:
-        emit_json({"folder": str(folder), "fetched": fetched, "jars": rows})
+        jars = [{"used_by": used_by, "name": name, "version": version, "bytes": size} for used_by, name, version, size in rows]
+        emit_json({"folder": str(folder), "fetched": fetched, "jars": jars})
         return
-    cells = [(row["used_by"], row["name"], row["version"], f"{row['bytes'] / 1e6:.1f}") for row in rows]
-    total = f"{len(rows)} jars, {sum(row['bytes'] for row in rows) / 1e6:.0f} MB in {folder}"
+    cells = [(*row[:3], f"{row[3] / 1e6:.1f}") for row in rows]
+    total = f"{len(rows)} jars, {sum(row[3] for row in rows) / 1e6:.0f} MB in {folder}"
     emit_rich(table(("used by", "jar", "version", "MB"), cells, right=("MB",)), total)

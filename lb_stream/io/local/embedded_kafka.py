@@ -24,8 +24,9 @@ from types import TracebackType
 from typing import Self
 
 from lb_stream.io.local import processes
-from lb_stream.io.local.jars import PROJECT, JarsError, default_folder, jar_paths
+from lb_stream.io.local.jars import JarsError, default_folder, jar_paths
 from lb_stream.io.local.java import JavaUnfit, find_java
+from lb_stream.io.local.resources import CONF
 
 HOST = "127.0.0.1"
 LARGEST_RECORD_BYTES = 10 * 1024 * 1024  # a report of 10 000 bundles is 2–3 MB
@@ -175,7 +176,7 @@ class EmbeddedKafka:
         done.touch()
 
     def _logging(self) -> tuple[str, str]:
-        return f"-Dlog4j2.configurationFile={PROJECT / 'conf' / 'kafka-log4j2.properties'}", f"-Dkafka.logs.dir={self.data_dir}"
+        return f"-Dlog4j2.configurationFile={CONF / 'kafka-log4j2.properties'}", f"-Dkafka.logs.dir={self.data_dir}"
 
     def _spawn(self, java: str, classpath: str, properties: Path) -> RunningKafka:
         command = [java, f"-Xmx{self.heap}", *JVM_OPTIONS, *self._logging(), "-cp", classpath, "kafka.Kafka", str(properties)]

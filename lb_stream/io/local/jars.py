@@ -1,4 +1,4 @@
-"""Retrieves the jars that conf/ivy.xml names, with the Ivy inside PySpark, into `<project>/.jars/{spark,broker}`.
+"""Retrieves the jars that conf/ivy.xml names, with the Ivy inside PySpark, into `.jars/{spark,broker}`.
 
 `python -m lb_stream.io.local.jars` does it once and says so; run again it does nothing. Jars that arrived complete are kept in
 `.jars/cache`, so an interrupted run goes on where it stopped. Every jar must have the SHA-256 of conf/jars.sha256.
@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lb_stream.io.local.java import JavaUnfit, find_java
+from lb_stream.io.local.resources import CONF, home
 
-PROJECT = Path(__file__).resolve().parents[3]
 CONFIGURATIONS = ("spark", "broker")
 Progress = Callable[[str, int, int], None]  # what is going on, steps done, steps in all
 
@@ -32,7 +32,7 @@ class JarsError(RuntimeError):
 class Lock:
     """The files that say which jars: what to retrieve (ivy.xml), from where (ivysettings.xml), and what must arrive (jars.sha256)."""
 
-    conf: Path = PROJECT / "conf"
+    conf: Path = CONF
 
     @property
     def ivy(self) -> Path:
@@ -66,8 +66,8 @@ class Lock:
 
 
 def default_folder() -> Path:
-    """`$LB_JARS_DIR`, or `.jars` in the project."""
-    return Path(os.environ.get("LB_JARS_DIR") or PROJECT / ".jars")
+    """`$LB_JARS_DIR`; or `.jars` in the clone or, installed from a wheel, in the current folder."""
+    return Path(os.environ.get("LB_JARS_DIR") or home() / ".jars")
 
 
 def jar_paths(configuration: str, folder: Path | None = None) -> list[Path]:
@@ -82,7 +82,8 @@ def jar_paths(configuration: str, folder: Path | None = None) -> list[Path]:
     paths = [folder / configuration / name for name in sorted(lock.modules()[configuration])]
     missing = [path.name for path in paths if not path.exists()]
     if missing:
-        raise JarsError(f"{len(missing)} of {len(paths)} {configuration} jars are missing in {folder} ({missing[0]}, …): run `make setup`")
+        found = f"{len(missing)} of {len(paths)} {configuration} jars are missing in {folder} ({missing[0]}, …)"
+        raise JarsError(f"{found}: run `lbctl jars fetch`")
     return paths
 
 
@@ -132,7 +133,7 @@ def _exclusive(path: Path) -> Iterator[None]:
 def _ivy_classpath() -> str:
     spec = importlib.util.find_spec("pyspark")
     if spec is None or not spec.submodule_search_locations:
-        raise JarsError("PySpark, whose Ivy fetches the jars, is not installed in this Python: run `make setup`")
+        raise JarsError("PySpark, whose Ivy fetches the jars, is not installed in this Python: install lb_stream with what it needs")
     return str(Path(spec.submodule_search_locations[0]) / "jars" / "*")
 
 
@@ -164,7 +165,7 @@ def _explain(tail: list[str]) -> str:
     trouble = [line.removeprefix(":: ") for line in tail if "not found" in line or "FAILED" in line or "Exception" in line]
     said = "; ".join(dict.fromkeys(trouble)) or " | ".join(line for line in tail[-5:] if line)
     return (
-        f"Ivy could not retrieve every jar: {said[:2000]}. What arrived is kept; run `make setup` again to go on. Behind a proxy set "
+        f"Ivy could not retrieve every jar: {said[:2000]}. What arrived is kept; run it again to go on. Behind a proxy set "
         "JAVA_TOOL_OPTIONS=-Dhttps.proxyHost=…; with a mirror set LB_IVY_SETTINGS to your ivysettings.xml"
     )
 
@@ -185,11 +186,11 @@ def _verify(folder: Path, lock: Lock) -> None:
     for name, digest in expected.items():
         path = folder / name
         if not path.exists():
-            raise JarsError(f"{name} did not arrive: run `make setup` again")
+            raise JarsError(f"{name} did not arrive: run it again")
         if _sha256(path) != digest:
             path.unlink()
             shutil.rmtree(folder / "cache", ignore_errors=True)
-            raise JarsError(f"{name} is not the file that was locked (SHA-256 differs); it was removed. Run `make setup` again")
+            raise JarsError(f"{name} is not the file that was locked (SHA-256 differs); it was removed. Run it again")
 
 
 def _sha256(path: Path) -> str:

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from lb_stream.contracts.settings import Settings
-from lb_stream.io.local.jars import PROJECT
 from tests.bench.stream.spark import spark_environment
 
+PROJECT = Path(__file__).parents[3]
 LONGEST_BATCH_S = 900
 SAMPLE_S = 0.2
 PAGE = os.sysconf("SC_PAGE_SIZE")

@@ -29,7 +29,7 @@ COMMANDS = {
     ("decisions",),
     ("sql",),
     ("status",),
-    ("jars",),
+    ("jars", "fetch"),
     ("reports", "send"),
     ("topics", "create"),
     ("topics", "check"),
@@ -259,7 +259,7 @@ def test_jars_that_cannot_be_had_are_exit_code_1_and_an_unfit_java_2(tmp_path: P
             raise error
 
         monkeypatch.setattr("lb_stream.io.local.jars.retrieve", fail)
-        result = lbctl("jars", "--json", cwd=tmp_path)
+        result = lbctl("jars", "fetch", "--json", cwd=tmp_path)
         assert (result.code, result.out, result.err) == (code, "", f"lbctl: {error}\n")
 
 

@@ -2,13 +2,14 @@
 
 import tomllib
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
-from lb_stream.io.local.jars import PROJECT
 from lb_stream.sim import build_cluster
 from tests.support.sim_loop import ClosedLoop
 
+PROJECT = Path(__file__).parents[3]
 START = 1_700_000_000_000
 DEMO = tomllib.loads((PROJECT / "conf" / "local.toml").read_text())["balancer"]
 

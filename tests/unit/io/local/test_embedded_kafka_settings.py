@@ -26,9 +26,9 @@ def test_a_port_in_use_is_refused_by_number(tmp_path: Path) -> None:
             EmbeddedKafka(tmp_path, port=port).start()
 
 
-def test_missing_jars_say_make_setup(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_jars_say_how_to_fetch_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LB_JARS_DIR", str(tmp_path / "none"))
-    with pytest.raises(KafkaError, match="make setup"):
+    with pytest.raises(KafkaError, match="lbctl jars fetch"):
         EmbeddedKafka(tmp_path / "data").start()
 
 

@@ -1,4 +1,4 @@
-"""The two lock files, and what the stamp makes of them. The retrieval itself is run by `make setup`."""
+"""The two lock files, and what the stamp makes of them. The retrieval itself is run by `lbctl jars fetch`."""
 
 import re
 import xml.etree.ElementTree as ET
@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from lb_stream.io.local import jars
-from lb_stream.io.local.jars import PROJECT, JarsError, Lock, jar_paths, retrieve
+from lb_stream.io.local.jars import JarsError, Lock, jar_paths, retrieve
 
+PROJECT = Path(__file__).parents[4]
 IVY = """<ivy-module version="2.0"><info organisation="x" module="y"/><dependencies>
 <dependency org="a" name="one" rev="1.0" conf="spark->default"/><dependency org="b" name="two_2.13" rev="2.0" conf="broker->default"/>
 </dependencies></ivy-module>"""
@@ -105,7 +106,7 @@ def test_a_hash_file_that_lags_behind_ivy_says_so(tmp_path: Path, deliver: dict[
 
 
 def test_missing_jars_say_how_to_get_them(tmp_path: Path) -> None:
-    with pytest.raises(JarsError, match="run `make setup`"):
+    with pytest.raises(JarsError, match="run `lbctl jars fetch`"):
         jar_paths("spark", tmp_path)
 
 
@@ -117,4 +118,4 @@ def test_an_unknown_configuration_is_named() -> None:
 def test_ivys_report_becomes_one_paragraph() -> None:
     tail = ["", "\t:: a#b;1: not found".strip(), "[FAILED     ] c#d;2!d.jar: Downloaded file size doesn't match", "noise"]
     message = jars._explain(tail)
-    assert "a#b;1: not found" in message and "c#d;2" in message and "noise" not in message and "make setup" in message
+    assert "a#b;1: not found" in message and "c#d;2" in message and "noise" not in message and "run it again" in message
