@@ -65,7 +65,7 @@ _SECTIONS = {
     "kafka": "The Kafka cluster.",
     "topics": "Names of the topics; `lbctl topics create` makes them.",
     "stream": "How the job runs.",
-    "upkeep": "What `jobs/maintain.py` keeps of the tables.",
+    "upkeep": "What `lbctl tables maintain` keeps of the tables.",
 }
 
 

@@ -141,7 +141,7 @@ def _keep(days: int, what: str) -> Any:
 
 
 class UpkeepSettings(KeyModel):
-    """What `jobs/maintain.py` keeps. Tables that hold the present (ownership, bundle_averages) are not here."""
+    """What `lbctl tables maintain` keeps. Tables that hold the present (ownership, bundle_averages) are not here."""
 
     keep_rounds_hours: int = _keep(7, "rounds, from which all else can be rebuilt and replayed,")
     keep_decisions_hours: int = _keep(90, "decisions")
@@ -159,7 +159,7 @@ class UpkeepSettings(KeyModel):
 
 
 class Settings(KeyModel):
-    """Everything that `jobs/balance.py` and `jobs/maintain.py` are told."""
+    """Everything that the job and `lbctl tables maintain` are told."""
 
     kafka: KafkaSettings = KafkaSettings()
     topics: TopicSettings = TopicSettings()

@@ -163,7 +163,7 @@ def _findings(facts: Facts) -> Iterator[Finding]:
     least = min(LEAST_DISK_BYTES, LEAST_DISK_SHARE * (facts.disk_size or 0))
     if facts.disk_free is not None and facts.disk_free < least:
         said = f"{facts.disk_free / 2**30:.1f} GiB are free where the tables are"
-        yield Finding("degraded", said, "run jobs/maintain.py, or make room: a full disk ends the job")
+        yield Finding("degraded", said, "run `lbctl tables maintain`, or make room: a full disk ends the job")
 
 
 def _of_job(facts: Facts) -> Iterator[Finding]:

@@ -55,7 +55,7 @@ def fault_of_machine(settings: Settings, error: BaseException) -> Stopped | None
             return DiskTrouble(
                 f"{plainly}{f' ({where})' if where else ''}: look at stream.checkpoint ({stream.checkpoint}), stream.tables "
                 f"({stream.tables}) and the folder for temporary files, then start the job again: it goes on where it was. To make room: "
-                f"`python jobs/maintain.py`, shorter [upkeep] settings"
+                f"`lbctl tables maintain`, shorter [upkeep] settings"
             )
     for path, trouble in damaged_files_of_checkpoint(stream.checkpoint):
         return Damaged(

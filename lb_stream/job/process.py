@@ -21,7 +21,7 @@ SECOND_GRACE_S = 3.0
 
 
 class Job:
-    """One run of `jobs/balance.py`. Its output goes to `log`; `state` notes its pid, so that a later demo can end a leftover one."""
+    """One run of the job. Its output goes to `log`; `state` notes its pid, so that a later demo can end a leftover one."""
 
     def __init__(self, arguments: list[str], log: Path, state: Path) -> None:
         self._command, self._environment = submit_command(arguments, driver_memory="1g")

@@ -35,7 +35,7 @@ def open_lake(folder: Path, whole: bool = True) -> duckdb.DuckDBPyConnection:
 
     existing = [spec.name for spec in TABLES if DeltaTable.is_deltatable(str(folder / spec.name))]
     if not existing:
-        raise QueryError(f"no tables in {folder} yet: run `make demo` or jobs/balance.py, or name their folder: --set stream.tables=FOLDER")
+        raise QueryError(f"no tables in {folder} yet: run `lbctl demo` or `lbctl balance`, or name theirs: --set stream.tables=FOLDER")
     lake = duckdb.connect()
     lake.execute("SET python_enable_replacements = false")  # or a misspelt table might be a variable of this program
     lake.execute("SET TimeZone = 'UTC'")

@@ -43,7 +43,7 @@ def balance(
     set_: Set = None,
     json: Json = False,
 ) -> None:
-    """Run the job jobs/balance.py until Ctrl-C; settings are checked before Spark starts. --json goes with --print."""
+    """Run the job until Ctrl-C; settings are checked before Spark starts. --json goes with --print."""
     from lb_stream.job.submit import submit_command
 
     given = effective(config, broker_conf, set_)

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from lb_stream.cli.run.upkeep import maintain
 from lb_stream.cli.shared.options import BrokerConf, ConfigFile, Json, Set, effective
 from lb_stream.cli.shared.output import CommandError, emit_json, emit_rich, note, table
 
@@ -15,6 +16,9 @@ app = typer.Typer(name="tables", help="The Delta tables.", no_args_is_help=True)
 @app.callback()
 def _group() -> None:
     """The Delta tables."""
+
+
+app.command(epilog="Example: lbctl tables maintain --every 1h")(maintain)
 
 
 @app.command(epilog="Example: lbctl tables rebuild ownership decisions")

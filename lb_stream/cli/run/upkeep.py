@@ -1,109 +1,98 @@
-"""Upkeep of the tables, once or every so often: `python jobs/maintain.py --config conf/default.toml [--every 1h]`.
-
-Deletes rows that are older than the settings [upkeep] say, puts small files together, and removes files from the disk that no table
-names any more. Run it beside the streaming job or without it, from any machine that reaches the tables' folder: every ten minutes
-for a busy pipeline, once a day for a small one. It needs no Spark and no Kafka; spark-submit runs it, too.
-
-What the job still needs stays, however old: each cluster's last round (its memory), rounds that may not have been published or
-projected yet, files that only the log names. When the job and upkeep meet at one table, the job's commit goes first and the rest is
-left for the next time; what that was is told on stderr.
-
-Begin with --dry-run: it says what would be done. Exit codes: 0 done, 1 no tables there or they can't be read or written, 2 a wrong setting.
-"""
+"""`lbctl tables maintain`: old rows, small files and replaced ones."""
 
 from __future__ import annotations
 
-import argparse
-import json
 import re
-import sys
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, fields
-from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lb_stream.cli.shared.output import emit, emit_rich, note, table
-from lb_stream.contracts.settings import Settings
-from lb_stream.io.local.configuration import load
-from lb_stream.io.local.signals import StopRequest
-from lb_stream.io.messages.secrets import hide
-from lb_stream.io.messages.troubles import told
-from lb_stream.io.tables.upkeep import MaintenanceResult, maintain
+from lb_stream.cli.shared.options import BrokerConf, ConfigFile, Json, Set, effective
+from lb_stream.cli.shared.output import CommandError, emit_json, emit_rich, note, table
+
+if TYPE_CHECKING:
+    from lb_stream.contracts.settings import UpkeepSettings
+    from lb_stream.io.tables.upkeep import MaintenanceResult
 
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+
+
+def maintain(
+    once: Annotated[bool, typer.Option("--once", help="Keep the tables once, then end (the default).")] = False,
+    every: Annotated[str | None, typer.Option("--every", metavar="TIME", help="Again and again until Ctrl-C, e.g. 30m, 1h, 1d.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Change nothing, say what would be done.")] = False,
+    config: ConfigFile = None,
+    broker_conf: BrokerConf = None,
+    set_: Set = None,
+    json: Json = False,
+) -> None:
+    """Delete rows older than the settings \\[upkeep] say, put small files together, remove files that no table names any more.
+
+    Run it beside the job or without it, from any machine that reaches the tables' folder: every ten minutes for a busy pipeline, once a day
+    for a small one. It needs no Spark and no Kafka. Begin with --dry-run.
+
+    What the job still needs stays, however old: each cluster's last round (its memory), rounds that may not have been published or
+    projected yet, files that only the log names. When the job and upkeep meet at one table, the job's commit goes first and the rest is
+    left for the next time; what that was is told on stderr. With --json: one object a table and pass.
+    """
+    from lb_stream.io.local.signals import StopRequest
+
+    if once and every:
+        raise CommandError("--once and --every exclude each other", code=2)
+    pause_s = seconds(every) if every else 0
+    given = effective(config, broker_conf, set_)
+    tables, settings = str(given.tables), given.settings.upkeep
+    if not every:
+        keep(tables, settings, dry_run, json)
+        return
+    with StopRequest() as stop:
+        while not stop:
+            try:
+                keep(tables, settings, dry_run, json)
+            except NoTables as none_yet:
+                note(f"lbctl: {none_yet}")
+            end = time.monotonic() + pause_s
+            while not stop and time.monotonic() < end:
+                time.sleep(0.5)
 
 
 def seconds(text: str) -> int:
     """A length of time as 90s, 30m, 1h or 1d."""
     found = re.fullmatch(r"([1-9]\d*)([smhd])", text)
     if not found:
-        raise argparse.ArgumentTypeError(f"{text!r}: expected a number and a unit, such as 30m, 1h or 1d")
+        raise CommandError(f"--every {text!r}: expected a number and a unit, such as 30m, 1h or 1d", code=2)
     return int(found[1]) * UNITS[found[2]]
 
 
-def arguments() -> argparse.Namespace:
-    """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--config", type=Path, metavar="FILE", help="settings in TOML, as conf/default.toml: [stream] tables, [upkeep]")
-    parser.add_argument(
-        "--set", action="append", default=[], metavar="KEY=VALUE", help="one setting: stream.tables=FOLDER, upkeep.keep_rounds_hours=24"
-    )
-    often = parser.add_mutually_exclusive_group()
-    often.add_argument("--once", action="store_true", help="keep the tables once, then end (the default)")
-    often.add_argument("--every", type=seconds, metavar="TIME", help="again and again until Ctrl-C, e.g. 30m, 1h, 1d")
-    parser.add_argument("--dry-run", action="store_true", help="change nothing, say what would be done")
-    parser.add_argument("--json", action="store_true", help="for programs: one JSON object a table and pass on stdout, nothing else")
-    return parser.parse_args()
+class NoTables(CommandError):
+    """The job has written none yet."""
 
 
-def main() -> int:
-    """Keep the tables; the exit code. Only what nobody foresaw keeps its trace."""
-    options = arguments()
-    try:
-        return upkeep(options)
-    except Exception as error:
-        if (found := told(error)) is None:
-            raise
-        note(f"maintain.py: {hide(found[0])}")
-        return found[1]
+def keep(folder: str, settings: UpkeepSettings, dry_run: bool, json: bool) -> None:
+    """One pass over all tables. Raises NoTables."""
+    from dataclasses import asdict
 
+    from lb_stream.io.tables.upkeep import maintain as maintained
 
-def upkeep(options: argparse.Namespace) -> int:
-    """One pass, or one after the other until a stop is asked for; the exit code."""
-    settings = load(options.config, arguments=options.set).settings
-    if not options.every:
-        try:
-            return keep(settings, options)
-        except typer.Exit:  # whoever read our output has gone
-            return 0
-    with StopRequest() as stop:
-        while not stop:
-            keep(settings, options)
-            end = time.monotonic() + options.every
-            while not stop and time.monotonic() < end:
-                time.sleep(0.5)
-    return 0
-
-
-def keep(settings: Settings, options: argparse.Namespace) -> int:
-    """One pass over all tables; the exit code."""
     done = []
-    for one in maintain(settings.stream.tables, settings.upkeep, time.time_ns() // 1_000_000, options.dry_run):
+    for one in maintained(folder, settings, time.time_ns() // 1_000_000, dry_run):
         done.append(one)
-        if options.json:
-            emit(json.dumps(asdict(one) | {"dry_run": options.dry_run}) + "\n")
+        if json:
+            emit_json(asdict(one) | {"dry_run": dry_run})
     if not done:
-        note(f"maintain.py: no tables in {settings.stream.tables} yet: the job writes them; --set stream.tables=FOLDER names others")
-        return 1
-    if not options.json:
-        show(done, options.dry_run)
-    return 0
+        raise NoTables(f"no tables in {folder} yet: the job writes them; --set stream.tables=FOLDER names others")
+    if not json:
+        show(done, dry_run)
 
 
 def show(done: Sequence[MaintenanceResult], dry_run: bool) -> None:
     """What was done, for people."""
+    from dataclasses import fields
+
+    from lb_stream.io.tables.upkeep import MaintenanceResult
+
     total = MaintenanceResult("all")
     cells = []
     for one in done:
@@ -130,7 +119,3 @@ def _cells(one: MaintenanceResult) -> tuple[str, ...]:
         f"{one.bytes_removed / 1e6:.1f}",
         f"{one.seconds:.1f}",
     )
-
-
-if __name__ == "__main__":
-    sys.exit(main())

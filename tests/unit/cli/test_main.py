@@ -31,6 +31,7 @@ COMMANDS = {
     ("status",),
     ("jars", "fetch"),
     ("reports", "send"),
+    ("tables", "maintain"),
     ("topics", "create"),
     ("topics", "check"),
     ("agent", "pulsar"),

@@ -316,7 +316,7 @@ def test_a_table_with_column_mapping_is_read_under_its_logical_names(tmp_path: P
 def test_no_tables_yet_says_what_to_run(tmp_path: Path, command: tuple[str, ...]) -> None:
     result = lbctl(*command, cwd=tmp_path)
     assert (result.code, result.out) == (1, "")
-    assert "no tables in .lb/tables yet: run `make demo`" in result.err
+    assert "no tables in .lb/tables yet: run `lbctl demo`" in result.err
 
 
 def test_the_demos_tables_are_read_when_there_are_no_others_and_none_were_named(tmp_path: Path) -> None:

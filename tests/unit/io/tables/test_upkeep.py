@@ -254,7 +254,7 @@ def test_a_damaged_table_is_one_line_and_no_trace(tmp_path: Path) -> None:
     (log / f"{0:020}.json").write_text("{bad")
     done = run("--set", f"stream.tables={tmp_path / 'tables'}")
     assert (done.returncode, done.stdout) == (1, "")
-    assert re.fullmatch(r"maintain\.py: a table can't be read \(.*\): `lbctl tables rebuild` .*\n", done.stderr)
+    assert re.fullmatch(r"lbctl: a table can't be read \(.*\): `lbctl tables rebuild` .*\n", done.stderr)
 
 
 def test_the_job_prints_a_table_for_people_and_json_for_programs(job: Job) -> None:
