@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from lb_stream.cli.run.report_lines import read_line
 from lb_stream.contracts.decisions import Decision
 from lb_stream.contracts.keys import metadata
 from lb_stream.core.averages import FoldConfig, fold
@@ -28,6 +27,7 @@ from lb_stream.core.model.memory import Memory
 from lb_stream.core.model.view import view_of
 from lb_stream.core.round.decide import Inbox, Round, decide, seed_of
 from lb_stream.io.local.configuration import load_settings
+from lb_stream.io.local.report_lines import read_line
 from lb_stream.stream.context import DecodeConfig
 from lb_stream.stream.decode import decode
 

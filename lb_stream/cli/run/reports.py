@@ -19,7 +19,7 @@ from lb_stream.cli.shared.options import BrokerConf, ConfigFile, Json, Set, clus
 from lb_stream.cli.shared.output import CommandError, emit, emit_json, note
 
 if TYPE_CHECKING:
-    from lb_stream.cli.run.report_lines import Report
+    from lb_stream.io.local.report_lines import Report
 
 app = typer.Typer(name="reports", help="Load reports from files to the topic.", no_args_is_help=True)
 
@@ -88,7 +88,7 @@ Post = Callable[[int, str, bytes], None]
 def _send_all(
     lines: Iterator[bytes], cluster: str, broker: str | None, pace: float | None, tally: Tally, post: Post, advance: Callable[[], None]
 ) -> None:
-    from lb_stream.cli.run.report_lines import Unsendable, read_line
+    from lb_stream.io.local.report_lines import Unsendable, read_line
 
     keep_time = _pacer(pace)
     for number, line in _readable(lines, tally):

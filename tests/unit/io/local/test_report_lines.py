@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from lb_stream.cli.run.report_lines import Report, Unsendable, read_line
+from lb_stream.io.local.report_lines import Report, Unsendable, read_line
 
 ODD = b'{"webServiceUrl" : "http://b-1:8080",  "msgRateIn":1.50, "a":"\\u00e9\xc3\xa9", "big": 1e3,\t"lastUpdate": 70}'
 
