@@ -1,3 +1,67 @@
-"""Load-balancing control plane for message-broker clusters, as a PySpark Structured Streaming pipeline."""
+"""Load-balancing control plane for message-broker clusters, as a PySpark Structured Streaming pipeline.
+
+Any strategy can be asked what it would do, on a laptop and without Java, about load reports in a file:
+
+    import lb_stream
+
+    view = lb_stream.load_reports("tests/data/modular-load-reports.jsonl.gz")
+    for name in lb_stream.shedder.names:
+        done = lb_stream.ask(view, shedding_strategy=name, min_throughput_mb=0)
+        print(name, [(one.bundle, one.source) for one in done.decisions], [one.rule for one in done.refusals])
+
+`load_tables` takes the tables of a job in place of a file. A strategy of your own: `lb_stream.plugins`.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from lb_stream.core.config.cluster_config import ClusterConfig, cluster_config
+    from lb_stream.core.model.memory import Memory
+    from lb_stream.core.model.view import ClusterView
+    from lb_stream.core.placement import placement, simple_placement
+    from lb_stream.core.round.decide import Inbox, Round, decide
+    from lb_stream.core.shedding import shedder
+    from lb_stream.core.splitting import split_algorithm
+    from lb_stream.io.local.configuration import load_settings
+    from lb_stream.recorded import ask, load_reports, load_tables
 
 __version__ = "0.1.0"
+
+__all__ = [
+    "ClusterConfig",
+    "ClusterView",
+    "Inbox",
+    "Memory",
+    "Round",
+    "ask",
+    "cluster_config",
+    "decide",
+    "load_reports",
+    "load_settings",
+    "load_tables",
+    "placement",
+    "shedder",
+    "simple_placement",
+    "split_algorithm",
+]
+
+_HOMES = {
+    "core.config.cluster_config": ("ClusterConfig", "cluster_config"),
+    "core.model.memory": ("Memory",),
+    "core.model.view": ("ClusterView",),
+    "core.placement": ("placement", "simple_placement"),
+    "core.round.decide": ("Inbox", "Round", "decide"),
+    "core.shedding": ("shedder",),
+    "core.splitting": ("split_algorithm",),
+    "io.local.configuration": ("load_settings",),
+    "recorded": ("ask", "load_reports", "load_tables"),
+}
+"""Where each name is from. It is imported when it is first asked for: commands that don't need it start sooner."""
+
+
+def __getattr__(name: str) -> Any:
+    for home, names in _HOMES.items():
+        if name in names:
+            return getattr(import_module(f"{__name__}.{home}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -35,6 +35,7 @@ from lb_stream.core.placement import placement, simple_placement
 from lb_stream.core.round.split import find_too_large
 from lb_stream.core.round.state import RoundState
 from lb_stream.core.shedding import shedder
+from lb_stream.core.shedding.base import ShedContext
 from lb_stream.core.splitting import SplittingConfig
 
 SIZES = {"100x10000": (100, 10_000, 10), "1000x100000": (1_000, 100_000, 100), "5000x1000000": (5_000, 1_000_000, 50)}
@@ -121,7 +122,12 @@ def works(brokers: int, bundles: int, hot: int) -> Iterator[tuple[str, Work]]:
     for name, strategy in SHEDDERS.items():
         config = cluster_config({"shedding_strategy": strategy, "min_throughput_mb": 0, **DECIDES_AT_ONCE.get(strategy, {})})
         memory = config.shedder.memory({})
-        yield name, lambda config=config, memory=memory: _sheds(config.shedder.function(view, config.shedder_config, memory, eligible)[0])
+        yield (
+            name,
+            lambda config=config, memory=memory: _sheds(
+                config.shedder.function(ShedContext.of(view, config.shedder_config, memory, eligible))[0]
+            ),
+        )
     limits = SplittingConfig()
     yield "split_task", lambda: find_too_large(view, eligible, [], limits)
     for strategy in placement.names:

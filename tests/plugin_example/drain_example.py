@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from lb_stream.contracts.keys import KeyModel, key
-from lb_stream.core.model.view import Bools, ClusterView
-from lb_stream.core.shedding.base import Unload, Unloads, rows_by_broker, shedder
+from lb_stream.plugins import KeyModel, ShedContext, Unload, Unloads, key, rows_by_broker, shedder
 
 
 class DrainShedderConfig(KeyModel):
@@ -17,14 +15,15 @@ class DrainShedderConfig(KeyModel):
 
 
 @shedder("DrainShedder", config=DrainShedderConfig)
-def drain(view: ClusterView, config: DrainShedderConfig, memory: None, eligible: Bools) -> tuple[Unloads, None]:
+def drain(context: ShedContext[DrainShedderConfig, None]) -> tuple[Unloads, None]:
     """Unload from each broker to be drained, in the order of the bundles' names."""
+    view, config = context.view, context.config
     drained = np.array(
         [row for row, name in enumerate(view.brokers.names) if config.drain_prefix and name.startswith(config.drain_prefix)], np.intp
     )
     proposals = [
         Unload(int(row), broker, "Admin", "drained", float(view.brokers.usage[broker]), 0.0, None, None)
-        for broker, rows in rows_by_broker(view, drained, eligible).items()
+        for broker, rows in rows_by_broker(view, drained, context.eligible).items()
         for row in rows[: config.drain_most_bundles]
     ]
     return Unloads(tuple(proposals)), None

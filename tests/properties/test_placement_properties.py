@@ -14,7 +14,7 @@ from lb_stream.core.filters.later_version import version_key
 from lb_stream.core.model.blocks import RESOURCES
 from lb_stream.core.model.view import Rows, average_broker
 from lb_stream.core.placement import extensible_placement, placement, simple_placement
-from lb_stream.core.placement.base import Targets
+from lb_stream.core.placement.base import PlacementContext, Targets
 from tests.support.placement_model import Broker, Cluster, Policy, Quota, SimpleManager, by_policies, candidates, namespace_of, unload_helps
 from tests.support.placement_view import draft_of, kept_of, place_and_count, settings_of, view_of_cluster
 
@@ -184,7 +184,7 @@ def test_the_simple_managers_chance_is_weighted_by_room(simple: SimpleManager) -
         rows: Rows = np.array([view.brokers.names.index(name) for name in weights], np.intp)
         for drawn in {one for end in ends for one in (end - 1, end) if 0 <= one < ends[-1]} | {0}:
             Drawn.drawn = drawn
-            best, _ = config.placement.function(targets, rows, row, config.placement_config, config.placement.memory({}))
+            best, _ = config.placement.function(PlacementContext(targets, rows, row, config.placement_config, config.placement.memory({})))
             wanted = [name for name, end in zip(ranges, ends, strict=True) if drawn < end][:1] if any(ends) else list(weights)
             assert [view.brokers.names[at] for at in best.rows] == wanted
 

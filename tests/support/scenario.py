@@ -61,7 +61,7 @@ from lb_stream.core.model.policies import NO_POLICIES, IsolationPolicy, Policies
 from lb_stream.core.model.refusals import Refusal
 from lb_stream.core.model.view import ClusterView, view_of
 from lb_stream.core.round.decide import Inbox, Round, decide, seed_of
-from lb_stream.core.shedding.base import MB
+from lb_stream.core.shedding.base import MB, ShedContext
 from tests.support.build import Event, Report, batch_of
 
 RULER = "----"
@@ -267,7 +267,7 @@ class Cluster:
         config = cluster_config(self.settings | {"shedding_strategy": words[0]} | _settings(words[1:]))
         view = self._next_view(config)
         eligible = np.array(~view.bundles.system)
-        unloads, _ = config.shedder.function(view, config.shedder_config, config.shedder.memory({}), eligible)
+        unloads, _ = config.shedder.function(ShedContext.of(view, config.shedder_config, config.shedder.memory({}), eligible))
         for one in unloads.proposals:
             figures = f"saw={one.saw:.2f} average={one.average:.2f} limit={one.limit:.2f}"
             yield f"unload {short_name(view.bundles.name(one.bundle))} from {view.brokers.names[one.source]}  reason={one.rule} {figures}"

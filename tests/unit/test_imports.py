@@ -153,6 +153,14 @@ def test_the_list_of_wiring_modules_names_none_that_could_follow_the_arrows() ->
     assert needed == {(name, theirs) for name, rooms in WIRING.items() for theirs in rooms}
 
 
+def test_the_public_face_is_for_others_alone_and_plug_ins_see_the_core_only() -> None:
+    within = {name for name in MODULES if room_of(name)}
+    face = {"lb_stream.plugins", "lb_stream.recorded"}
+    assert [name for name in within if imported(name) & face] == []
+    seen = {room_of(name) for name in reachable("lb_stream.plugins") if name in MODULES}
+    assert {room.partition(".")[0] for room in seen} == {"contracts", "core"}
+
+
 def test_no_module_imports_itself_by_whatever_way_round() -> None:
     assert circles() == []
 

@@ -1,13 +1,22 @@
-"""A third party's strategy: really installed, found by its name, with settings of its own."""
+"""A third party's strategy: built as a wheel, installed, found by its name, with settings of its own."""
 
+import ast
+import re
 import subprocess
 import sys
+import zipfile
+from collections.abc import Iterator
+from dataclasses import fields
 from pathlib import Path
+from typing import Any, get_args, get_type_hints
 
 import pytest
 
+from lb_stream import plugins
+
 EXAMPLE = Path(__file__).parents[1] / "plugin_example"
 PROJECT = Path(__file__).parents[2]
+REPORTS = PROJECT / "tests" / "data" / "modular-load-reports.jsonl.gz"
 
 USE = """
 from lb_stream.core.config.cluster_config import cluster_config
@@ -23,15 +32,27 @@ except SettingError as error:
 """
 
 
+def pip(*arguments: str) -> None:
+    options = ["--quiet", "--no-deps", "--no-index", "--disable-pip-version-check"]
+    subprocess.run([sys.executable, "-m", "pip", arguments[0], *options, *arguments[1:]], check=True)
+
+
 @pytest.fixture(scope="module")
-def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder into which pip has installed the example, built from a copy so that nothing is left beside its source."""
-    folder = tmp_path_factory.mktemp("site")
-    source = tmp_path_factory.mktemp("source")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The example's wheel, built from a copy so that nothing is left beside its source."""
+    source, folder = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("wheel")
     for file in ("pyproject.toml", "drain_example.py"):
         (source / file).write_text((EXAMPLE / file).read_text())
-    options = ["--quiet", "--no-deps", "--no-index", "--no-build-isolation", "--disable-pip-version-check", "--target", str(folder)]
-    subprocess.run([sys.executable, "-m", "pip", "install", *options, str(source)], check=True)
+    pip("wheel", "--no-build-isolation", "--wheel-dir", str(folder), str(source))
+    (found,) = folder.glob("*.whl")
+    return found
+
+
+@pytest.fixture(scope="module")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder into which pip has installed that wheel."""
+    folder = tmp_path_factory.mktemp("site")
+    pip("install", "--target", str(folder), str(wheel))
     return folder
 
 
@@ -41,8 +62,73 @@ def run(code: str, *paths: Path) -> str:
     return subprocess.run([sys.executable, "-c", code], env={"PYTHONPATH": path}, capture_output=True, text=True, check=True).stdout.strip()
 
 
+def test_the_example_is_a_package_of_its_own_that_depends_on_this_one(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as file:
+        texts = {Path(name).name: file.read(name).decode() for name in file.namelist()}
+    assert wheel.name == "drain_example-1.0-py3-none-any.whl"
+    assert "Requires-Dist: lb_stream" in texts["METADATA"]
+    assert texts["entry_points.txt"].split() == ["[lb_stream.shedders]", "DrainShedder", "=", "drain_example"]
+
+
 def test_an_installed_strategy_is_chosen_by_name_and_knows_its_own_keys(installed: Path) -> None:
     assert run(USE, installed) == "DrainShedder old-"
+
+
+ASK = """
+import lb_stream
+from lb_stream.plugins import ShedContext
+view = lb_stream.load_reports(REPORTS)
+config = lb_stream.cluster_config({"drain_prefix": "127.0.0.1:26203", "shedding_strategy": "DrainShedder", "drain_most_bundles": 2})
+unloads, memory = config.shedder.function(ShedContext.of(view, config.shedder_config, config.shedder.memory({})))
+print([(view.brokers.names[one.source], one.rule) for one in unloads.proposals], memory)
+done = lb_stream.ask(view, shedding_strategy="DrainShedder", drain_prefix="127.0.0.1:26203", drain_most_bundles=2)
+print({(one.source, one.rule, one.strategy) for one in done.decisions})
+"""
+
+
+def test_an_installed_strategy_is_asked_by_itself_and_as_part_of_a_round(installed: Path) -> None:
+    alone, in_round = run(ASK.replace("REPORTS", repr(str(REPORTS))), installed).splitlines()
+    assert alone == str([("127.0.0.1:26203", "drained")] * 2) + " None"
+    assert in_round == str({("127.0.0.1:26203", "drained", "DrainShedder")})
+
+
+def test_a_strategy_of_a_plug_in_imports_nothing_but_its_public_interface() -> None:
+    tree = ast.parse((EXAMPLE / "drain_example.py").read_text())
+    assert {one.module for one in ast.walk(tree) if isinstance(one, ast.ImportFrom)} == {"__future__", "lb_stream.plugins"}
+
+
+def named_in(annotation: Any) -> Iterator[str]:
+    """The names of this project's types in an annotation."""
+    if getattr(annotation, "__module__", "").startswith("lb_stream.") and isinstance(annotation, type):
+        yield annotation.__name__
+    for part in get_args(annotation):
+        yield from named_in(part)
+
+
+def test_the_page_shows_the_example_as_it_is_and_the_kinds_as_they_are() -> None:
+    page = (PROJECT / "docs" / "plugins.md").read_text()
+    blocks = dict(re.findall(r"```(\w+)\n(.*?)```", page, re.DOTALL))
+    assert blocks["python"] == (EXAMPLE / "drain_example.py").read_text()
+    assert blocks["toml"] == (EXAMPLE / "pyproject.toml").read_text()
+    rows = re.findall(r"^\| .*\|$", str(plugins.__doc__), re.MULTILINE)
+    assert rows and all(row in page for row in rows)
+
+
+CONTEXTS = (plugins.ShedContext, plugins.PlacementContext, plugins.SplitContext)
+ANSWERS = (plugins.Unloads, plugins.Best, plugins.Boundaries)
+
+
+@pytest.mark.parametrize("model", (*CONTEXTS, *ANSWERS, plugins.Unload, plugins.Range, plugins.Targets))
+def test_every_type_that_a_strategy_meets_is_part_of_the_public_interface(model: Any) -> None:
+    hints = get_type_hints(model)
+    met = {name for field in fields(model) if not field.name.startswith("_") for name in named_in(hints[field.name])}
+    assert met <= set(plugins.__all__)
+
+
+def test_the_public_interface_says_of_each_kind_where_it_is_found_and_what_it_is_asked_with() -> None:
+    rows = re.findall(r"^\| \S.*? \| `(\w+)` \| `([\w.]+)` \| `(\w+)` \|", str(plugins.__doc__), re.MULTILINE)
+    assert {(name, getattr(plugins, name).group) for name, _, _ in rows} == {(name, group) for name, group, _ in rows}
+    assert {context for _, _, context in rows} == {model.__name__ for model in CONTEXTS} and len(rows) == 4
 
 
 OTHERS = """
@@ -51,9 +137,7 @@ config = cluster_config({"load_manager": "simple", "simple_placement_strategy": 
 print(config.placement.name, config.split_algorithms.named().name, config.warnings)
 """
 OTHERS_MODULE = """
-from lb_stream.contracts.keys import KeyModel
-from lb_stream.core.placement import simple_placement
-from lb_stream.core.splitting import split_algorithm
+from lb_stream.plugins import KeyModel, simple_placement, split_algorithm
 simple_placement("FirstServer", config=KeyModel, memory=dict)(print)
 split_algorithm("third_divide", config=KeyModel, memory=dict)(print)
 """
@@ -84,3 +168,11 @@ def test_a_plug_in_that_cannot_be_loaded_says_why_and_harms_nobody_else(installe
     broken = distribution(tmp_path / "broken", "[lb_stream.shedders]\nNoSuchShedder = no_such_module\n")
     assert run(USE, installed, broken) == "DrainShedder old-"
     assert "no_such_module" in run(MISSING, broken)
+
+
+def test_a_plug_in_written_for_another_interface_says_so_when_it_is_loaded(tmp_path: Path) -> None:
+    folder = distribution(tmp_path / "old", "[lb_stream.shedders]\nNoSuchShedder = old_shedder\n")
+    module = "from lb_stream.plugins import KeyModel, shedder\nold = lambda view, config, memory, eligible: None\n"
+    (folder / "old_shedder.py").write_text(module + "shedder('NoSuchShedder', config=KeyModel)(old)\n")
+    told = run(MISSING, folder)
+    assert "expected a function of one context (docs/plugins.md): missing a required argument: 'config'" in told

@@ -1,7 +1,7 @@
 """Who may take a bundle: one filter, one file. Their order under each manager is in `candidates.py`. See docs/strategies.md "Placement"."""
 
 from lb_stream.core.filters.anti_affinity import AntiAffinity, FailureDomain, unload_helps
-from lb_stream.core.filters.base import BundleToPlace, Filter, FilterError
+from lb_stream.core.filters.base import Filter, FilterContext, FilterError
 from lb_stream.core.filters.census import Census
 from lb_stream.core.filters.drained import Drained
 from lb_stream.core.filters.even_distribution import EvenDistribution
@@ -13,12 +13,12 @@ from lb_stream.core.filters.topic_kind import TopicKind
 
 __all__ = [
     "AntiAffinity",
-    "BundleToPlace",
     "Census",
     "Drained",
     "EvenDistribution",
     "FailureDomain",
     "Filter",
+    "FilterContext",
     "FilterError",
     "Isolation",
     "LaterVersion",

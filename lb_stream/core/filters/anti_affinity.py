@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from lb_stream.core.filters.base import BundleToPlace, with_least
+from lb_stream.core.filters.base import FilterContext, with_least
 from lb_stream.core.filters.census import Census
 from lb_stream.core.model.policies import DEFAULT_DOMAIN
 from lb_stream.core.model.view import ClusterView, Ints, Rows
@@ -22,9 +22,10 @@ class FailureDomain:
             domains = np.array([named.get(broker, DEFAULT_DOMAIN) for broker in view.brokers.names], np.str_)
             self._domain = np.unique(domains, return_inverse=True)[1]
 
-    def keep(self, rows: Rows, asked: BundleToPlace) -> Rows:
+    def keep(self, context: FilterContext) -> Rows:
         """Those of the domains with the least count."""
-        counts = self._census.of_group(asked.namespace)
+        rows = context.rows
+        counts = self._census.of_group(context.namespace)
         if counts is None or self._domain is None or not len(rows):
             return rows
         domain = self._domain[rows]
@@ -41,9 +42,10 @@ class AntiAffinity:
     def __init__(self, census: Census) -> None:
         self._census = census
 
-    def keep(self, rows: Rows, asked: BundleToPlace) -> Rows:
+    def keep(self, context: FilterContext) -> Rows:
         """Those with the least count."""
-        counts = self._census.of_group(asked.namespace)
+        rows = context.rows
+        counts = self._census.of_group(context.namespace)
         return rows if counts is None else with_least(rows, counts)
 
 

@@ -9,12 +9,13 @@ from lb_stream.core.model.view import Ints, Rows
 
 
 @dataclass(frozen=True, slots=True)
-class BundleToPlace:
-    """One bundle that needs a broker. `topics` is each broker's number of topics, the choices of this round included."""
+class FilterContext:
+    """All that a filter is asked with: one bundle that needs a broker, and who is left of those who could take it."""
 
+    rows: Rows  # the brokers that the filters before have left, in order
     bundle: int
     namespace: str
-    topics: Ints
+    topics: Ints  # each broker's number of topics, the choices of this round included
 
 
 class FilterError(Exception):
@@ -30,8 +31,8 @@ class Filter(Protocol):
 
     name: str
 
-    def keep(self, rows: Rows, asked: BundleToPlace) -> Rows:
-        """Those of the given brokers that may, in their order. Raises FilterError when it can't tell. O(brokers)."""
+    def keep(self, context: FilterContext, /) -> Rows:
+        """Those of `context.rows` that may, in their order. Raises FilterError when it can't tell. O(brokers)."""
         ...
 
 

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from lb_stream.contracts.balancer import BalancerConfig
 from lb_stream.core.filters import (
     AntiAffinity,
-    BundleToPlace,
     Census,
     Drained,
     EvenDistribution,
     FailureDomain,
     Filter,
+    FilterContext,
     FilterError,
     Isolation,
     LaterVersion,
@@ -62,7 +62,7 @@ class Candidates:
     def of(self, bundle: int, targets: Targets) -> Pool:
         """The candidates for a bundle, in the order of its manager's filters."""
         asked = self._asked(bundle, targets)
-        rows = self._reachable()
+        rows = asked.rows
         match self.config.load_manager:
             case "extensible":
                 return self._extensible(rows, asked)
@@ -78,7 +78,7 @@ class Candidates:
         of its anti-affinity group's other namespaces than that one.
         """
         asked = self._asked(bundle, targets)
-        rows, steps = _filtered(self._policies, self._reachable(), asked)
+        rows, steps = _filtered(self._policies, asked.rows, asked)
         for one in self._others:
             if isinstance(one, EvenDistribution):
                 continue
@@ -102,12 +102,12 @@ class Candidates:
     def allowed(self, bundle: int, targets: Targets) -> Rows:
         """All brokers that policies allow."""
         asked = self._asked(bundle, targets)  # makes the filters when it is the first
-        return _filtered(self._policies, self._reachable(), asked)[0]
+        return _filtered(self._policies, asked.rows, asked)[0]
 
     def refused_by(self, bundle: int, broker: int, targets: Targets) -> str | None:
         """The policy that doesn't allow a broker to have a bundle, if any."""
         asked = self._asked(bundle, targets)
-        _, steps = _filtered(self._policies, self._reachable(), asked)
+        _, steps = _filtered(self._policies, asked.rows, asked)
         return next((name for name, before, after in steps if (before == broker).any() and not (after == broker).any()), None)
 
     def unload_helps(self, bundle: int, current: int, allowed: Rows) -> bool:
@@ -123,10 +123,10 @@ class Candidates:
         rows: Rows = np.flatnonzero(self.view.brokers.alive & self.view.brokers.speaking)
         return rows
 
-    def _asked(self, bundle: int, targets: Targets) -> BundleToPlace:
+    def _asked(self, bundle: int, targets: Targets) -> FilterContext:
         if not self._policies:
             self._policies, self._others = self._pipeline()
-        return BundleToPlace(bundle, namespace_of(self.view.bundles.name(bundle)), targets.topics)
+        return FilterContext(self._reachable(), bundle, namespace_of(self.view.bundles.name(bundle)), targets.topics)
 
     def _pipeline(self) -> tuple[tuple[Filter, ...], tuple[Filter, ...]]:
         """The filters for policies and the others, each in the manager's order."""
@@ -145,7 +145,7 @@ class Candidates:
         even = EvenDistribution(census, everywhere=config.distribute_bundles_evenly)
         return policies, (MaxTopics(config.broker_max_topics, strict=False), *group, even, own_class, *version)
 
-    def _modular(self, rows: Rows, asked: BundleToPlace) -> Pool:
+    def _modular(self, rows: Rows, asked: FilterContext) -> Pool:
         """Policies, then the others. When the step for topics leaves nobody it is undone, when the last leaves nobody or fails all are."""
         allowed, policy_steps = _filtered(self._policies, rows, asked)
         first, *rest = self._others
@@ -161,12 +161,12 @@ class Candidates:
             return Pool(allowed, allowed, policy_steps, policy_steps)
         return Pool(kept, allowed, policy_steps + topics_step + steps, policy_steps)
 
-    def _simple(self, rows: Rows, asked: BundleToPlace) -> Pool:
+    def _simple(self, rows: Rows, asked: FilterContext) -> Pool:
         allowed, policy_steps = _filtered(self._policies, rows, asked)
         kept, steps = _filtered(self._others, allowed, asked)
         return Pool(kept, allowed, policy_steps + steps, policy_steps)
 
-    def _extensible(self, rows: Rows, asked: BundleToPlace) -> Pool:
+    def _extensible(self, rows: Rows, asked: FilterContext) -> Pool:
         """Policies last, over whom the others leave. A filter that fails leaves everybody; nobody left stays nobody."""
         steps: Steps = ()
         kept = rows
@@ -185,15 +185,17 @@ class Candidates:
             self.refusals.append(refusal(rule, None, [self.view.brokers.names[row] for row in brokers.tolist()]))
 
 
-def _filtered(filters: Iterable[Filter], rows: Rows, asked: BundleToPlace) -> tuple[Rows, Steps]:
+def _filtered(filters: Iterable[Filter], rows: Rows, asked: FilterContext) -> tuple[Rows, Steps]:
     """What the filters leave one after another, and the steps on the way."""
     steps = []
+    if rows is not asked.rows:
+        asked = replace(asked, rows=rows)
     for one in filters:
-        kept = one.keep(rows, asked)
-        if len(kept) < len(rows):
-            steps.append((one.name, rows, kept))
-        rows = kept
-    return rows, tuple(steps)
+        kept = one.keep(asked)
+        if len(kept) < len(asked.rows):
+            steps.append((one.name, asked.rows, kept))
+            asked = replace(asked, rows=kept)
+    return asked.rows, tuple(steps)
 
 
 def superseded(view: ClusterView, rows: Iterable[int]) -> set[int]:

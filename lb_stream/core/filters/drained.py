@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from lb_stream.core.filters.base import BundleToPlace
+from lb_stream.core.filters.base import FilterContext
 from lb_stream.core.model.view import ClusterView, Rows
 
 
@@ -16,6 +16,7 @@ class Drained:
     def __init__(self, view: ClusterView) -> None:
         self._drained = [row for row, name in enumerate(view.brokers.names) if name in view.policies.drained]
 
-    def keep(self, rows: Rows, asked: BundleToPlace) -> Rows:
+    def keep(self, context: FilterContext) -> Rows:
         """Those that are not."""
+        rows = context.rows
         return rows[~np.isin(rows, self._drained)] if self._drained else rows

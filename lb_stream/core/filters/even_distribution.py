@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lb_stream.core.filters.base import BundleToPlace, with_least
+from lb_stream.core.filters.base import FilterContext, with_least
 from lb_stream.core.filters.census import Census
 from lb_stream.core.model.names import SYSTEM_NAMESPACE
 from lb_stream.core.model.view import Rows
@@ -16,8 +16,9 @@ class EvenDistribution:
     def __init__(self, census: Census, *, everywhere: bool) -> None:
         self._census, self._everywhere = census, everywhere
 
-    def keep(self, rows: Rows, asked: BundleToPlace) -> Rows:
+    def keep(self, context: FilterContext) -> Rows:
         """Those with the fewest, if it is on; the system namespace is spread evenly under any setting."""
-        if not (self._everywhere or asked.namespace == SYSTEM_NAMESPACE):
+        rows = context.rows
+        if not (self._everywhere or context.namespace == SYSTEM_NAMESPACE):
             return rows
-        return with_least(rows, self._census.of_namespace(asked.namespace))
+        return with_least(rows, self._census.of_namespace(context.namespace))

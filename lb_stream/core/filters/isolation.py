@@ -6,7 +6,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from lb_stream.core.filters.base import BundleToPlace
+from lb_stream.core.filters.base import FilterContext
 from lb_stream.core.model.policies import IsolationPolicy, host_of
 from lb_stream.core.model.view import Bools, ClusterView, Rows
 
@@ -22,11 +22,12 @@ class Isolation:
         self._by_namespace: dict[str, IsolationPolicy | None] = {}
         self._shared: Bools | None = None
 
-    def keep(self, rows: Rows, asked: BundleToPlace) -> Rows:
+    def keep(self, context: FilterContext) -> Rows:
         """The policy's primaries, and its secondaries while too few primaries are there; without a policy the shared brokers."""
+        rows = context.rows
         if not self._policies.isolation:
             return rows
-        policy = self.policy_of(asked.namespace)
+        policy = self.policy_of(context.namespace)
         if policy is None:
             return rows[self._is_shared()[rows]]
         primary, secondary = _masks(policy, self._hosts)

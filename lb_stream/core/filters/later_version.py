@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from lb_stream.core.filters.base import BundleToPlace, FilterError
+from lb_stream.core.filters.base import FilterContext, FilterError
 from lb_stream.core.model.view import ClusterView, Rows
 
 _NUMBER = r"(?:0|[1-9][0-9]{0,9})"
@@ -44,8 +44,9 @@ class LaterVersion:
         ranks = {text: -1 if key is None else order[key] for text, key in keys.items()}
         self._rank = np.array([ranks[text] for text in view.brokers.versions], np.int64)
 
-    def keep(self, rows: Rows, asked: BundleToPlace) -> Rows:
+    def keep(self, context: FilterContext) -> Rows:
         """Those with the greatest version. Raises FilterError when one has none, or one that can't be read."""
+        rows = context.rows
         rank = self._rank[rows]
         if (rank < 0).any() or not len(rows):
             raise FilterError("version_unknown", rows[rank < 0])

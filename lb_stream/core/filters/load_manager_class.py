@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from lb_stream.contracts.balancer import MANAGER_CLASSES
-from lb_stream.core.filters.base import BundleToPlace
+from lb_stream.core.filters.base import FilterContext
 from lb_stream.core.model.view import ClusterView, Rows
 
 
@@ -20,6 +20,7 @@ class LoadManagerClass:
         if not any(name for name, alive in zip(classes, view.brokers.alive.tolist(), strict=True) if alive):
             self._same[:] = True
 
-    def keep(self, rows: Rows, asked: BundleToPlace) -> Rows:
+    def keep(self, context: FilterContext) -> Rows:
         """Those of the same manager."""
+        rows = context.rows
         return rows[self._same[rows]]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lb_stream.core.filters.base import BundleToPlace
+from lb_stream.core.filters.base import FilterContext
 from lb_stream.core.model.view import Rows
 
 
@@ -14,6 +14,7 @@ class MaxTopics:
     def __init__(self, limit: int, *, strict: bool) -> None:
         self._most = limit - 1 if strict else limit
 
-    def keep(self, rows: Rows, asked: BundleToPlace) -> Rows:
+    def keep(self, context: FilterContext) -> Rows:
         """Those below the limit."""
-        return rows[asked.topics[rows] <= self._most]
+        rows = context.rows
+        return rows[context.topics[rows] <= self._most]

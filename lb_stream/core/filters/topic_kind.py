@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lb_stream.core.filters.base import BundleToPlace
+from lb_stream.core.filters.base import FilterContext
 from lb_stream.core.filters.isolation import Isolation
 from lb_stream.core.model.view import ClusterView, Rows
 
@@ -15,9 +15,10 @@ class TopicKind:
     def __init__(self, view: ClusterView, isolation: Isolation) -> None:
         self._brokers, self._marked, self._isolation = view.brokers, view.policies.non_persistent, isolation
 
-    def keep(self, rows: Rows, asked: BundleToPlace) -> Rows:
+    def keep(self, context: FilterContext) -> Rows:
         """Those that serve the bundle's kind."""
-        if self._isolation.policy_of(asked.namespace) is not None:
+        rows = context.rows
+        if self._isolation.policy_of(context.namespace) is not None:
             return rows
-        serves = self._brokers.non_persistent_topics if asked.namespace in self._marked else self._brokers.persistent_topics
+        serves = self._brokers.non_persistent_topics if context.namespace in self._marked else self._brokers.persistent_topics
         return rows[serves[rows]]

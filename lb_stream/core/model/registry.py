@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
+from inspect import signature
 from typing import Any, Generic, TypeVar
 
 from lb_stream.contracts.keys import KeyModel
@@ -52,9 +53,13 @@ class Registry(Generic[Function]):
     def __call__(
         self, name: str, *, config: type[KeyModel], memory: Callable[[Mapping[str, Any]], Any] = nothing, traits: Any = None
     ) -> Callable[[Function], Function]:
-        """Register the decorated function under `name`."""
+        """Register the decorated function under `name`. Raises TypeError for one that can't be called with a context alone."""
 
         def register(function: Function) -> Function:
+            try:
+                signature(function).bind(None)
+            except TypeError as error:
+                raise TypeError(f"{self.kind} strategy {name}: expected a function of one context (docs/plugins.md): {error}") from None
             self._strategies[name] = Strategy(name, function, config, memory, traits)
             return function
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 
@@ -102,8 +102,28 @@ class Best:
     unit: str
 
 
-Placement = Callable[[Targets, Rows, int, Any, Any], tuple[Best, Any]]
-"""(loads, candidates, bundle, its config, its memory) → (best candidates, what it remembers)."""
+Config = TypeVar("Config")
+Remembered = TypeVar("Remembered")
+
+
+@dataclass(frozen=True, slots=True)
+class PlacementContext(Generic[Config, Remembered]):
+    """All that a placement strategy is asked with: one bundle, and who may take it."""
+
+    targets: Targets  # the brokers' loads, this round's choices included
+    candidates: Rows  # the brokers that the filters leave, in order
+    bundle: int  # its row in `targets.view`
+    config: Config  # the settings that the strategy was registered with
+    memory: Remembered  # what its last choice has returned
+
+
+class Placement(Protocol):
+    """A placement strategy: which of the candidates are best."""
+
+    def __call__(self, context: PlacementContext[Any, Any], /) -> tuple[Best, Any]:
+        """The best candidates, and what it remembers."""
+        ...
+
 
 placement: Registry[Placement] = Registry("placement", "lb_stream.placements")
 """The modular manager's; `placement_strategy` names one."""

@@ -7,8 +7,7 @@ from typing import Literal
 import numpy as np
 
 from lb_stream.contracts.keys import KeyModel, key
-from lb_stream.core.model.view import Rows
-from lb_stream.core.placement.base import Best, Targets, placement
+from lb_stream.core.placement.base import Best, PlacementContext, placement
 
 
 class LeastLongTermMessageRateConfig(KeyModel):
@@ -23,14 +22,13 @@ class LeastLongTermMessageRateConfig(KeyModel):
 
 
 @placement("LeastLongTermMessageRate", config=LeastLongTermMessageRateConfig)
-def least_long_term_message_rate(
-    targets: Targets, candidates: Rows, bundle: int, config: LeastLongTermMessageRateConfig, memory: None
-) -> tuple[Best, None]:
+def least_long_term_message_rate(context: PlacementContext[LeastLongTermMessageRateConfig, None]) -> tuple[Best, None]:
     """The candidates with the least long-term rate (messages/s, bundles on their way included).
 
     A broker above the overloaded threshold scores infinite; when all are, all are equally good. Under `documented` the rate is
     divided by (threshold - usage), both ratios; at the threshold that too is infinite.
     """
+    targets, candidates, config = context.targets, context.candidates, context.config
     usage, rate = targets.usage[candidates], targets.long_rate[candidates]
     threshold = config.overloaded_threshold_percent / 100.0
     scores = np.where(usage > threshold, np.inf, rate)

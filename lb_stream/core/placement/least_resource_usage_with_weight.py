@@ -17,7 +17,7 @@ import numpy as np
 
 from lb_stream.contracts.keys import KeyModel, key
 from lb_stream.core.model.view import Bools, ClusterView, Floats, Rows
-from lb_stream.core.placement.base import Best, Targets, extensible_placement, placement
+from lb_stream.core.placement.base import Best, PlacementContext, extensible_placement, placement
 
 NAME = "LeastResourceUsageWithWeight"
 
@@ -80,13 +80,14 @@ class LeastResourceMemory:
 
 @placement(NAME, config=LeastResourceConfig, memory=LeastResourceMemory.read)
 def least_resource_usage(
-    targets: Targets, candidates: Rows, bundle: int, config: LeastResourceConfig, memory: LeastResourceMemory
+    context: PlacementContext[LeastResourceConfig, LeastResourceMemory],
 ) -> tuple[Best, LeastResourceMemory]:
     """The candidates below their average by the difference; all of them when nobody is. O(brokers).
 
     Every call is a sample of every candidate's usage. The past doesn't count for a broker that has reported no bundle or no
     message. The overloaded threshold plays no part.
     """
+    targets, candidates, config, memory = context.targets, context.candidates, context.config, context.memory
     brokers, column = targets.view.brokers, memory.beside(targets.view)
     now, before = targets.usage[candidates], column[candidates]
     silent = (brokers.latest.rate_in[candidates] == 0) & (brokers.latest.rate_out[candidates] == 0)
@@ -97,15 +98,13 @@ def least_resource_usage(
 
 
 @extensible_placement(NAME, config=ExtensibleLeastResourceConfig)
-def least_reported_usage(
-    targets: Targets, candidates: Rows, bundle: int, config: ExtensibleLeastResourceConfig, memory: None
-) -> tuple[Best, None]:
+def least_reported_usage(context: PlacementContext[ExtensibleLeastResourceConfig, None]) -> tuple[Best, None]:
     """The same by the smoothed usages that the manager follows. O(brokers).
 
     Brokers without load data count in no average and are never preferred, but come back when nobody else is.
     """
-    usage = targets.load[candidates]
-    return _well_below_average(candidates, usage, ~np.isnan(usage), config), None
+    usage = context.targets.load[context.candidates]
+    return _well_below_average(context.candidates, usage, ~np.isnan(usage), context.config), None
 
 
 def _well_below_average(candidates: Rows, usage: Floats, known: Bools, config: ExtensibleLeastResourceConfig) -> Best:

@@ -10,7 +10,7 @@ import numpy as np
 
 from lb_stream.contracts.keys import KeyModel
 from lb_stream.core.model.view import ClusterView, Rows
-from lb_stream.core.placement.base import Best, Targets, placement
+from lb_stream.core.placement.base import Best, PlacementContext, placement
 
 MOST_TURNS = 2**31 - 1
 
@@ -58,19 +58,18 @@ class RoundRobinMemory:
 
 
 @placement("RoundRobinBrokerSelector", config=RoundRobinConfig, memory=RoundRobinMemory.read)
-def round_robin(
-    targets: Targets, candidates: Rows, bundle: int, config: RoundRobinConfig, memory: RoundRobinMemory
-) -> tuple[Best, RoundRobinMemory]:
+def round_robin(context: PlacementContext[RoundRobinConfig, RoundRobinMemory]) -> tuple[Best, RoundRobinMemory]:
     """The broker whose turn it is. O(brokers).
 
     Who takes turns is remembered, and found out anew when their number is another than that of the candidates, or the one whose
     turn it is is no candidate: another change of the same size goes unnoticed until then, as in the reference.
     """
+    candidates, memory = context.candidates, context.memory
     if not len(candidates):
         return Best(candidates, np.empty(0), "turn"), memory
     at = memory.turn % len(candidates)
     memory.turn = 0 if memory.turn == MOST_TURNS else memory.turn + 1
-    rows = memory.rows(targets.view)
+    rows = memory.rows(context.targets.view)
     if len(rows) != len(candidates) or not (candidates == rows[at]).any():
         rows = candidates
         memory.take_turns(rows)

@@ -16,7 +16,7 @@ import numpy as np
 from lb_stream.contracts.keys import KeyModel, key
 from lb_stream.core.model.quotas import VALUES, Learned, allocated
 from lb_stream.core.model.view import ClusterView, Floats, Ints, Rows
-from lb_stream.core.placement.base import Best, Targets, simple_placement
+from lb_stream.core.placement.base import Best, PlacementContext, Targets, simple_placement
 
 POINTS = 5.0
 """Loads no farther apart than this are taken as equal."""
@@ -101,6 +101,9 @@ class SimpleMemory:
         return self._book
 
 
+SimpleContext = PlacementContext[SimplePlacementConfig, SimpleMemory]
+
+
 @dataclass(frozen=True, slots=True)
 class Estimates:
     """What the candidates are expected to carry, one row each: percents of each limit, messages/s, room for bundles."""
@@ -146,14 +149,13 @@ def _capacity(book: QuotaTally, candidates: Rows) -> Floats:
 
 
 @simple_placement("leastLoadedServer", config=SimplePlacementConfig, memory=SimpleMemory.read)
-def least_loaded_server(
-    targets: Targets, candidates: Rows, bundle: int, config: SimplePlacementConfig, memory: SimpleMemory
-) -> tuple[Best, SimpleMemory]:
+def least_loaded_server(context: SimpleContext) -> tuple[Best, SimpleMemory]:
     """The broker with the least estimated load, by the rule of five points; an empty one once that is loaded enough.
 
     O(brokers) for each broker that turns out better than the best so far: a few, as they are visited by their load.
     """
-    book = memory.book(targets)
+    candidates, config, memory = context.candidates, context.config, context.memory
+    book = memory.book(context.targets)
     seen = Estimates.of(book, candidates)
     order = np.argsort(np.trunc(seen.load), kind="stable")
     busy = order[book.bundles[candidates[order]] > 0]
@@ -162,11 +164,10 @@ def least_loaded_server(
 
 
 @simple_placement("leastMsgPerSecond", config=SimplePlacementConfig, memory=SimpleMemory.read)
-def least_msg_per_second(
-    targets: Targets, candidates: Rows, bundle: int, config: SimplePlacementConfig, memory: SimpleMemory
-) -> tuple[Best, SimpleMemory]:
+def least_msg_per_second(context: SimpleContext) -> tuple[Best, SimpleMemory]:
     """The broker with the lowest expected message rate; an empty one once that is loaded enough. O(brokers)."""
-    book = memory.book(targets)
+    candidates, config, memory = context.candidates, context.config, context.memory
+    book = memory.book(context.targets)
     seen = Estimates.of(book, candidates)
     order = np.argsort(np.trunc(seen.rate), kind="stable")
     busy = order[book.bundles[candidates[order]] > 0]
@@ -176,17 +177,16 @@ def least_msg_per_second(
 
 
 @simple_placement("weightedRandomSelection", config=SimplePlacementConfig, memory=SimpleMemory.read)
-def weighted_random_selection(
-    targets: Targets, candidates: Rows, bundle: int, config: SimplePlacementConfig, memory: SimpleMemory
-) -> tuple[Best, SimpleMemory]:
+def weighted_random_selection(context: SimpleContext) -> tuple[Best, SimpleMemory]:
     """A broker by chance, the likelier the more room it has; where nobody has any, one of them all. O(brokers)."""
+    targets, candidates, memory = context.targets, context.candidates, context.memory
     seen = Estimates.of(memory.book(targets), candidates)
     weight = np.trunc(seen.capacity * seen.idle * seen.idle)
     if not weight.any():
         return Best(candidates, seen.load, "%"), memory
     order = np.argsort(weight, kind="stable")
     ends = np.cumsum(weight[order])
-    drawn = targets.number(targets.view.bundles.name(bundle), int(ends[-1]))
+    drawn = targets.number(targets.view.bundles.name(context.bundle), int(ends[-1]))
     return _best(candidates, int(order[np.searchsorted(ends, drawn, side="right")]), seen.load, "%"), memory
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import cache
+from typing import Any
 
 import numpy as np
 
@@ -51,9 +52,7 @@ def unload_from_hot(draft: RoundState) -> None:
         return
     strategy = draft.config.shedder
     movable = _movable(draft)
-    around = (_surroundings(draft, movable),) if traits_of(strategy).sees_surroundings else ()
-    eligible = _not_lately(draft, movable)
-    unloads, memory = strategy.function(seen, draft.config.shedder_config, draft.remembered(strategy), eligible, *around)
+    unloads, memory = strategy.function(_shed_context(draft, seen, movable))
     draft.remember(strategy, memory)
     draft.refusals += unloads.refusals
     if draft.config.balancer.count_pending_moves and preselects(draft):
@@ -91,9 +90,19 @@ def _not_lately(draft: RoundState, movable: Bools) -> Bools:
     return eligible
 
 
-def _surroundings(draft: RoundState, movable: Bools) -> ShedContext:
+def _shed_context(draft: RoundState, seen: ClusterView, movable: Bools) -> ShedContext[Any, Any]:
     unloading = {one.source for one in draft.memory.pending if one.kind in ("unload", "transfer") and one.source is not None}
-    return ShedContext(_may_take(draft), movable, draft.reported, draft.unloaded_brokers, tuple(sorted(unloading)))
+    return ShedContext(
+        view=seen,
+        config=draft.config.shedder_config,
+        memory=draft.remembered(draft.config.shedder),
+        eligible=_not_lately(draft, movable),
+        movable=movable,
+        reported=draft.reported or draft.view,
+        may_take=_may_take(draft),
+        unloaded=draft.unloaded_brokers,
+        unloading=tuple(sorted(unloading)),
+    )
 
 
 def _may_take(draft: RoundState) -> Callable[[int, int], bool]:

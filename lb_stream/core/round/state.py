@@ -18,7 +18,7 @@ from lb_stream.core.model.operator_state import OperatorState
 from lb_stream.core.model.refusals import Refusal
 from lb_stream.core.model.registry import Strategy
 from lb_stream.core.model.view import Bools, ClusterView, Floats, Rows
-from lb_stream.core.placement.base import Best, Targets
+from lb_stream.core.placement.base import Best, PlacementContext, Targets
 
 MOST_CANDIDATES_SHOWN = 20
 LEAST_REFUSED_SHOWN = 3
@@ -151,7 +151,9 @@ class RoundState:
 
     def _rank(self, candidates: Rows, bundle: int) -> Best:
         strategy = self.config.placement
-        best, memory = strategy.function(self.targets, candidates, bundle, self.config.placement_config, self.remembered(strategy))
+        best, memory = strategy.function(
+            PlacementContext(self.targets, candidates, bundle, self.config.placement_config, self.remembered(strategy))
+        )
         self.remember(strategy, memory)
         return best
 

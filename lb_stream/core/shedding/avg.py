@@ -15,9 +15,9 @@ import numpy as np
 
 from lb_stream.contracts.keys import KeyModel, key
 from lb_stream.core.model.refusals import Refusal, refusal
-from lb_stream.core.model.view import Bools, ClusterView, Floats, Rows
-from lb_stream.core.placement.base import Best, Targets, placement
-from lb_stream.core.shedding.base import Traits, Unload, Unloads, heaviest_first, rows_by_broker, shedder
+from lb_stream.core.model.view import ClusterView, Floats, Rows
+from lb_stream.core.placement.base import Best, PlacementContext, placement
+from lb_stream.core.shedding.base import ShedContext, Traits, Unload, Unloads, heaviest_first, rows_by_broker, shedder
 
 
 class AvgShedderConfig(KeyModel):
@@ -94,11 +94,12 @@ def forget_who_is_gone(view: ClusterView, config: AvgShedderConfig, memory: AvgM
 
 
 @shedder("AvgShedder", config=AvgShedderConfig, memory=AvgMemory.read, traits=Traits(observe=forget_who_is_gone))
-def shed_to_partner(view: ClusterView, config: AvgShedderConfig, memory: AvgMemory, eligible: Bools) -> tuple[Unloads, AvgMemory]:
+def shed_to_partner(context: ShedContext[AvgShedderConfig, AvgMemory]) -> tuple[Unloads, AvgMemory]:
     """Level each pair of brokers whose scores have been too far apart for long enough.
 
     Scores are 100 x usage. Bundles go by their short-term message rate, or by throughput when the rates are too close.
     """
+    view, config, memory = context.view, context.config, context.memory
     now = AvgMemory(dict(memory.hits_low), dict(memory.hits_high), dict(memory.target))
     alive = np.flatnonzero(view.brokers.alive)
     score = 100 * view.brokers.usage
@@ -109,7 +110,7 @@ def shed_to_partner(view: ClusterView, config: AvgShedderConfig, memory: AvgMemo
         now.hits_high.clear()
         return Unloads(), now
     firing = [(low, high) for low, high in pairs if _fires(view, config, now, low, high)]
-    rows = rows_by_broker(view, np.array([high for _, high in firing], np.intp), eligible)
+    rows = rows_by_broker(view, np.array([high for _, high in firing], np.intp), context.eligible)
     loads = (view.bundles.short.rate, view.bundles.short.throughput) if firing else ()
     proposals: list[Unload] = []
     refusals: list[Refusal] = []
@@ -183,11 +184,10 @@ def _level(
 
 
 @placement("AvgShedder", config=AvgShedderConfig, memory=AvgMemory.read)
-def stay_with_partner(
-    targets: Targets, candidates: Rows, bundle: int, config: AvgShedderConfig, memory: AvgMemory
-) -> tuple[Best, AvgMemory]:
+def stay_with_partner(context: PlacementContext[AvgShedderConfig, AvgMemory]) -> tuple[Best, AvgMemory]:
     """The broker that the bundle belongs to when it is a candidate; else one of them by chance, to which it belongs from now on."""
-    names, remembered = targets.view.brokers.names, target_key(targets.view, bundle, config)
+    targets, candidates, bundle, memory = context.targets, context.candidates, context.bundle, context.memory
+    names, remembered = targets.view.brokers.names, target_key(targets.view, bundle, context.config)
     wanted = memory.target.get(remembered)
     chosen = candidates == (names.index(wanted) if wanted in names else -1)
     if len(candidates) and not chosen.any():

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Any, Generic, Literal, Protocol, TypeVar
 
 import numpy as np
 
@@ -43,14 +43,54 @@ class Unloads:
     refusals: tuple[Refusal, ...] = ()
 
 
-Shedder = Callable[..., tuple[Unloads, Any]]
-"""(view, its config, its memory, eligible bundles) → (what it proposes, what it remembers).
+Config = TypeVar("Config")
+Remembered = TypeVar("Remembered")
 
-With the trait `sees_surroundings` a fifth argument follows.
-"""
 
-Observer = Callable[[ClusterView, Any, Any], Any]
-"""(view as reported, its config, its memory) → what it remembers."""
+@dataclass(frozen=True, slots=True)
+class ShedContext(Generic[Config, Remembered]):
+    """All that a shedder is asked with. `of` fills in what is not given."""
+
+    view: ClusterView  # the cluster with moves in flight carried out; brokers being drained don't count as alive
+    config: Config  # the settings that the shedder was registered with
+    memory: Remembered  # what its last pass has returned
+    eligible: Bools  # bundles that it may choose
+    movable: Bools  # those, and the ones that were unloaded lately
+    reported: ClusterView  # the view before moves in flight were carried out
+    may_take: Callable[[int, int], bool]  # (bundle, broker): whether the filters let that broker have that bundle
+    unloaded: Mapping[str, int]  # broker → when a move out of it was last confirmed, ms
+    unloading: tuple[str, ...]  # brokers with unconfirmed moves out of them, sorted
+
+    @staticmethod
+    def of(
+        view: ClusterView,
+        config: Config,
+        memory: Remembered,
+        eligible: Bools | None = None,
+        *,
+        movable: Bools | None = None,
+        reported: ClusterView | None = None,
+        may_take: Callable[[int, int], bool] = lambda _bundle, _broker: True,
+    ) -> ShedContext[Config, Remembered]:
+        """A cluster in which nothing is in flight and, where nothing else is said, every bundle may go to everybody."""
+        chosen = np.ones(len(view.bundles), np.bool_) if eligible is None else eligible
+        return ShedContext(view, config, memory, chosen, chosen if movable is None else movable, reported or view, may_take, {}, ())
+
+
+class Shedder(Protocol):
+    """A shedding strategy: what should leave which broker."""
+
+    def __call__(self, context: ShedContext[Any, Any], /) -> tuple[Unloads, Any]:
+        """What it proposes, and what it remembers."""
+        ...
+
+
+class Observer(Protocol):
+    """Called in every round, also in those that don't shed, with the view as reported."""
+
+    def __call__(self, view: ClusterView, config: Any, memory: Any, /) -> Any:
+        """What it remembers from now on."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +99,7 @@ class Traits:
 
     manager: Literal["modular", "simple", "extensible"] = "modular"  # whose shedder it is
     chooses_destination: bool = False  # its proposals name their destination; else placement finds one
-    sees_surroundings: bool = False
-    observe: Observer | None = None  # called in every round, also in those that don't shed
+    observe: Observer | None = None
     loads: Callable[[Any], Mapping[str, float]] | None = None  # its memory → broker's smoothed usage, for placement to go by
 
 
@@ -71,24 +110,6 @@ def traits_of(strategy: Strategy[Shedder]) -> Traits:
 
 
 shedder: Registry[Shedder] = Registry("shedding", "lb_stream.shedders")
-
-
-def _anybody(_bundle: int, _broker: int) -> bool:
-    return True
-
-
-@dataclass(frozen=True, slots=True)
-class ShedContext:
-    """What a shedder that is registered with `sees_surroundings` gets as its fifth argument: what the round knows beside the view."""
-
-    may_take: Callable[[int, int], bool] = _anybody  # (bundle, broker): whether the filters let that broker have that bundle
-    movable: Bools | None = None  # eligible bundles and those unloaded lately; None: the eligible ones
-    reported: ClusterView | None = None  # the view before moves in flight were carried out; None: the view itself
-    unloaded: Mapping[str, int] = field(default_factory=dict)  # broker → when a move out of it was last confirmed, ms
-    unloading: tuple[str, ...] = ()  # brokers with unconfirmed moves out of them, sorted
-
-
-ALONE = ShedContext()
 
 
 def rows_by_broker(view: ClusterView, brokers: Rows, eligible: Bools) -> dict[int, Rows]:

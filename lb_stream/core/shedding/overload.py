@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from lb_stream.contracts.keys import KeyModel, key
-from lb_stream.core.model.view import Bools, ClusterView
-from lb_stream.core.shedding.base import Need, Unloads, shed_throughput, shedder
+from lb_stream.core.shedding.base import Need, ShedContext, Unloads, shed_throughput, shedder
 
 MARGIN = 0.05
 
@@ -20,17 +19,17 @@ class OverloadShedderConfig(KeyModel):
 
 
 @shedder("OverloadShedder", config=OverloadShedderConfig)
-def shed_overloaded(view: ClusterView, config: OverloadShedderConfig, memory: None, eligible: Bools) -> tuple[Unloads, None]:
+def shed_overloaded(context: ShedContext[OverloadShedderConfig, None]) -> tuple[Unloads, None]:
     """Unload (usage - threshold + 5 points) of its throughput from each broker at or above the threshold.
 
     Usage is a ratio, throughput bytes/s. At least one bundle goes, whatever it weighs; who is idle plays no part.
     """
-    threshold = config.overloaded_threshold_percent / 100.0
+    view, threshold = context.view, context.config.overloaded_threshold_percent / 100.0
     usage, throughput = view.brokers.usage, view.brokers.latest.throughput
     hot = np.flatnonzero(view.brokers.alive & ~(usage < threshold)).tolist()
     needs = [
         Need(broker, float(throughput[broker] * (usage[broker] - threshold + MARGIN)), "overloaded", float(usage[broker]), threshold, None)
         for broker in hot
     ]
-    proposals, refusals = shed_throughput(view, needs, eligible)
+    proposals, refusals = shed_throughput(view, needs, context.eligible)
     return Unloads(tuple(proposals), tuple(refusals)), None

@@ -10,8 +10,8 @@ from __future__ import annotations
 import numpy as np
 
 from lb_stream.core.model.refusals import Refusal
-from lb_stream.core.model.view import Bools, ClusterView, Floats
-from lb_stream.core.shedding.base import Need, Unloads, shedder
+from lb_stream.core.model.view import ClusterView, Floats
+from lb_stream.core.shedding.base import Need, ShedContext, Unloads, shedder
 from lb_stream.core.shedding.threshold import TRAITS, AboveAverageConfig, ThresholdMemory, is_worth_it, mean_of, shed_by_average
 
 
@@ -20,14 +20,12 @@ class RangeThresholdShedderConfig(AboveAverageConfig):
 
 
 @shedder("RangeThresholdShedder", config=RangeThresholdShedderConfig, memory=ThresholdMemory.read, traits=TRAITS)
-def shed_out_of_range(
-    view: ClusterView, config: RangeThresholdShedderConfig, memory: ThresholdMemory, eligible: Bools
-) -> tuple[Unloads, ThresholdMemory]:
+def shed_out_of_range(context: ShedContext[RangeThresholdShedderConfig, ThresholdMemory]) -> tuple[Unloads, ThresholdMemory]:
     """Unload from each broker above the average plus the threshold; if none is, from the highest for those below it minus the threshold.
 
     Usage is a ratio, throughput bytes/s.
     """
-    return shed_by_average(view, config, memory, eligible, _from_highest)
+    return shed_by_average(context, _from_highest)
 
 
 def _from_highest(view: ClusterView, config: RangeThresholdShedderConfig, usage: Floats, refusals: list[Refusal]) -> list[Need]:

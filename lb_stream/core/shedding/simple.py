@@ -10,9 +10,9 @@ import numpy as np
 from lb_stream.contracts.keys import KeyModel, key
 from lb_stream.core.model.refusals import Refusal, refusal
 from lb_stream.core.model.resources import percent
-from lb_stream.core.model.view import Bools, ClusterView, Floats, Rows
+from lb_stream.core.model.view import ClusterView, Floats, Rows
 from lb_stream.core.reporting.top_bundles import CONNECTIONS_STEP, RATE_STEP, THROUGHPUT_STEP, rounded
-from lb_stream.core.shedding.base import ALONE, ShedContext, Traits, Unload, Unloads, rows_by_broker, shedder
+from lb_stream.core.shedding.base import ShedContext, Traits, Unload, Unloads, rows_by_broker, shedder
 
 CONSIDERED = ("cpu", "direct_memory", "bandwidth_in", "bandwidth_out")
 """Resources that make a broker overloaded or comfortable."""
@@ -33,21 +33,20 @@ class SimpleLoadManagerConfig(KeyModel):
     )  # fmt: skip
 
 
-@shedder("SimpleLoadManager", config=SimpleLoadManagerConfig, traits=Traits(manager="simple", sees_surroundings=True))
-def shed_heaviest(
-    view: ClusterView, config: SimpleLoadManagerConfig, memory: None, eligible: Bools, around: ShedContext = ALONE
-) -> tuple[Unloads, None]:
+@shedder("SimpleLoadManager", config=SimpleLoadManagerConfig, traits=Traits(manager="simple"))
+def shed_heaviest(context: ShedContext[SimpleLoadManagerConfig, None]) -> tuple[Unloads, None]:
     """Unload from each broker with an overloaded resource the bundle that is heaviest in its fullest one.
 
     Only that one bundle is considered: when it was unloaded lately, or nobody comfortable may take it, the broker keeps all.
     """
+    view, config = context.view, context.config
     alive = view.brokers.alive
     usages = {name: percent(*columns).astype(np.float64) for name, columns in view.brokers.resources.items()}
     considered = np.array([usages[name] for name in CONSIDERED])
     comfortable = np.flatnonzero(alive & (considered < config.comfort_percent).all(axis=0)).tolist()
     hot = np.flatnonzero(alive & (considered > config.overloaded_threshold_percent).any(axis=0))
     fullest = np.argmax([usages[name] for name in BOTTLENECKS], axis=0)
-    rows = rows_by_broker(view, hot, eligible if around.movable is None else around.movable)
+    rows = rows_by_broker(view, hot, context.movable)
     counts = view.bundle_counts()
     proposals: list[Unload] = []
     refusals: list[Refusal] = []
@@ -62,9 +61,9 @@ def shed_heaviest(
             continue
         bottleneck = BOTTLENECKS[int(fullest[broker])]
         heaviest = int(rows[broker][np.argmax(_weights(view, rows[broker], bottleneck))])
-        if not eligible[heaviest]:
+        if not context.eligible[heaviest]:
             refusals.append(refusal("recently_unloaded", name, [view.bundles.name(heaviest)]))
-        elif not any(other != broker and around.may_take(heaviest, other) for other in comfortable):
+        elif not any(other != broker and context.may_take(heaviest, other) for other in comfortable):
             refusals.append(refusal("nobody_comfortable", name, [view.bundles.name(heaviest)], limit=config.comfort_percent, unit="%"))
         else:
             saw = float(considered[:, broker].max()) / 100

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 
 from lb_stream.contracts.keys import KeyModel, key
 from lb_stream.core.model.refusals import Refusal, refusal
-from lb_stream.core.model.view import Bools, ClusterView, Floats
-from lb_stream.core.shedding.base import MB, Need, Traits, Unloads, shed_throughput, shedder
+from lb_stream.core.model.view import ClusterView, Floats
+from lb_stream.core.shedding.base import MB, Need, ShedContext, Traits, Unloads, shed_throughput, shedder
 
 MARGIN = 0.05
 LOWER_BOUNDARY_FACTOR = 0.5
@@ -68,6 +68,7 @@ class ThresholdMemory:
         return {"usage": dict(self.usage)}
 
 
+AverageConfig = TypeVar("AverageConfig", bound=AboveAverageConfig)
 BelowAverage = Callable[[ClusterView, Any, Floats, list[Refusal]], list[Need]]
 """(view, config, smoothed usage, refusals to add to) → who should shed for the sake of brokers far below the average."""
 
@@ -82,22 +83,21 @@ TRAITS = Traits(observe=forget_who_left)
 
 
 @shedder("ThresholdShedder", config=ThresholdShedderConfig, memory=ThresholdMemory.read, traits=TRAITS)
-def shed_above_average(
-    view: ClusterView, config: ThresholdShedderConfig, memory: ThresholdMemory, eligible: Bools
-) -> tuple[Unloads, ThresholdMemory]:
+def shed_above_average(context: ShedContext[ThresholdShedderConfig, ThresholdMemory]) -> tuple[Unloads, ThresholdMemory]:
     """Unload from each broker whose smoothed usage reaches the cluster's average plus the threshold.
 
     Usage is a ratio, throughput bytes/s. Brokers that aren't alive neither count nor shed, and are forgotten.
     """
-    return shed_by_average(view, config, memory, eligible, _lower_boundary if config.lower_boundary else None)
+    return shed_by_average(context, _lower_boundary if context.config.lower_boundary else None)
 
 
 def shed_by_average(
-    view: ClusterView, config: AboveAverageConfig, memory: ThresholdMemory, eligible: Bools, below_average: BelowAverage | None
+    context: ShedContext[AverageConfig, ThresholdMemory], below_average: BelowAverage | None
 ) -> tuple[Unloads, ThresholdMemory]:
     """The pass above the average; when it selects nothing, the pass below it."""
+    view, config, eligible = context.view, context.config, context.eligible
     alive = np.flatnonzero(view.brokers.alive)
-    usage = _smoothed(view, config, memory)
+    usage = _smoothed(view, config, context.memory)
     average = mean_of(usage[alive])
     if average == 0.0:
         return Unloads(), _remember(view, usage)

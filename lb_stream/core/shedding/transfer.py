@@ -7,7 +7,7 @@ See docs/strategies.md "TransferShedder".
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, Literal
 
@@ -20,7 +20,7 @@ from lb_stream.core.model.resources import max_weighted_usage
 from lb_stream.core.model.view import Bools, ClusterView, Floats, Ints
 from lb_stream.core.reporting.broker_load import ASSUMED_FULL, BrokerLoads, five_weights
 from lb_stream.core.reporting.top_bundles import reported_top
-from lb_stream.core.shedding.base import ALONE, ShedContext, Traits, Unload, Unloads, shedder
+from lb_stream.core.shedding.base import ShedContext, Traits, Unload, Unloads, shedder
 from lb_stream.core.shedding.transfer_cycle import Cycle, CycleLimits, LoadStore, Top, run_cycle
 
 
@@ -149,28 +149,29 @@ def followed_loads(memory: TransferMemory) -> dict[str, float]:
     return {name: load for name, (load, _, _) in memory.brokers.items()}
 
 
-TRAITS = Traits(manager="extensible", chooses_destination=True, sees_surroundings=True, observe=observe, loads=followed_loads)
+TransferContext = ShedContext[TransferShedderConfig, TransferMemory]
+
+TRAITS = Traits(manager="extensible", chooses_destination=True, observe=observe, loads=followed_loads)
 
 
 @shedder("TransferShedder", config=TransferShedderConfig, memory=TransferMemory.read, traits=TRAITS)
-def transfer_from_fullest(
-    view: ClusterView, config: TransferShedderConfig, memory: TransferMemory, eligible: Bools, around: ShedContext = ALONE
-) -> tuple[Unloads, TransferMemory]:
+def transfer_from_fullest(context: TransferContext) -> tuple[Unloads, TransferMemory]:
     """Move top bundles from the fullest brokers to the emptiest, when the cluster has been uneven for some passes.
 
     Loads are ratios, throughputs bytes/s. While moves are unconfirmed no pass is made: the reference waits for them too.
     """
-    if around.unloading:
-        return Unloads(refusals=(refusal("unloading", None, around.unloading, limit=0, unit="moves"),)), memory
+    view, config, memory = context.view, context.config, context.memory
+    if context.unloading:
+        return Unloads(refusals=(refusal("unloading", None, context.unloading, limit=0, unit="moves"),)), memory
     if not all(name in memory.brokers for row, name in enumerate(view.brokers.names) if view.brokers.alive[row]):
-        memory = observe(around.reported or view, config, memory)
+        memory = observe(context.reported, config, memory)
     alive = np.flatnonzero(view.brokers.alive)
-    store = store_of(view, config, memory, eligible, around)
+    store = store_of(replace(context, memory=memory))
 
     def may_take(bundle: int, place: int) -> bool:
-        return around.may_take(bundle, int(alive[place]))
+        return context.may_take(bundle, int(alive[place]))
 
-    cycle = run_cycle(store, config.limits, memory.hits, around.unloaded, may_take, view.now_ms)
+    cycle = run_cycle(store, config.limits, memory.hits, context.unloaded, may_take, view.now_ms)
     proposals = tuple(
         Unload(
             move.bundle,
@@ -190,17 +191,18 @@ def transfer_from_fullest(
     return Unloads(proposals, tuple(_refusals(view, store, config, cycle))), TransferMemory(cycle.hits, memory.brokers)
 
 
-def store_of(view: ClusterView, config: TransferShedderConfig, memory: TransferMemory, eligible: Bools, around: ShedContext) -> LoadStore:
+def store_of(context: TransferContext) -> LoadStore:
     """The loads of the live brokers, moves in flight counted, and their top bundles. Rows are the live brokers' in order."""
-    _, loads = _loads(view, memory)
+    view, config, reported = context.view, context.config, context.reported
+    _, loads = _loads(view, context.memory)
     load, flow, latest = loads.load, loads.throughput, view.brokers.latest.throughput
-    if around.reported is not None and around.reported is not view:
-        moved = latest - around.reported.brokers.latest.throughput
-        load = load + np.where(moved != 0, _usage(view, config) - _usage(around.reported, config), 0.0)
+    if reported is not view:
+        moved = latest - reported.brokers.latest.throughput
+        load = load + np.where(moved != 0, _usage(view, config) - _usage(reported, config), 0.0)
         flow = np.maximum(flow + moved, 0.0)
     alive = np.flatnonzero(view.brokers.alive)
     names = tuple(view.brokers.names[row] for row in alive.tolist())
-    lists = _TopLists(view, config, eligible, eligible if around.movable is None else around.movable)
+    lists = _TopLists(view, config, context.eligible, context.movable)
     return LoadStore(
         names, load[alive], flow[alive], latest[alive], view.brokers.reported_ms[alive], cache(lambda place: lists.of(int(alive[place])))
     )

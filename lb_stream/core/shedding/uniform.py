@@ -9,8 +9,8 @@ import numpy as np
 
 from lb_stream.contracts.keys import KeyModel, key
 from lb_stream.core.model.refusals import refusal
-from lb_stream.core.model.view import Bools, ClusterView, Floats
-from lb_stream.core.shedding.base import Unload, Unloads, heaviest_first, rows_by_broker, shedder
+from lb_stream.core.model.view import Floats
+from lb_stream.core.shedding.base import ShedContext, Unload, Unloads, heaviest_first, rows_by_broker, shedder
 
 INT_MAX = 2**31 - 1
 NEARLY_ZERO = 1e-6
@@ -57,11 +57,12 @@ class _Spread:
 
 
 @shedder("UniformLoadShedder", config=UniformLoadShedderConfig)
-def shed_uneven(view: ClusterView, config: UniformLoadShedderConfig, memory: None, eligible: Bools) -> tuple[Unloads, None]:
+def shed_uneven(context: ShedContext[UniformLoadShedderConfig, None]) -> tuple[Unloads, None]:
     """Unload from the one broker with the greatest message rate, or else the greatest throughput.
 
     Rates messages/s, throughputs bytes/s. When the rates are too far apart only they count, even when nothing comes of it.
     """
+    view, config = context.view, context.config
     alive = np.flatnonzero(view.brokers.alive)
     if not len(alive):
         return Unloads(), None
@@ -70,23 +71,17 @@ def shed_uneven(view: ClusterView, config: UniformLoadShedderConfig, memory: Non
     multiple = throughput.greatest / throughput.least
     if 0 < config.rate_difference_percent < difference:
         why = ("rate_difference", difference, config.rate_difference_percent, "%")
-        return _shed(view, config, rate, view.bundles.short.rate, config.min_unload_msgs_per_s, why, eligible), None
+        return _shed(context, rate, view.bundles.short.rate, config.min_unload_msgs_per_s, why), None
     if 0 < config.throughput_multiplier < multiple:
         why = ("throughput_multiple", multiple, config.throughput_multiplier, "times")
-        return _shed(view, config, throughput, view.bundles.short.throughput, config.min_unload_bytes_per_s, why, eligible), None
+        return _shed(context, throughput, view.bundles.short.throughput, config.min_unload_bytes_per_s, why), None
     return Unloads(), None
 
 
 def _shed(
-    view: ClusterView,
-    config: UniformLoadShedderConfig,
-    spread: _Spread,
-    load: Floats,
-    least: int,
-    why: tuple[str, float, float, str],
-    eligible: Bools,
+    context: ShedContext[UniformLoadShedderConfig, None], spread: _Spread, load: Floats, least: int, why: tuple[str, float, float, str]
 ) -> Unloads:
-    rule, saw, limit, unit = why
+    view, config, (rule, saw, limit, unit) = context.view, context.config, why
     name = view.brokers.names[spread.broker]
     need = min(int((spread.greatest - spread.least) * config.max_unload_ratio), INT_MAX)
     bundles = int(view.bundle_counts()[spread.broker])
@@ -96,7 +91,7 @@ def _shed(
         return Unloads(
             refusals=(refusal("min_unload", name, saw=[need], limit=least, unit="msg/s" if rule == "rate_difference" else "bytes/s"),)
         )
-    rows = heaviest_first(rows_by_broker(view, np.array([spread.broker]), eligible)[spread.broker], load)
+    rows = heaviest_first(rows_by_broker(view, np.array([spread.broker]), context.eligible)[spread.broker], load)
     proposals: list[Unload] = []
     left = need
     for row, value in zip(rows.tolist(), load[rows].tolist(), strict=True):

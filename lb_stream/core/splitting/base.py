@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Generic, Literal, Protocol, TypeVar
 
 import numpy as np
 
@@ -73,8 +73,24 @@ class Boundaries:
     wrong: bool = False
 
 
-SplitAlgorithm = Callable[[Range, Any], Boundaries]
-"""(what to cut, its config) → where. Python loops over one bundle's topics are fine."""
+Config = TypeVar("Config")
+
+
+@dataclass(frozen=True, slots=True)
+class SplitContext(Generic[Config]):
+    """All that a split algorithm is asked with."""
+
+    bundle: Range  # what is to be cut
+    config: Config  # the settings that the algorithm was registered with
+
+
+class SplitAlgorithm(Protocol):
+    """A split algorithm: where a bundle is cut. Python loops over one bundle's topics are fine."""
+
+    def __call__(self, context: SplitContext[Any], /) -> Boundaries:
+        """Where it would cut."""
+        ...
+
 
 split_algorithm: Registry[SplitAlgorithm] = Registry("split algorithm", "lb_stream.split_algorithms")
 
@@ -101,7 +117,7 @@ class Algorithms:
 
     def boundaries(self, strategy: Strategy[SplitAlgorithm], bundle: Range) -> Boundaries:
         """Where the algorithm would cut under its settings."""
-        return strategy.function(bundle, self.configs[strategy.name])
+        return strategy.function(SplitContext(bundle, self.configs[strategy.name]))
 
 
 def middle(low: int, high: int, form: HexMidpoint, one_higher: bool) -> int:

@@ -10,7 +10,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from lb_stream.core.splitting.base import Boundaries, Range, Topics, middle, split_algorithm
+from lb_stream.core.splitting.base import Boundaries, SplitContext, Topics, middle, split_algorithm
 from lb_stream.core.splitting.config import MIB, SplittingConfig
 
 
@@ -23,12 +23,13 @@ class _Load:
 
 
 @split_algorithm("flow_or_qps_equally_divide", config=SplittingConfig)
-def flow_or_qps_equally_divide(bundle: Range, config: SplittingConfig) -> Boundaries:
+def flow_or_qps_equally_divide(context: SplitContext[SplittingConfig]) -> Boundaries:
     """Walk along the hashes and cut before each topic with which the piece so far would exceed a limit. O(n log n) for n topics.
 
     Topics without load count nowhere. Only a bundle that is above a limit by the difference threshold is cut at all; a single hot topic can
     only be set apart. The bandwidth limit doesn't overflow here.
     """
+    bundle, config = context.bundle, context.config
     if len(bundle.topics) <= 1:
         return Boundaries(None, "too_few_topics")
     most_rate, most_bytes = config.bundle_max_msgs_per_s, config.bundle_max_bandwidth_mb * MIB

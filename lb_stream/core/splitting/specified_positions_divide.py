@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from lb_stream.core.splitting.base import Boundaries, Range, split_algorithm
+from lb_stream.core.splitting.base import Boundaries, SplitContext, split_algorithm
 from lb_stream.core.splitting.config import SplittingConfig
 
 
 @split_algorithm("specified_positions_divide", config=SplittingConfig)
-def specified_positions_divide(bundle: Range, config: SplittingConfig) -> Boundaries:
+def specified_positions_divide(context: SplitContext[SplittingConfig]) -> Boundaries:
     """Those of the given positions that lie strictly inside the range, sorted; equal ones are kept and refused afterwards."""
+    bundle = context.bundle
     if not bundle.positions:
         return Boundaries(None, "no_position_given", wrong=True)
     if len(bundle.topics) <= 1 and not bundle.force:

@@ -9,7 +9,7 @@ import numpy as np
 from lb_stream.core.config.cluster_config import ClusterConfig, cluster_config
 from lb_stream.core.filters.candidates import Candidates
 from lb_stream.core.model.chance import draw
-from lb_stream.core.placement.base import Targets
+from lb_stream.core.placement.base import PlacementContext, Targets
 from lb_stream.core.reporting.broker_load import BrokerLoad
 from lb_stream.core.round.preallocation import Preallocated, count
 from tests.conformance.adapters.extensible import NOW_MS, Settings
@@ -83,7 +83,7 @@ def _called(config: ClusterConfig, targets: Targets, candidates: list[str], memo
     """One call of the strategy: the brokers among which it would draw, and what it remembers."""
     names = targets.view.brokers.names
     rows = np.array([names.index(name) for name in candidates], np.intp)
-    best, memory = config.placement.function(targets, rows, -1, config.placement_config, memory)
+    best, memory = config.placement.function(PlacementContext(targets, rows, -1, config.placement_config, memory))
     chosen = [names[row] for row in best.rows]
     pick_is_best = not chosen or names[draw(0, "bundle", best.rows)] in chosen
     return {"best": chosen, "pickIsBest": pick_is_best, "empty": not chosen}, memory

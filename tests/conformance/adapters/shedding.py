@@ -7,9 +7,9 @@ import numpy as np
 
 from lb_stream.core.config.cluster_config import ClusterConfig, cluster_config
 from lb_stream.core.model.view import Bools, ClusterView
-from lb_stream.core.placement.base import Targets
+from lb_stream.core.placement.base import PlacementContext, Targets
 from lb_stream.core.shedding.avg import target_key
-from lb_stream.core.shedding.base import Unloads
+from lb_stream.core.shedding.base import ShedContext, Unloads
 from tests.conformance.forms import view_of_loads
 from tests.conformance.registry import PROFILE, Case, kind
 
@@ -54,7 +54,7 @@ def place_avg(case: Case) -> Any:
     memory = config.shedder.memory({})
     for given in rounds:
         view = view_of_loads(given, config.balancer.weights, given if "brokerOrder" in given else case)
-        unloads, memory = config.shedder.function(view, config.shedder_config, memory, _eligible(view, given))
+        unloads, memory = config.shedder.function(ShedContext.of(view, config.shedder_config, memory, _eligible(view, given)))
         result = _avg_result(view, unloads, memory, config.shedder_config)
         candidates = np.array([view.brokers.names.index(name) for name in given["candidates"]], np.intp)
         targets = Targets.of(view)
@@ -64,12 +64,12 @@ def place_avg(case: Case) -> Any:
             known = memory.target.get(target_key(view, bundle, config.placement_config))
             expected = known is not None and known in given["candidates"]
             before = dict(memory.target)
-            best, memory = config.placement.function(targets, candidates, bundle, config.placement_config, memory)
+            best, memory = config.placement.function(PlacementContext(targets, candidates, bundle, config.placement_config, memory))
             pick = view.brokers.names[int(best.rows[0])] if len(best.rows) else None
             if expected or pick is None:
                 placed.append({"bundle": name, "random": False, "pick": pick})
                 continue
-            again, memory = config.placement.function(targets, candidates, bundle, config.placement_config, memory)
+            again, memory = config.placement.function(PlacementContext(targets, candidates, bundle, config.placement_config, memory))
             sticky = view.brokers.names[int(again.rows[0])] == pick
             placed.append({"bundle": name, "random": True, "pickIsCandidate": pick in given["candidates"], "sticky": sticky})
             memory.target = before
@@ -103,7 +103,7 @@ def shedding_rounds(case: Case, name: str) -> Iterator[tuple[ClusterView, Unload
 
 
 def _shed(config: ClusterConfig, view: ClusterView, memory: Any, given: Mapping[str, Any]) -> tuple[Unloads, Any]:
-    unloads, memory = config.shedder.function(view, config.shedder_config, memory, _eligible(view, given))
+    unloads, memory = config.shedder.function(ShedContext.of(view, config.shedder_config, memory, _eligible(view, given)))
     return unloads, memory
 
 

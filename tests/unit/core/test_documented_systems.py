@@ -168,17 +168,16 @@ def test_extensible_load_balancer_transfers_to_a_destination_chosen_before_and_l
 
 OWN_PLACEMENT = """
 import numpy as np
-from lb_stream.contracts.keys import KeyModel, key
-from lb_stream.core.placement import Best, placement
+from lb_stream.plugins import Best, KeyModel, key, placement
 SEEN = []
 
 class LastBrokerConfig(KeyModel):
     patience: int = key(3, "a key of its own")
 
 @placement("LastBroker", config=LastBrokerConfig)
-def last_broker(targets, candidates, bundle, config, memory):
-    SEEN.append((targets, candidates.tolist(), bundle, config))
-    return Best(candidates[-1:], np.zeros(len(candidates)), "turn"), memory
+def last_broker(context):
+    SEEN.append((context.targets, context.candidates.tolist(), context.bundle, context.config))
+    return Best(context.candidates[-1:], np.zeros(len(context.candidates)), "turn"), context.memory
 """
 
 

@@ -14,7 +14,8 @@ from lb_stream.core.model.blocks import FOUR, Shard
 from lb_stream.core.model.chance import draw
 from lb_stream.core.model.resources import max_usage, max_weighted_usage, percent
 from lb_stream.core.model.view import ClusterView
-from lb_stream.core.placement.base import Targets
+from lb_stream.core.placement.base import PlacementContext, Targets
+from lb_stream.core.shedding.base import ShedContext
 from tests.conformance.forms import FOUR_NAMES, resource_columns, view_of_loads
 from tests.support.build import Report, batch_of
 
@@ -104,7 +105,7 @@ def shed(given: dict[str, Any], settings: dict[str, Any]) -> tuple[dict[str, lis
     """One pass of the configured shedder: broker → bundles, its memory, what it saw."""
     config = cluster_config(settings)
     view = view_of_loads(given, config.balancer.weights)
-    unloads, memory = config.shedder.function(view, config.shedder_config, config.shedder.memory({}), np.ones(len(view.bundles), np.bool_))
+    unloads, memory = config.shedder.function(ShedContext.of(view, config.shedder_config, config.shedder.memory({})))
     found: dict[str, list[str]] = {}
     for one in unloads.proposals:
         found.setdefault(view.brokers.names[one.source], []).append(view.bundles.name(one.bundle))
@@ -155,7 +156,7 @@ def test_smoothed_usage_follows_the_worked_history() -> None:
     memory = config.shedder.memory({})
     for step in given["steps"]:
         view = view_of_loads(loads({"b": step["usage"]}), config.balancer.weights)
-        _, memory = config.shedder.function(view, config.shedder_config, memory, np.ones(0, np.bool_))
+        _, memory = config.shedder.function(ShedContext.of(view, config.shedder_config, memory))
         assert memory.usage["b"] == pytest.approx(step["smoothed"], abs=1e-7)
 
 
@@ -193,7 +194,7 @@ def place(
     targets.long_rate[:] = [one["longRate"] for one in brokers.values()]
     for name, bundle in waiting:
         targets.add(int(targets.view.bundles.rows_of([bundle])[0]), names.index(name))
-    best, _ = config.placement.function(targets, np.arange(len(names)), 0, config.placement_config, None)
+    best, _ = config.placement.function(PlacementContext(targets, np.arange(len(names)), 0, config.placement_config, None))
     return [names[row] for row in best.rows], dict(zip(names, best.scores.tolist(), strict=True))
 
 

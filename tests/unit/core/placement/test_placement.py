@@ -11,11 +11,11 @@ import pytest
 from lb_stream.core.config.cluster_config import ClusterConfig, cluster_config
 from lb_stream.core.filters import Census
 from lb_stream.core.filters.anti_affinity import AntiAffinity, FailureDomain, unload_helps
-from lb_stream.core.filters.base import BundleToPlace
+from lb_stream.core.filters.base import FilterContext
 from lb_stream.core.model.policies import Policies
 from lb_stream.core.model.quotas import Learned
 from lb_stream.core.model.view import ClusterView
-from lb_stream.core.placement.base import Best, Targets
+from lb_stream.core.placement.base import Best, PlacementContext, Targets
 from lb_stream.core.placement.round_robin import MOST_TURNS
 from lb_stream.core.placement.simple import Estimates, QuotaTally
 from tests.conformance.forms import view_of_loads
@@ -39,7 +39,7 @@ def ask(config: ClusterConfig, view: ClusterView, memory: Any = None, among: lis
     names = view.brokers.names
     rows = np.array([names.index(name) for name in (names if among is None else among)], np.intp)
     memory = config.placement.memory({}) if memory is None else memory
-    best, memory = config.placement.function(Targets.of(view), rows, 0, config.placement_config, memory)
+    best, memory = config.placement.function(PlacementContext(Targets.of(view), rows, 0, config.placement_config, memory))
     return [names[row] for row in best.rows], best, memory
 
 
@@ -170,15 +170,15 @@ def grouped(counts: dict[str, int]) -> ClusterView:
 def test_a_groups_namespaces_keep_apart_as_in_the_worked_example(domains: bool, idle: bool) -> None:
     given = vector("place_antiaffinity")
     view = grouped(given["namespaceCounts"] | (given["withIdle"]["extra"] if idle else {}))
-    census, asked, rows = Census(view), BundleToPlace(0, "t/new", view.brokers.topics), np.arange(len(view.brokers))
+    census, asked = Census(view), FilterContext(np.arange(len(view.brokers)), 0, "t/new", view.brokers.topics)
     counts = census.of_group("t/new")
     assert counts is not None
     assert dict(zip(view.brokers.names, counts.tolist(), strict=True)).items() >= given["namespaceCounts"].items()
     if domains:
-        kept = FailureDomain(view, census).keep(rows, asked)
+        kept = FailureDomain(view, census).keep(asked)
         assert {view.brokers.names[row][:2] for row in kept} == ({"b7"} if idle else {"b1", "b2", "b3", "b4"})
-        rows = kept
-    kept = AntiAffinity(census).keep(rows, asked)
+        asked = replace(asked, rows=kept)
+    kept = AntiAffinity(census).keep(asked)
     wanted = given["withIdle"]["expected"] if idle else given["expectedCandidates"] if domains else given["withoutDomains"]
     assert [view.brokers.names[row] for row in kept] == wanted
 

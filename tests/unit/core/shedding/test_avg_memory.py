@@ -12,7 +12,7 @@ from lb_stream.core.config.cluster_config import cluster_config
 from lb_stream.core.model.blocks import Shard
 from lb_stream.core.model.memory import Memory
 from lb_stream.core.model.view import ClusterView, view_of
-from lb_stream.core.placement.base import Targets
+from lb_stream.core.placement.base import PlacementContext, Targets
 from lb_stream.core.round.decide import Inbox, Round, decide, seed_of
 from lb_stream.core.shedding.avg import AvgMemory, target_key
 from tests.support.build import Report, batch_of
@@ -67,9 +67,13 @@ def test_a_bundle_goes_to_its_remembered_broker_only_while_that_is_a_candidate()
     seen, config = view(), cluster_config(BOTH | {"avg_target_key": "name"})
     for wanted, candidates, expected in (("idle:1", [0, 1], 1), ("idle:1", [0], 0), ("gone:1", [1], 1)):
         memory = AvgMemory(target={seen.bundles.name(0): wanted})
-        best, after = config.placement.function(Targets.of(seen), np.array(candidates), 0, config.placement_config, memory)
+        best, after = config.placement.function(
+            PlacementContext(Targets.of(seen), np.array(candidates), 0, config.placement_config, memory)
+        )
         assert best.rows.tolist() == [expected]
         assert best.scores.tolist() == [0.0 if row == expected else 1.0 for row in candidates]
         assert after.target == {seen.bundles.name(0): seen.brokers.names[expected]}
-    best, after = config.placement.function(Targets.of(seen), np.empty(0, np.intp), 0, config.placement_config, AvgMemory())
+    best, after = config.placement.function(
+        PlacementContext(Targets.of(seen), np.empty(0, np.intp), 0, config.placement_config, AvgMemory())
+    )
     assert not len(best.rows) and not after.target

@@ -95,7 +95,7 @@ def test_range_threshold_sheds_as_the_plain_implementation_over_several_rounds(s
     for _ in range(4):
         recently = some(random, brokers)
         seen = view(brokers)
-        unloads, memory = config.shedder.function(seen, config.shedder_config, memory, not_among(seen, recently))
+        unloads, memory = config.shedder.function(ShedContext.of(seen, config.shedder_config, memory, not_among(seen, recently)))
         assert chosen(seen, unloads) == plain.shed(brokers, recently)
         assert memory.usage == pytest.approx(plain.smoothed, rel=1e-12)
         for broker in brokers.values():
@@ -109,7 +109,7 @@ def test_range_threshold_takes_from_the_highest_broker_even_if_nobody_is_above_t
     brokers["b0:1"] = PlainBroker(brokers["b0:1"].resources, loads)
     config = cluster_config({"shedding_strategy": "org.apache.pulsar.RangeThresholdShedder", "min_throughput_mb": 1})
     seen = view(brokers)
-    unloads, _ = config.shedder.function(seen, config.shedder_config, config.shedder.memory({}), not_among(seen, set()))
+    unloads, _ = config.shedder.function(ShedContext.of(seen, config.shedder_config, config.shedder.memory({})))
     assert chosen(seen, unloads) == {"b0:1": [next(iter(loads))]}  # a tenth of its 90 MB/s
     assert [one.rule for one in unloads.proposals] == ["below_range"]
 
@@ -126,8 +126,8 @@ def test_the_simple_manager_sheds_as_the_plain_implementation(seed: int) -> None
     def may_take(bundle: int, broker: int) -> bool:
         return (seen.bundles.name(bundle), seen.brokers.names[broker]) not in forbidden
 
-    around = ShedContext(may_take, np.ones(len(seen.bundles), np.bool_))
-    unloads, _ = config.shedder.function(seen, config.shedder_config, None, not_among(seen, recently), around)
+    eligible, movable = not_among(seen, recently), np.ones(len(seen.bundles), np.bool_)
+    unloads, _ = config.shedder.function(ShedContext.of(seen, config.shedder_config, None, eligible, movable=movable, may_take=may_take))
     assert chosen(seen, unloads) == simple_manager_sheds(brokers, overloaded, comfort, recently, forbidden)
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from lb_stream.core.config.cluster_config import ClusterConfig, cluster_config
 from lb_stream.core.model.view import ClusterView
+from lb_stream.core.shedding.base import ShedContext
 from lb_stream.core.shedding.transfer import TransferShedderConfig
 from lb_stream.core.shedding.transfer_cycle import Cycle, LoadStore, Top, run_cycle
 from tests.conformance.forms import view_of_loads
@@ -28,7 +29,7 @@ def settings_of(given: dict[str, Any], **own: Any) -> dict[str, Any]:
 def shed(config: ClusterConfig, view: ClusterView, memory: Any = None, recently: tuple[str, ...] = ()) -> tuple[dict[str, list[str]], Any]:
     """One pass: broker → bundles in the order of choice, and what the shedder remembers."""
     eligible = np.array([name not in recently for name in view.bundles.names.to_pylist()], np.bool_)
-    unloads, memory = config.shedder.function(view, config.shedder_config, memory or config.shedder.memory({}), eligible)
+    unloads, memory = config.shedder.function(ShedContext.of(view, config.shedder_config, memory or config.shedder.memory({}), eligible))
     found: dict[str, list[str]] = {}
     for one in unloads.proposals:
         found.setdefault(view.brokers.names[one.source], []).append(view.bundles.name(one.bundle))
