@@ -21,9 +21,10 @@ from lb_stream.agent.adapter import (
     TransferringAdapter,
     YieldingAdapter,
 )
-from lb_stream.agent.agent import Agent, AgentConfig, AgentError
+from lb_stream.agent.agent import Agent
+from lb_stream.agent.config import AgentConfig, AgentError
 from lb_stream.agent.obey import Seen, Verdict, addressee, judge
-from lb_stream.agent.reporting import ReportThrottle
+from lb_stream.agent.report_throttle import ReportThrottle
 from lb_stream.agent.splits import SplitWatch
 
 __all__ = [

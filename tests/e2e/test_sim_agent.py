@@ -13,8 +13,7 @@ from pathlib import Path
 import pytest
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 
-from lb_stream.agent import Agent, AgentConfig, AgentError
-from lb_stream.agent import agent as agent_loop
+from lb_stream.agent import Agent, AgentConfig, AgentError, connection
 from lb_stream.contracts.decisions import Decision, example_decision
 from lb_stream.contracts.reports import Ack, Goodbye, Heartbeat, ModularLoadReport
 from lb_stream.io.kafka.topics import TopicNames, create_topics, topic_specs
@@ -253,7 +252,7 @@ def test_an_agent_begins_where_it_is_told_to(stage: Stage, start: str, obeyed: l
 def test_an_agent_is_heard_again_after_kafka_was_away_for_longer_than_its_records_wait(
     tmp_path: Path, topic_names: TopicNames, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(agent_loop, "DELIVERY_MS", 3_000)
+    monkeypatch.setattr(connection, "DELIVERY_MS", 3_000)
     with EmbeddedKafka(tmp_path) as broker:
         create_topics(broker.bootstrap, topic_specs(topic_names))
         names = (topic_names.reports, topic_names.decisions, topic_names.ownership)

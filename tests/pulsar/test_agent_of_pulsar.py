@@ -40,7 +40,7 @@ class Told:
             on_report=lambda _, report: self.reports.append(report),
             on_decision=lambda _decision, _broker, verdict: self.done.append(verdict),
         )
-        monkeypatch.setattr(self.agent, "_send", self._keep)
+        monkeypatch.setattr(self.agent.reporter, "send", self._keep)
 
     def _keep(self, broker: str, value: str | bytes, kind: str) -> None:
         assert broker == self.adapter.name
@@ -114,7 +114,7 @@ def test_a_broker_that_cannot_be_asked_is_told_as_failed_without_a_traceback(
 
 def test_reports_are_sent_as_the_broker_wrote_them(cluster: FakeCluster, agent: Callable[[int], Told]) -> None:
     told = agent(0)
-    told.agent._report(told.adapter.name)
+    told.agent.reporter.report(told.adapter.name)
     ((kind, value),) = told.sent
     assert kind == "report" and value == told.adapter.report()
     assert told.reports == [json.loads(value)]
@@ -123,7 +123,7 @@ def test_reports_are_sent_as_the_broker_wrote_them(cluster: FakeCluster, agent: 
 def test_a_report_that_is_kept_back_sends_nothing(cluster: FakeCluster, agent: Callable[[int], Told]) -> None:
     told = agent(0)
     told.take(decision(cluster))
-    told.agent._report(told.adapter.name)
+    told.agent.reporter.report(told.adapter.name)
     assert [kind for kind, _ in told.sent] == ["ack"]
 
 
@@ -131,13 +131,13 @@ def test_a_broker_that_does_not_answer_gets_no_heartbeat_and_one_line_in_the_log
     cluster: FakeCluster, agent: Callable[[int], Told], caplog: pytest.LogCaptureFixture
 ) -> None:
     told = agent(2)
-    told.agent._beat(told.adapter.name)
+    told.agent.reporter.beat(told.adapter.name)
     assert [kind for kind, _ in told.sent] == ["heartbeat"]
     cluster.stop(2)
     with caplog.at_level(logging.WARNING):
         for _ in range(3):
-            told.agent._beat(told.adapter.name)
-            told.agent._report(told.adapter.name)
+            told.agent.reporter.beat(told.adapter.name)
+            told.agent.reporter.report(told.adapter.name)
     assert len(told.sent) == 1
     assert [record.getMessage() for record in caplog.records] == [f"{told.adapter.name} does not answer: no heartbeat is sent for it"]
 
@@ -156,8 +156,8 @@ def test_heartbeats_tell_what_pulsar_balances_by_itself_as_it_was_when_the_last_
             cluster.before = lambda call: (500, b"", {}) if call.path.endswith("runtime") else None
         else:
             cluster.before = lambda call: None
-        told.agent._ask_who_balances(told.adapter.name)
-        told.agent._beat(told.adapter.name)
+        told.agent.reporter.ask_who_balances(told.adapter.name)
+        told.agent.reporter.beat(told.adapter.name)
         beats.append(json.loads(told.sent[-1][1])["balances"])
     assert beats == [[key], [key], []]
 
@@ -182,7 +182,7 @@ def test_a_too_large_bundle_of_an_extensible_broker_is_asked_to_be_split_and_the
         told = Told(cluster, 0, monkeypatch)
         watch = SplitWatch(config.splitting, config.split_algorithms)
         for asks in ([], [("ask", cluster.bundle(3), "Topics", [0xDFFFFFFF])]):
-            told.agent._ask(told.adapter, watch)
+            told.agent.reporter.ask_for_splits(told.adapter, watch)
             assert [(kind, ask.bundle, ask.reason, ask.boundaries) for kind, ask in sent_asks(told)] == asks
         ask = sent_asks(told)[0][1]
         split = decision(cluster, 3, kind="split", destination=None, boundaries=ask.boundaries, algorithm=ask.algorithm)
@@ -200,7 +200,7 @@ def test_bundles_that_cannot_be_looked_at_are_one_line_in_the_log(
     with fake_cluster(manager="extensible") as cluster:
         told = Told(cluster, 0, monkeypatch)
         cluster.before = lambda call: (403, b"", {}) if call.path.endswith("topics") else None
-        told.agent._ask(told.adapter, SplitWatch(config.splitting, config.split_algorithms))
+        told.agent.reporter.ask_for_splits(told.adapter, SplitWatch(config.splitting, config.split_algorithms))
     (line,) = caplog.records
     assert line.exc_info is None and "broker-stats/topics answers 403: the token's role must be a superuser" in line.getMessage()
     assert told.sent == []
@@ -213,6 +213,6 @@ def test_the_bundles_of_a_broker_that_does_not_answer_are_not_looked_at(
     with fake_cluster(manager="extensible") as cluster:
         told = Told(cluster, 2, monkeypatch)
         cluster.stop(2)
-        told.agent._beat(told.adapter.name)
-        told.agent._ask(told.adapter, SplitWatch(config.splitting, config.split_algorithms))
+        told.agent.reporter.beat(told.adapter.name)
+        told.agent.reporter.ask_for_splits(told.adapter, SplitWatch(config.splitting, config.split_algorithms))
     assert [record.getMessage() for record in caplog.records] == [f"{told.adapter.name} does not answer: no heartbeat is sent for it"]

@@ -267,8 +267,9 @@ def _serve(adapters: Sequence[PulsarAdapter], given: Effective, cluster: str, in
     """Run an agent for each broker, so that one that hangs holds no other up, until a signal comes or one of them ends."""
     import logging
 
-    from lb_stream.agent.agent import Agent, AgentConfig, AgentError
-    from lb_stream.agent.reporting import ReportThrottle
+    from lb_stream.agent.agent import Agent
+    from lb_stream.agent.config import AgentConfig, AgentError
+    from lb_stream.agent.report_throttle import ReportThrottle
     from lb_stream.agent.splits import SplitWatch
     from lb_stream.core.config.cluster_config import cluster_config
     from lb_stream.io.local.signals import StopRequest

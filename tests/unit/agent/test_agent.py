@@ -15,7 +15,7 @@ from lb_stream.agent.clock import RecordClock
 from lb_stream.agent.obey import REMEMBERED_MS
 from lb_stream.agent.producer import LastingProducer
 from lb_stream.agent.pulse import Pulse
-from lb_stream.agent.reporting import CHANGES
+from lb_stream.agent.report_throttle import CHANGES
 from lb_stream.contracts.balancer import BalancerConfig
 from lb_stream.contracts.decisions import Ownership, example_decision
 from lb_stream.core.reporting.report_needed import ReportConfig
@@ -118,9 +118,9 @@ class Consumer:
 
 def started(agent: Agent, producer: Producer, consumer: Consumer, monkeypatch: pytest.MonkeyPatch) -> Agent:
     def connect() -> None:
-        agent._producer, agent._consumer = producer, consumer
+        agent.connection.producer, agent.connection.consumer = producer, consumer
 
-    monkeypatch.setattr(agent, "_connect", connect)
+    monkeypatch.setattr(agent.connection, "open", connect)
     agent.start()
     return agent
 
@@ -312,13 +312,13 @@ class Sparingly:
     def __init__(self) -> None:
         self.broker, self.producer = Mortal(), Producer()
         self.agent = Agent(AgentConfig("unused:9092", CLUSTER, sparing=lambda: ReportThrottle(ReportConfig())), [self.broker])
-        self.agent._producer = self.producer
+        self.agent.connection.producer = self.producer
 
     def reports(self, looks: int) -> int:
         """How many reports come of so many looks."""
         before = len(self.producer.sent)
         for _ in range(looks):
-            self.agent._report(A)
+            self.agent.reporter.report(A)
         return sum(kind == "report" for kind, _ in self.producer.sent[before:])
 
 
@@ -326,9 +326,9 @@ def test_a_broker_that_was_silent_reports_when_it_is_back_whatever_has_changed()
     one = Sparingly()
     assert one.reports(3) == 1
     one.broker.dead = True
-    one.agent._beat(A)  # it may be taken for dead now, and its bundles be given to others
+    one.agent.reporter.beat(A)  # it may be taken for dead now, and its bundles be given to others
     one.broker.dead = False
-    one.agent._beat(A)
+    one.agent.reporter.beat(A)
     assert one.reports(3) == 1
 
 
@@ -341,7 +341,7 @@ def test_after_a_record_that_did_not_reach_kafka_a_report_is_sent_whatever_has_c
         one.broker.given = report(80.0)
         assert one.reports(1) == 1
     else:
-        one.agent._send(A, "{}", kind)
+        one.agent.reporter.send(A, "{}", kind)
     one.producer.away = False
     assert one.reports(3) == 1
 
@@ -356,7 +356,7 @@ def test_a_balancer_that_was_started_anew_gets_a_report() -> None:
 def test_a_report_that_is_owed_stays_so_while_the_broker_keeps_its_reports_back() -> None:
     one = Sparingly()
     assert one.reports(1) == 1
-    one.agent._silent(A, "does not answer")
+    one.agent.reporter.silent(A, "does not answer")
     kept, one.broker.given = one.broker.given, []  # type: ignore[assignment]
     assert one.reports(1) == 0
     one.broker.given = kept

@@ -92,11 +92,11 @@ def test_an_agent_sends_what_its_brokers_ask(monkeypatch: pytest.MonkeyPatch) ->
     make = SplitWatch.of(cluster_config(EXTENSIBLE | {"bundle_max_topics": 0, "split_hit_count": 0, "max_splits_per_cycle": 1}))
     agent = Agent(AgentConfig("unused:9092", "eu-1", split_watch=make), [simulated])
     sent: list[tuple[str, str]] = []
-    monkeypatch.setattr(agent, "_send", lambda _broker, value, kind: sent.append((kind, value)))
+    monkeypatch.setattr(agent.reporter, "send", lambda _broker, value, kind: sent.append((kind, value)))
     ((adapter, watch),) = agent._watches
-    agent._ask(adapter, watch)
+    agent.reporter.ask_for_splits(adapter, watch)
     ((kind, value),) = sent
     assert kind == "ask" and SplitAsk.model_validate_json(value).reason == "Topics"
     monkeypatch.setattr(simulated, "stats", lambda: 1 / 0)
-    agent._ask(adapter, watch)
+    agent.reporter.ask_for_splits(adapter, watch)
     assert len(sent) == 1, "a trouble stays its own"

@@ -24,7 +24,7 @@ def obeyed(adapter: object, decision: Decision, monkeypatch: pytest.MonkeyPatch)
     """The acknowledgement, and the broker that reports at once."""
     agent = Agent(AgentConfig("unused:9092", decision.cluster), [adapter])  # type: ignore[list-item]
     sent: list[str] = []
-    monkeypatch.setattr(agent, "_send", lambda broker, value, kind: sent.append(value))
+    monkeypatch.setattr(agent.reporter, "send", lambda broker, value, kind: sent.append(value))
     changed = agent._take(decision.to_json().encode())
     (ack,) = sent
     return Ack.model_validate_json(ack), changed

@@ -1,0 +1,77 @@
+"""A decision carried out by the broker that it addresses, and what is acknowledged of it."""
+
+from __future__ import annotations
+
+import logging
+from typing import Literal
+
+from lb_stream.agent.adapter import BrokerAdapter, BrokerError, Refused, SplittingAdapter, TransferringAdapter, YieldingAdapter
+from lb_stream.agent.clock import wall_clock_ms
+from lb_stream.agent.obey import Seen, Verdict, judge
+from lb_stream.contracts.decisions import Decision
+from lb_stream.contracts.reports import Ack
+
+log = logging.getLogger(__name__)
+
+_OUTCOMES: dict[str, Literal["released", "acquired", "split", "refused"]] = {
+    "release": "released",
+    "acquire": "acquired",
+    "split": "split",
+    "refuse": "refused",
+}
+
+
+def carry_out(adapter: BrokerAdapter, seen: Seen, decision: Decision, now_ms: int) -> tuple[Verdict, Ack | None]:
+    """Act. Returns what was done, and the acknowledgement; None: there is nothing to say.
+
+    A decision counts as dealt with before it is begun: better not done than done twice.
+    """
+    verdict, failure = Verdict("refuse"), ""
+    try:
+        verdict = judge(adapter.name, seen, decision, adapter.owns(decision.bundle), now_ms)
+        if verdict.action == "ignore":
+            return verdict, None
+        seen.note_done(adapter.name, decision, now_ms)
+        if verdict.action == "release" and decision.destination is not None and isinstance(adapter, TransferringAdapter):
+            adapter.transfer(decision.bundle, decision.destination)
+        elif verdict.action == "release":
+            adapter.release(decision.bundle)
+        elif verdict.action == "acquire":
+            adapter.acquire(decision.bundle)
+        elif isinstance(adapter, SplittingAdapter) and verdict.action == "split":
+            adapter.split(decision.bundle, decision.boundaries, decision.algorithm or "", decision.unload_children)
+        elif verdict.action == "split":
+            verdict = Verdict("refuse", "this broker can't split")
+    except Refused as refusal:
+        log.warning("%s refuses to %s %s: %s", adapter.name, decision.kind, decision.bundle, refusal)
+        verdict = Verdict("refuse", str(refusal))
+    except BrokerError as error:
+        log.warning("%s could not %s %s: %s", adapter.name, decision.kind, decision.bundle, error)
+        failure = str(error)
+    except Exception as error:  # one broker's trouble is told to the balancer and stays its own
+        log.exception("%s could not %s %s", adapter.name, decision.kind, decision.bundle)
+        failure = f"{type(error).__name__}: {error}"
+    if failure:
+        verdict = Verdict(verdict.action, failure)
+    outcome = "failed" if failure else _OUTCOMES[verdict.action]
+    changes_hands = outcome == "acquired" or (outcome == "released" and decision.kind == "transfer")
+    ack = Ack(
+        decision_id=decision.decision_id,
+        outcome=outcome,
+        reason=verdict.reason,
+        bundle=decision.bundle if changes_hands else None,
+        sent_ms=wall_clock_ms(),
+    )
+    return verdict, ack
+
+
+def give_up(adapter: YieldingAdapter, bundle: str, owner: str) -> str | None:
+    """Stop serving what somebody else owns by now. Returns the broker, if it served it."""
+    try:
+        if not adapter.owns(bundle):
+            return None
+        log.warning("%s gives %s up: it is %s's", adapter.name, bundle, owner)
+        adapter.give_up(bundle)
+    except Exception:  # the next record or report will tell; the other brokers must not wait for it
+        log.exception("%s could not give %s up", adapter.name, bundle)
+    return adapter.name

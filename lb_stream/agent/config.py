@@ -1,0 +1,38 @@
+"""What an agent must know, and why it may not start."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from lb_stream.agent.report_throttle import ReportThrottle
+from lb_stream.agent.splits import SplitWatch
+
+
+class AgentError(RuntimeError):
+    """The agent can't start. The text says what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class AgentConfig:
+    """Where Kafka is and how often to speak.
+
+    Every `report_interval_s` each broker's report is sent, or, with `sparing` (it makes one `ReportThrottle` for each broker), looked at
+    whether it is needed. `split_watch` makes what looks for too large bundles, of each broker that can tell. `ownership_topic` None:
+    decisions are not compared with their bundles' records. `start` is where to read decisions from: those that come from now on, all
+    that are there, or offsets by partition.
+    `client_options` go to kafka-python's clients (security_protocol, sasl_mechanism, ssl_cafile, ...).
+    """
+
+    bootstrap_servers: str
+    cluster: str
+    reports_topic: str = "lb-load-reports"
+    decisions_topic: str = "lb-decisions"
+    ownership_topic: str | None = "lb-ownership"
+    report_interval_s: float = 5.0
+    heartbeat_interval_s: float = 5.0
+    sparing: Callable[[], ReportThrottle] | None = None
+    split_watch: Callable[[], SplitWatch] | None = None
+    start: Literal["latest", "earliest"] | Mapping[int, int] = "latest"
+    client_options: Mapping[str, Any] = field(default_factory=dict)

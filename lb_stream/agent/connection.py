@@ -1,0 +1,108 @@
+"""An agent's connection to Kafka: decisions and ownership records in, its brokers' records out."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+from kafka.errors import KafkaError
+
+from lb_stream.agent.config import AgentConfig, AgentError
+from lb_stream.agent.producer import LastingProducer
+
+log = logging.getLogger(__name__)
+
+LARGEST_RECORD_BYTES = 10 * 1024 * 1024  # a report of 10 000 bundles is 2–3 MB
+POLL_MS = 50
+"""How long the loop waits for decisions before it looks at its timers and at whether it should stop."""
+CONNECT_MS = 10_000
+"""How long starting looks for Kafka before it gives up."""
+CLOSE_S = 10.0
+"""How long stopping waits for records that Kafka has not taken yet."""
+DELIVERY_MS = 20_000
+"""How long a record may wait for Kafka to be there: what a broker served before it was taken for dead must not be reported afterwards."""
+
+
+class Connection:
+    """Two clients of kafka-python's, from `open` to `close`."""
+
+    def __init__(self, config: AgentConfig) -> None:
+        self.config = config
+        self.producer: LastingProducer | None = None
+        self.consumer: KafkaConsumer | None = None
+
+    def open(self) -> None:
+        """Raises AgentError."""
+        common = {"bootstrap_servers": self.config.bootstrap_servers, "bootstrap_timeout_ms": CONNECT_MS, **self.config.client_options}
+        try:
+            self.consumer = KafkaConsumer(isolation_level="read_committed", enable_auto_commit=False, **common)
+            self._take_position(self.consumer)
+            # Idempotent: one key's records stay in order and come once, however often the client has to send them again.
+            self.producer = LastingProducer(
+                lambda: KafkaProducer(
+                    enable_idempotence=True,
+                    compression_type="zstd",
+                    max_request_size=LARGEST_RECORD_BYTES,
+                    **{"delivery_timeout_ms": DELIVERY_MS, "request_timeout_ms": DELIVERY_MS // 2, **common},
+                )
+            )
+        except KafkaError as error:
+            self.close()
+            raise AgentError(f"no Kafka at {self.config.bootstrap_servers} ({error}): start it, or give its address") from error
+        except AgentError:
+            self.close()
+            raise
+
+    def _take_position(self, consumer: KafkaConsumer) -> None:
+        """Settle where to read before the first report is sent: what that report leads to must not be missed."""
+        config = self.config
+        partitions: dict[str, list[TopicPartition]] = {}
+        for topic in filter(None, (config.reports_topic, config.decisions_topic, config.ownership_topic)):
+            numbers = consumer.partitions_for_topic(topic)
+            if not numbers:
+                raise AgentError(f"topic {topic} does not exist: create it (`lbctl topics create`)")
+            partitions[topic] = [TopicPartition(topic, number) for number in sorted(numbers)]
+        decisions, records = partitions[config.decisions_topic], partitions.get(config.ownership_topic or "", [])
+        consumer.assign([*decisions, *records])
+        if records:  # what is to come tells whether a decision is out of date
+            consumer.seek_to_end(*records)
+        if config.start == "latest":
+            consumer.seek_to_end(*decisions)
+        else:
+            consumer.seek_to_beginning(*decisions)
+        if isinstance(config.start, Mapping):
+            for number, offset in config.start.items():
+                consumer.seek(TopicPartition(config.decisions_topic, number), offset)
+        for partition in (*decisions, *records):
+            consumer.position(partition)
+
+    def tend(self) -> None:
+        """Get over what Kafka did while it was away. One thread calls it, often."""
+        assert self.producer is not None
+        self.producer.tend()
+
+    def poll(self) -> list[Any]:
+        """The records that have come since, after a short wait."""
+        assert self.consumer is not None
+        polled = self.consumer.poll(timeout_ms=POLL_MS)
+        return [record for some in polled.values() for record in some]
+
+    def send(self, broker: str, value: str | bytes, kind: str) -> Any:
+        """Everything of one broker has one key, so it stays in order. Returns the future of where it is written. Raises KafkaError."""
+        assert self.producer is not None
+        key, headers = f"{self.config.cluster}/{broker}".encode(), [("kind", kind.encode())]
+        data = value if isinstance(value, bytes) else value.encode()
+        return self.producer.send(self.config.reports_topic, key=key, value=data, headers=headers)
+
+    def close(self) -> None:
+        """Send what is still waiting, and end."""
+        producer, consumer, self.producer, self.consumer = self.producer, self.consumer, None, None
+        try:
+            if producer is not None:
+                producer.close(timeout=CLOSE_S)
+        except KafkaError as error:
+            log.warning("the last records of cluster %s did not reach Kafka: %s", self.config.cluster, error)
+        if consumer is not None:
+            consumer.close()
