@@ -182,11 +182,15 @@ class Goodbye(OwnRecord):
     sent_ms: Millis = 0
 
 
+SplitReason = Literal["Topics", "Sessions", "MsgRate", "Bandwidth"]
+"""Pulsar's words for the limit that a bundle is above."""
+
+
 class SplitAsk(OwnRecord):
     """Header `kind` = ask: an extensible manager's broker has found a bundle of its own too large in several looks in a row."""
 
     bundle: str
-    reason: Literal["Topics", "Sessions", "MsgRate", "Bandwidth"]
+    reason: SplitReason
     boundaries: list[int] = Field(description="where its broker, which knows the topics, would cut it")
     algorithm: str = Field(description="which found them")
     saw: Signed

@@ -15,6 +15,8 @@ EXIT_CODES: dict[State, int] = {"healthy": 0, "degraded": 1, "down": 2}
 
 SUSPENDING = frozenset({"mass_disappearance", "everything_silent"})
 """Rules by which brokers that vanish suspend their cluster (core.observing.liveness)."""
+LAG_LIMIT = 5_000
+"""Records: more are more than the job reads at a time, where its settings don't say how many that are."""
 LATE_MS = 60_000
 """A batch older than this is late: the clock's ticks make one every second, the table `batches` has it ten seconds later."""
 LEAST_DISK_BYTES = 1 << 30
@@ -90,7 +92,7 @@ class Facts:
     kafka: str | None = None
     disk_free: int | None = None
     disk_size: int | None = None
-    lag_limit: int = 5_000  # records: more than the job reads at a time
+    lag_limit: int = LAG_LIMIT  # records
     set_aside: tuple[str, ...] = ()  # records that were stepped over because they end the job: topic, partition, offset
     in_pieces: bool = False  # a batch has ended the job again and again, and the record to blame is looked for
 

@@ -14,13 +14,13 @@ from pyspark.sql.streaming import StreamingQuery
 
 from lb_stream.contracts.settings import Settings
 from lb_stream.io.kafka.checkpoint import check_none_lost, next_offsets
-from lb_stream.io.kafka.outbox import KafkaAway, Outbox
+from lb_stream.io.kafka.outbox import KafkaAway
 from lb_stream.io.kafka.rights import REFUSALS, Denied, denied_in
 from lb_stream.io.kafka.set_aside import Guard, Replan
 from lb_stream.io.leadership.clock import Clock
 from lb_stream.io.metrics.monitor import Monitor
 from lb_stream.stream.batch import Balancer
-from lb_stream.stream.ports import Stopped
+from lb_stream.stream.ports import Publisher, Stopped
 
 _AWAY = re.compile(r"common\.errors\.(Timeout|Disconnect|Network|Coordinator|BrokerNotAvailable|LeaderNotAvailable)|Cannot fetch record")
 """What Spark's own Kafka client says, among other things, when nobody answers."""
@@ -88,7 +88,7 @@ class Running:
 
     query: StreamingQuery
     clock: Clock
-    outbox: Outbox
+    outbox: Publisher
     monitor: Monitor
     settings: Settings
     batches: Watched
@@ -100,7 +100,7 @@ class Running:
         when a batch doesn't end, else StreamingQueryException.
         """
         try:
-            while not stop() and not self.query.awaitTermination(LOOK_EVERY_S):
+            while not stop() and not self.query.awaitTermination(LOOK_EVERY_S):  # type: ignore[arg-type] # takes parts of a second, too
                 self._look()
         except StreamingQueryException as error:
             reason, cause = self._reason(error), self.batches.failure or error

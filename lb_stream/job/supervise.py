@@ -49,7 +49,7 @@ def run(spark: SparkSession, settings: Settings, once: bool = False, stop: Stop 
             raise Denied(settings, error) from error
         except Replan as error:
             logger.warning("%s: the stream begins anew", error)
-            caught_up = running and running.batches.balancer.caught_up  # nothing has been missed meanwhile
+            caught_up = running.batches.balancer.caught_up if running is not None else None  # nothing has been missed meanwhile
             continue
         except (KafkaAway, KafkaError, WorkerDied) as error:
             caught_up = None

@@ -167,7 +167,7 @@ def _destination(rounds: Rounds, move: LeaderMove, ours: Row) -> Iterator[Why]:
     elif theirs is not None and mine is not None and theirs["score"] is not None and mine["score"] is not None:
         there = {name: rate for name, rate in move.rates.items() if name in (move.destination, ours["destination"])}
         beside = f"; the leader's: {_rates(there)}" if there else ""
-        here = {name: candidates[name]["score"] for name in (ours["destination"], move.destination)}
+        here = {str(name): candidates[name]["score"] for name in (ours["destination"], move.destination)}
         yield Why("ranked", f"ranked here: {_rates(here)}{beside}")
         yield from _sampling(rounds)
 

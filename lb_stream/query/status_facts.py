@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lb_stream.contracts.decisions import MOVES
-from lb_stream.core.health import SUSPENDING, ClusterFacts, Facts, JobFacts, stale
+from lb_stream.core.health import LAG_LIMIT, SUSPENDING, ClusterFacts, Facts, JobFacts, stale
 from lb_stream.core.model.names import is_system_bundle
 from lb_stream.io.leadership.leader import Leader
 from lb_stream.query import QueryError
@@ -54,7 +54,7 @@ def gather_from(lake: Lake, tables: Path, settings: Settings) -> Facts:
 
 
 def _facts(tables: Path, settings: Settings, job: JobFacts, clusters: tuple[ClusterFacts, ...] = ()) -> Facts:
-    facts = Facts(_now_ms(), job, clusters, lag_limit=settings.stream.max_offsets_per_trigger or Facts.lag_limit)
+    facts = Facts(_now_ms(), job, clusters, lag_limit=settings.stream.max_offsets_per_trigger or LAG_LIMIT)
     if (place := next((one for one in (tables, *tables.parents) if one.exists()), None)) is not None:
         usage = shutil.disk_usage(place)
         facts = replace(facts, disk_free=usage.free, disk_size=usage.total)

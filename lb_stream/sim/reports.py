@@ -37,7 +37,8 @@ def make_report(cluster: SimCluster, broker: str, now_ms: int, form: ReportForm 
     The extensible manager's load data are made from the modular form: see `make_load_data`.
     """
     # Real reports leave the TLS addresses out instead of sending null.
-    return _report(cluster, broker, now_ms, form).model_dump(mode="json", by_alias=True, exclude_none=True)
+    report: dict[str, Any] = _report(cluster, broker, now_ms, form).model_dump(mode="json", by_alias=True, exclude_none=True)
+    return report
 
 
 def make_load_data(cluster: SimCluster, broker: str, now_ms: int, before: BrokerLoad) -> tuple[list[dict[str, Any]], BrokerLoad]:
@@ -123,7 +124,11 @@ def _modular(
 ) -> ModularLoadReport:
     return ModularLoadReport(
         **common,
-        **resources,
+        cpu=resources["cpu"],
+        memory=resources["memory"],
+        direct_memory=resources["direct_memory"],
+        bandwidth_in=resources["bandwidth_in"],
+        bandwidth_out=resources["bandwidth_out"],
         msg_throughput_in=total.throughput_in_bytes_per_s,
         msg_throughput_out=total.throughput_out_bytes_per_s,
         last_update=at_ms,

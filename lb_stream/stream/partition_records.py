@@ -55,7 +55,7 @@ class PartitionRecords:
 
     def add_report(self, cluster: str, report: ReportRecord, digest: bytes, position: Mapping[str, Any]) -> None:
         """A report that is taken."""
-        self.reports.append({"name": report.broker, "digest": digest} | report.fields | position)
+        self.reports.append({"name": report.broker, "digest": digest, **report.fields, **position})
         self.of_report.append(self.number(cluster))
         self.names += report.stats
         self.names += report.unmeasured
@@ -66,7 +66,7 @@ class PartitionRecords:
 
     def add_event(self, cluster: str, kind: str, broker: str, payload: str, position: Mapping[str, Any]) -> None:
         """Anything else that is news to a cluster. A partition's order is a broker's order: its last heartbeat tells all."""
-        event = {"kind": kind, "broker": broker, "payload": payload} | position
+        event = {"kind": kind, "broker": broker, "payload": payload, **position}
         if kind == "heartbeat":
             self.heartbeats[self.number(cluster), broker] = event
         else:

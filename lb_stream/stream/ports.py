@@ -63,6 +63,9 @@ class Publisher(Protocol):
     def publish(self, logged: Logged) -> None:
         """Publish a batch, once."""
 
+    def close(self) -> None:
+        """Release the connections."""
+
 
 class Tables(Protocol):
     """What people read."""

@@ -65,8 +65,8 @@ def shard_blocks(
     names = sorted((config.known.keys() | taken.clusters.keys()) - strangers)
     slices = {name: config.known.get(name, NEW) for name in (*names, *strangers)}
     shards = np.ones(len(taken.clusters), np.int64)
-    for name, number in taken.clusters.items():
-        shards[number] = slices[name].shards
+    for name, place_of in taken.clusters.items():
+        shards[place_of] = slices[name].shards
     first_key = np.cumsum(shards) - shards
     samples, samples_of = _by_shard(samples, of_report, first_key, shards)
     place = np.zeros(len(of_report), np.int64)  # of a report among its cluster's
@@ -81,7 +81,8 @@ def shard_blocks(
     for name in names:
         number = taken.clusters.get(name)
         own = slices[name]
-        common = {"cluster": name, "shards": own.shards, "before": own.before, "leaving": own.leaving, "clock": clock, "reports": None}
+        common: dict[str, Any] = {"cluster": name, "shards": own.shards, "before": own.before, "leaving": own.leaving}
+        common |= {"clock": clock, "reports": None}
         if number is not None and reports_of[number][0] < reports_of[number][1]:
             begin, end = reports_of[number]
             common["reports"] = to_bytes(reports.slice(begin, end - begin))

@@ -12,6 +12,7 @@ from lb_stream.cli.shared.output import emit, emit_json, emit_rich, styled, tabl
 from lb_stream.io.messages.times import ago, clock
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
     from rich.text import Text
 
     from lb_stream.core.health import ClusterFacts, Facts
@@ -62,7 +63,7 @@ def _lines(facts: Facts) -> list[tuple[str, str]]:
     return lines
 
 
-def clusters_table(clusters: tuple[ClusterFacts, ...]) -> object:
+def clusters_table(clusters: tuple[ClusterFacts, ...]) -> RenderableType:
     """A line for each cluster."""
     columns = ("cluster", "state", "brokers", "bundles", "pending", "last round")
     rows = [

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from functools import partial
+from itertools import repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -221,7 +223,7 @@ def _adapters(
 ) -> list[PulsarAdapter]:
     from lb_stream.agent.pulsar.adapter import PulsarAdapter
 
-    return [PulsarAdapter(client, name, load_data) for client, name in zip(clients, brokers or [None] * len(clients), strict=True)]
+    return [PulsarAdapter(client, name, load_data) for client, name in zip(clients, brokers or repeat(None, len(clients)), strict=True)]
 
 
 def _load_data(clients: Sequence[AdminClient], service_url: str | None) -> LoadDataTopics:
@@ -299,7 +301,7 @@ def _serve(adapters: Sequence[PulsarAdapter], given: Effective, cluster: str, in
         try:
             for adapter in adapters:
                 _warn(adapter)
-                agents.append(Agent(config, [adapter], on_decision=lambda *done: _tell(*done, json=json)))
+                agents.append(Agent(config, [adapter], on_decision=partial(_tell, json=json)))
                 agents[-1].start()
             note(f"speaking for {', '.join(adapter.name for adapter in adapters)} in cluster {cluster}; Ctrl-C ends it")
             while not stop and all(agent.running for agent in agents):

@@ -45,9 +45,9 @@ def otherwise(runtime: Mapping[str, Any], given: Effective, cluster: str) -> Ite
 
 def _typed(runtime: Mapping[str, Any]) -> dict[str, Any]:
     """The broker's settings under our names, as far as they can be read."""
-    from lb_stream.contracts.keys import pulsar_names
+    from lb_stream.contracts.keys import SettingError, pulsar_names
     from lb_stream.contracts.settings import Settings
-    from lb_stream.core.config.cluster_config import SettingError, all_models, canonical
+    from lb_stream.core.config.cluster_config import all_models, canonical
     from lb_stream.io.local.configuration import effective
 
     known = {name: value for name, value in runtime.items() if name in pulsar_names(*all_models()) and value not in (None, "")}

@@ -176,7 +176,7 @@ def _lines(file: Path) -> Iterator[tuple[Iterator[bytes], Callable[[], int], int
         raise CommandError(f"{file}: {error.strerror}", code=2) from None
     with raw:
         packed = raw.peek(2)[:2] == b"\x1f\x8b"
-        lines = io.BufferedReader(gzip.GzipFile(fileobj=raw)) if packed else raw  # type: ignore[arg-type]
+        lines = io.BufferedReader(gzip.GzipFile(fileobj=raw)) if packed else raw
         yield iter(lines), raw.tell, file.stat().st_size
 
 
@@ -214,5 +214,5 @@ def _report(tally: Tally, topic: str, bootstrap: str, json: bool) -> None:
     if len(failures) > SHOWN_FAILURES:
         note(f"and {len(failures) - SHOWN_FAILURES} more: --json names all")
     skipped = f"; lines that hold none: {tally.skipped}" if tally.skipped else ""
-    failed = f"; lines that could not be sent: {len(failures)}" if failures else ""
-    emit(f"sent {tally.sent} reports of {len(tally.brokers)} brokers to {topic} at {bootstrap} in {tally.seconds:.1f} s{skipped}{failed}\n")
+    unsent = f"; lines that could not be sent: {len(failures)}" if failures else ""
+    emit(f"sent {tally.sent} reports of {len(tally.brokers)} brokers to {topic} at {bootstrap} in {tally.seconds:.1f} s{skipped}{unsent}\n")

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lb_stream.contracts.reports import SplitReason
 from lb_stream.core.model.names import BundleRange, bundle_name, parse_bundle
 from lb_stream.core.model.view import Bools, Rows
 from lb_stream.core.splitting.base import Algorithms, Range, Topics
@@ -60,7 +61,7 @@ class SplitChoice:
     """One decision: the children stay with their owner, Pulsar's word for why."""
 
     bundle: str
-    reason: str
+    reason: SplitReason
     cut: Cut
 
 
@@ -97,7 +98,7 @@ def split_strategy(own: OwnBundles, config: SplittingConfig, algorithms: Algorit
         if isinstance(found, str):
             refused.append((name, found))
             continue
-        chosen.append(SplitChoice(name, REASONS[why[row]], found))
+        chosen.append(SplitChoice(name, cast(SplitReason, REASONS[why[row]]), found))
         taken[parent.namespace] = taken.get(parent.namespace, 0) + len(found.boundaries)
         del hits[name]
         if len(chosen) == config.max_splits_per_cycle:

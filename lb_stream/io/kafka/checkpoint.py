@@ -106,7 +106,8 @@ def bounds(settings: Settings) -> tuple[Offsets, Offsets]:
         begin, end = consumer.beginning_offsets(partitions), consumer.end_offsets(partitions)
     finally:
         consumer.close()
-    return tuple({(place.topic, place.partition): bounds[place] for place in partitions} for bounds in (begin, end))
+    first, following = ({(place.topic, place.partition): bounds[place] for place in partitions} for bounds in (begin, end))
+    return first, following
 
 
 def check_none_lost(settings: Settings, wanted: Offsets, new_checkpoint: bool) -> str:

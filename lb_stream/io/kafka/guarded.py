@@ -74,7 +74,7 @@ def _varint(stream: Any) -> int:
     """A number as Kafka's records have it: seven bits a byte, the sign in the lowest bit."""
     value = 0
     for shift in range(0, 70, 7):
-        byte = stream.read(1)
+        byte: bytes = stream.read(1)
         if not byte:
             raise EOFError("its end is missing")
         value |= (byte[0] & 0x7F) << shift

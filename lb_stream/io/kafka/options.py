@@ -6,8 +6,8 @@ import socket
 from pathlib import Path
 from typing import Any
 
+from lb_stream.contracts.keys import SettingError
 from lb_stream.contracts.settings import Settings
-from lb_stream.core.config.cluster_config import SettingError
 
 _SAME_MEANING = {
     "security_protocol": "security.protocol",
@@ -40,7 +40,7 @@ def spark_options(settings: Settings) -> dict[str, str]:
     """
     options = {"bootstrap.servers": settings.kafka.bootstrap_servers}
     given = dict(settings.kafka.options)
-    login = {name: given.pop(name) for name in ("sasl_plain_username", "sasl_plain_password") if name in given}
+    login: dict[str, Any] = {name: given.pop(name) for name in ("sasl_plain_username", "sasl_plain_password") if name in given}
     if login:
         options["sasl.jaas.config"] = _login(login, str(given.get("sasl_mechanism", "PLAIN")))
     for name, value in given.items():

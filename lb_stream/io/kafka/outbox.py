@@ -150,7 +150,8 @@ def _wait_while_progressing(call: Callable[[], None], steps: Callable[[], int], 
 
     def run() -> None:
         try:
-            done.set_result(call())
+            call()
+            done.set_result(None)
         except Exception as error:
             done.set_exception(error)
 

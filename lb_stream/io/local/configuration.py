@@ -17,9 +17,9 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from lb_stream.contracts.keys import pulsar_names
+from lb_stream.contracts.keys import SettingError, pulsar_names
 from lb_stream.contracts.settings import Settings
-from lb_stream.core.config.cluster_config import SettingError, all_models, canonical, cluster_config, expected, known_keys
+from lb_stream.core.config.cluster_config import all_models, canonical, cluster_config, expected, known_keys
 from lb_stream.io.messages.secrets import learn
 
 ENVIRONMENT_PREFIX = "LB_"
@@ -100,7 +100,7 @@ def _replaced(broker_conf: Mapping[KeyPath, Given], toml: Mapping[KeyPath, Given
 
 def same_value(one: Any, other: Any) -> bool:
     """Whether two values mean the same; those of a broker.conf are text."""
-    return _plain(one) == _plain(other)
+    return bool(_plain(one) == _plain(other))
 
 
 def _plain(value: Any) -> Any:

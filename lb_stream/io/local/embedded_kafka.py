@@ -222,7 +222,7 @@ def server_properties(data_dir: Path, port: int, controller_port: int) -> dict[s
         "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
         "inter.broker.listener.name": "PLAINTEXT",
         "controller.quorum.bootstrap.servers": f"{HOST}:{controller_port}",
-        "log.dirs": data_dir / "data",
+        "log.dirs": str(data_dir / "data"),
         "auto.create.topics.enable": "false",  # a misspelt topic is an error, not a new topic
         "default.replication.factor": 1,
         "min.insync.replicas": 1,

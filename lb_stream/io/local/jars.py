@@ -144,7 +144,8 @@ def _run_ivy(folder: Path, lock: Lock, progress: Progress) -> None:
         *("-settings", str(lock.settings), "-ivy", str(lock.ivy), "-cache", str(folder / "cache")),
         *("-retrieve", str(folder / "[conf]" / "[artifact]-[revision].[ext]"), "-confs", *CONFIGURATIONS),
     ]
-    found, downloaded, tail = 0, 0, []
+    found, downloaded = 0, 0
+    tail: list[str] = []
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as ivy:
         try:
             for line in ivy.stdout or []:

@@ -148,7 +148,7 @@ class Lookup:
         self._stop = threading.Event()
         self._caught_up = threading.Event()
         self._thread = threading.Thread(target=self._run, name="lb-lookup", daemon=True)
-        self._consumer: KafkaConsumer | None = None
+        self._consumer: Any = None  # KafkaConsumer, from the start on
         self._followed: list[TopicPartition] = []
         self._producer: KafkaProducer | None = None
         self._sender = f"lookup@{socket.gethostname()}"
@@ -221,9 +221,14 @@ class Lookup:
         if self._producer is None or self.config.commands_topic is None:
             return None
         about, asked = (cluster, namespace if route is None else route.bundle), OpenAsk(f"lookup-{uuid.uuid4()}")
-        which = {"topic": topic} if route is None else {"bundle": route.bundle.rpartition("/")[2]}
-        sent_ms = time.time_ns() // 1_000_000
-        command = Assign(id=str(asked.id), namespace=namespace, by=self._sender, sent_ms=sent_ms, **which)  # before anything is remembered
+        command = Assign(  # before anything is remembered
+            id=str(asked.id),
+            namespace=namespace,
+            topic=topic if route is None else None,
+            bundle=None if route is None else route.bundle.rpartition("/")[2],
+            by=self._sender,
+            sent_ms=time.time_ns() // 1_000_000,
+        )
         with self._lock:
             now = self._clock()
             self._forget(now)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import msgspec
 
 from lb_stream.contracts.settings import StreamSettings
-from lb_stream.core.health import LATE_MS, ClusterFacts, Facts, JobFacts, verdict
+from lb_stream.core.health import LAG_LIMIT, LATE_MS, ClusterFacts, Facts, JobFacts, verdict
 from lb_stream.io.leadership.leader import this_host
 from lb_stream.io.local.http_server import HttpAnswer
 from lb_stream.io.metrics.round_figures import Memories
@@ -90,7 +90,7 @@ class Health:
             self._batch_ms, self.lag_records, stream.tick_interval_ms > 0,
         )  # fmt: skip
         clusters = tuple(self._cluster(name, text) for name, text in sorted(dict(self._memories()).items()))
-        return Facts(_now_ms(), job, clusters, lag_limit=stream.max_offsets_per_trigger or Facts.lag_limit)
+        return Facts(_now_ms(), job, clusters, lag_limit=stream.max_offsets_per_trigger or LAG_LIMIT)
 
     def _cluster(self, name: str, text: str) -> ClusterFacts:
         known = _read_memory(text)

@@ -94,7 +94,7 @@ _read_outcomes = msgspec.json.Decoder(list[_Outcome]).decode
 _read_refusals = msgspec.json.Decoder(list[_Refusal]).decode
 _read_memory = msgspec.json.Decoder(_Remembered).decode
 
-disable_created_metrics()  # a second series for each counter, of which nobody asks
+disable_created_metrics()  # type: ignore[no-untyped-call] # a second series for each counter, of which nobody asks
 
 
 class Metrics:
@@ -116,21 +116,26 @@ class Metrics:
         self.epoch.set(epoch)
 
     def _define_stream(self) -> None:
-        one, seconds = {"registry": self.registry}, {"registry": self.registry, "buckets": SECONDS}
-        self.info = Gauge("lb_stream_info", "always 1; the labels tell what runs", ["pipeline", "version"], **one)
-        self.epoch = Gauge("lb_stream_epoch", "epoch of the decisions: grows at every start of the job", **one)
-        self.batches = Counter("lb_stream_batches_total", "micro-batches finished", **one)
-        self.last_batch = Gauge("lb_stream_last_batch_timestamp_seconds", "when the last micro-batch was finished, or the job begun", **one)
-        self.batch_seconds = Histogram("lb_stream_batch_seconds", "a micro-batch as a whole, as Spark measures it", **seconds)
-        self.phase_seconds = Histogram("lb_stream_phase_seconds", "one part of a micro-batch", ["phase"], **seconds)
-        self.state_seconds = Histogram("lb_stream_state_seconds", "the state's work, summed over tasks", ["part"], **seconds)
-        self.state_rows = Gauge("lb_stream_state_rows", "keys in the state: shards of clusters", **one)
-        self.state_bytes = Gauge("lb_stream_state_bytes", "memory used by the state store", **one)
-        self.input_records = Counter("lb_stream_input_records_total", "records read from Kafka", **one)
-        self.input_rate = Gauge("lb_stream_input_records_per_second", "records that arrived, of the last micro-batch", **one)
-        self.processed_rate = Gauge("lb_stream_processed_records_per_second", "records worked off, of the last micro-batch", **one)
-        self.lag = Gauge("lb_stream_lag_records", "records in a topic that the last micro-batch left unread", ["topic"], **one)
-        self.monitoring_errors = Counter("lb_stream_monitoring_errors_total", "failures of the monitoring itself", ["what"], **one)
+        own = self.registry
+
+        def seconds(name: str, text: str, *labels: str) -> Histogram:
+            return Histogram(f"lb_stream_{name}_seconds", text, labels, registry=own, buckets=SECONDS)
+
+        self.info = Gauge("lb_stream_info", "always 1; the labels tell what runs", ["pipeline", "version"], registry=own)
+        self.epoch = Gauge("lb_stream_epoch", "epoch of the decisions: grows at every start of the job", registry=own)
+        self.batches = Counter("lb_stream_batches_total", "micro-batches finished", registry=own)
+        last = "when the last micro-batch was finished, or the job begun"
+        self.last_batch = Gauge("lb_stream_last_batch_timestamp_seconds", last, registry=own)
+        self.batch_seconds = seconds("batch", "a micro-batch as a whole, as Spark measures it")
+        self.phase_seconds = seconds("phase", "one part of a micro-batch", "phase")
+        self.state_seconds = seconds("state", "the state's work, summed over tasks", "part")
+        self.state_rows = Gauge("lb_stream_state_rows", "keys in the state: shards of clusters", registry=own)
+        self.state_bytes = Gauge("lb_stream_state_bytes", "memory used by the state store", registry=own)
+        self.input_records = Counter("lb_stream_input_records_total", "records read from Kafka", registry=own)
+        self.input_rate = Gauge("lb_stream_input_records_per_second", "records that arrived, of the last micro-batch", registry=own)
+        self.processed_rate = Gauge("lb_stream_processed_records_per_second", "records worked off, of the last micro-batch", registry=own)
+        self.lag = Gauge("lb_stream_lag_records", "records in a topic that the last micro-batch left unread", ["topic"], registry=own)
+        self.monitoring_errors = Counter("lb_stream_monitoring_errors_total", "failures of the monitoring itself", ["what"], registry=own)
 
     def _define_clusters(self) -> None:
         def counter(name: str, text: str, *labels: str) -> Counter:

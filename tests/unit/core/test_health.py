@@ -127,6 +127,12 @@ def test_a_running_job_has_no_banner_and_another_process_with_its_number_is_not_
     assert "NOT UP TO DATE" not in ask(run, tmp_path, "brokers").err
 
 
+def test_a_job_without_a_limit_on_what_it_reads_is_late_when_more_waits_than_by_default(run: Recorder, tmp_path: Path) -> None:
+    started(run, os.getpid(), int(time.time() * 1000))
+    (found,) = ask(run, tmp_path, "status", "--json", "--set", "stream.max_offsets_per_trigger=0").objects
+    assert found["facts"]["lag_limit"] == 5_000
+
+
 def test_a_person_reads_the_verdict_first(run: Recorder, tmp_path: Path) -> None:
     started(run, os.getpid(), int(time.time() * 1000))
     result = ask(run, tmp_path, "status")
