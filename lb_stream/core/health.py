@@ -1,4 +1,4 @@
-"""How the balancer is: facts about job, clusters, tables and disk in; a verdict, and what to do about it, out.
+"""Whether the balancer is well: facts about job, clusters, tables and disk in; a verdict, and what to do about it, out.
 
 Every screen takes its verdict from here: `lbctl status`, the banner above what other commands show, the job's own `/health`.
 Times are ms since the epoch.
@@ -66,7 +66,7 @@ class ClusterFacts:
 
     @property
     def suspended(self) -> bool:
-        """Whether nothing is decided."""
+        """Whether decisions are suspended."""
         return self.suspended_by is not None or self.retry_ms > 0
 
     def state_of(self, broker: str) -> str:

@@ -53,7 +53,7 @@ class ShardProcessor(StatefulProcessor):
         self._checkpoint, self._tag, self._epoch = checkpoint, settings_tag, epoch
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """A worker gets it."""
+        """Unpickle in a worker."""
         self.__dict__.update(state)
         hush_first_worker()
 
@@ -136,7 +136,7 @@ class BlockLost(RuntimeError):
 
 
 def _kept(read: Callable[[], Shard]) -> tuple[Shard, BlockLost | None]:
-    """What a shard was; where its file can't be read, an empty one and the reason: the next reports fill it as after a new checkpoint."""
+    """A shard's state. If its file can't be read: an empty shard and the reason; the next reports fill it, as after a new checkpoint."""
     try:
         return read(), None
     except (FileNotFoundError, pa.ArrowInvalid) as error:
@@ -156,7 +156,7 @@ def read_shard(checkpoint: str, blocks: Iterable[str]) -> Shard:
 
 
 def names_block(names: pa.ChunkedArray) -> pa.Table:
-    """Names with the hash of each: whoever takes bundles over reads it there."""
+    """A block of bundle names, each with its hash: a shard that takes bundles over reads the hash there."""
     return pa.table({"name": names, "hash": pa.array(name_hashes(names), pa.uint32())})
 
 
@@ -175,7 +175,7 @@ def hand_over(checkpoint: str, before: list[Blocks], number: int, shards: int) -
 
 
 def _heard(batch: Batch) -> bool:
-    """Whether a broker of the cluster says anything: that, like all reports, goes to every shard, so that they agree."""
+    """Whether any broker of the cluster was heard. Every shard gets all reports and signs of life, so all shards agree."""
     return len(batch.reports) > 0 or bool(pc.any(pc.is_in(batch.events["kind"], value_set=pa.array(SIGNS_OF_LIFE))).as_py())
 
 

@@ -131,7 +131,7 @@ def views_of_rounds(rounds: pa.Table) -> dict[str, ClusterBlocks]:
 
 
 def views_of_shards(shards: pa.Table) -> dict[str, ClusterBlocks]:
-    """The same, of a batch that was decided before: all of it may be new to the tables."""
+    """The same for a batch that was decided before: all of it may be new to the tables."""
     found: dict[str, list[Blocks]] = {}
     now_ms: dict[str, int] = {}
     for row in shards.sort_by("shard").to_pylist():

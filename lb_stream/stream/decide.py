@@ -153,7 +153,7 @@ def _forgotten(cluster: str, now_ms: int, context: BatchContext) -> dict[str, An
 
 
 def _unanswered(commands: Iterable[Received], text: str, rule: str) -> dict[str, Any]:
-    """What a round says to its commands when there is none."""
+    """The answers to a cluster's commands when there is no round."""
     answers = refuse_all(commands, text, rule)
     return {"results": _results(answers), "idle": not answers}
 
@@ -247,7 +247,7 @@ def _raise_trouble(events: list[dict[str, Any]]) -> None:
 
 
 def _of_kind(events: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
-    """Such events in their order."""
+    """The events of that kind, in their order."""
     found = [event for event in events if event["kind"] == kind]
     return sorted(found, key=lambda event: (event["append_ms"], event["partition"], event["offset"]))
 

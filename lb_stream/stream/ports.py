@@ -58,7 +58,7 @@ class Log(Protocol):
 
 
 class Publisher(Protocol):
-    """Who tells the brokers."""
+    """Publishes decisions to the brokers."""
 
     def publish(self, logged: Logged) -> None:
         """Publish a batch, once."""
@@ -68,7 +68,7 @@ class Publisher(Protocol):
 
 
 class Tables(Protocol):
-    """What people read."""
+    """The tables that people read."""
 
     def project(self, logged: Logged) -> None:
         """Bring every table but that of averages up to this batch."""
@@ -77,7 +77,7 @@ class Tables(Protocol):
         """The ownership records of some clusters: cluster → bundle → version."""
 
     def put_averages(self, app: str, batch_id: int, files: Mapping[str, Mapping[str, Any] | None]) -> None:
-        """Put a batch's files (stream.figures.File) in the place of those parts of `bundle_averages`; None: the part is empty now."""
+        """Replace parts of `bundle_averages` by a batch's files (stream.figures.File). None: the part is empty now."""
 
 
 class Reading(Protocol):
@@ -85,21 +85,21 @@ class Reading(Protocol):
 
     @property
     def now(self) -> bool:
-        """All that was there at the start has been read."""
+        """Whether everything that was there at the start has been read."""
 
     def read(self, batch_id: int | None) -> None:
         """Note that a batch has been read."""
 
 
 class Unreadable(Protocol):
-    """Records that were stepped over, because reading them ends the job."""
+    """Tells of records that the job steps over because reading them would end it."""
 
     def told(self, batch_id: int, known: Collection[str]) -> Mapping[str, list[dict[str, Any]]]:
-        """Known cluster → those that this batch tells of, as rejected events."""
+        """Known cluster → the records that this batch reports as stepped over, as rejected events."""
 
 
 class NothingUnreadable:
-    """There are none."""
+    """No record is stepped over."""
 
     def told(self, batch_id: int, known: Collection[str]) -> Mapping[str, list[dict[str, Any]]]:
         """Nothing."""
@@ -107,13 +107,13 @@ class NothingUnreadable:
 
 
 class Observer(Protocol):
-    """Who is told how each batch goes. Takes no time to speak of, and never fails."""
+    """Watches how each batch goes. It takes hardly any time, and never fails."""
 
     def begin(self, batch_id: int) -> None:
         """A batch begins."""
 
     def done(self, phase: str) -> None:
-        """What went on since `begin`, or since the last phase was done, was this one."""
+        """The phase of that name has ended. It began when the phase before it ended, or with `begin`."""
 
     def finish(self, logged: Logged) -> None:
         """All that this batch has to do is done; what came of it."""

@@ -1,4 +1,4 @@
-"""Acknowledgements that name bundles: with these they change hands before a report shows it."""
+"""Acknowledgements that name bundles: they show that a bundle has changed hands before a report does."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from lb_stream.core.model.blocks import Batch, Shard, with_columns
 
 
 def believed(payload: str, broker: str, asked: Mapping[str, tuple[str, str]]) -> str:
-    """An acknowledgement without its bundle, unless the broker that sent it was asked for something about that one.
+    """The acknowledgement, without its bundle unless the broker that sent it was asked to act on that bundle.
 
     `asked`: of each decision under way, who was asked and about which bundle. Any sender can claim that a bundle has changed hands.
     """
@@ -25,7 +25,7 @@ def believed(payload: str, broker: str, asked: Mapping[str, tuple[str, str]]) ->
 
 
 def follow_acks(shard: Shard, batch: Batch) -> Shard:
-    """Who owns the bundles that acknowledgements name: with these they change hands before a report shows it.
+    """Update who owns the bundles that acknowledgements name, before a report shows it.
 
     An acknowledgement counts until its broker's next report in the same batch, and only for bundles that are known. Those of brokers that
     were not asked have lost their bundles before (`believed`).

@@ -168,7 +168,7 @@ def _take_one_by_one(
     fresh: NDArray[np.bool_],
     expected: dict[int, str],
 ) -> None:
-    """The same for the reports of new brokers and of those with several, where what one says depends on those before it."""
+    """The same, report by report: for new brokers and for brokers with several reports, where each depends on those before it."""
     mine = np.unique(broker[order])
     mine = mine[mine < len(known)]
     last = dict(zip(mine.tolist(), _rows(known, mine), strict=True))

@@ -100,7 +100,7 @@ def fold_bundles(bundles: pa.Table, brokers: pa.Table, row_of: Ints, batch: Batc
 
 
 def _in_rank_order(samples: pa.Table, rank: Ints) -> tuple[pa.Table, Ints]:
-    """The samples of accepted reports in the order of these, and the rank of each one's report; uncopied when that is how they come."""
+    """The samples in the order of their accepted reports, and the rank of each sample's report. Not copied when they come in that order."""
     rank_of = rank[samples["report"].to_numpy()]
     if not len(rank_of) or (rank_of[0] >= 0 and bool((rank_of[1:] >= rank_of[:-1]).all())):
         return samples, rank_of
@@ -110,7 +110,7 @@ def _in_rank_order(samples: pa.Table, rank: Ints) -> tuple[pa.Table, Ints]:
 
 
 def _by_bundle(row: Ints, bundles: int) -> Ints:
-    """The order of the samples by their bundle's row, several of a bundle as they come."""
+    """The order that sorts samples by their bundle's row; samples of one bundle keep their order."""
     order = np.empty(bundles, np.int64)
     places = np.arange(len(row))
     order[row] = places
@@ -172,7 +172,7 @@ def _own(
     append_of_rank: Ints,
     whole: NDArray[np.bool_],
 ) -> None:
-    """A report's broker owns what it names, until another broker names it or its own next whole report doesn't.
+    """Update owners: a broker owns what its report names, until another broker names it or its own next whole report doesn't.
 
     `row` and `rank` are the samples', sorted by row and then rank: a report's place in the order. A turn is the number of its
     broker's whole reports up to it; turn 0 is what the shard remembers.
@@ -251,7 +251,7 @@ def _number_or_column(count: NDArray[np.int32]) -> Floats | np.float64:
 
 
 def _resample(columns: Columns, silent: NDArray[np.bool_], config: FoldConfig) -> None:
-    """Fold the bundles of brokers without a report in this batch once more, as they stood in their last one."""
+    """Fold the bundles of brokers without a report in this batch once more, with the figures of their last report."""
     values = columns.values
     rows = np.flatnonzero(np.append(silent, False)[values["owner"]] & (values["short_samples"] > 0))
     last = pa.table({field.name: values[field.name][rows] for field in STATS_SCHEMA})

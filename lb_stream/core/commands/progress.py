@@ -93,7 +93,7 @@ def _elsewhere(view: ClusterView, one: Waiting) -> tuple[str, ...]:
 
 
 def _drained(desk: CommandResponder, view: ClusterView, moving: Mapping[str, str | None], one: Waiting) -> Waiting | None:
-    """The same; `moving`: the bundles that leave somebody, or have just left: what follows is what was ordered, too."""
+    """A drain: the same command, still waiting; None when it has been answered. `moving`: bundles that leave a broker or have just left."""
     broker = str(one.broker)
     row = view.brokers.names.index(broker) if broker in view.brokers.names else -1
     left = [] if row < 0 else view.bundles.names.filter(pa.array((view.bundles.owner == row) & ~view.bundles.system)).to_pylist()

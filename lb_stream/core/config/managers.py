@@ -1,7 +1,7 @@
 """Which load manager a cluster's settings come to, and which shedder it runs. See docs/strategies.md "Load managers".
 
 Pulsar answers a mistake in these settings with another manager: a class that isn't there, or strategies that don't go together,
-make it SimpleLoadManager. That is done here for what is said in Pulsar's way: a name written as a class name (with dots), or given
+make it SimpleLoadManager. This module does the same for what is said in Pulsar's way: a name written as a class name (with dots), or given
 under Pulsar's key. What is said in ours, a simple name under our key, is refused with the names there are. Either way
 nothing happens silently: what was replaced is told in `warnings`.
 """
@@ -25,7 +25,7 @@ MANAGERS: tuple[Manager, ...] = ("modular", "simple", "extensible")
 DEFAULTS = {"shedding_strategy": "ThresholdShedder", "placement_strategy": "LeastLongTermMessageRate"}
 OWN_SHEDDER = {"simple": "SimpleLoadManager", "extensible": "TransferShedder"}
 BOTH = "AvgShedder"
-"""As placement it needs itself as shedder."""
+"""As a placement strategy, AvgShedder needs AvgShedder as the shedder too."""
 
 CLASS_KEYS = {
     "loadManagerClassName": "load_manager",
@@ -55,7 +55,7 @@ def in_pulsars_words(key: str, value: Any) -> Any:
 
 
 def resolve(given: Mapping[str, Any], dynamic: bool = False) -> Resolved:
-    """From one cluster's settings under our names. `dynamic`: they come from a command while a manager runs.
+    """The manager and shedder of one cluster's settings (under our names). `dynamic`: a command gives them while a manager runs.
 
     Raises SettingError for what is wrong in our own words, and for a manager or a shedder that a command names wrongly.
     """

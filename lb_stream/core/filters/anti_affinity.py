@@ -11,7 +11,7 @@ from lb_stream.core.model.view import ClusterView, Ints, Rows
 
 
 class FailureDomain:
-    """Over the given brokers, domains with the least of the group. Brokers that no domain names are one domain."""
+    """Keeps the brokers of those failure domains that have the least of the group. Brokers without a domain form one domain."""
 
     name = "failure_domain"
 
@@ -35,7 +35,7 @@ class FailureDomain:
 
 
 class AntiAffinity:
-    """The brokers with the least of the group."""
+    """Keeps the brokers that have the least of the group."""
 
     name = "anti_affinity"
 

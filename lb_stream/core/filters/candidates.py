@@ -72,7 +72,7 @@ class Candidates:
                 return self._modular(rows, asked)
 
     def by_rules(self, bundle: int, targets: Targets) -> tuple[Rows, Steps]:
-        """Whom the rules let have a bundle: all filters count but even distribution, which is a wish.
+        """The brokers that the rules allow for a bundle. All filters are rules except even distribution, which is a wish.
 
         A filter that fails or leaves nobody doesn't count, but policies do. A bundle that has a broker goes to none that serves more
         of its anti-affinity group's other namespaces than that one.
@@ -111,7 +111,7 @@ class Candidates:
         return next((name for name, before, after in steps if (before == broker).any() and not (after == broker).any()), None)
 
     def unload_helps(self, bundle: int, current: int, allowed: Rows) -> bool:
-        """Whether an unload can bring the bundle's anti-affinity group farther apart: yes outside of a group."""
+        """Whether an unload can spread the bundle's anti-affinity group farther. True for a bundle without a group."""
         return unload_helps(self.census.of_group(namespace_of(self.view.bundles.name(bundle))), allowed, current)
 
     def add(self, bundle: int, destination: int) -> None:

@@ -1,4 +1,4 @@
-"""Who has how many bundles of which namespace, and namespaces of which anti-affinity group, while a round places bundles."""
+"""How many bundles of a namespace, and namespaces of an anti-affinity group, each broker has while a round places bundles."""
 
 from __future__ import annotations
 
@@ -68,7 +68,10 @@ class Census:
             counts += self._share(namespace)
 
     def promise(self, bundle: str, broker: int, *, given: bool = True) -> None:
-        """Count a bundle (that may have no row, or another owner) at a broker too that was given it and hasn't reported it; or no more."""
+        """Count a bundle also at a broker that was given it and hasn't reported it, or stop counting it there.
+
+        The bundle may have no row in the view, or another owner.
+        """
         promised = self._promised.setdefault(namespace_of(bundle), {})
         if given:
             promised[bundle, broker] = broker

@@ -1,4 +1,4 @@
-"""Drained brokers: an operator has said that they shall have no bundle."""
+"""Drained brokers: an operator has ordered that they get no bundle."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from lb_stream.core.model.view import Bools, ClusterView, Rows
 
 
 class Isolation:
-    """Policies see the hosts of the brokers that they are asked about: who is not among these is not available."""
+    """Isolation policies. Only the brokers that the filter is asked about count as available."""
 
     name = "isolation"
 

@@ -1,4 +1,4 @@
-"""Most topics of a broker."""
+"""Limit of topics: a broker that serves too many gets no further bundle."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ class Pending:
 
     @property
     def asked(self) -> str | None:
-        """Who has to act: the broker that takes an assigned bundle, that gives up or splits any other."""
+        """The broker that has to act: the destination of an assignment, the source of everything else."""
         return self.destination if self.kind == "assign" else self.source
 
 
@@ -45,7 +45,7 @@ class Retry:
 
 @dataclass(frozen=True, slots=True)
 class Suspension:
-    """Nothing is decided, because of this rule, since then; and when that is to be said again."""
+    """Why and since when nothing is decided, and when that is to be reported again."""
 
     rule: str
     since_ms: int
@@ -55,7 +55,7 @@ class Suspension:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """A move whose bundle has left its source and that nobody has yet. When it expires, and nothing is decided about it, it has failed."""
+    """A move whose bundle has left its source and has no owner yet. It fails when it expires while no decision is open."""
 
     decision_id: str
     kind: str
@@ -68,7 +68,7 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class Unserved:
-    """The record of a bundle that nobody serves: Free, or Deleted after a split; since when, and who let it go, if that is known."""
+    """A bundle that nobody serves: its record's state (Free, or Deleted after a split), since when, and who let it go, if known."""
 
     state: str
     since_ms: int

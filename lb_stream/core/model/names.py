@@ -34,7 +34,7 @@ class BundleRange(NamedTuple):
 
 
 def parse_bundle(name: str) -> BundleRange:
-    """Split a bundle's name. Raises ValueError, naming what was expected, when it is none."""
+    """Split a bundle's name. Raises ValueError, naming what was expected, for any other text."""
     if not re.fullmatch(BUNDLE_PATTERN, name):
         raise ValueError(f"not a bundle name: {name!r}; expected <tenant>/<namespace>/0xLLLLLLLL_0xHHHHHHHH")
     namespace, _, bounds = name.rpartition("/")
@@ -45,7 +45,7 @@ def parse_bundle(name: str) -> BundleRange:
 
 
 class Overlaps:
-    """Ranges of one namespace, each with a time: which is the newest that overlaps a given one. O(log n) where they are disjoint."""
+    """Hash ranges of one namespace, each with a time. Finds the newest that overlaps a given range, in O(log n) where they are disjoint."""
 
     def __init__(self, ranges: NDArray[np.int64]) -> None:
         """`ranges`: rows of (lower, upper, time), sorted by lower."""

@@ -1,4 +1,4 @@
-"""What operators have laid down for a cluster, as its memory holds it: it stays until another command changes it."""
+"""What operators' commands have set for a cluster. It is part of the cluster's memory and stays until another command changes it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,10 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class OperatorState:
-    """All of it. `settings` under the names by which they were given; a namespace is a number of equal bundles, or its boundaries."""
+    """Everything that commands have set.
+
+    `settings` are under the names by which they were given; a namespace is a number of equal bundles, or its boundaries.
+    """
 
     settings: Mapping[str, Any] = field(default_factory=dict)
     paused: bool = False

@@ -1,4 +1,4 @@
-"""What operators have laid down about where namespaces may live. Data: whoever knows it fills it in, the filters read it.
+"""Where namespaces may live, by operators' policies. Plain data, which the filters read.
 
 See docs/strategies.md "Placement".
 """
@@ -41,7 +41,7 @@ class IsolationPolicy:
     usage_threshold_percent: float = 100.0
 
     def check(self) -> None:
-        """Raises ValueError for an expression that is none, or that can't be matched in linear time."""
+        """Raises ValueError for an expression that is invalid or can't be matched in linear time."""
         for pattern in chain(self.namespaces, self.primary, self.secondary):
             if (trouble := _trouble(pattern)) is not None:
                 shown = pattern if len(pattern) <= LONGEST_EXPRESSION else f"{pattern[:LONGEST_EXPRESSION]}…"

@@ -19,7 +19,7 @@ Bools = NDArray[np.bool_]
 RISE_MS = 30 * 60_000
 FALL_MS = 1_440 * 60_000
 GROUP = 500
-"""So many topics, producers and consumers together cost one group's memory."""
+"""The number of topics, producers and consumers that together cost one group's memory."""
 
 VALUES = ("rate_in", "rate_out", "bandwidth_in", "bandwidth_out", "memory")
 INITIAL = {"rate_in": 40.0, "rate_out": 120.0, "bandwidth_in": 100_000.0, "bandwidth_out": 300_000.0, "memory": 80.0}
@@ -30,7 +30,7 @@ LIMITS = {
     "bandwidth_out": (10_000.0, 1_000_000.0),
     "memory": (2.0, 200.0),
 }
-"""What a sample is brought within."""
+"""The limits to which a sample is clipped."""
 WORTH_WRITING = {"rate_in": 5.0, "rate_out": 5.0, "bandwidth_in": 10_000.0, "bandwidth_out": 10_000.0, "memory": 2.0}
 """A change of at least this much is stored."""
 
@@ -39,7 +39,7 @@ MEMORY_FACTOR_LIMITS = (10.0, 50.0)  # MB for each group
 LEAST_RATE = 1_000.0
 LEAST_GROUPS = 30
 LEAST_BUNDLES = 30
-"""Below these a cluster is too small to learn factors and a default from."""
+"""A cluster with fewer bundles is too small to learn factors and a default quota from."""
 
 
 @dataclass(frozen=True, slots=True)

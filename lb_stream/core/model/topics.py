@@ -17,7 +17,7 @@ Ints = NDArray[np.int64]
 
 HASHES = 1 << 32
 MOST_BUNDLES = 1 << 20
-"""More bundles than a whole cluster is made for."""
+"""The greatest number of bundles of one namespace: more than a whole cluster is made for."""
 
 _FULL = re.compile(r"(persistent|non-persistent)://([^/]+/[^/]+(?:/[^/]+)?)/(.+)", re.DOTALL)
 _PARTITION = re.compile(r"(.+)-partition-(\d+)", re.DOTALL)

@@ -195,7 +195,7 @@ class ClusterView:
 
 @dataclass(frozen=True, slots=True)
 class NameOrder:
-    """Where the bundles of several shards stand in the view: all names in order, and the row there of each of a shard's bundles."""
+    """Where the bundles of several shards stand in the view: all names, sorted, and for each shard the rows of its bundles."""
 
     names: pa.StringArray
     rows: tuple[Ints, ...]
@@ -251,7 +251,7 @@ def _clocks(partitions: pa.ChunkedArray, times: Mapping[int, int], now_ms: int) 
 
 
 def _all_brokers(shards: Sequence[Shard]) -> pa.Table:
-    """Every shard has seen all that its cluster's brokers have sent; should one have failed, the latest counts."""
+    """The brokers of one shard: every shard has seen all that the cluster's brokers sent. If a shard has failed, the latest counts."""
     first, *others = (shard.brokers for shard in shards)
     if all(brokers.equals(first) for brokers in others):
         return first

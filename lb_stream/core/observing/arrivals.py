@@ -1,5 +1,6 @@
-"""Moves that are half done: a bundle that has left its source is not yet at its destination. They end when somebody has it, or nobody will.
+"""Moves that are half done: the bundle has left its source and isn't at its destination yet.
 
+A move ends when a broker has the bundle, or when none will.
 The assignments that bring it there are decisions of their own (decision 0001), with outcomes of their own.
 """
 
@@ -15,7 +16,7 @@ from lb_stream.core.observing.outcomes import Ending, Outcome, Settled
 
 @dataclass(frozen=True, slots=True)
 class Arrivals:
-    """What is told of the decisions that have ended in this round, and the moves that are still half done, by bundle."""
+    """The outcomes to report in this round, and by bundle the moves that are still half done."""
 
     outcomes: tuple[Outcome, ...]
     moves: Mapping[str, Move]
@@ -50,7 +51,7 @@ def follow_moves(view: ClusterView, memory: Memory, settled: Settled, now_ms: in
 
 
 def _half_done(pending: Pending, released_ms: int, now_ms: int) -> Move:
-    """It has as long again to arrive as it had to leave."""
+    """The move, half done: the bundle gets as much time to arrive as it had to leave."""
     expires_ms = now_ms + pending.expires_ms - pending.issued_ms
     return Move(pending.decision_id, pending.kind, pending.source, str(pending.destination), pending.issued_ms, released_ms, expires_ms)
 

@@ -1,4 +1,4 @@
-"""Bundles that a view lacks because no report has named them (any more), and that operators have made: in the view they are nobody's."""
+"""Bundles that no report names, or none any more, but that exist: commands made their namespace. The view gets them as unowned."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def _known(view: ClusterView, namespace: str) -> Overlaps:
 
 
 def with_bundles(view: ClusterView, names: Sequence[str]) -> ClusterView:
-    """The view with bundles that nobody owns, at default averages. `names`: none of them in it, sorted."""
+    """The view with these bundles added: unowned, with default averages. `names` are sorted, and none of them is in the view."""
     if not names:
         return view
     joined = pa.concat_arrays([view.bundles.names, pa.array(names, pa.string())])

@@ -55,7 +55,7 @@ class Settled:
 
 
 def counting(acks: Iterable[tuple[str, Ack]], memory: Memory) -> tuple[Ack, ...]:
-    """The acknowledgements that count: of the broker that was asked, about a decision that is under way. With each: who sent it."""
+    """The acknowledgements that count, each with its sender: those of the broker that was asked, about a decision under way."""
     asked = {one.decision_id: one.asked for one in memory.pending}
     return tuple(ack for broker, ack in acks if asked.get(ack.decision_id) == broker)
 
@@ -132,7 +132,7 @@ def _has_children(view: ClusterView, pending: Pending, row: int) -> bool:
 
 
 def after_failure(before: Retry | None, kind: str, now_ms: int, timeout_ms: int, destination: str | None = None) -> Retry:
-    """When a bundle whose decision failed may be decided again, and whom to ask last then: an assignment's `destination`.
+    """When a bundle whose decision failed may be decided again, and which destination is then asked last: the one that failed.
 
     Each failure of one kind in a row doubles the wait; the first failure of an assignment costs none.
     """

@@ -44,7 +44,7 @@ class _Namespace:
     order: list[tuple[int, int]] | None = None
 
     def find(self, hashed: int) -> Route | None:
-        """The bundle of a hash; of a split bundle's remains and its child the child. O(log n) where bundles don't overlap."""
+        """The bundle of a hash. Where a split bundle's old record is still there, the child wins. O(log n) where bundles don't overlap."""
         if self.order is None:
             self.order = sorted((lower, -upper) for lower, upper in self.routes)
         for at in range(bisect_right(self.order, (hashed, 1)) - 1, -1, -1):
@@ -61,7 +61,7 @@ class Routes:
         self._clusters: dict[str, dict[str, _Namespace]] = {}
 
     def take(self, cluster: str, bundle: str, route: Route | None) -> None:
-        """Remember a bundle's last record; None, or one of a bundle that is no more, forgets it. Raises ValueError for no bundle's name."""
+        """Remember a bundle's last record; None, or one of a bundle that is no more, forgets it. Raises ValueError for a wrong name."""
         name, lower, upper = parse_bundle(bundle)
         namespaces = self._clusters.setdefault(cluster, {})
         known = namespaces.setdefault(name, _Namespace())

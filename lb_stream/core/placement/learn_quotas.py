@@ -32,7 +32,7 @@ def with_quotas(view: ClusterView, remembered: Mapping[str, Any]) -> tuple[Clust
 
 
 def while_others_run(remembered: Mapping[str, Any], now_ms: int) -> dict[str, Any]:
-    """What stays remembered while another manager runs: all, until it is so old that the first new report would count in full."""
+    """What is kept while another manager runs: everything, until it is so old that the first new report would count in full."""
     return dict(remembered) if remembered and now_ms - int(remembered["at_ms"]) < FALL_MS else {}
 
 

@@ -21,7 +21,7 @@ class RoundRobinConfig(KeyModel):
 
 @dataclass(slots=True)
 class RoundRobinMemory:
-    """Whose turn it is: a count of placements, and the brokers that take turns. While a round runs, these are rows of its view."""
+    """The turn (a count of placements) and the brokers that take turns. While a round runs, these are rows of its view."""
 
     turn: int = 0
     before: tuple[str, ...] = ()  # who took turns when the view's first placement came
@@ -40,11 +40,11 @@ class RoundRobinMemory:
 
     @property
     def brokers(self) -> tuple[str, ...]:
-        """Who takes turns."""
+        """The names of the brokers that take turns."""
         return tuple(self._names[row] for row in self._rows.tolist()) if self._changed else self.before
 
     def rows(self, view: ClusterView) -> Rows:
-        """Who takes turns, as rows of this view; -1: not in it."""
+        """The brokers that take turns, as rows of this view; -1: not in it."""
         if view.brokers.names is not self._names:
             self.before = self.brokers
             self._names, self._changed = view.brokers.names, False
@@ -53,7 +53,7 @@ class RoundRobinMemory:
         return self._rows
 
     def take_turns(self, rows: Rows) -> None:
-        """From now on these do, rows of the view that `rows` was last asked about."""
+        """Let these brokers take turns from now on. `rows` are those of the view that `rows()` was last asked about."""
         self._rows, self._changed = rows, True
 
 

@@ -79,7 +79,7 @@ class QuotaTally:
 
 @dataclass(slots=True)
 class SimpleMemory:
-    """A cursor that goes round the brokers when all of them are full; while a round runs, its book."""
+    """A cursor that goes round the brokers when all of them are full, and while a round runs its tally."""
 
     cursor: int = 0
     _book: QuotaTally | None = None

@@ -36,7 +36,7 @@ class ReportConfig(KeyModel):
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What is compared: maximum usage (a ratio; whose, see above), messages/s, bytes/s, number of bundles."""
+    """What is compared: maximum usage (a ratio), messages/s, bytes/s, number of bundles."""
 
     usage: float
     msgs_per_s: float
@@ -45,7 +45,7 @@ class Figures:
 
     @staticmethod
     def of(report: ModularLoadReport, weights: Mapping[str, float]) -> Figures:
-        """Of a broker's local data. `weights`: those of its usage, or `broker_load.UNWEIGHTED` for the extensible manager."""
+        """The figures of a broker's local data. `weights`: those of its usage, or `broker_load.UNWEIGHTED` for the extensible manager."""
         pairs = {name: getattr(report, name) for name in RESOURCES}
         columns = {name: (np.array([pair.usage]), np.array([pair.limit])) for name, pair in pairs.items()}
         return Figures(
@@ -65,7 +65,7 @@ class SimpleFigures:
 
     @staticmethod
     def of(report: SimpleLoadReport, bundles: int) -> SimpleFigures:
-        """Of a report that names so many bundles."""
+        """The figures of a report that names that many bundles."""
         pairs = {name: getattr(report.system_resource_usage, name) for name in RESOURCES}
         return SimpleFigures(bundles, {name: (pair.usage, pair.limit) for name, pair in pairs.items()})
 

@@ -86,7 +86,7 @@ class Shedder(Protocol):
 
 
 class Observer(Protocol):
-    """Called in every round, also in those that don't shed, with the view as reported."""
+    """Called in every round, also in rounds without a shedding pass, with the view as reported."""
 
     def __call__(self, view: ClusterView, config: Any, memory: Any, /) -> Any:
         """What it remembers from now on."""

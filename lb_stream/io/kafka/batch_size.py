@@ -1,4 +1,4 @@
-"""How many records a micro-batch may have so that it fits into memory: a report or a command may have hundreds of bytes or megabytes.
+"""How many records a micro-batch may have to fit into memory. One report or command has between hundreds of bytes and megabytes.
 
 After a day without the job a backlog of large reports would otherwise be read in pieces that no machine can hold, at every start anew.
 """

@@ -25,7 +25,7 @@ Ranges = Mapping[tuple[str, int], tuple[int, int]]
 
 
 def fair_ends(planned: Ranges, newest: Offsets, limit: int) -> Offsets:
-    """Where a batch of so many records ends when each partition gets an equal share, and what one doesn't need is the others'."""
+    """Where a batch of `limit` records ends if partitions share it equally; what one doesn't need goes to the others."""
     waiting = {place: max(newest.get(place, end) - begin, 0) for place, (begin, end) in planned.items()}
     ends, left = {}, limit
     for number, place in enumerate(sorted(planned, key=lambda place: (waiting[place], place))):
@@ -50,7 +50,7 @@ class Fairness:
     since: float | None = None  # when the row of batches began in which some partition was held back (time.monotonic)
 
     def violated(self, settings: Settings, planned: Ranges) -> str | None:
-        """Who has waited for whom, when it is too long. A backlog from before the start is read as Spark divides it."""
+        """Which partitions have waited too long, and for which. A backlog from before the start is read as Spark divides it."""
         is_full = sum(end - begin for begin, end in planned.values()) >= self.limit - len(planned)  # it rounds each share down
         newest: Offsets = {}
         if is_full and self.caught_up.now:

@@ -1,6 +1,6 @@
-"""A look at records in Kafka that can't cost more memory than it is given: what is compressed is measured in a stream, never held.
+"""Measures records in Kafka within bounded memory: compressed ones are decompressed as a stream and never held.
 
-A thousand megabytes of spaces are 32 KiB in Kafka. Whoever decompresses them to look at them has lost.
+A thousand megabytes of spaces are 32 KiB in Kafka. Decompressing them to look at them would exhaust the memory.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Rights that Kafka does not give, told as such whichever client met it. It is never a reason to discard anything."""
+"""Missing rights in Kafka, reported as such whichever client meets them. They are never a reason to discard anything."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ class Replan(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class SetAside:
-    """What is remembered in the checkpoint. Each of `records` is a rejected event, `batch` the one that tells of it (None: none yet)."""
+    """The file in the checkpoint. Each of `records` is a rejected event; `batch` is the batch that reports it (None: none yet)."""
 
     records: tuple[Mapping[str, Any], ...] = ()
     guarded_until: int = -1
@@ -70,7 +70,7 @@ class SetAside:
         return tuple(f"{one['topic']}/{one['partition']}@{one['offset']}" for one in self.records)
 
     def write(self, checkpoint: str) -> SetAside:
-        """Keep it."""
+        """Write the file."""
         _write(checkpoint, FILE, canonical_json(asdict(self)))
         return self
 
@@ -147,7 +147,7 @@ def clear_way(settings: Settings, is_logged: bool) -> Way:
 
 
 def excuse(settings: Settings) -> None:
-    """The end of this run is no record's fault: Kafka was away, somebody stopped the job."""
+    """Note that no record is to blame for the end of this run: Kafka was away, or somebody stopped the job."""
     with suppress(OSError):  # the disk may be what is at fault
         kept = SetAside.read(settings.stream.checkpoint)
         if kept.starts:

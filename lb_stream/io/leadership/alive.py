@@ -1,4 +1,4 @@
-"""Whether a job runs this pipeline, told by signs of life: its process on this machine, from elsewhere the ticks of its clock."""
+"""Whether a job runs this pipeline, by its signs of life: its process on this machine, the ticks of its clock from elsewhere."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def told(leader: Leader) -> str:
 
 
 def make_way(settings: Settings, take_over: bool) -> None:
-    """See to it that this job is the only one of its pipeline. Raises Stopped when another one runs and isn't to be replaced.
+    """Make sure that this job is the only one of its pipeline. Raises Stopped when another one runs and isn't to be replaced.
 
     Raises KafkaError when nobody answers.
     """

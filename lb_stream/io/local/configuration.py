@@ -89,7 +89,7 @@ def load(
 
 
 def _replaced(broker_conf: Mapping[KeyPath, Given], toml: Mapping[KeyPath, Given]) -> Iterator[str]:
-    """What the TOML file has otherwise than the broker.conf: a file with every key, as of `config show`, leaves nothing of the latter."""
+    """Where the TOML file overrides the broker.conf. A file with every key, as `config show` prints it, overrides all of it."""
     for path, below in broker_conf.items():
         over = toml.get(path)
         if over is not None and not same_value(over.value, below.value):

@@ -1,4 +1,4 @@
-"""How long-running retrievals show that they move: a bar on a terminal, a line now and then elsewhere (a CI log)."""
+"""Progress of long retrievals: a bar on a terminal, a line now and then elsewhere (a CI log)."""
 
 import sys
 from collections.abc import Callable, Iterator

@@ -38,7 +38,7 @@ ASK_AGAIN_S = 5.0
 MOST_ASKED = 10_000
 """Bundles and namespaces of which it is remembered that, and with what outcome, an owner was asked for."""
 REMEMBERED_S = 60.0
-"""For so long."""
+"""How long that is remembered."""
 LONGEST_TEXT = 500
 """Characters of an answer of the balancer that are remembered."""
 LIMITED = "too many owners are being asked for: ask again in a moment"
@@ -117,7 +117,7 @@ class _Result(msgspec.Struct):
 
 @dataclass(slots=True)
 class Bucket:
-    """Lets so many through in a second; as many at once, after a rest."""
+    """A token bucket: lets a number of requests through in a second, and as many at once after a pause."""
 
     per_s: float
     left: float = 0.0

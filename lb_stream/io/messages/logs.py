@@ -1,4 +1,4 @@
-"""A job's log on stderr: without secrets, without what a terminal would obey, and Kafka's client not louder than it deserves."""
+"""A job's log on stderr: without secrets, without what a terminal would obey, and with few of Kafka's client's own lines."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Lines(logging.Formatter):
 
 
 class KafkaSeldom(logging.Filter):
-    """Of what Kafka's client says, which tells of every attempt to reconnect, one line in a minute."""
+    """Lets one line a minute of Kafka's client through: it logs every attempt to reconnect."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Names are data: whoever sends reports chooses them. Here they become text that no terminal, page or log takes for anything else."""
+"""Makes names safe to show. Senders of reports choose them, so they may hold what a terminal, a page or a log would obey."""
 
 from __future__ import annotations
 

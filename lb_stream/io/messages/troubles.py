@@ -13,7 +13,7 @@ _PATH = re.compile(r"(?:file:)?(/[^\s'\":,;()]+)")
 
 
 def told(error: BaseException) -> tuple[str, int] | None:
-    """The line and the exit code; None for what nobody foresaw: its trace is needed."""
+    """The line and the exit code. None for an unforeseen exception, which needs its trace."""
     ours = (kind.__name__ for kind in type(error).__mro__ if kind.__module__.startswith("lb_stream."))
     if code := next((EXIT_CODES[name] for name in ours if name in EXIT_CODES), 0):
         return str(error), code

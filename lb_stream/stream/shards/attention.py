@@ -1,4 +1,4 @@
-"""Which clusters are silent for so long that they are forgotten: those, and only those, that the job has listened to all the while."""
+"""Which clusters to forget: those that were silent for long enough while the job listened without a break."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which clusters there are and how each is sliced, batch by batch: written by the driver, read by the decoders.
+"""Which clusters exist and how each is cut into shards, batch by batch: written by the driver, read by the decoders.
 
 One small JSON file for each batch in the checkpoint, so that a batch that is run again sees what it saw at first. Its name has the epoch
 of the job that wrote it: what a job writes that was shut out and goes on all the same isn't read by its heir.
@@ -75,7 +75,7 @@ def _place_of(name: str) -> tuple[int, int] | None:
 
 
 def write_directory(checkpoint: str, batch_id: int, epoch: int, clusters: Mapping[str, ShardMap]) -> None:
-    """Say what batch `batch_id` will see. What this job has said already stays as it is."""
+    """Write down what batch `batch_id` sees. What this job has written for it already stays as it is."""
     filesystem, folder = _folder(checkpoint)
     path = f"{folder}/{batch_id}-e{epoch}.json"
     if filesystem.get_file_info(path).type != fs.FileType.NotFound:

@@ -38,7 +38,7 @@ class ClusterBlocks:
 
 
 def next_slices(before: ShardMap, view: ClusterBlocks, shard_bundles: int) -> ShardMap:
-    """How the next batch slices a cluster. After a failure as this batch did: what was to be handed over still is."""
+    """How the next batch cuts a cluster into shards. After a failure, as this batch did: what was to be handed over still is."""
     same = view.blocks == before.blocks and before.since_ms is not None and not view.error
     since_ms = before.since_ms if same else view.now_ms
     if view.failed:

@@ -1,4 +1,4 @@
-"""Which task of which batch this is, and what its worker does once."""
+"""Which task of which batch this is, and what its worker does before its first task."""
 
 from __future__ import annotations
 
