@@ -10,7 +10,7 @@ from lb_stream.core.splitting import Topics
 
 
 class BrokerError(Exception):
-    """A trouble with a broker that its text explains in full: it is logged as one line, and told to the balancer as a failed decision."""
+    """A trouble with a broker. The text explains it in full: it is logged as one line, and the decision fails."""
 
 
 class Refused(BrokerError):
@@ -98,16 +98,16 @@ class MeasuringAdapter(BrokerAdapter, Protocol):
 
 @runtime_checkable
 class BalancedAdapter(BrokerAdapter, Protocol):
-    """A broker whose own cluster may balance beside the balancer. Told with its heartbeats: the balancer warns of it."""
+    """A broker whose own cluster may balance beside the balancer. Its heartbeats say so, and the balancer warns."""
 
     def balances(self) -> Sequence[str]:
-        """The settings by which it does so now; none: it doesn't."""
+        """The settings by which its cluster balances by itself now; none: it doesn't."""
         ...
 
 
 @runtime_checkable
 class YieldingAdapter(BrokerAdapter, Protocol):
-    """A broker for which the balancer's ownership records are the law.
+    """A broker that follows the balancer's ownership records.
 
     When one says that another broker owns a bundle that this one serves still (it was taken for dead meanwhile), it gives the bundle up.
     """

@@ -1,4 +1,4 @@
-"""A decision carried out by the broker that it addresses, and what is acknowledged of it."""
+"""Carries a decision out at the broker that it addresses, and makes the acknowledgement."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _OUTCOMES: dict[str, Literal["released", "acquired", "split", "refused"]] = {
 def carry_out(adapter: BrokerAdapter, seen: Seen, decision: Decision, now_ms: int) -> tuple[Verdict, Ack | None]:
     """Act. Returns what was done, and the acknowledgement; None: there is nothing to say.
 
-    A decision counts as dealt with before it is begun: better not done than done twice.
+    A decision is noted as done before it is begun: better not done than done twice.
     """
     verdict, failure = Verdict("refuse"), ""
     try:
@@ -66,7 +66,7 @@ def carry_out(adapter: BrokerAdapter, seen: Seen, decision: Decision, now_ms: in
 
 
 def give_up(adapter: YieldingAdapter, bundle: str, owner: str) -> str | None:
-    """Stop serving what somebody else owns by now. Returns the broker, if it served it."""
+    """Stop serving a bundle that another broker owns by now. Returns the broker, if it served the bundle."""
     try:
         if not adapter.owns(bundle):
             return None

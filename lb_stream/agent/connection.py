@@ -79,7 +79,7 @@ class Connection:
             consumer.position(partition)
 
     def tend(self) -> None:
-        """Get over what Kafka did while it was away. One thread calls it, often."""
+        """Recover after Kafka was away. One thread calls this, often."""
         assert self.producer is not None
         self.producer.tend()
 

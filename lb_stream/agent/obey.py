@@ -67,7 +67,7 @@ class Seen:
             del self.records[oldest]
 
     def overtaken(self, decision: Decision) -> int | None:
-        """The version of the bundle's record, if it shows that the decision is not the last word on its bundle."""
+        """The version of the bundle's record, if that record is later than the decision."""
         known = self.records.get(decision.bundle)
         if known is None or known.version <= decision.expected_version:
             return None
@@ -76,7 +76,7 @@ class Seen:
 
 
 def addressee(decision: Decision) -> str | None:
-    """The broker that has to act: who takes an assigned bundle, who gives up or splits any other."""
+    """The broker that has to act: the destination of an assignment, the source of everything else."""
     return decision.destination if decision.kind == "assign" else decision.source
 
 

@@ -1,4 +1,4 @@
-"""A producer that outlasts Kafka's absences."""
+"""A Kafka producer that goes on after Kafka was away."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class LastingProducer:
         self._failed: KafkaProducer | None = None
 
     def send(self, topic: str, **record: Any) -> Any:
-        """As KafkaProducer's, from any thread. Raises KafkaError."""
+        """Send a record, as `KafkaProducer.send` does. Any thread may call it. Raises KafkaError."""
         producer = self._producer
 
         def note(_: Exception) -> None:

@@ -1,4 +1,4 @@
-"""Heartbeats, in a thread of their own: a broker that takes its time over an unload is not a dead one."""
+"""Heartbeats, in a thread of their own, so that a broker that is busy with a long unload isn't taken for dead."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which of a broker's reports are sent: those that say something new enough.
+"""Decides which of a broker's reports are sent: those that say something new enough.
 
 Beyond the reference, a report that names other bundles than the last one is always sent: it may be what a decision waits for.
 """

@@ -1,4 +1,4 @@
-"""What an agent says for its brokers: reports, heartbeats, requests for splits. A trouble of one broker stays its own, and is told once."""
+"""What an agent sends for brokers: reports, heartbeats, requests for splits. One broker's trouble harms no other, and is logged once."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Reporter:
         self._balances: dict[str, list[str]] = {}  # broker → settings by which its own cluster balances, as last asked
 
     def owe(self, brokers: Iterable[str]) -> None:
-        """The next report of these is sent whatever it says."""
+        """Send the next report of these brokers even if it says nothing new."""
         self._owed.update(brokers)
 
     def report(self, broker: str, forced: bool = False) -> None:
@@ -89,7 +89,7 @@ class Reporter:
             self.send(adapter.name, ask.model_copy(update={"sent_ms": wall_clock_ms()}).to_json(), "ask")
 
     def ask_who_balances(self, broker: str) -> None:
-        """Here and not with the heartbeats: these must not wait for a leader that hangs."""
+        """Ask who balances. Not done with the heartbeats, which must not wait for a leader that hangs."""
         adapter = self._adapters[broker]
         if not isinstance(adapter, BalancedAdapter) or broker in self._troubles:
             return
@@ -115,7 +115,7 @@ class Reporter:
             self.silent(broker, "does not answer: no heartbeat is sent for it")
 
     def silent(self, broker: str, trouble: str) -> None:
-        """Say once, not every few seconds, that a broker can't be spoken for. It may be taken for dead meanwhile, and lose its bundles."""
+        """Log once, not every few seconds, that a broker doesn't answer. It may be taken for dead meanwhile, and lose its bundles."""
         self._owed.add(broker)
         if self._troubles.get(broker) is None:
             log.warning("%s %s", broker, trouble)
@@ -133,7 +133,7 @@ class Reporter:
         return future
 
     def _lost(self, broker: str, kind: str, error: Exception) -> None:
-        """A record that did not reach Kafka: said once, until another one does. Called from the producer's thread too."""
+        """Log a record that did not reach Kafka: once, until another one does. Called from the producer's thread too."""
         if broker not in self._unheard:
             log.warning("a %s of %s did not reach Kafka: %s", kind, broker, error)
         self._unheard.add(broker)

@@ -18,7 +18,7 @@ from lb_stream.core.splitting.trigger import REASONS, Limits
 
 
 class SplitWatch:
-    """One broker's looks. The balancer knows the namespaces' other bundles and which are being split: it has the last word."""
+    """Looks at one broker's bundles again and again. The balancer decides: it knows the other bundles and splits under way."""
 
     def __init__(self, config: SplittingConfig, algorithms: Algorithms) -> None:
         self._config, self._algorithms, self._memory = config, algorithms, SplitMemory()
@@ -36,7 +36,7 @@ class SplitWatch:
         return self._config.split_interval_ms / 1000
 
     def look(self, broker: MeasuringAdapter) -> list[SplitAsk]:
-        """What to ask for now."""
+        """The splits to ask for now."""
         stats = dict(sorted(broker.stats().items()))
         every = list(stats.values())
         loads = SplitLoads(

@@ -189,7 +189,7 @@ class PulsarAdapter:
             raise BrokerError(f"{bundle} was unloaded, and Pulsar's own placement has given it back to {self.name}: name a destination")
 
     def acquire(self, bundle: str) -> None:
-        """Nothing but a look whether the bundle is here: Pulsar's brokers take none that they are told to. Raises Refused when it isn't."""
+        """Look whether the bundle is here, and do nothing else: a Pulsar broker can't be told to take one. Raises Refused when it isn't."""
         if not self._soon(lambda: self.owns(bundle), RETURN_S):
             raise Refused("Pulsar places bundles when clients look their topics up (set assign_unowned = on_lookup)")
         self._check.taken(bundle)
@@ -237,7 +237,7 @@ class PulsarAdapter:
         self._known = True
 
     def _checked(self, bundle: str) -> BundleRange:
-        """Everything that is looked at before any act. Raises Refused."""
+        """Check what must hold before any act. Raises Refused."""
         if is_system_bundle(bundle):
             raise Refused(f"{bundle} belongs to the broker in its name")
         self.guard.check()
@@ -277,7 +277,7 @@ class PulsarAdapter:
         raise BrokerError(f"{bundle} was unloaded to {destination}, which does not answer any more: {now}")
 
     def _unload_again(self, bundle: str, destination: str, why: str) -> None:
-        """Once more, to get a bundle where it shall be. It has left its place already, so that a refusal is a failure."""
+        """Unload a bundle a second time, because it went elsewhere. It has left its source already, so a refusal counts as a failure."""
         try:
             self._unload(bundle, {"destinationBroker": destination})
         except BrokerError as error:

@@ -1,4 +1,4 @@
-"""Two balancers on one cluster undo each other's work: before it acts, the agent makes sure that Pulsar's own is off."""
+"""Makes sure that Pulsar's own balancing is off before the agent acts: two balancers on one cluster undo each other's work."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is passed on of an extensible Pulsar broker's load data: with the names of all bundles that the broker serves.
+"""An extensible Pulsar broker's load data, completed with the names of all bundles that the broker serves.
 
 Its own records name ten of them at most, none of namespaces with policies, and for a while those that it has given up.
 """
@@ -46,7 +46,7 @@ class BundlesTold:
 
 
 def _owned_only(record: bytes, fields: dict[str, Any], owned: Set[str]) -> bytes:
-    """Statistics name a bundle for some time after it has gone: its new owner must not lose it by that."""
+    """Statistics of owned bundles only: the broker's name a bundle for some time after it has gone, and its new owner must keep it."""
     named = fields["topBundlesLoadData"] or []
     kept = [one for one in named if isinstance(one, dict) and one.get("bundleName") in owned]
     return record if len(kept) == len(named) else canonical_json({**fields, "topBundlesLoadData": kept}).encode()

@@ -25,7 +25,7 @@ def answers(admin: AdminClient) -> bool:
 
 
 class Peers:
-    """The brokers beside one that is spoken for. `broker` is that one's id."""
+    """The other brokers of the cluster. `broker` is the id of the one that the agent speaks for."""
 
     def __init__(self, admin: AdminClient, broker: str) -> None:
         self._admin, self._broker = admin, broker
@@ -55,7 +55,9 @@ class Peers:
         return self._broker if self._broker in names else next(iter(names), None)
 
     def _client(self, broker: str) -> AdminClient:
-        """Its id names its host and port. Ids name the port without TLS: where our own address has another one than our id, so has its."""
+        """A client for another broker, at the host and port of its id. Ids name the port without TLS: if our own
+        address has another port than our id, the other broker is asked at that port too.
+        """
         if broker not in self._known:
             settings = self._admin.settings
             host, _, port = broker.rpartition(":")

@@ -16,7 +16,7 @@ NAMING = ("lastStats", "bundleStats", "bundles")
 
 
 class ReportCheck:
-    """One broker's. `clock` gives seconds."""
+    """Checks one broker's reports. `clock` gives seconds."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -24,7 +24,7 @@ class ReportCheck:
         self._taken: set[str] = set()  # bundles that came by a decision, and that no report has named yet
 
     def taken(self, bundle: str) -> None:
-        """A bundle has come by a decision: the next report must name it. One without topics is in no statistics."""
+        """Note that a bundle has come by a decision: the next report must name it. Statistics leave out a bundle without topics."""
         self._taken.add(bundle)
 
     def checked(self, report: bytes, owned: Set[str], hold_s: float) -> bytes | None:

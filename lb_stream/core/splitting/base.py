@@ -31,7 +31,7 @@ class Topics:
 
     @staticmethod
     def of(names: Sequence[str], stats: Mapping[str, tuple[float, float]] | None = None) -> Topics:
-        """From topic names and the (messages/s, bytes/s) of those that have statistics. Raises ValueError for what is no topic name."""
+        """Topics by name, with the (messages/s, bytes/s) of those that have statistics. Raises ValueError for a wrong name."""
         stats = stats or {}
         figures = np.array([stats.get(name, (0.0, 0.0)) for name in names], np.float64).reshape(-1, 2)
         known = np.array([name in stats for name in names], np.bool_)
@@ -103,13 +103,13 @@ class Algorithms:
     configs: Mapping[str, KeyModel]
 
     def named(self, asked: str | None = None) -> Strategy[SplitAlgorithm]:
-        """What was asked for if anybody knows it, else the default, else range_equally_divide."""
+        """The algorithm of that name if it is known, else the default, else range_equally_divide."""
         simple = [name.rpartition(".")[2] for name in (asked, self.default, FALLBACK) if name is not None]
         return split_algorithm[next(name for name in simple if name in self.configs)]
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What is said of a default that nobody knows."""
+        """The warning about a default that isn't known, if any."""
         used = self.named()
         if self.default.rpartition(".")[2] == used.name:
             return ()
@@ -129,7 +129,10 @@ def middle(low: int, high: int, form: HexMidpoint, one_higher: bool) -> int:
 
 
 def _decimal_middle(low: int, high: int, exact: int) -> int:
-    """The top two hex digits averaged as if they were decimal, with one decimal place, the rest zero; exact where that makes no sense."""
+    """The top two hex digits averaged as if they were decimal, with one decimal place, the rest zero.
+
+    It is the exact middle where the digits aren't decimal, or where the result would be outside.
+    """
     top = [f"{bound >> TOP_SHIFT:02x}" for bound in (low, high)]
     if not all(digits.isdecimal() for digits in top):
         return exact

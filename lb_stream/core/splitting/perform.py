@@ -47,7 +47,7 @@ def can_be_cut(lower: int, upper: int) -> bool:
 
 
 def cut(parent: BundleRange, positions: Sequence[int] | None) -> Cut | SplitRejected:
-    """Cut a bundle at the positions: strictly inside it, none twice. Two halves share no hash and leave none out."""
+    """Cut a bundle at the positions, each strictly inside it and none twice. The pieces share no hash and leave none out."""
     name = bundle_name(*parent)
     if not positions:
         return SplitRejected("no_boundary", f"no boundary was found in {name}")

@@ -14,7 +14,7 @@ def split_simple(loads: SplitLoads, eligible: Bools, census: Census, config: Spl
     """The bundles to split by their latest statistics. O(n); the census is asked only when there are any.
 
     A namespace's maximum is compared with the bundles that it has before this look: several of one look may exceed it together. When
-    splitting is off they are only to be spoken of.
+    splitting is off they are only reported.
     """
     rows, why = too_large(loads, eligible, config)
     bundles = np.zeros(0, np.int64)

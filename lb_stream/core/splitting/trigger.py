@@ -77,7 +77,7 @@ def reasons(loads: SplitLoads, config: SplittingConfig) -> Reasons:
 
 
 def bundles_before(namespaces: NDArray[np.integer], bundle_counts: Ints, most: int) -> Ints:
-    """Of bundles to split in the order given: how many bundles the namespace has when it is one's turn; who finds `most` must wait.
+    """For each bundle to split, in the order given: how many bundles its namespace has at its turn. A bundle that finds `most` must wait.
 
     `namespaces` numbers each bundle's namespace, `bundle_counts` holds how many bundles each namespace has now. O(n log n).
     """

@@ -1,4 +1,4 @@
-"""`/health` and `/ready` of the job: what `core.health` says of it, for those that start it again and for balancers of requests."""
+"""`/health` and `/ready` of the job, for supervisors and for load balancers of requests. The verdict is `core.health`'s."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _read_memory = msgspec.json.Decoder(_Remembered).decode
 
 
 class Health:
-    """What the job knows of itself."""
+    """What the job knows of its own health."""
 
     def __init__(self, settings: StreamSettings, epoch: int, memories: Memories) -> None:
         self._settings, self._epoch, self._memories = settings, epoch, memories

@@ -44,7 +44,7 @@ POLL_S = 1.0
 
 
 class Query(Protocol):
-    """Of Spark's StreamingQuery: what it tells of itself."""
+    """The part of Spark's StreamingQuery that tells of itself."""
 
     @property
     def lastProgress(self) -> Mapping[str, Any] | None:
@@ -103,7 +103,7 @@ class Monitor:
         self._wake.set()
 
     def done(self, phase: str) -> None:
-        """What went on since the last phase was this one."""
+        """The phase of that name has ended."""
         before, self._now = self._now, time.perf_counter()
         if self._batch is not None:
             self._batch.phases[phase] = self._batch.phases.get(phase, 0.0) + self._now - before
@@ -233,7 +233,7 @@ class Monitor:
 
     @contextmanager
     def _guarded(self, what: str) -> Iterator[None]:
-        """Whatever goes wrong is told once, counted each time, and harms nobody."""
+        """Run something; whatever goes wrong is logged once, counted each time, and harms nothing else."""
         try:
             yield
         except Exception as error:

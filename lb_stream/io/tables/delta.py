@@ -33,13 +33,13 @@ Mark = tuple[str, int]
 TIDY_EVERY = 100
 """A writer makes one file of its small ones after so many batches."""
 TIDY_BYTES = 8 * 2**20
-"""... and lets alone those that are larger: more would take noticeable time in the batch. Upkeep makes larger ones of them."""
+"""Larger files are left to upkeep: putting them together would take noticeable time in the batch."""
 COMMIT_ATTEMPTS = 10
 COMMIT_TROUBLES = (CommitFailedError, DeltaError, OSError)
 """What a commit may raise when somebody else is at the table, and also once it has been made: the removal of old files of
 `_delta_log`, which follows it, fails when another process removes them at the same time. So look whether it is there."""
 ONLY_COMMIT = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
-"""For all but the table's own writer: checkpoints and the removal of old files of `_delta_log` are left to it."""
+"""Commit properties for everybody but the table's own writer, who alone makes checkpoints and removes old files of `_delta_log`."""
 HISTORY = "interval 1 minutes"
 """How long a table's versions can be read. Short, because each commit lists `_delta_log` twice: 12 µs for each file in it."""
 STATS_COLUMNS = "delta.dataSkippingStatsColumns"
@@ -86,14 +86,14 @@ def open_table(root: str, spec: TableSpec) -> DeltaTable:
 
 
 def renew_properties(table: DeltaTable, spec: TableSpec) -> None:
-    """Those of today, for a table that an earlier version has made."""
+    """Set today's properties on a table that an earlier version has made."""
     wanted = {name: value for name, value in configuration(spec).items() if value is not None}
     if wanted.items() - table.metadata().configuration.items():
         table.alter.set_table_properties(wanted)
 
 
 def existing_table(root: str, spec: TableSpec) -> DeltaTable | None:
-    """The table as it is, if it is there."""
+    """The table as it is; None where there is none."""
     uri = table_uri(root, spec)
     return DeltaTable(uri) if DeltaTable.is_deltatable(uri) else None
 
@@ -156,7 +156,7 @@ def dataset(table: DeltaTable) -> Dataset:
 
 
 def by_numbers(table: DeltaTable) -> FileSystemDataset:
-    """The same, for filters that compare numbers only: no file is read at once."""
+    """The table as a dataset for filters that compare only numbers: no file is read in advance."""
     filesystem, folder = place(table)
     if isinstance(filesystem, fs.LocalFileSystem):
         return table.to_pyarrow_dataset(filesystem=fs.SubTreeFileSystem(folder, filesystem))

@@ -174,11 +174,11 @@ class RoundLog:
 
     @property
     def _forgotten(self) -> str:
-        """Names the greatest number that a forgotten cluster has had: its rows don't stay as long."""
+        """Name of the transaction that holds the greatest round number of a forgotten cluster, whose rows don't stay as long."""
         return f"{self._pipeline}:forgotten"
 
     def _mark(self, topic: str, partition: int | None = None) -> str:
-        """Names the number of a topic's partitions that have been read, and the next offset of one."""
+        """Names of the transactions that hold how many partitions of a topic have been read, and the next offset of one."""
         return f"{self._pipeline}:{topic}" if partition is None else f"{self._pipeline}:{topic}/{partition}"
 
     def next_offsets(self, topics: Iterable[str]) -> dict[tuple[str, int], int]:
@@ -200,7 +200,7 @@ class _Inputs(msgspec.Struct):
 
 
 def pipeline_of(log: DeltaTable) -> str | None:
-    """Whose log it is; None when there is nothing in it."""
+    """The pipeline that the log belongs to; None for an empty log."""
     rows = by_numbers(log).head(1, columns=["app"])
     return str(rows["app"][0].as_py()).rpartition("/")[0] if len(rows) else None
 

@@ -1,4 +1,4 @@
-"""Writing the tables anew that follow from the log: into place by one commit, so that a reader sees the old or the new.
+"""Writes the tables anew that follow from the log, each by one commit: a reader sees the old table or the new one.
 
 What the log can't tell any more is taken over from the table as it was: rows of batches that upkeep has deleted from the log, and
 figures whose files have been put together with others.
@@ -89,7 +89,7 @@ class _Old:
 
     @property
     def usable(self) -> bool:
-        """Its rows say which batch they are of."""
+        """Whether its rows say which batch they belong to."""
         return "log_seq" in self._columns
 
     @property
@@ -193,7 +193,7 @@ def _taken(batches: Iterable[pa.RecordBatch], done: Rebuilt) -> Iterator[pa.Reco
 
 
 def _rows(spec: TableSpec, old: _Old, log: _Log, _: Place, done: Rebuilt) -> Steps:
-    """Of a table whose rows are in the log."""
+    """The rows of a table whose rows are in the log."""
     rows_of = {one.name: rows for one, rows in ROW_TABLES}[spec.name]
     yield _taken(old.rows(pc.field("log_seq") < log.first), done)
     for logged in log.batches():
@@ -201,7 +201,7 @@ def _rows(spec: TableSpec, old: _Old, log: _Log, _: Place, done: Rebuilt) -> Ste
 
 
 def _figures(spec: TableSpec, old: _Old, log: _Log, at: Place, done: Rebuilt) -> Steps:
-    """Of a table whose files the log names. Where one is gone, its batch's rows are those that the table has."""
+    """The rows of a table whose files the log names. If a file is gone, its batch's rows are taken from the table."""
     yield _taken(old.rows(pc.field("log_seq") < log.first), done)
     filesystem, folder = at
     gone: dict[int, int] = {}

@@ -1,4 +1,4 @@
-"""Replay: rounds are decided once more from what the log says they were given, and compared with what it says they decided.
+"""Replay: decides rounds once more from the inputs in the log, and compares the result with the decisions in the log.
 
 A round's input is all in the log (settings, acknowledgements, the memory of the round before) but for its view, whose blocks stay
 beside the checkpoint for `stream.keep_views` batches.
@@ -85,7 +85,7 @@ def _replayed_rows(log: Dataset, rows: list[dict[str, Any]], checkpoint: str) ->
 
 
 def _memory_before(log: Dataset, row: dict[str, Any]) -> str:
-    """What the cluster's row before it has remembered; "" where there is none, or the cluster has been forgotten in it."""
+    """The memory in the cluster's row before this one; "" where there is none, or where that row says that the cluster was forgotten."""
     before = (pc.field("cluster") == row["cluster"]) & (pc.field("log_seq") < row["log_seq"])
     found = log.to_table(["log_seq", "memory"], before).sort_by("log_seq")["memory"]
     return str(found[-1].as_py()) if len(found) else ""
