@@ -56,8 +56,9 @@ a value and who reads it, and warns of values that have no effect.
 
 A *dynamic* key can be changed by a [command](commands.md#brokers-and-settings) while the job runs;
 the others count from the next start on. *Pulsar's key* is accepted wherever ours is; after × stands
-the factor between their units. MiB are 1 048 576 bytes; per cent are 0 to 100. What each strategy
-does with its keys: [strategies](strategies.md).
+the factor between their units. MiB are 1 048 576 bytes; per cent are 0 to 100. *The
+reference* is Apache Pulsar 4.0.7. What each strategy does with its keys:
+[strategies](strategies.md).
 """
 
 _HEAD = "| key | default | unit | allowed | Pulsar's key | dynamic | meaning | read by |\n|---|---|---|---|---|---|---|---|"
