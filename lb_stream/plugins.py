@@ -1,7 +1,7 @@
 """All that a strategy of another package needs. It imports this module and nothing else of lb_stream.
 
 A strategy is a function of one context. A decorator registers it under its name, with the model of its settings; an entry point of the
-same name leads to its module. How to write one: docs/strategies.md, "A strategy of your own".
+same name leads to its module. It decides and refuses by rules: values that say why in a sentence. How to write one: docs/plugins.md.
 
 | kind | decorator | entry points | asked with | answers |
 |---|---|---|---|---|
@@ -13,6 +13,7 @@ same name leads to its module. How to write one: docs/strategies.md, "A strategy
 
 from lb_stream.contracts.keys import KeyModel, key
 from lb_stream.core.model.refusals import Refusal, refusal
+from lb_stream.core.model.rules import Decides, Refuses, Rule, decides, refuses
 from lb_stream.core.model.view import Bools, Brokers, Bundles, ClusterView, Floats, Ints, Rates, Rows
 from lb_stream.core.placement.base import Best, Placement, PlacementContext, Targets, placement, simple_placement
 from lb_stream.core.shedding.base import (
@@ -38,6 +39,7 @@ __all__ = [
     "Brokers",
     "Bundles",
     "ClusterView",
+    "Decides",
     "Floats",
     "Ints",
     "KeyModel",
@@ -48,7 +50,9 @@ __all__ = [
     "Range",
     "Rates",
     "Refusal",
+    "Refuses",
     "Rows",
+    "Rule",
     "ShedContext",
     "Shedder",
     "SplitAlgorithm",
@@ -58,10 +62,12 @@ __all__ = [
     "Traits",
     "Unload",
     "Unloads",
+    "decides",
     "heaviest_first",
     "key",
     "placement",
     "refusal",
+    "refuses",
     "rows_by_broker",
     "shed_throughput",
     "shedder",

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 from lb_stream.contracts.decisions import MOVES
 from lb_stream.core.model.names import is_system_bundle
+from lb_stream.core.model.rules import PLACES
 from lb_stream.core.round.limits import MINUTE_MS
 from lb_stream.core.shedding.base import MB
 from lb_stream.io.messages.times import clock
 from lb_stream.query.explained import Row
-from lb_stream.query.rule_words import HOLDS_BY, figure, why_refused
+from lb_stream.query.rule_words import HOLDS_BY, figure, place_of, why_refused
 from lb_stream.query.strategy_numbers import numbers
 
 if TYPE_CHECKING:
@@ -193,11 +194,11 @@ def of_last_pass(now: Situation, refusals: Sequence[Row], drained: bool) -> Iter
     """What the last pass refused, by its place. What only the shedder, or an earlier pass, was kept by doesn't hold any more."""
     last_ms, every_ms = now.memory["last_shed_ms"], now.config.balancer.shedding_interval_ms
     of_pass_ms = max((row["now_ms"] for row in now.loads), default=0) if drained else last_ms
-    for place, rules in HOLDS_BY.items():
+    for place in PLACES:
         if place in ("operators", "suspension", "splitting") or (drained and place in ("strategy", "waiting")):
             continue  # these are checked by themselves, or don't keep a bundle from moving
         since_ms = now.last["now_ms"] if place == "assigning" else of_pass_ms  # every round assigns
-        found = [row for row in refusals if row["rule"] in rules and since_ms is not None and row["last_ms"] >= since_ms]
+        found = [row for row in refusals if place_of(row["rule"]) == place and since_ms is not None and row["last_ms"] >= since_ms]
         for row in found[:1] if place != "limits" or not drained else ():
             yield Check(place, f"the last {'round' if place == 'assigning' else 'pass'} was refused: {_told(row)}", True)
     if last_ms is None:

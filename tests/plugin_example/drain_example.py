@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from lb_stream.plugins import KeyModel, ShedContext, Unload, Unloads, key, rows_by_broker, shedder
+from lb_stream.plugins import KeyModel, ShedContext, Unload, Unloads, decides, key, rows_by_broker, shedder
+
+UNWANTED = decides("name_unwanted", "the name of {source} says that it is to be emptied; it was at {saw} usage")
 
 
 class DrainShedderConfig(KeyModel):
@@ -18,12 +20,12 @@ class DrainShedderConfig(KeyModel):
 def drain(context: ShedContext[DrainShedderConfig, None]) -> tuple[Unloads, None]:
     """Unload from each broker to be drained, in the order of the bundles' names."""
     view, config = context.view, context.config
-    drained = np.array(
-        [row for row, name in enumerate(view.brokers.names) if config.drain_prefix and name.startswith(config.drain_prefix)], np.intp
-    )
+    prefix = config.drain_prefix
+    named = [row for row, name in enumerate(view.brokers.names) if prefix and name.startswith(prefix)]
+    unwanted = np.array(named, np.intp)
     proposals = [
-        Unload(int(row), broker, "Admin", "drained", float(view.brokers.usage[broker]), 0.0, None, None)
-        for broker, rows in rows_by_broker(view, drained, context.eligible).items()
+        Unload(int(row), broker, "Admin", UNWANTED, float(view.brokers.usage[broker]), 0.0, None, None)
+        for broker, rows in rows_by_broker(view, unwanted, context.eligible).items()
         for row in rows[: config.drain_most_bundles]
     ]
     return Unloads(tuple(proposals)), None

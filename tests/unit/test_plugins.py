@@ -80,7 +80,7 @@ from lb_stream.plugins import ShedContext
 view = lb_stream.load_reports(REPORTS)
 config = lb_stream.cluster_config({"drain_prefix": "127.0.0.1:26203", "shedding_strategy": "DrainShedder", "drain_most_bundles": 2})
 unloads, memory = config.shedder.function(ShedContext.of(view, config.shedder_config, config.shedder.memory({})))
-print([(view.brokers.names[one.source], one.rule) for one in unloads.proposals], memory)
+print([(view.brokers.names[one.source], one.rule.name) for one in unloads.proposals], memory)
 done = lb_stream.ask(view, shedding_strategy="DrainShedder", drain_prefix="127.0.0.1:26203", drain_most_bundles=2)
 print({(one.source, one.rule, one.strategy) for one in done.decisions})
 """
@@ -88,8 +88,19 @@ print({(one.source, one.rule, one.strategy) for one in done.decisions})
 
 def test_an_installed_strategy_is_asked_by_itself_and_as_part_of_a_round(installed: Path) -> None:
     alone, in_round = run(ASK.replace("REPORTS", repr(str(REPORTS))), installed).splitlines()
-    assert alone == str([("127.0.0.1:26203", "drained")] * 2) + " None"
-    assert in_round == str({("127.0.0.1:26203", "drained", "DrainShedder")})
+    assert alone == str([("127.0.0.1:26203", "name_unwanted")] * 2) + " None"
+    assert in_round == str({("127.0.0.1:26203", "name_unwanted", "DrainShedder")})
+
+
+TELL = """
+from lb_stream.query.rule_words import why_decided
+print(why_decided("name_unwanted", "old-1", {"saw": 0.5, "unit": "ratio"}))
+"""
+
+
+def test_an_installed_strategys_rule_is_told_in_its_own_words(installed: Path) -> None:
+    assert run(TELL, installed) == "the name of old-1 says that it is to be emptied; it was at 50.0% usage"
+    assert run(TELL) == "rule name_unwanted: saw 50.0%"
 
 
 def test_a_strategy_of_a_plug_in_imports_nothing_but_its_public_interface() -> None:

@@ -7,13 +7,14 @@ import numpy as np
 from lb_stream.core.filters.base import FilterContext, with_least
 from lb_stream.core.filters.census import Census
 from lb_stream.core.model.policies import DEFAULT_DOMAIN
+from lb_stream.core.model.rules import TakesOut
 from lb_stream.core.model.view import ClusterView, Ints, Rows
 
 
 class FailureDomain:
     """Keeps the brokers of those failure domains that have the least of the group. Brokers without a domain form one domain."""
 
-    name = "failure_domain"
+    rule = TakesOut.FAILURE_DOMAIN
 
     def __init__(self, view: ClusterView, census: Census) -> None:
         self._census, self._domain = census, None
@@ -37,7 +38,7 @@ class FailureDomain:
 class AntiAffinity:
     """Keeps the brokers that have the least of the group."""
 
-    name = "anti_affinity"
+    rule = TakesOut.ANTI_AFFINITY
 
     def __init__(self, census: Census) -> None:
         self._census = census

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+from lb_stream.core.model.rules import Rule
 from lb_stream.core.model.view import Ints, Rows
 
 
@@ -21,15 +22,15 @@ class FilterContext:
 class FilterError(Exception):
     """A filter can't tell who is a candidate, because of these brokers (rows)."""
 
-    def __init__(self, rule: str, brokers: Rows) -> None:
-        super().__init__(rule)
+    def __init__(self, rule: Rule, brokers: Rows) -> None:
+        super().__init__(rule.name)
         self.rule, self.brokers = rule, brokers
 
 
 class Filter(Protocol):
     """One reason why a broker may not take a bundle. Made anew for each round, so that it may remember what it found out."""
 
-    name: str
+    rule: Rule  # by which it takes a broker out
 
     def keep(self, context: FilterContext, /) -> Rows:
         """Those of `context.rows` that may, in their order. Raises FilterError when it can't tell. O(brokers)."""

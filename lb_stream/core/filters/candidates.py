@@ -26,6 +26,7 @@ from lb_stream.core.filters import (
 )
 from lb_stream.core.model.names import Overlaps, namespace_of
 from lb_stream.core.model.refusals import Refusal, refusal
+from lb_stream.core.model.rules import Rule
 from lb_stream.core.model.view import ClusterView, Rows
 from lb_stream.core.placement.base import Targets
 
@@ -92,7 +93,7 @@ class Candidates:
         if others is None or owner < 0:
             return rows, steps
         apart = rows[others[rows] <= others[owner]]
-        return apart, steps if len(apart) == len(rows) else (*steps, (AntiAffinity.name, rows, apart))
+        return apart, steps if len(apart) == len(rows) else (*steps, (AntiAffinity.rule.name, rows, apart))
 
     def evenly(self, bundle: int, rows: Rows, targets: Targets) -> tuple[Rows, Steps]:
         """Those of the given brokers that even distribution prefers."""
@@ -179,9 +180,9 @@ class Candidates:
             steps += more
         return Pool(kept, rows, steps, ())
 
-    def _note(self, rule: str, brokers: Rows) -> None:
+    def _note(self, rule: Rule, brokers: Rows) -> None:
         """A filter that failed is a refusal row, once in a round."""
-        if not any(one.rule == rule for one in self.refusals) and len(brokers):
+        if not any(one.rule == rule.name for one in self.refusals) and len(brokers):
             self.refusals.append(refusal(rule, None, [self.view.brokers.names[row] for row in brokers.tolist()]))
 
 
@@ -193,7 +194,7 @@ def _filtered(filters: Iterable[Filter], rows: Rows, asked: FilterContext) -> tu
     for one in filters:
         kept = one.keep(asked)
         if len(kept) < len(asked.rows):
-            steps.append((one.name, asked.rows, kept))
+            steps.append((one.rule.name, asked.rows, kept))
             asked = replace(asked, rows=kept)
     return asked.rows, tuple(steps)
 

@@ -8,13 +8,14 @@ import numpy as np
 
 from lb_stream.core.filters.base import FilterContext
 from lb_stream.core.model.policies import IsolationPolicy, host_of
+from lb_stream.core.model.rules import TakesOut
 from lb_stream.core.model.view import Bools, ClusterView, Rows
 
 
 class Isolation:
     """Isolation policies. Only the brokers that the filter is asked about count as available."""
 
-    name = "isolation"
+    rule = TakesOut.ISOLATION
 
     def __init__(self, view: ClusterView) -> None:
         self._policies = view.policies

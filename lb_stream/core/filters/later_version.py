@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from lb_stream.core.filters.base import FilterContext, FilterError
+from lb_stream.core.model.rules import Refuses, TakesOut
 from lb_stream.core.model.view import ClusterView, Rows
 
 _NUMBER = r"(?:0|[1-9][0-9]{0,9})"
@@ -36,7 +37,7 @@ def _identifiers(text: str) -> list[tuple[int, int, str]]:
 class LaterVersion:
     """The brokers with the latest version among those given."""
 
-    name = "version"
+    rule = TakesOut.VERSION
 
     def __init__(self, view: ClusterView) -> None:
         keys = {text: version_key(text) for text in dict.fromkeys(view.brokers.versions)}
@@ -49,6 +50,6 @@ class LaterVersion:
         rows = context.rows
         rank = self._rank[rows]
         if (rank < 0).any() or not len(rows):
-            raise FilterError("version_unknown", rows[rank < 0])
+            raise FilterError(Refuses.VERSION_UNKNOWN, rows[rank < 0])
         kept: Rows = rows[rank == rank.max()]
         return kept

@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from lb_stream.core.model.rules import Rule
+
 MOST_SUBJECTS = 20
 
 
@@ -28,12 +30,23 @@ class Refusal:
 
 
 def refusal(
-    rule: str, broker: str | None, subjects: Iterable[str] = (), *, saw: Iterable[float] = (), limit: float | None = None, unit: str = ""
+    rule: Rule,
+    broker: str | None,
+    subjects: Iterable[str] = (),
+    *,
+    saw: Iterable[float] = (),
+    limit: float | None = None,
+    unit: str | None = None,
 ) -> Refusal:
-    """A refusal of some subjects (bundles or brokers), with the value seen of each. Twenty subjects are named, all are counted."""
+    """A refusal of some subjects (bundles or brokers), with the value seen of each. Twenty subjects are named, all are counted.
+
+    Figures are in the rule's unit, unless another one is given; where there are none, there is no unit.
+    """
     named, seen = list(subjects), [float(value) for value in saw]
+    if unit is None:
+        unit = rule.unit if seen or limit is not None else ""
     return Refusal(
-        rule=rule,
+        rule=rule.name,
         broker=broker,
         count=max(len(named), 1),
         limit=limit,

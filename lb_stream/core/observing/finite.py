@@ -14,6 +14,7 @@ import numpy as np
 from lb_stream.contracts.base import GREATEST
 from lb_stream.core.model.refusals import Refusal, refusal
 from lb_stream.core.model.resources import max_weighted_usage
+from lb_stream.core.model.rules import Refuses
 from lb_stream.core.model.view import Bools, Brokers, Bundles, ClusterView, Floats, Rates
 
 SPANS = ("latest", "short", "long")
@@ -34,9 +35,9 @@ def exclude_non_finite(view: ClusterView) -> tuple[ClusterView, list[Refusal]]:
         return view, []
     for owner in np.unique(owners[owners >= 0]).tolist():
         wrong.setdefault(owner, []).append("bundles")
-    refusals = [refusal("not_finite", view.brokers.names[broker], figures) for broker, figures in wrong.items()]
+    refusals = [refusal(Refuses.NOT_FINITE, view.brokers.names[broker], figures) for broker, figures in wrong.items()]
     if orphans:
-        refusals.append(refusal("not_finite", None, [view.bundles.name(row) for row in orphans]))
+        refusals.append(refusal(Refuses.NOT_FINITE, None, [view.bundles.name(row) for row in orphans]))
     excluded = np.zeros(len(view.brokers), np.bool_)
     excluded[list(wrong)] = True
     return replace(view, brokers=_excluding(view.brokers, excluded), bundles=bundles), refusals

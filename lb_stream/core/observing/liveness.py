@@ -10,6 +10,7 @@ import numpy as np
 from lb_stream.contracts.balancer import BalancerConfig
 from lb_stream.core.model.memory import Memory, Suspension
 from lb_stream.core.model.refusals import Refusal, refusal
+from lb_stream.core.model.rules import Refuses, Rule
 from lb_stream.core.model.view import Bools, ClusterView, Ints
 
 MASS_SHARE = 0.30
@@ -73,7 +74,7 @@ def judge(view: ClusterView, memory: Memory, config: BalancerConfig, caught_up: 
         rule = _suspicious(fading, vanished, gone, known_dead)
         if rule is not None:
             names = [brokers.names[row] for row in np.flatnonzero(fading)]
-            why = refusal(rule, None, names, saw=silence[fading], limit=float(limit[fading].min()), unit="ms")
+            why = refusal(rule, None, names, saw=silence[fading], limit=float(limit[fading].min()))
             suspended, suspension, told = _wait(why, memory.suspension, view.now_ms, config.mass_disappearance_wait_ms)
             vanished &= suspended is None
     dead = gone | vanished
@@ -96,12 +97,12 @@ def _limits(view: ClusterView, config: BalancerConfig) -> Ints:
     return limit
 
 
-def _suspicious(fading: Bools, vanished: Bools, gone: Bools, known_dead: Bools) -> str | None:
+def _suspicious(fading: Bools, vanished: Bools, gone: Bools, known_dead: Bools) -> Rule | None:
     """Why these brokers' silence is not taken for their death, if so."""
     if (gone | vanished | fading).all():
-        return "everything_silent"
+        return Refuses.EVERYTHING_SILENT
     together = np.count_nonzero(fading)
-    return "mass_disappearance" if together >= MASS_LEAST and together > MASS_SHARE * np.count_nonzero(~known_dead) else None
+    return Refuses.MASS_DISAPPEARANCE if together >= MASS_LEAST and together > MASS_SHARE * np.count_nonzero(~known_dead) else None
 
 
 def _wait(
@@ -109,11 +110,11 @@ def _wait(
 ) -> tuple[Refusal | None, Suspension | None, tuple[Refusal, ...]]:
     """Whether the cluster is (still) suspended, what is to be remembered of that, and what this round says about it."""
     began = before if before is not None and before.rule == why.rule else Suspension(why.rule, now_ms, now_ms)
-    waited, bounded = now_ms - began.since_ms, why.rule == "mass_disappearance"
+    waited, bounded = now_ms - began.since_ms, why.rule == Refuses.MASS_DISAPPEARANCE.name
     if bounded and waited >= wait_ms:
-        return None, None, (replace(why, rule="mass_failover", limit=wait_ms, least=waited, greatest=waited),)
+        return None, None, (replace(why, rule=Refuses.MASS_FAILOVER.name, limit=wait_ms, least=waited, greatest=waited),)
     if now_ms < began.tell_ms:
         return why, began, ()
     next_ms = now_ms + min(max(waited, TELL_LEAST_MS), TELL_MOST_MS)
-    length = refusal("suspended", None, saw=[waited], limit=wait_ms if bounded else None, unit="ms")
+    length = refusal(Refuses.SUSPENDED, None, saw=[waited], limit=wait_ms if bounded else None)
     return why, replace(began, tell_ms=next_ms, brokers=why.subjects), (why, length)

@@ -8,6 +8,7 @@ from lb_stream.contracts.decisions import Explain
 from lb_stream.core.filters.candidates import superseded
 from lb_stream.core.model.names import SYSTEM_NAMESPACE, namespace_of
 from lb_stream.core.model.refusals import Refusal, refusal
+from lb_stream.core.model.rules import Decides, Refuses
 from lb_stream.core.model.view import Rows
 from lb_stream.core.round.state import RoundState
 
@@ -50,9 +51,9 @@ def assign_unowned(draft: RoundState) -> None:
         lately += assign(draft, row, name, name in ordered) and orphan
     if too_many:
         limit = config.max_assignments_per_minute
-        draft.refusals.append(refusal("assignments_per_minute", None, too_many, saw=[lately], limit=limit, unit="bundles"))
+        draft.refusals.append(refusal(Refuses.ASSIGNMENTS_PER_MINUTE, None, too_many, saw=[lately], limit=limit))
     if waiting:
-        draft.refusals.append(refusal("back_off", None, waiting, saw=waiting.values(), limit=0, unit="ms"))
+        draft.refusals.append(refusal(Refuses.BACK_OFF, None, waiting, saw=waiting.values(), limit=0))
 
 
 def assigned_lately(draft: RoundState) -> tuple[tuple[int, int], ...]:
@@ -67,7 +68,7 @@ def _by_reservation(draft: RoundState, name: str) -> bool:
     reserved = draft.reserved.get(name)
     if reserved is None or _reserved_row(draft, name) is not None:
         return reserved is not None
-    draft.refusals.append(refusal("left_to_lookup", reserved, [name]))
+    draft.refusals.append(refusal(Refuses.LEFT_TO_LOOKUP, reserved, [name]))
     draft.reserved = {bundle: destination for bundle, destination in draft.reserved.items() if bundle != name}
     return False
 
@@ -92,7 +93,7 @@ def too_few(draft: RoundState) -> Refusal | None:
     alive = int(np.count_nonzero(draft.view.brokers.alive))
     first_ms = draft.now_ms if draft.memory.first_ms is None else draft.memory.first_ms
     waits = alive < draft.config.balancer.min_brokers and draft.now_ms - first_ms < FIRST_ASSIGNMENT_WAIT_MS
-    return refusal("min_brokers", None, saw=[alive], limit=draft.config.balancer.min_brokers, unit="brokers") if waits else None
+    return refusal(Refuses.MIN_BROKERS, None, saw=[alive], limit=draft.config.balancer.min_brokers) if waits else None
 
 
 def assign(draft: RoundState, row: int, name: str, ordered: bool) -> bool:
@@ -106,7 +107,7 @@ def assign(draft: RoundState, row: int, name: str, ordered: bool) -> bool:
             None,
             destination,
             reason=moved,
-            rule="released",
+            rule=Decides.RELEASED,
             strategy=draft.config.shedder.name,
             explain=Explain(unit=""),
         )
@@ -114,7 +115,7 @@ def assign(draft: RoundState, row: int, name: str, ordered: bool) -> bool:
     retry = draft.retries.get(name)
     choice = draft.place(row, avoid=retry.avoid if retry is not None else ())
     if choice is None:
-        draft.refusals.append(refusal("no_candidate", None, [name], limit=1, unit="brokers"))
+        draft.refusals.append(refusal(Refuses.NO_CANDIDATE, None, [name], limit=1))
         return False
     explain = Explain(saw=choice.score if np.isfinite(choice.score) else None, unit=choice.unit, candidates=choice.candidates)
     draft.decide(
@@ -123,7 +124,7 @@ def assign(draft: RoundState, row: int, name: str, ordered: bool) -> bool:
         None,
         choice.destination,
         reason=moved if ordered or name in draft.reserved or name in draft.released else UNOWNED,
-        rule="unowned",
+        rule=Decides.UNOWNED,
         strategy=draft.config.placement.name,
         explain=explain,
     )

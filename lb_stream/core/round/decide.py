@@ -19,6 +19,7 @@ from lb_stream.core.model.chance import seed_of
 from lb_stream.core.model.memory import Memory, Pending, Retry
 from lb_stream.core.model.names import namespace_of
 from lb_stream.core.model.refusals import Refusal, merged, refusal
+from lb_stream.core.model.rules import Refuses
 from lb_stream.core.model.view import ClusterView, with_moves
 from lb_stream.core.observing.arrivals import Arrivals, follow_moves
 from lb_stream.core.observing.finite import exclude_non_finite
@@ -144,7 +145,7 @@ def _clash(draft: RoundState, before: Mapping[str, tuple[str, ...]], shed: bool)
     now = draft.memory.balances
     if draft.config.balancer.dry_run or not now or not (shed or now != before or not draft.memory.clashing):
         return []
-    return [refusal("balances_itself", None, now, limit=0, unit="brokers")]
+    return [refusal(Refuses.BALANCES_ITSELF, None, now, limit=0)]
 
 
 def _forgotten(view: ClusterView, memory: Memory) -> list[str]:

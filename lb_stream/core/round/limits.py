@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from lb_stream.contracts.decisions import MOVES
 from lb_stream.core.model.refusals import Refusal, refusal
+from lb_stream.core.model.rules import Refuses
 from lb_stream.core.round.state import RoundState
 from lb_stream.core.shedding.base import MB
 
@@ -37,16 +38,16 @@ class MoveBudget:
         names = [view.bundles.name(bundle) for bundle, _ in moves]
         total = sum(self.in_flight.values())
         if total + len(moves) > config.max_moves_in_flight:
-            return refusal("moves_in_flight", None, names, saw=[total], limit=config.max_moves_in_flight, unit="moves")
+            return refusal(Refuses.MOVES_IN_FLIGHT, None, names, saw=[total], limit=config.max_moves_in_flight)
         limit = config.max_moves_in_flight_per_broker
         for source, count in Counter(view.brokers.names[source] for _, source in moves).items():
             if self.in_flight[source] + count > limit:
-                return refusal("moves_in_flight_of_broker", source, names, saw=[self.in_flight[source]], limit=limit, unit="moves")
+                return refusal(Refuses.MOVES_IN_FLIGHT_OF_BROKER, source, names, saw=[self.in_flight[source]], limit=limit)
         if self.lately + len(moves) > config.max_moves_per_minute:
-            return refusal("moves_per_minute", None, names, saw=[self.lately], limit=config.max_moves_per_minute, unit="moves")
+            return refusal(Refuses.MOVES_PER_MINUTE, None, names, saw=[self.lately], limit=config.max_moves_per_minute)
         most = config.max_moved_mb_per_minute
         if most is not None and self.load + sum(self._load(bundle) for bundle, _ in moves) > most * MB:
-            return refusal("moved_per_minute", None, names, saw=[self.load], limit=most * MB, unit="bytes/s")
+            return refusal(Refuses.MOVED_PER_MINUTE, None, names, saw=[self.load], limit=most * MB)
         return None
 
     def take(self, bundle: int, source: int) -> None:

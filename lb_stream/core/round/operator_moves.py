@@ -21,6 +21,7 @@ from lb_stream.core.filters.candidates import superseded
 from lb_stream.core.model.names import bundle_name, is_system_bundle, parse_bundle
 from lb_stream.core.model.operator_state import Waiting
 from lb_stream.core.model.refusals import Refusal, refusal
+from lb_stream.core.model.rules import Decides, Refuses, Rule
 from lb_stream.core.model.topics import namespace_of_topic, topic_hash
 from lb_stream.core.round.assign import assign, too_few
 from lb_stream.core.round.limits import MoveBudget
@@ -66,26 +67,26 @@ def drain(draft: RoundState) -> None:
     for broker in orders.drained:
         if broker in view.brokers.names:
             row = view.brokers.names.index(broker)
-            _unload_all(draft, np.flatnonzero(draft.free_bundles() & (view.bundles.owner == row)).tolist(), "drained")
+            _unload_all(draft, np.flatnonzero(draft.free_bundles() & (view.bundles.owner == row)).tolist(), Decides.DRAINED)
     for namespace in orders.deleted:
         mine = np.zeros(len(view.bundles), np.bool_)
         mine[view.bundles.rows_of_namespace(namespace)] = True
         served = mine & draft.free_bundles() & np.append(view.brokers.alive, False)[view.bundles.owner]
-        _unload_all(draft, np.flatnonzero(served).tolist(), "namespace_deleted")
+        _unload_all(draft, np.flatnonzero(served).tolist(), Decides.NAMESPACE_DELETED)
 
 
-def _unload_all(draft: RoundState, rows: list[int], rule: str) -> None:
+def _unload_all(draft: RoundState, rows: list[int], rule: Rule) -> None:
     room, refused = MoveBudget.of(draft), list[Refusal]()
     for row in rows:
         source = int(draft.view.bundles.owner[row])
         full = room.refusal([(row, source)])
-        choice = draft.place(row) if full is None and rule == "drained" else None
+        choice = draft.place(row) if full is None and rule is Decides.DRAINED else None
         if full is not None:
             refused.append(full)
             break
-        if choice is None and rule == "drained":
+        if choice is None and rule is Decides.DRAINED:
             name = draft.view.bundles.name(row)
-            refused.append(refusal("no_candidate", draft.view.brokers.names[source], [name], limit=1, unit="brokers"))
+            refused.append(refusal(Refuses.NO_CANDIDATE, draft.view.brokers.names[source], [name], limit=1))
             continue
         named_now = preselects(draft) or draft.config.balancer.assign_unowned == "on_lookup"  # at a lookup its broker may take it back
         _decide_unload(draft, row, choice.destination if choice is not None and named_now else None, rule)
@@ -94,7 +95,7 @@ def _unload_all(draft: RoundState, rows: list[int], rule: str) -> None:
         draft.refusals += refused
 
 
-def _decide_unload(draft: RoundState, row: int, destination: int | None, rule: str) -> None:
+def _decide_unload(draft: RoundState, row: int, destination: int | None, rule: Rule) -> None:
     transfer = destination is not None and draft.config.balancer.load_manager == "extensible"
     source = draft.view.brokers.names[int(draft.view.bundles.owner[row])]
     draft.decide(
@@ -183,7 +184,7 @@ def _unload_one(draft: RoundState, row: int, destination: int | None, room: Move
             "refused", f"{name}: {full.rule.replace('_', ' ')} {full.least:.0f}, allowed {full.limit:.0f} {full.unit}", full.rule
         )
     room.take(row, owner)
-    _decide_unload(draft, row, destination, "unload_command")
+    _decide_unload(draft, row, destination, Decides.UNLOAD_COMMAND)
     to = "" if destination is None else f" for {view.brokers.names[destination]}"
     return BundleAnswer("decided", f"{name} leaves {view.brokers.names[owner]}{to}")
 
@@ -223,7 +224,15 @@ def _split(draft: RoundState, command: Split) -> BundleAnswer:
     source = view.brokers.names[int(view.bundles.owner[row])]
     division = Division(result.cut.children, result.cut.boundaries, result.algorithm, result.unload)
     draft.decide(
-        "split", row, source, None, reason=REASON, rule="split_command", strategy=STRATEGY, explain=Explain(unit=""), division=division
+        "split",
+        row,
+        source,
+        None,
+        reason=REASON,
+        rule=Decides.SPLIT_COMMAND,
+        strategy=STRATEGY,
+        explain=Explain(unit=""),
+        division=division,
     )
     into = f"into {named(child.rpartition('/')[2] for child in result.cut.children)}" if result.cut.children else f"by {result.algorithm}"
     return BundleAnswer("decided", f"{name} is split at {source} {into}")

@@ -6,9 +6,8 @@ import numpy as np
 
 from lb_stream.core.filters import AntiAffinity
 from lb_stream.core.model.refusals import Refusal, refusal
+from lb_stream.core.model.rules import Refuses, TakesOut
 from lb_stream.core.round.state import Choice, RoundState
-
-BEING_RELIEVED, SHIFTS_OVERLOAD = "being_relieved", "shifts_overload"
 
 
 def place_shed(draft: RoundState, bundle: int) -> Choice | Refusal:
@@ -25,16 +24,16 @@ def place_shed(draft: RoundState, bundle: int) -> Choice | Refusal:
     name, source = view.bundles.name(bundle), view.brokers.names[owner]
     choice = draft.place(bundle)
     if choice is None:
-        return refusal("no_candidate", source, [name], limit=1, unit="brokers")
+        return refusal(Refuses.NO_CANDIDATE, source, [name], limit=1)
     if choice.destination == owner:
-        return refusal("placement_keeps_owner", source, [name])
+        return refusal(Refuses.PLACEMENT_KEEPS_OWNER, source, [name])
     if not draft.relieved:
         return choice
     rows, steps = draft.candidates.by_rules(bundle, targets)
     rows = rows[rows != owner]
     if not len(rows):
-        kept_apart = bool(steps) and steps[-1][0] == AntiAffinity.name
-        return refusal(AntiAffinity.name if kept_apart else "no_candidate", source, [name])
+        kept_apart = bool(steps) and steps[-1][0] == AntiAffinity.rule.name
+        return refusal(Refuses.ANTI_AFFINITY if kept_apart else Refuses.NO_CANDIDATE, source, [name])
     is_relieved = np.zeros(len(view.brokers), np.bool_)
     is_relieved[list(draft.relieved)] = True
     relieved, after = is_relieved[rows], targets.with_bundle(bundle, rows)
@@ -47,6 +46,6 @@ def place_shed(draft: RoundState, bundle: int) -> Choice | Refusal:
         return choice
     if not len(wanted):
         least = int(np.argmin(after - limit))
-        return refusal(SHIFTS_OVERLOAD, source, [name], saw=after[[least]], limit=float(limit[least]), unit="ratio")
-    steps += ((SHIFTS_OVERLOAD, rows, fitting), (BEING_RELIEVED, fitting, wanted))
-    return draft.place_among(bundle, wanted, steps, choice) or refusal("no_candidate", source, [name], limit=1, unit="brokers")
+        return refusal(Refuses.SHIFTS_OVERLOAD, source, [name], saw=after[[least]], limit=float(limit[least]))
+    steps += ((TakesOut.SHIFTS_OVERLOAD.name, rows, fitting), (TakesOut.BEING_RELIEVED.name, fitting, wanted))
+    return draft.place_among(bundle, wanted, steps, choice) or refusal(Refuses.NO_CANDIDATE, source, [name], limit=1)

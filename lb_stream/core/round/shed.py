@@ -11,6 +11,7 @@ import numpy as np
 
 from lb_stream.contracts.decisions import Candidate, DecisionKind, Explain
 from lb_stream.core.model.refusals import Refusal, refusal
+from lb_stream.core.model.rules import Refuses, Rule
 from lb_stream.core.model.view import Bools, ClusterView, Rows
 from lb_stream.core.round.limits import MoveBudget
 from lb_stream.core.round.relief import place_shed
@@ -43,12 +44,12 @@ def observe_loads(draft: RoundState) -> None:
 def unload_from_hot(draft: RoundState) -> None:
     """Run the shedder and turn its proposals into decisions."""
     if draft.memory.orders.paused:
-        draft.refusals.append(refusal("paused", None))
+        draft.refusals.append(refusal(Refuses.PAUSED, None))
         return
     seen = _without_drained(draft.view)
     alive = int(np.count_nonzero(seen.brokers.alive))
     if alive <= 1:
-        draft.refusals.append(refusal("single_broker", None, saw=[alive], limit=2, unit="brokers"))
+        draft.refusals.append(refusal(Refuses.SINGLE_BROKER, None, saw=[alive], limit=2))
         return
     strategy = draft.config.shedder
     movable = _movable(draft)
@@ -165,7 +166,7 @@ def _decide(draft: RoundState, proposal: Unload, room: MoveBudget) -> None:
         limit=proposal.limit,
         average=proposal.average,
         expected_after=proposal.expected_after,
-        unit=proposal.unit,
+        unit=proposal.rule.unit,
         candidates=candidates,
     )
     draft.decide(
@@ -186,12 +187,12 @@ def preselects(draft: RoundState) -> bool:
     return config.modular_preselect_destination and config.load_manager != "simple"
 
 
-def _kept_by_policies(draft: RoundState, proposal: Unload) -> str | None:
+def _kept_by_policies(draft: RoundState, proposal: Unload) -> Rule | None:
     """Which of the modular manager's policies keeps the bundle where it is, if any."""
     if draft.config.balancer.load_manager != "modular":
         return None
     allowed = draft.candidates.allowed(proposal.bundle, draft.targets)
     if not (allowed != proposal.source).any():
-        return "no_other_allowed"
+        return Refuses.NO_OTHER_ALLOWED
     helps = draft.candidates.unload_helps(proposal.bundle, proposal.source, allowed)
-    return None if helps else "anti_affinity"
+    return None if helps else Refuses.ANTI_AFFINITY

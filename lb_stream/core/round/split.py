@@ -16,13 +16,14 @@ from lb_stream.contracts.reports import SplitAsk
 from lb_stream.core.model.memory import Pending
 from lb_stream.core.model.names import begins_with_another, namespace_codes, parse_bundle
 from lb_stream.core.model.refusals import MOST_SUBJECTS, Refusal, refusal
+from lb_stream.core.model.rules import Decides, Refuses, Rule
 from lb_stream.core.model.view import Bools, ClusterView, Ints, Rows
 from lb_stream.core.round.limits import MoveBudget
 from lb_stream.core.round.shed import preselects
 from lb_stream.core.round.state import Division, RoundState
 from lb_stream.core.splitting import SplitLoads, SplitRejected, SplittingConfig, TooLarge, cut, plan, split_simple, split_task
 from lb_stream.core.splitting.extensible import in_the_way
-from lb_stream.core.splitting.trigger import REASONS, RULES, UNITS, Limits
+from lb_stream.core.splitting.trigger import REASONS, RULES, Limits
 
 STRATEGIES = {"modular": "BundleSplitterTask", "simple": "SimpleLoadManager"}
 
@@ -39,17 +40,17 @@ def split_too_large(draft: RoundState) -> None:
         return
     splitting = [one.bundle for one in draft.memory.pending if one.kind == "split"]
     loads, found = find_too_large(view, draft.free_bundles(), splitting, config, manager)
-    refusals = _refused(view, found.full, "namespace_max_bundles", found.full_bundles, config.namespace_max_bundles, "bundles")
+    refusals = _refused(view, found.full, Refuses.NAMESPACE_MAX_BUNDLES, found.full_bundles, config.namespace_max_bundles)
     if not config.split_enabled:
-        refusals += _refused(view, found.rows, "split_disabled")
+        refusals += _refused(view, found.rows, Refuses.SPLIT_DISABLED)
         found = replace(found, rows=found.rows[:0], reasons=found.reasons[:0])
     limits, room = Limits.of(config), max(0, config.max_splits_in_flight - len(splitting))
     for place, (row, reason) in enumerate(zip(found.rows.tolist(), found.reasons.tolist(), strict=True)):
         if room == 0:
             most = config.max_splits_in_flight
-            refusals += _refused(view, found.rows[place:], "splits_in_flight", np.array([most]), most, "splits")
+            refusals += _refused(view, found.rows[place:], Refuses.SPLITS_IN_FLIGHT, np.array([most]), most)
             break
-        explain = Explain(saw=loads.saw(row, reason), limit=limits[reason], unit=UNITS[reason])
+        explain = Explain(saw=loads.saw(row, reason), limit=limits[reason], unit=RULES[reason].unit)
         refused = _decide(draft, row, reason, explain)
         refusals += [] if refused is None else [refused]
         room -= refused is None
@@ -76,22 +77,22 @@ def _decide_asked(draft: RoundState, broker: str, ask: SplitAsk, config: Splitti
     row = int(view.bundles.rows_of([ask.bundle])[0])
     owner = int(view.bundles.owner[row]) if row >= 0 else -1
     if row >= 0 and not draft.free_bundles()[row]:
-        return refusal("not_free", broker, [ask.bundle])
+        return refusal(Refuses.NOT_FREE, broker, [ask.bundle])
     if owner < 0 or view.brokers.names[owner] != broker:
-        return refusal("not_its_owner", broker, [ask.bundle])
+        return refusal(Refuses.NOT_ITS_OWNER, broker, [ask.bundle])
     splitting = [one.bundle for one in draft.memory.pending if one.kind == "split"]
     splitting += [one.bundle for one in draft.decisions if one.kind == "split"]
     if len(splitting) >= config.max_splits_in_flight:
-        return refusal("splits_in_flight", None, [ask.bundle], saw=[len(splitting)], limit=config.max_splits_in_flight, unit="splits")
+        return refusal(Refuses.SPLITS_IN_FLIGHT, None, [ask.bundle], saw=[len(splitting)], limit=config.max_splits_in_flight)
     others = [parse_bundle(name) for name in splitting]
     if any(in_the_way(parent, other, config) for other in others):
-        return refusal("neighbour_is_splitting", broker, [ask.bundle])
+        return refusal(Refuses.NEIGHBOUR_IS_SPLITTING, broker, [ask.bundle])
     count = _bundles_of(view, parent.namespace) + sum(other.namespace == parent.namespace for other in others)
     if count + max(1, len(ask.boundaries)) > config.namespace_max_bundles:
-        return refusal("namespace_max_bundles", None, [ask.bundle], saw=[count], limit=config.namespace_max_bundles, unit="bundles")
+        return refusal(Refuses.NAMESPACE_MAX_BUNDLES, None, [ask.bundle], saw=[count], limit=config.namespace_max_bundles)
     found = cut(parent, ask.boundaries)
     if isinstance(found, SplitRejected):
-        return refusal(found.why, broker, [ask.bundle])
+        return refusal(found.rule, broker, [ask.bundle])
     reason = REASONS.index(ask.reason)
     draft.decide(
         "split",
@@ -101,7 +102,7 @@ def _decide_asked(draft: RoundState, broker: str, ask: SplitAsk, config: Splitti
         reason=ask.reason,
         rule=RULES[reason],
         strategy="DefaultNamespaceBundleSplitStrategyImpl",
-        explain=Explain(saw=ask.saw, limit=ask.limit, unit=UNITS[reason]),
+        explain=Explain(saw=ask.saw, limit=ask.limit, unit=RULES[reason].unit),
         division=Division(found.children, found.boundaries, ask.algorithm, False),
     )
     return None
@@ -148,13 +149,13 @@ def _unload_child(draft: RoundState, row: int) -> Refusal | None:
         return limit
     choice = draft.place(row)
     if choice is None:
-        return refusal("no_candidate", source, [name], limit=1, unit="brokers")
+        return refusal(Refuses.NO_CANDIDATE, source, [name], limit=1)
     if choice.destination == owner:
-        return refusal("placement_keeps_owner", source, [name])
+        return refusal(Refuses.PLACEMENT_KEEPS_OWNER, source, [name])
     explain = Explain(saw=choice.score if np.isfinite(choice.score) else None, unit=choice.unit, candidates=choice.candidates)
     destination = choice.destination if preselects(draft) else None
     strategy = draft.config.placement.name
-    draft.decide("unload", row, source, destination, reason="Unknown", rule="split_child", strategy=strategy, explain=explain)
+    draft.decide("unload", row, source, destination, reason="Unknown", rule=Decides.SPLIT_CHILD, strategy=strategy, explain=explain)
     return None
 
 
@@ -182,13 +183,13 @@ def find_too_large(
     return loads, trigger(loads, eligible & np.append(asked, False)[owner], census, config)
 
 
-def _refused(view: ClusterView, rows: Rows, rule: str, saw: Ints | None = None, limit: int | None = None, unit: str = "") -> list[Refusal]:
+def _refused(view: ClusterView, rows: Rows, rule: Rule, saw: Ints | None = None, limit: int | None = None) -> list[Refusal]:
     """One refusal for all the rows: some are named, all are counted."""
     if not len(rows):
         return []
     names = [view.bundles.name(row) for row in rows[:MOST_SUBJECTS].tolist()]
     seen = [] if saw is None else [saw.min(), saw.max()]
-    return [replace(refusal(rule, None, names, saw=seen, limit=limit, unit=unit), count=len(rows))]
+    return [replace(refusal(rule, None, names, saw=seen, limit=limit), count=len(rows))]
 
 
 def _decide(draft: RoundState, row: int, reason: int, explain: Explain) -> Refusal | None:
@@ -202,7 +203,7 @@ def _decide(draft: RoundState, row: int, reason: int, explain: Explain) -> Refus
     algorithm = config.split_algorithms.named()
     found = plan(config.split_algorithms, algorithm, parse_bundle(name), int(view.bundles.topics[row]))
     if isinstance(found, SplitRejected):
-        return refusal(found.why, source, [name])
+        return refusal(found.rule, source, [name])
     unload = config.splitting.unload_split_bundles and _may_leave(draft, row, owner)
     draft.decide(
         "split",

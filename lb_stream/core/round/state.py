@@ -17,6 +17,7 @@ from lb_stream.core.model.memory import Memory, Retry
 from lb_stream.core.model.operator_state import OperatorState
 from lb_stream.core.model.refusals import Refusal
 from lb_stream.core.model.registry import Strategy
+from lb_stream.core.model.rules import Rule, TakesOut
 from lb_stream.core.model.view import Bools, ClusterView, Floats, Rows
 from lb_stream.core.placement.base import Best, PlacementContext, Targets
 
@@ -97,7 +98,7 @@ class RoundState:
             others, steps = self.candidates.by_rules(bundle, self.targets) if failed[pool.kept].all() else (pool.kept, pool.steps)
             if not failed[others].all():
                 willing = others[~failed[others]]
-                return self.place_among(bundle, willing, (*steps, ("failed_before", others, willing)))
+                return self.place_among(bundle, willing, (*steps, (TakesOut.FAILED_BEFORE.name, others, willing)))
         return self._choose(bundle, (pool.kept, pool.steps), (pool.allowed, pool.policy_steps))
 
     def place_among(self, bundle: int, rows: Rows, steps: Steps, refused: Choice | None = None) -> Choice | None:
@@ -165,7 +166,7 @@ class RoundState:
             self._candidate(
                 names[row],
                 score if isfinite(score) else None,
-                "overloaded" if isinf(score) else "no_load_data" if isnan(score) else None,
+                TakesOut.OVERLOADED.name if isinf(score) else TakesOut.NO_LOAD_DATA.name if isnan(score) else None,
             )
             for row, score in zip(ranked[order].tolist(), best.scores[order].tolist(), strict=True)
         ]
@@ -192,7 +193,7 @@ class RoundState:
         destination: int | None,
         *,
         reason: str,
-        rule: str,
+        rule: Rule,
         strategy: str,
         explain: Explain,
         division: Division | None = None,
@@ -217,7 +218,7 @@ class RoundState:
                 algorithm=division.algorithm if division else None,
                 unload_children=division.unload_children if division else False,
                 reason=reason,
-                rule=rule,
+                rule=rule.name,
                 strategy=strategy,
                 issued_ms=self.now_ms,
                 expires_ms=self.now_ms + self.config.balancer.unloading_timeout_ms,

@@ -15,6 +15,7 @@ import numpy as np
 
 from lb_stream.contracts.keys import KeyModel, key
 from lb_stream.core.model.refusals import Refusal, refusal
+from lb_stream.core.model.rules import Decides, Refuses
 from lb_stream.core.model.view import ClusterView, Floats, Rows
 from lb_stream.core.placement.base import Best, PlacementContext, placement
 from lb_stream.core.shedding.base import ShedContext, Traits, Unload, Unloads, heaviest_first, rows_by_broker, shedder
@@ -172,7 +173,7 @@ def _level(
     elif throughput > config.min_unload_bytes_per_s:
         load, budget = loads[1], throughput
     else:
-        refusals.append(refusal("min_unload", names[high], saw=[rate], limit=config.min_unload_msgs_per_s, unit="msg/s"))
+        refusals.append(refusal(Refuses.MIN_UNLOAD, names[high], saw=[rate], limit=config.min_unload_msgs_per_s))
         return
     saw = float(score[high] - score[low])
     for row in heaviest_first(rows, load).tolist():
@@ -180,7 +181,7 @@ def _level(
         if 0 < value <= budget:
             budget -= value
             memory.target[target_key(view, row, config)] = names[low]
-            proposals.append(Unload(row, high, "Overloaded", "pair_apart", saw, float(config.low_threshold_points), None, None, "points"))
+            proposals.append(Unload(row, high, "Overloaded", Decides.PAIR_APART, saw, float(config.low_threshold_points), None, None))
 
 
 @placement("AvgShedder", config=AvgShedderConfig, memory=AvgMemory.read)

@@ -10,6 +10,7 @@ import numpy as np
 
 from lb_stream.core.model.refusals import Refusal, refusal
 from lb_stream.core.model.registry import Registry, Strategy
+from lb_stream.core.model.rules import Refuses, Rule
 from lb_stream.core.model.view import Bools, ClusterView, Floats, Rows
 
 MB = 1024 * 1024
@@ -17,7 +18,7 @@ MB = 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Unload:
-    """A proposal: this bundle should leave its broker. `saw`, `limit`, `average` and `expected_after` are in `unit`.
+    """A proposal: this bundle should leave its broker. `saw`, `limit`, `average` and `expected_after` are in the rule's unit.
 
     `destination` counts for shedders that choose it (`chooses_destination`); None: whoever is found once it is released.
     """
@@ -25,12 +26,11 @@ class Unload:
     bundle: int
     source: int
     reason: str
-    rule: str
+    rule: Rule
     saw: float
     limit: float
     average: float | None
     expected_after: float | None
-    unit: str = "ratio"
     destination: int | None = None
     with_next: bool = False  # both are part of one exchange: either all of it is decided or nothing
 
@@ -146,7 +146,7 @@ class Need:
 
     broker: int
     bytes_per_s: float
-    rule: str
+    rule: Rule
     saw: float
     limit: float
     average: float | None
@@ -166,12 +166,12 @@ def shed_throughput(view: ClusterView, needs: Sequence[Need], eligible: Bools) -
     for need in needs:
         bundles = int(counts[need.broker])
         if bundles <= 1:
-            rule = "sole_bundle" if bundles == 1 else "no_bundles"
-            refusals.append(refusal(rule, view.brokers.names[need.broker], saw=[bundles], limit=2, unit="bundles"))
+            rule = Refuses.SOLE_BUNDLE if bundles == 1 else Refuses.NO_BUNDLES
+            refusals.append(refusal(rule, view.brokers.names[need.broker], saw=[bundles], limit=2))
             continue
         chosen = until_enough(heaviest_first(rows[need.broker], load), load, need.bytes_per_s)
         if not len(chosen):
-            refusals.append(refusal("no_eligible_bundle", view.brokers.names[need.broker], saw=[0], limit=1, unit="bundles"))
+            refusals.append(refusal(Refuses.NO_ELIGIBLE_BUNDLE, view.brokers.names[need.broker], saw=[0], limit=1))
             continue
         throughput = float(view.brokers.latest.throughput[need.broker])
         left = max(0.0, 1.0 - float(np.sum(load[chosen])) / throughput) if throughput > 0 else 1.0

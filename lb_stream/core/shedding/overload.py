@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from lb_stream.contracts.keys import KeyModel, key
+from lb_stream.core.model.rules import Decides
 from lb_stream.core.shedding.base import Need, ShedContext, Unloads, shed_throughput, shedder
 
 MARGIN = 0.05
@@ -28,7 +29,14 @@ def shed_overloaded(context: ShedContext[OverloadShedderConfig, None]) -> tuple[
     usage, throughput = view.brokers.usage, view.brokers.latest.throughput
     hot = np.flatnonzero(view.brokers.alive & ~(usage < threshold)).tolist()
     needs = [
-        Need(broker, float(throughput[broker] * (usage[broker] - threshold + MARGIN)), "overloaded", float(usage[broker]), threshold, None)
+        Need(
+            broker,
+            float(throughput[broker] * (usage[broker] - threshold + MARGIN)),
+            Decides.OVERLOADED,
+            float(usage[broker]),
+            threshold,
+            None,
+        )
         for broker in hot
     ]
     proposals, refusals = shed_throughput(view, needs, context.eligible)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from lb_stream.core.model.refusals import Refusal
+from lb_stream.core.model.rules import Decides
 from lb_stream.core.model.view import ClusterView, Floats
 from lb_stream.core.shedding.base import Need, ShedContext, Unloads, shedder
 from lb_stream.core.shedding.threshold import TRAITS, AboveAverageConfig, ThresholdMemory, is_worth_it, mean_of, shed_by_average
@@ -37,5 +38,5 @@ def _from_highest(view: ClusterView, config: RangeThresholdShedderConfig, usage:
         return []
     broker = int(alive[np.argmax(usage[alive])])
     amount = float(view.brokers.latest.throughput[broker]) * config.threshold
-    need = Need(broker, amount, "below_range", float(usage[broker]), floor, average)
+    need = Need(broker, amount, Decides.BELOW_RANGE, float(usage[broker]), floor, average)
     return [need] if is_worth_it(view, config, need, refusals) else []

@@ -10,14 +10,20 @@ import numpy as np
 from lb_stream.contracts.keys import KeyModel, key
 from lb_stream.core.model.refusals import Refusal, refusal
 from lb_stream.core.model.resources import percent
+from lb_stream.core.model.rules import Decides, Refuses
 from lb_stream.core.model.view import ClusterView, Floats, Rows
 from lb_stream.core.reporting.top_bundles import CONNECTIONS_STEP, RATE_STEP, THROUGHPUT_STEP, rounded
 from lb_stream.core.shedding.base import ShedContext, Traits, Unload, Unloads, rows_by_broker, shedder
 
 CONSIDERED = ("cpu", "direct_memory", "bandwidth_in", "bandwidth_out")
 """Resources that make a broker overloaded or comfortable."""
-BOTTLENECKS = ("cpu", "memory", "bandwidth_in", "bandwidth_out")
-"""Resources of which the fullest says what a heavy bundle is; the first wins a tie."""
+BOTTLENECKS = {
+    "cpu": Decides.OVERLOADED_CPU,
+    "memory": Decides.OVERLOADED_MEMORY,
+    "bandwidth_in": Decides.OVERLOADED_BANDWIDTH_IN,
+    "bandwidth_out": Decides.OVERLOADED_BANDWIDTH_OUT,
+}
+"""Resources of which the fullest says what a heavy bundle is, and the rule by which it leaves; the first wins a tie."""
 
 
 class SimpleLoadManagerConfig(KeyModel):
@@ -53,22 +59,22 @@ def shed_heaviest(context: ShedContext[SimpleLoadManagerConfig, None]) -> tuple[
     for broker in hot.tolist():
         name = view.brokers.names[broker]
         if counts[broker] <= 1:
-            rule = "sole_bundle" if counts[broker] else "no_bundles"
-            refusals.append(refusal(rule, name, saw=[int(counts[broker])], limit=2, unit="bundles"))
+            rule = Refuses.SOLE_BUNDLE if counts[broker] else Refuses.NO_BUNDLES
+            refusals.append(refusal(rule, name, saw=[int(counts[broker])], limit=2))
             continue
         if not len(rows[broker]):
-            refusals.append(refusal("no_eligible_bundle", name, saw=[0], limit=1, unit="bundles"))
+            refusals.append(refusal(Refuses.NO_ELIGIBLE_BUNDLE, name, saw=[0], limit=1))
             continue
-        bottleneck = BOTTLENECKS[int(fullest[broker])]
+        bottleneck = [*BOTTLENECKS][int(fullest[broker])]
         heaviest = int(rows[broker][np.argmax(_weights(view, rows[broker], bottleneck))])
         if not context.eligible[heaviest]:
-            refusals.append(refusal("recently_unloaded", name, [view.bundles.name(heaviest)]))
+            refusals.append(refusal(Refuses.RECENTLY_UNLOADED, name, [view.bundles.name(heaviest)]))
         elif not any(other != broker and context.may_take(heaviest, other) for other in comfortable):
-            refusals.append(refusal("nobody_comfortable", name, [view.bundles.name(heaviest)], limit=config.comfort_percent, unit="%"))
+            refusals.append(refusal(Refuses.NOBODY_COMFORTABLE, name, [view.bundles.name(heaviest)], limit=config.comfort_percent))
         else:
             saw = float(considered[:, broker].max()) / 100
             limit = config.overloaded_threshold_percent / 100
-            proposals.append(Unload(heaviest, broker, "Overloaded", f"overloaded_{bottleneck}", saw, limit, None, None))
+            proposals.append(Unload(heaviest, broker, "Overloaded", BOTTLENECKS[bottleneck], saw, limit, None, None))
     return Unloads(tuple(proposals), tuple(refusals)), None
 
 

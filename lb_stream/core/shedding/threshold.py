@@ -13,6 +13,7 @@ import numpy as np
 
 from lb_stream.contracts.keys import KeyModel, key
 from lb_stream.core.model.refusals import Refusal, refusal
+from lb_stream.core.model.rules import Decides, Refuses
 from lb_stream.core.model.view import ClusterView, Floats
 from lb_stream.core.shedding.base import MB, Need, ShedContext, Traits, Unloads, shed_throughput, shedder
 
@@ -108,7 +109,7 @@ def shed_by_average(
         saw = float(usage[broker])
         to_average = config.threshold_target == "below_average"
         share = saw - average + MARGIN if to_average else saw - average - config.threshold + MARGIN
-        need = Need(broker, float(view.brokers.latest.throughput[broker]) * share, "above_average", saw, limit, average)
+        need = Need(broker, float(view.brokers.latest.throughput[broker]) * share, Decides.ABOVE_AVERAGE, saw, limit, average)
         if is_worth_it(view, config, need, refusals):
             needs.append(need)
     proposals, refused = shed_throughput(view, needs, eligible)
@@ -138,7 +139,7 @@ def is_worth_it(view: ClusterView, config: AboveAverageConfig, need: Need, refus
     """Whether enough throughput would leave; else it is noted among the refusals."""
     least = config.min_throughput_mb * MB
     if need.bytes_per_s < least:
-        refusals.append(refusal("min_throughput", view.brokers.names[need.broker], saw=[need.bytes_per_s], limit=least, unit="bytes/s"))
+        refusals.append(refusal(Refuses.MIN_THROUGHPUT, view.brokers.names[need.broker], saw=[need.bytes_per_s], limit=least))
         return False
     return True
 
@@ -153,5 +154,5 @@ def _lower_boundary(view: ClusterView, config: ThresholdShedderConfig, usage: Fl
         return []
     broker = int(high[np.argmax(usage[high])])
     amount = float(view.brokers.latest.throughput[broker]) * config.threshold * LOWER_BOUNDARY_FACTOR
-    need = Need(broker, amount, "lower_boundary", float(usage[broker]), floor, average)
+    need = Need(broker, amount, Decides.LOWER_BOUNDARY, float(usage[broker]), floor, average)
     return [need] if is_worth_it(view, config, need, refusals) else []

@@ -17,6 +17,7 @@ from lb_stream.contracts.keys import KeyModel, key
 from lb_stream.core.model.names import SYSTEM_NAMESPACE, namespace_codes
 from lb_stream.core.model.refusals import Refusal, refusal
 from lb_stream.core.model.resources import max_weighted_usage
+from lb_stream.core.model.rules import Refuses
 from lb_stream.core.model.view import Bools, ClusterView, Floats, Ints
 from lb_stream.core.reporting.broker_load import ASSUMED_FULL, BrokerLoads, five_weights
 from lb_stream.core.reporting.top_bundles import reported_top
@@ -162,7 +163,7 @@ def transfer_from_fullest(context: TransferContext) -> tuple[Unloads, TransferMe
     """
     view, config, memory = context.view, context.config, context.memory
     if context.unloading:
-        return Unloads(refusals=(refusal("unloading", None, context.unloading, limit=0, unit="moves"),)), memory
+        return Unloads(refusals=(refusal(Refuses.UNLOADING, None, context.unloading, limit=0),)), memory
     if not all(name in memory.brokers for row, name in enumerate(view.brokers.names) if view.brokers.alive[row]):
         memory = observe(context.reported, config, memory)
     alive = np.flatnonzero(view.brokers.alive)
@@ -182,7 +183,6 @@ def transfer_from_fullest(context: TransferContext) -> tuple[Unloads, TransferMe
             move.why.limit,
             cycle.average,
             move.expected_after if np.isfinite(move.expected_after) else None,  # a source that reports no throughput
-            move.why.unit,
             None if move.destination is None else int(alive[move.destination]),
             move.in_return,
         )
@@ -247,13 +247,13 @@ class _TopLists:
         return reported
 
 
-_SKIPS = {"OutDatedData": "outdated_data", "NoBrokers": "no_brokers", "NoLoadData": "no_load_data", "NoBundles": "no_bundles_to_move"}
+_SKIPS = {"NoBrokers": Refuses.NO_BROKERS, "NoLoadData": Refuses.NO_LOAD_DATA, "NoBundles": Refuses.NO_BUNDLES_TO_MOVE}
 
 
 def _refusals(view: ClusterView, store: LoadStore, config: TransferShedderConfig, cycle: Cycle) -> list[Refusal]:
     """Why the pass, a source or a bundle was left out."""
     found = [
-        refusal(rule, store.names[place], [view.bundles.name(bundle) for bundle in bundles], unit="bundles")
+        refusal(rule, store.names[place], [view.bundles.name(bundle) for bundle in bundles], unit=rule.unit)
         for rule, place, bundles in cycle.refused
     ]
     if cycle.skip == "CoolDown":
@@ -261,12 +261,12 @@ def _refusals(view: ClusterView, store: LoadStore, config: TransferShedderConfig
             name: int(at) - cycle.unloaded[name] for name, at in zip(store.names, store.updated_ms, strict=True) if name in cycle.unloaded
         }
         young = {name: age for name, age in ages.items() if age < config.unload_delay_ms}
-        found.append(refusal("cool_down", None, young, saw=young.values(), limit=config.unload_delay_ms, unit="ms"))
+        found.append(refusal(Refuses.COOL_DOWN, None, young, saw=young.values(), limit=config.unload_delay_ms))
     elif cycle.skip == "HitCount" and cycle.hits:
-        found.append(refusal("hit_count", None, saw=[cycle.hits], limit=config.hit_count_threshold, unit="rounds"))
+        found.append(refusal(Refuses.HIT_COUNT, None, saw=[cycle.hits], limit=config.hit_count_threshold))
     elif cycle.skip == "OutDatedData":
         ages_ms = view.now_ms - store.updated_ms
-        found.append(refusal("outdated_data", None, store.names, saw=ages_ms, limit=config.load_data_ttl_ms, unit="ms"))
+        found.append(refusal(Refuses.OUTDATED_DATA, None, store.names, saw=ages_ms, limit=config.load_data_ttl_ms))
     elif cycle.skip is not None and cycle.skip != "HitCount":
         found.append(refusal(_SKIPS[cycle.skip], None, store.without_data))
     return found

@@ -12,6 +12,7 @@ from typing import Literal
 
 import numpy as np
 
+from lb_stream.core.model.rules import Decides, Refuses, Rule
 from lb_stream.core.model.view import Bools, Floats, Ints, Rows
 
 SWAP_LEAVES = 0.75
@@ -61,13 +62,12 @@ class CycleLimits:
 
 @dataclass(frozen=True, slots=True)
 class Why:
-    """Which rule fired, with what it saw, its limit and the unit of both."""
+    """Which rule fired, with what it saw and its limit."""
 
     reason: Reason
-    rule: str
+    rule: Rule
     saw: float
     limit: float
-    unit: str = "ratio"
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ class Cycle:
     average: float | None = None
     std: float | None = None
     std_after: float = 0.0
-    refused: list[tuple[str, int, list[int]]] = field(default_factory=list)  # (rule, broker, bundles)
+    refused: list[tuple[Rule, int, list[int]]] = field(default_factory=list)  # (rule, broker, bundles)
 
 
 def run_cycle(store: LoadStore, limits: CycleLimits, hits: int, unloaded: Mapping[str, int], may_take: MayTake, now_ms: int) -> Cycle:
@@ -166,20 +166,22 @@ class _Stats:
     def why(self) -> Why | None:
         """The reason to act now, if there is one."""
         if self.std > self.limits.target_std:
-            return Why("Overloaded", "std_above_target", float(self.std), self.limits.target_std)
+            return Why("Overloaded", Decides.STD_ABOVE_TARGET, float(self.std), self.limits.target_std)
         return self._underloaded(self.order[self.low]) or self._overloaded(self.order[self.high])
 
     def _underloaded(self, broker: int) -> Why | None:
         share = min(0.5, max(0.0, self.limits.target_std / 2.0))
         load, least = self.store.load[broker], self.average * share
         if load < least:
-            return Why("Underloaded", "underloaded_broker", float(load), float(least))
+            return Why("Underloaded", Decides.UNDERLOADED_BROKER, float(load), float(least))
         traffic, least = self.store.throughput_ema[broker], self.store.throughput_ema[self.order[self.high]] * share
-        return Why("Underloaded", "idle_broker", float(traffic), float(least), "bytes/s") if traffic < least else None
+        return Why("Underloaded", Decides.IDLE_BROKER, float(traffic), float(least)) if traffic < least else None
 
     def _overloaded(self, broker: int) -> Why | None:
         load, limits = self.store.load[broker], (self.limits.overloaded, self.average + self.limits.target_std)
-        return Why("Overloaded", "overloaded_broker", float(load), float(max(limits))) if all(load > limit for limit in limits) else None
+        return (
+            Why("Overloaded", Decides.OVERLOADED_BROKER, float(load), float(max(limits))) if all(load > limit for limit in limits) else None
+        )
 
     def moved(self, source: int, destination: int, offload: float) -> None:
         """Count a pair: the source's load falls by `offload`, the destination's rises by it."""
@@ -208,7 +210,7 @@ def _shed(store: LoadStore, limits: CycleLimits, stats: _Stats, cycle: Cycle, ma
         if len(top.bundles) <= 1:
             no_data += len(top.bundles) == 0
             few_bundles += len(top.bundles) == 1
-            cycle.refused.append(("sole_bundle" if len(top.bundles) else "no_top_bundles", source, top.bundles.tolist()))
+            cycle.refused.append((Refuses.SOLE_BUNDLE if len(top.bundles) else Refuses.NO_TOP_BUNDLES, source, top.bundles.tolist()))
             continue
         pair = _Pair.of(store, limits, source, destination, top, may_take)
         if pair.relieve():
@@ -216,9 +218,9 @@ def _shed(store: LoadStore, limits: CycleLimits, stats: _Stats, cycle: Cycle, ma
             cycle.moves += pair.moves(why)
         else:
             few_bundles += 1
-            cycle.refused.append(("no_fitting_bundle", source, pair.stopped_at))
+            cycle.refused.append((Refuses.NO_FITTING_BUNDLE, source, pair.stopped_at))
         if pair.not_transferable:
-            cycle.refused.append(("not_transferable", source, pair.not_transferable))
+            cycle.refused.append((Refuses.NOT_TRANSFERABLE, source, pair.not_transferable))
     return no_data, few_bundles
 
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from lb_stream.contracts.keys import KeyModel, key
 from lb_stream.core.model.refusals import refusal
+from lb_stream.core.model.rules import Decides, Refuses, Rule
 from lb_stream.core.model.view import Floats
 from lb_stream.core.shedding.base import ShedContext, Unload, Unloads, heaviest_first, rows_by_broker, shedder
 
@@ -70,27 +71,26 @@ def shed_uneven(context: ShedContext[UniformLoadShedderConfig, None]) -> tuple[U
     difference = (rate.greatest - rate.least) * 100 / rate.least
     multiple = throughput.greatest / throughput.least
     if 0 < config.rate_difference_percent < difference:
-        why = ("rate_difference", difference, config.rate_difference_percent, "%")
+        why = (Decides.RATE_DIFFERENCE, difference, config.rate_difference_percent)
         return _shed(context, rate, view.bundles.short.rate, config.min_unload_msgs_per_s, why), None
     if 0 < config.throughput_multiplier < multiple:
-        why = ("throughput_multiple", multiple, config.throughput_multiplier, "times")
+        why = (Decides.THROUGHPUT_MULTIPLE, multiple, config.throughput_multiplier)
         return _shed(context, throughput, view.bundles.short.throughput, config.min_unload_bytes_per_s, why), None
     return Unloads(), None
 
 
 def _shed(
-    context: ShedContext[UniformLoadShedderConfig, None], spread: _Spread, load: Floats, least: int, why: tuple[str, float, float, str]
+    context: ShedContext[UniformLoadShedderConfig, None], spread: _Spread, load: Floats, least: int, why: tuple[Rule, float, float]
 ) -> Unloads:
-    view, config, (rule, saw, limit, unit) = context.view, context.config, why
+    view, config, (rule, saw, limit) = context.view, context.config, why
     name = view.brokers.names[spread.broker]
     need = min(int((spread.greatest - spread.least) * config.max_unload_ratio), INT_MAX)
     bundles = int(view.bundle_counts()[spread.broker])
     if bundles <= 1:
-        return Unloads(refusals=(refusal("sole_bundle" if bundles else "no_bundles", name, saw=[bundles], limit=2, unit="bundles"),))
+        return Unloads(refusals=(refusal(Refuses.SOLE_BUNDLE if bundles else Refuses.NO_BUNDLES, name, saw=[bundles], limit=2),))
     if need < least:
-        return Unloads(
-            refusals=(refusal("min_unload", name, saw=[need], limit=least, unit="msg/s" if rule == "rate_difference" else "bytes/s"),)
-        )
+        unit = "msg/s" if rule is Decides.RATE_DIFFERENCE else "bytes/s"
+        return Unloads(refusals=(refusal(Refuses.MIN_UNLOAD, name, saw=[need], limit=least, unit=unit),))
     rows = heaviest_first(rows_by_broker(view, np.array([spread.broker]), context.eligible)[spread.broker], load)
     proposals: list[Unload] = []
     left = need
@@ -98,7 +98,7 @@ def _shed(
         if config.max_unload_bundles != -1 and len(proposals) >= config.max_unload_bundles:
             break
         if value <= _allowed(left, config.uniform_need_overflow):
-            proposals.append(Unload(row, spread.broker, "Overloaded", rule, saw, limit, None, None, unit))
+            proposals.append(Unload(row, spread.broker, "Overloaded", rule, saw, limit, None, None))
             left -= int(value)
     return Unloads(tuple(proposals))
 

@@ -5,20 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Literal
 
 import numpy as np
 
 from lb_stream.core.model.names import BundleRange, bundle_name
 from lb_stream.core.model.registry import Strategy
+from lb_stream.core.model.rules import Refuses, Rule
 from lb_stream.core.model.topics import Ring
 from lb_stream.core.splitting.base import FALLBACK, Algorithms, Range, SplitAlgorithm, Topics
 
 SPECIFIED = "specified_positions_divide"
 WITHOUT_TOPICS = (FALLBACK, SPECIFIED)
 """Algorithms that can tell without seeing the topics."""
-
-WhyUncut = Literal["range_too_narrow", "no_boundary", "boundary_outside", "empty_child", "not_in_ring"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +35,13 @@ class Cut:
 class SplitRejected:
     """A split that can't be performed. `no_boundary` is no fault: there is nothing to do."""
 
-    why: WhyUncut
+    rule: Rule
     detail: str
+
+    @property
+    def why(self) -> str:
+        """The rule's name."""
+        return self.rule.name
 
 
 def can_be_cut(lower: int, upper: int) -> bool:
@@ -50,15 +53,15 @@ def cut(parent: BundleRange, positions: Sequence[int] | None) -> Cut | SplitReje
     """Cut a bundle at the positions, each strictly inside it and none twice. The pieces share no hash and leave none out."""
     name = bundle_name(*parent)
     if not positions:
-        return SplitRejected("no_boundary", f"no boundary was found in {name}")
+        return SplitRejected(Refuses.NO_BOUNDARY, f"no boundary was found in {name}")
     if not can_be_cut(parent.lower, parent.upper):
-        return SplitRejected("range_too_narrow", f"{name} can't be split further: its range is not larger than 1")
+        return SplitRejected(Refuses.RANGE_TOO_NARROW, f"{name} can't be split further: its range is not larger than 1")
     boundaries = tuple(sorted(positions))
     if not parent.lower < boundaries[0] <= boundaries[-1] < parent.upper:
-        return SplitRejected("boundary_outside", f"the boundaries must lie strictly inside {name}")
+        return SplitRejected(Refuses.BOUNDARY_OUTSIDE, f"the boundaries must lie strictly inside {name}")
     edges = (parent.lower, *boundaries, parent.upper)
     if any(low == high for low, high in pairwise(edges)):
-        return SplitRejected("empty_child", f"a boundary of {name} is given twice: the child between would be empty")
+        return SplitRejected(Refuses.EMPTY_CHILD, f"a boundary of {name} is given twice: the child between would be empty")
     return Cut(parent, boundaries, tuple(bundle_name(parent.namespace, low, high) for low, high in pairwise(edges)))
 
 
@@ -69,7 +72,7 @@ def cut_ring(ring: Ring, parent: BundleRange, positions: Sequence[int] | None) -
     """
     row = int(np.searchsorted(ring.boundaries, parent.lower))
     if row >= len(ring) or (int(ring.boundaries[row]), int(ring.boundaries[row + 1])) != (parent.lower, parent.upper):
-        return SplitRejected("not_in_ring", f"{ring.namespace} has no bundle {bundle_name(*parent)}")
+        return SplitRejected(Refuses.NOT_IN_RING, f"{ring.namespace} has no bundle {bundle_name(*parent)}")
     found = cut(parent, positions)
     if isinstance(found, SplitRejected):
         return found
@@ -94,5 +97,5 @@ def plan(
     found = algorithms.boundaries(strategy, Range.of(bundle_name(*parent), known, positions, force))
     result = cut(parent, found.positions)
     if isinstance(result, SplitRejected) and result.why == "no_boundary" and found.why is not None:
-        return SplitRejected("no_boundary", f"{result.detail}: {found.why.replace('_', ' ')}")
+        return SplitRejected(Refuses.NO_BOUNDARY, f"{result.detail}: {found.why.replace('_', ' ')}")
     return result

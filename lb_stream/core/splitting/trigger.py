@@ -11,14 +11,15 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from lb_stream.core.model.rules import Decides
 from lb_stream.core.model.view import Bools, Floats, Ints, Rows
 from lb_stream.core.splitting.config import SplittingConfig
 
 REASONS = ("", "Topics", "Sessions", "MsgRate", "Bandwidth")
 """Pulsar's words, in the order in which they are tried; the first stands for none."""
 
-RULES = ("", "max_topics", "max_sessions", "max_rate", "max_bandwidth")
-UNITS = ("", "topics", "sessions", "msg/s", "bytes/s")
+RULES = (Decides.MAX_TOPICS, Decides.MAX_TOPICS, Decides.MAX_SESSIONS, Decides.MAX_RATE, Decides.MAX_BANDWIDTH)
+"""The rule of each reason; nothing is decided by the first."""
 FEWEST_TOPICS = 2
 """A bundle with fewer has nothing to separate."""
 

@@ -1,8 +1,6 @@
 """`lbctl explain`: every decision of a run, its figures derived again from the tables; and why nothing happened."""
 
-import ast
 import json
-import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,19 +9,16 @@ import pytest
 
 from lb_stream.contracts.decisions import Decision, example_decision
 from lb_stream.contracts.tables import BROKER_LOADS, BUNDLE_AVERAGES, DECISIONS, OUTCOMES, OWNERSHIP, REFUSALS, ROUNDS
-from lb_stream.core.filters import base as filters_base
-from lb_stream.core.model.blocks import RESOURCES
 from lb_stream.core.model.memory import Memory, Suspension
+from lb_stream.core.model.rules import DECIDES, REFUSES
 from lb_stream.core.shedding.base import shedder
 from lb_stream.io.messages.times import clock
 from lb_stream.query.explained import explain_decision
 from lb_stream.query.lake import open_lake, records, run
-from lb_stream.query.rule_words import DECIDES, HOLDS_BY, KEEPS_NOTHING, REFUSES, TAKES_OUT, figure, why_decided
+from lb_stream.query.rule_words import figure, why_decided
 from tests.support.lbctl_runner import Result, lbctl
 from tests.support.recorded_tables import Recorder, record
 from tests.unit.cli.inspect.test_tables import decided, fill
-
-CORE = Path(filters_base.__file__).parents[1]
 
 
 @pytest.fixture
@@ -390,61 +385,6 @@ def test_a_move_that_did_not_come_to_its_destination_is_told_with_who_has_the_bu
 # --- words ---
 
 
-def literals(node: ast.expr | None) -> list[str]:
-    """The texts that an expression may be; one with a resource's name in it may be as many as there are resources."""
-    if isinstance(node, ast.Constant) and isinstance(node.value, str):
-        return [node.value]
-    if isinstance(node, ast.JoinedStr) and isinstance(node.values[0], ast.Constant) and str(node.values[0].value).isidentifier():
-        return [f"{node.values[0].value}{resource}" for resource in RESOURCES]
-    return [*literals(node.body), *literals(node.orelse)] if isinstance(node, ast.IfExp) else []
-
-
-NAMED_AT = {"refusal": 0, "SplitRejected": 0, "Need": 2, "Unload": 3, "Why": 1}
-"""Function → which argument of it names a rule; of the first two one that refuses, else one that decides."""
-
-
-def spelled(tree: ast.Module) -> tuple[set[str], set[str]]:
-    """The rules that refuse and those that decide, as a module of the core spells them.
-
-    Also those that come to `refusal` by way of a variable `rule`, a mapping, a list of refused ones, or what a function returns.
-    """
-    refuses: set[str] = set()
-    decides: set[str] = set()
-    mappings = {one.targets[0].id: one.value for one in tree.body if isinstance(one, ast.Assign) and isinstance(one.targets[0], ast.Name)}
-    refusing = "refusal" in ast.dump(tree)
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Call):
-            name = getattr(node.func, "id", getattr(node.func, "attr", ""))
-            at = NAMED_AT.get(name)
-            if at is not None and len(node.args) > at:
-                (refuses if at == 0 else decides).update(literals(node.args[at]))
-                if isinstance(node.args[at], ast.Subscript) and isinstance(mappings.get(getattr(node.args[at].value, "id", "")), ast.Dict):
-                    refuses.update(text for value in mappings[node.args[at].value.id].values for text in literals(value))
-            if name == "append" and "refused" in ast.dump(node.func) and node.args and isinstance(node.args[0], ast.Tuple):
-                refuses.update(literals(node.args[0].elts[0]))
-            if name == "decide":
-                decides.update(text for keyword in node.keywords if keyword.arg == "rule" for text in literals(keyword.value))
-        elif refusing and isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "rule":
-            refuses.update(literals(node.value))
-        elif refusing and isinstance(node, ast.FunctionDef) and node.returns and ast.unparse(node.returns) == "str | None":
-            refuses.update(text for one in ast.walk(node) if isinstance(one, ast.Return) for text in literals(one.value))
-    return refuses, decides
-
-
-def test_every_rule_that_the_core_can_name_has_words() -> None:
-    found = [spelled(ast.parse(file.read_text())) for file in CORE.rglob("*.py")]
-    refuses, decides = (set().union(*kinds) for kinds in zip(*found, strict=True))
-    assert len(refuses) > 30 and len(decides) > 8 and "overloaded_cpu" in decides
-    unknown = refuses - set(REFUSES) - set(DECIDES)  # a variable `rule` may be one that decides
-    assert (sorted(unknown), sorted(decides - set(DECIDES))) == ([], []), "say what they mean in lb_stream/query/rule_words.py"
-
-
-def test_every_refusing_rule_has_one_place_in_the_order_of_precedence() -> None:
-    placed = [rule for rules in HOLDS_BY.values() for rule in rules]
-    homeless = sorted(set(REFUSES) - KEEPS_NOTHING - set(placed))
-    assert (homeless, len(set(placed))) == ([], len(placed)), "give each rule one place in HOLDS_BY of lb_stream/query/rule_words.py"
-
-
 def emitted(recorder: Recorder) -> set[str]:
     return {one.rule for made in recorder.rounds for one in made.refusals}
 
@@ -457,11 +397,6 @@ def test_what_rounds_refuse_and_decide_under_every_shedder_has_words(tmp_path: P
     assert {one.rule for each in made.rounds for one in each.decisions} <= set(DECIDES)
     found = told(made, tmp_path, "--why-not", "broker-1:8080")
     assert next(check["found"] for check in found["checks"] if check["name"] == "numbers").startswith(f"{name}: broker-1:8080: ")
-
-
-def test_every_filter_has_words() -> None:
-    names = {name for file in (CORE / "filters").glob("*.py") for name in re.findall(r'^    name = "(\w+)"', file.read_text(), re.M)}
-    assert len(names) > 5 and sorted(names - set(TAKES_OUT)) == []
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from lb_stream.core.averages import FoldConfig, fold
 from lb_stream.core.config.cluster_config import cluster_config
 from lb_stream.core.model.blocks import RESOURCES, Shard
 from lb_stream.core.model.quotas import INITIAL, BundleFigures, Factors, Quotas, allocated, default_quota, learned
+from lb_stream.core.model.rules import Decides
 from lb_stream.core.model.view import ClusterView, view_of
 from lb_stream.core.shedding.base import ShedContext
 from tests.support.build import Report, batch_of
@@ -111,7 +112,7 @@ def test_range_threshold_takes_from_the_highest_broker_even_if_nobody_is_above_t
     seen = view(brokers)
     unloads, _ = config.shedder.function(ShedContext.of(seen, config.shedder_config, config.shedder.memory({})))
     assert chosen(seen, unloads) == {"b0:1": [next(iter(loads))]}  # a tenth of its 90 MB/s
-    assert [one.rule for one in unloads.proposals] == ["below_range"]
+    assert [one.rule for one in unloads.proposals] == [Decides.BELOW_RANGE]
 
 
 @pytest.mark.parametrize("seed", SEEDS)

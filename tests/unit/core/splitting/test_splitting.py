@@ -10,6 +10,7 @@ import pytest
 
 from lb_stream.core.config.cluster_config import ClusterConfig, SettingError, cluster_config
 from lb_stream.core.model.names import BundleRange, parse_bundle
+from lb_stream.core.model.rules import Refuses
 from lb_stream.core.model.topics import Ring
 from lb_stream.core.splitting import (
     Boundaries,
@@ -157,7 +158,7 @@ def test_a_bundle_exactly_at_its_limits_has_nothing_to_separate() -> None:
     found = boundaries("flow_or_qps_equally_divide", Range(0, 100, topics_at([1, 9], [50.0, 50.0])), **settings)
     assert (found.positions, found.why) == ((), "nothing_to_separate")
     assert cut(BundleRange("t/n", 0, 100), found.positions) == SplitRejected(
-        "no_boundary", "no boundary was found in t/n/0x00000000_0x00000064"
+        Refuses.NO_BOUNDARY, "no boundary was found in t/n/0x00000000_0x00000064"
     )
 
 

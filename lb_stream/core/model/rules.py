@@ -1,0 +1,238 @@
+"""Every rule by which something is decided, refused or left out: its name, what it says in a sentence, the unit of its figures.
+
+The log and the tables hold a rule's name; refusals, `lbctl explain`, `--why-not`, reports and docs/rules.md read the rest here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Place = Literal["operators", "suspension", "limits", "policies", "assigning", "waiting", "strategy", "splitting", ""]
+PLACES: tuple[Place, ...] = ("operators", "suspension", "limits", "policies", "assigning", "waiting", "strategy", "splitting")
+"""What a bundle or broker may be kept by, in order of precedence."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One rule. `place`: of a rule that refuses, what it keeps a bundle by; empty: it keeps nothing where it is.
+
+    In the sentence of a rule that decides, {source}, {saw}, {limit} and {average} stand for the decision's own.
+    """
+
+    name: str
+    sentence: str
+    unit: str = ""  # of what it saw and its limit; empty: it has none, or that of the placement's score
+    place: Place = ""
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Decides:
+    """Why a decision is made."""
+
+    ABOVE_AVERAGE = Rule(
+        "above_average",
+        "{source} was at {saw} usage, smoothed, not below {limit}: the brokers' average of {average} and the threshold",
+        "ratio",
+    )
+    LOWER_BOUNDARY = Rule(
+        "lower_boundary",
+        "somebody was below {limit}, the average of {average} less the threshold, and {source} was the highest with {saw}",
+        "ratio",
+    )
+    BELOW_RANGE = Rule(
+        "below_range",
+        "somebody was below {limit}, the average of {average} less the range, and {source} was the highest with {saw}",
+        "ratio",
+    )
+    OVERLOADED = Rule("overloaded", "{source} was at {saw} usage, not below the limit of {limit}", "ratio")
+    RATE_DIFFERENCE = Rule("rate_difference", "the busiest broker's message rate was {saw} above the idlest one's, more than {limit}", "%")
+    THROUGHPUT_MULTIPLE = Rule(
+        "throughput_multiple",
+        "the busiest broker's throughput was {saw} the idlest one's, more than {limit}",
+        "times",
+    )
+    PAIR_APART = Rule(
+        "pair_apart",
+        "{source} was {saw} above the idlest broker, more than {limit}, for as many rounds as it takes",
+        "points",
+    )
+    STD_ABOVE_TARGET = Rule(
+        "std_above_target",
+        "the brokers' usages had a standard deviation of {saw}, above the target of {limit}, round a mean of {average}",
+        "ratio",
+    )
+    UNDERLOADED_BROKER = Rule(
+        "underloaded_broker",
+        "a broker was at {saw} usage, below {limit}, so that it takes from the fullest, {source}",
+        "ratio",
+    )
+    IDLE_BROKER = Rule("idle_broker", "a broker carried {saw}, less than {limit}, so that it takes from the fullest, {source}", "bytes/s")
+    OVERLOADED_BROKER = Rule("overloaded_broker", "{source} was at {saw} usage, above {limit} and far above the others", "ratio")
+    OVERLOADED_CPU = Rule("overloaded_cpu", "{source}'s cpu was at {saw}, not below the limit of {limit}", "ratio")
+    OVERLOADED_MEMORY = Rule("overloaded_memory", "{source}'s memory was at {saw}, not below the limit of {limit}", "ratio")
+    OVERLOADED_BANDWIDTH_IN = Rule(
+        "overloaded_bandwidth_in",
+        "{source}'s bandwidth in was at {saw}, not below the limit of {limit}",
+        "ratio",
+    )
+    OVERLOADED_BANDWIDTH_OUT = Rule(
+        "overloaded_bandwidth_out",
+        "{source}'s bandwidth out was at {saw}, not below the limit of {limit}",
+        "ratio",
+    )
+    SPLIT_CHILD = Rule("split_child", "its parent has just been split, and its parts are to be placed anew")
+    RELEASED = Rule("released", "its broker has released it, for the destination that the unload had named")
+    UNOWNED = Rule("unowned", "nobody owned it, and this broker scored best ({saw}; the lowest score wins)")
+    DRAINED = Rule("drained", "{source} is being drained by an operator's command")
+    NAMESPACE_DELETED = Rule("namespace_deleted", "an operator's command has deleted its namespace")
+    UNLOAD_COMMAND = Rule("unload_command", "an operator's command asked for it")
+    SPLIT_COMMAND = Rule("split_command", "an operator's command asked for it")
+    MAX_TOPICS = Rule("max_topics", "it had {saw}, more than {limit}", "topics")
+    MAX_SESSIONS = Rule("max_sessions", "it had {saw}, more than {limit}", "sessions")
+    MAX_RATE = Rule("max_rate", "it carried {saw}, more than {limit}", "msg/s")
+    MAX_BANDWIDTH = Rule("max_bandwidth", "it carried {saw}, more than {limit}", "bytes/s")
+
+
+class Refuses:
+    """Why nothing is done."""
+
+    PAUSED = Rule("paused", "an operator's command has paused the balancing", place="operators")
+    SINGLE_BROKER = Rule("single_broker", "only one broker lives: there is nobody to move to", "brokers", place="suspension")
+    MOVES_IN_FLIGHT = Rule("moves_in_flight", "as many moves as allowed are under way in the cluster", "moves", place="limits")
+    MOVES_IN_FLIGHT_OF_BROKER = Rule(
+        "moves_in_flight_of_broker",
+        "as many moves as allowed are under way out of this broker",
+        "moves",
+        place="limits",
+    )
+    MOVES_PER_MINUTE = Rule("moves_per_minute", "as many moves as allowed were begun within the last minute", "moves", place="limits")
+    MOVED_PER_MINUTE = Rule("moved_per_minute", "as much load as allowed was moved within the last minute", "bytes/s", place="limits")
+    NO_CANDIDATE = Rule("no_candidate", "no broker may take it", "brokers", place="policies")
+    SHIFTS_OVERLOAD = Rule(
+        "shifts_overload",
+        "the move would only shift the overload: whoever took it would be too hot then",
+        "ratio",
+        place="policies",
+    )
+    PLACEMENT_KEEPS_OWNER = Rule("placement_keeps_owner", "placement found no better broker than its owner", place="policies")
+    NO_OTHER_ALLOWED = Rule("no_other_allowed", "policies allow no other broker", place="policies")
+    ANTI_AFFINITY = Rule("anti_affinity", "its namespace's anti-affinity group would be spread worse", place="policies")
+    BACK_OFF = Rule("back_off", "its last decision failed; it waits before the next", "ms", place="waiting")
+    MIN_BROKERS = Rule("min_brokers", "a new cluster waits for more brokers", "brokers", place="suspension")
+    NOT_FINITE = Rule("not_finite", "reported figures are not finite numbers", place="suspension")
+    MIN_THROUGHPUT = Rule("min_throughput", "too little throughput would move", "bytes/s", place="strategy")
+    MIN_UNLOAD = Rule("min_unload", "too little load would move", "msg/s", place="strategy")
+    SOLE_BUNDLE = Rule("sole_bundle", "the broker has one bundle: moving it would only move the trouble", "bundles", place="strategy")
+    NO_BUNDLES = Rule("no_bundles", "the broker has no bundle", "bundles", place="strategy")
+    NO_ELIGIBLE_BUNDLE = Rule(
+        "no_eligible_bundle",
+        "none of the broker's bundles may move now: lately unloaded, on their way, or excluded",
+        "bundles",
+        place="strategy",
+    )
+    RECENTLY_UNLOADED = Rule("recently_unloaded", "it was unloaded within the grace period", place="waiting")
+    NOBODY_COMFORTABLE = Rule("nobody_comfortable", "no other broker has room for it", "%", place="strategy")
+    COOL_DOWN = Rule("cool_down", "the broker was unloaded lately; its figures don't show it yet", "ms", place="strategy")
+    HIT_COUNT = Rule("hit_count", "not uneven for enough rounds in a row yet", "rounds", place="strategy")
+    OUTDATED_DATA = Rule("outdated_data", "the brokers' figures are too old", "ms", place="strategy")
+    NO_BROKERS = Rule("no_brokers", "there are too few brokers", place="strategy")
+    NO_LOAD_DATA = Rule("no_load_data", "some broker's figures are missing", place="strategy")
+    NO_BUNDLES_TO_MOVE = Rule("no_bundles_to_move", "no broker names a bundle that could move", place="strategy")
+    UNLOADING = Rule("unloading", "earlier moves are still under way", "moves", place="strategy")
+    NO_TOP_BUNDLES = Rule("no_top_bundles", "the broker names no bundle that could move", "bundles", place="strategy")
+    NO_FITTING_BUNDLE = Rule(
+        "no_fitting_bundle",
+        "every bundle is too large: moving it would only turn the difference round",
+        "bundles",
+        place="strategy",
+    )
+    NOT_TRANSFERABLE = Rule("not_transferable", "the destination may not have it", "bundles", place="policies")
+    BALANCES_ITSELF = Rule(
+        "balances_itself",
+        "the brokers' own cluster balances, too: agents refuse to act until that is off",
+        "brokers",
+        place="suspension",
+    )
+    MASS_DISAPPEARANCE = Rule(
+        "mass_disappearance",
+        "many brokers vanished at once: the fault is more likely on this side",
+        "ms",
+        place="suspension",
+    )
+    MASS_FAILOVER = Rule(
+        "mass_failover",
+        "brokers that vanished together have been silent for the whole wait: they are dead, and their bundles go to others",
+        "ms",
+    )
+    SUSPENDED = Rule(
+        "suspended",
+        "nothing is decided until the silent brokers speak, the wait is over, or `lbctl clusters declare-dead` ends it",
+        "ms",
+        place="suspension",
+    )
+    ASSIGNMENTS_PER_MINUTE = Rule(
+        "assignments_per_minute",
+        "as many bundles without an owner as allowed got one within the last minute",
+        "bundles",
+        place="assigning",
+    )
+    LEFT_TO_LOOKUP = Rule("left_to_lookup", "the destination that its unload named is gone: the next lookup places it", place="assigning")
+    EVERYTHING_SILENT = Rule("everything_silent", "all brokers are silent: the fault is more likely on this side", "ms", place="suspension")
+    NAMESPACE_MAX_BUNDLES = Rule("namespace_max_bundles", "the namespace has as many bundles as allowed", "bundles", place="splitting")
+    SPLIT_DISABLED = Rule("split_disabled", "splitting is switched off", place="splitting")
+    SPLITS_IN_FLIGHT = Rule("splits_in_flight", "as many splits as allowed are under way", "splits", place="limits")
+    NOT_ITS_OWNER = Rule("not_its_owner", "another broker owns it than the one that asked to split it", place="splitting")
+    NOT_FREE = Rule("not_free", "a decision about it is under way, or waits after a failure", place="waiting")
+    NEIGHBOUR_IS_SPLITTING = Rule("neighbour_is_splitting", "another bundle of its namespace is being split", place="waiting")
+    NO_BOUNDARY = Rule("no_boundary", "no boundary was found that would divide it", place="splitting")
+    RANGE_TOO_NARROW = Rule("range_too_narrow", "its range can't be divided further", place="splitting")
+    BOUNDARY_OUTSIDE = Rule("boundary_outside", "the boundaries lie outside of it", place="splitting")
+    EMPTY_CHILD = Rule("empty_child", "a boundary is given twice", place="splitting")
+    NOT_IN_RING = Rule("not_in_ring", "its namespace has no such bundle", place="splitting")
+    VERSION_UNKNOWN = Rule("version_unknown", "a broker says no version, or none that can be read: who runs the latest one can't be told")
+
+
+class TakesOut:
+    """Why a broker is no candidate."""
+
+    OVERLOADED = Rule("overloaded", "too full to take it")
+    NO_LOAD_DATA = Rule("no_load_data", "nothing is known of its load")
+    TOPIC_KIND = Rule("topic_kind", "doesn't serve topics of this kind")
+    ISOLATION = Rule("isolation", "isolation policies keep it apart")
+    MAX_TOPICS = Rule("max_topics", "has as many topics as allowed")
+    ANTI_AFFINITY = Rule("anti_affinity", "serves more of the anti-affinity group")
+    FAILURE_DOMAIN = Rule("failure_domain", "its failure domain serves more of the anti-affinity group")
+    EVEN_DISTRIBUTION = Rule("even_distribution", "has more bundles of the namespace than others")
+    LOAD_MANAGER_CLASS = Rule("load_manager_class", "runs another load manager")
+    VERSION = Rule("version", "runs an older version")
+    DRAINED = Rule("drained", "is being drained")
+    FAILED_BEFORE = Rule("failed_before", "has refused it before, or not answered")
+    SHIFTS_OVERLOAD = Rule("shifts_overload", "would be too hot with it")
+    BEING_RELIEVED = Rule("being_relieved", "is itself being relieved in this round")
+
+
+def _named(kind: type) -> dict[str, Rule]:
+    return {rule.name: rule for rule in vars(kind).values() if isinstance(rule, Rule)}
+
+
+DECIDES, REFUSES, TAKES_OUT = _named(Decides), _named(Refuses), _named(TakesOut)
+"""Name → rule, of each kind."""
+
+
+def decides(name: str, sentence: str, unit: str = "ratio") -> Rule:
+    """A rule of another package by which its strategy decides. Raises ValueError for a name that is taken."""
+    return _added(DECIDES, Rule(name, sentence, unit))
+
+
+def refuses(name: str, sentence: str, unit: str = "") -> Rule:
+    """A rule of another package by which its strategy refuses. Raises ValueError for a name that is taken."""
+    return _added(REFUSES, Rule(name, sentence, unit, "strategy"))
+
+
+def _added(kind: dict[str, Rule], rule: Rule) -> Rule:
+    if kind.setdefault(rule.name, rule) != rule:
+        raise ValueError(f"rule {rule.name!r}: expected a name that no other rule has")
+    return rule
