@@ -27,7 +27,7 @@ sys.path.insert(0, str(ROOT))
 from lb_stream.core.config.cluster_config import cluster_config
 from lb_stream.core.model.memory import Memory
 from lb_stream.core.model.view import view_of
-from lb_stream.core.round.decide import Inbox, decide, seed_of
+from lb_stream.core.round.decide import Inbox, decide
 from lb_stream.sim import build_cluster
 from tests.captured import PerReport, clock, decoded, leader_rounds, settings_at, stored_reports
 from tests.support.recorded_tables import DEMO, START_MS
@@ -74,7 +74,7 @@ def wanted(name):
         view = view_of("captured", [mode.shard], at_ms, config.balancer.weights)
         if not len(view.brokers):
             continue
-        made = decide(view, memory, Inbox(), config, at_ms, seed_of("captured", memory.seq + 1))
+        made = decide(view, memory, Inbox(), config)
         memory = made.memory
         found += [(at_ms, one.bundle, one.source, one.rule) for one in made.decisions if one.kind in ("unload", "transfer")]
     return found

@@ -25,7 +25,7 @@ from lb_stream.core.config.cluster_config import all_models, cluster_config, kno
 from lb_stream.core.model.blocks import FOUR, Batch, Shard, from_bytes
 from lb_stream.core.model.memory import Memory
 from lb_stream.core.model.view import view_of
-from lb_stream.core.round.decide import Inbox, Round, decide, seed_of
+from lb_stream.core.round.decide import Inbox, Round, decide
 from lb_stream.io.local.configuration import load_settings
 from lb_stream.io.local.report_lines import read_line
 from lb_stream.stream.context import DecodeConfig
@@ -371,7 +371,7 @@ def decide_beside(shard: Shard, memory: Memory, leader: LeaderRound, left_alone:
     config = cluster_config(settings_at(leader.at_ms) | {"dry_run": True, "assign_unowned": "on_lookup", "split_enabled": False})
     memory = Memory(seq=memory.seq, recently_unloaded=dict.fromkeys(left_alone, leader.at_ms), strategies=memory.strategies)
     view = view_of("captured", [shard], leader.at_ms, config.balancer.weights)
-    return decide(view, memory, Inbox(), config, leader.at_ms, seed_of("captured", memory.seq + 1))
+    return decide(view, memory, Inbox(), config)
 
 
 def _round_beside(leader: LeaderRound, in_grace: list[str], modes: Mapping[str, Mode], memories: Mapping[str, Memory]) -> RoundBeside:

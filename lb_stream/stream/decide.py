@@ -15,16 +15,17 @@ import pyarrow.compute as pc
 
 from lb_stream.contracts.base import canonical_json
 from lb_stream.contracts.decisions import Ownership
-from lb_stream.contracts.reports import Ack, SplitAsk
+from lb_stream.contracts.settings import Settings
 from lb_stream.core.commands.responder import CommandAnswer, Received, refuse_all
-from lb_stream.core.commands.settings import take_settings
+from lb_stream.core.commands.settings import config_before, config_of
 from lb_stream.core.config.cluster_config import ClusterConfig
-from lb_stream.core.model.blocks import Shard, from_bytes
+from lb_stream.core.model.blocks import Shard
 from lb_stream.core.model.memory import Memory
 from lb_stream.core.model.view import ClusterView, NameOrder, name_order, view_of
 from lb_stream.core.observing.outcomes import counting
-from lb_stream.core.round.decide import Inbox, Round, decide, seed_of
+from lb_stream.core.round.decide import Inbox, Round, decide
 from lb_stream.stream import figures
+from lb_stream.stream.arrived import Arrived
 from lb_stream.stream.averages import read_shard
 from lb_stream.stream.context import BatchContext
 from lb_stream.stream.shards.block_files import Blocks
@@ -87,56 +88,52 @@ def decide_cluster(rows: pa.Table, context: BatchContext, taken: figures.FigureF
     Whatever goes wrong becomes the row's `error`, with nothing decided and the memory as it was: the other clusters don't notice. A cluster
     that fails again and again is suspended: no round is tried for a while, unless a command comes.
     """
-    cluster = rows["cluster"][0].as_py()
-    clock = json.loads(rows["clock"][0].as_py())
-    now_ms = max(seen["append_ms"] for seen in clock)
-    events = [event for block in rows["events"].to_pylist() if block is not None for event in from_bytes(block).to_pylist()]
-    asks, commands = asks_of(_of_kind(events, "ask")), _commands(events)
+    arrived = Arrived.of(rows)
+    cluster, now_ms = arrived.cluster, arrived.now_ms
     known = cluster in context.memories
     remembered = context.memories[cluster] if known else Memory(seq=context.first_seq).to_json()
+    inputs = arrived.inputs(context)
     row: dict[str, Any] = {"cluster": cluster, "seq": 0, "epoch": context.epoch, "now_ms": now_ms, "memory": remembered, "error": None}
     row |= dict.fromkeys(("decisions", "outcomes", "ownership", "refusals", "results"), "[]") | {"files": "{}"}
-    given = context.settings.of_cluster(cluster)
-    times = {seen["partition"]: seen["append_ms"] for seen in clock if seen["topic"] == context.settings.topics.reports}
-    inputs = {"offsets": _offsets(clock), "times": times, "caught_up": context.caught_up, "settings": given}
-    inputs |= {"acks": [], "commands": [command.to_dict() for command in commands]}
-    inputs["asks"] = [{"broker": broker, "payload": ask.to_json()} for broker, ask in asks]
-    row["inputs"] = canonical_json(inputs)
-    blocks = list(zip(*(rows[name].to_pylist() for name in ("brokers", "names", "values")), strict=True))
-    row |= {"blocks": canonical_json(blocks), "bundles": 0, "sampled": False}
+    row |= {"inputs": canonical_json(inputs), "blocks": canonical_json(arrived.blocks), "bundles": 0, "sampled": False}
     try:
-        taken.rejected(cluster, [*events, *context.unreadable.get(cluster, ())])
-        if rows["brokers"].null_count:
-            answers = _unanswered(commands, f"the cluster {cluster} has just been forgotten: nothing was heard of it", "unknown_cluster")
+        taken.rejected(cluster, [*arrived.events, *context.unreadable.get(cluster, ())])
+        if not arrived.heard:
+            text = f"the cluster {cluster} has just been forgotten: nothing was heard of it"
+            answers = _unanswered(arrived.commands, text, "unknown_cluster")
             return row | answers | _forgotten(cluster, now_ms, context) | {"idle": answers["idle"] and not known}
         memory = replace(Memory.from_json(remembered), epoch=context.epoch)
-        acks, balances = counting(_acks(events), memory), _balances(events, memory)
+        acks, balances = counting(arrived.acks, memory), arrived.balances(memory)
         inputs |= {"acks": [ack.model_dump(mode="json") for ack in acks], "balances": balances}
-        row["inputs"] = canonical_json(inputs)
-        row["seq"] = memory.seq if known else 0
-        if now_ms < memory.retry_ms and not commands:  # a command may be what mends it
+        row |= {"inputs": canonical_json(inputs), "seq": memory.seq if known else 0}
+        if now_ms < memory.retry_ms and not arrived.commands:  # a command may be what mends it
             return row | {"idle": True}
-        memory = replace(memory, errors=0, retry_ms=0)
-        _raise_trouble(events)
-        said = take_settings(memory, commands, given)
-        view = cluster_view(context.settings.stream.checkpoint, cluster, blocks, now_ms, said.config, times)
-        row["bundles"] = len(view.bundles)
-        if not len(view.brokers):
-            row |= _unanswered(commands, f"no broker of a cluster {cluster} has reported: is its name right?", "unknown_cluster")
-        else:
-            inbox = Inbox(acks, context.caught_up, said.commands, said.answers, asks, balances)
-            with within(context.settings.stream.round_timeout_ms, "stream.round_timeout_ms"):
-                made = decide(view, said.memory, inbox, said.config, now_ms, seed_of(cluster, memory.seq + 1))
-            row["sampled"] = bool(view.brokers.sampled.any() or view.bundles.gained.any())
-            if row["sampled"]:  # loads are written when there is something new to see
-                taken.loads(view, made)
-            row |= logged(made)
+        arrived.raise_trouble()
+        inbox = Inbox(acks, context.caught_up, arrived.commands, arrived.asks, balances)
+        _decide(row, arrived, replace(memory, errors=0, retry_ms=0), inbox, context, taken)
     except Exception as error:
         row |= _failed(error, remembered, now_ms, context)
-        row |= _unanswered(commands, f"the round failed: {row['error'].splitlines()[-1]}", "round_failed")
+        row |= _unanswered(arrived.commands, f"the round failed: {row['error'].splitlines()[-1]}", "round_failed")
     crash_point("in_decide")
     row["idle"] = not (row["sampled"] or row["error"]) and _nothing_happened(row, remembered)
     return row
+
+
+def _decide(row: dict[str, Any], arrived: Arrived, memory: Memory, inbox: Inbox, context: BatchContext, taken: figures.FigureFiles) -> None:
+    """Make the round and put it into the log's row."""
+    cluster, settings = arrived.cluster, context.settings
+    config = config_of(settings.of_cluster(cluster))
+    view = _complete_view(arrived, config_before(memory, config), settings)
+    row["bundles"] = len(view.bundles)
+    if not len(view.brokers):
+        row |= _unanswered(inbox.commands, f"no broker of a cluster {cluster} has reported: is its name right?", "unknown_cluster")
+        return
+    with within(settings.stream.round_timeout_ms, "stream.round_timeout_ms"):
+        made = decide(view, memory, inbox, config)
+    row["sampled"] = bool(view.brokers.sampled.any() or view.bundles.gained.any())
+    if row["sampled"]:  # loads are written when there is something new to see
+        taken.loads(view, made)
+    row |= logged(made)
 
 
 def _forgotten(cluster: str, now_ms: int, context: BatchContext) -> dict[str, Any]:
@@ -182,26 +179,39 @@ def _failed(error: Exception, remembered: str, now_ms: int, context: BatchContex
     return {"error": text, "memory": replace(before, epoch=context.epoch, errors=errors, retry_ms=retry_ms).to_json()}
 
 
-def cluster_view(
-    checkpoint: str, cluster: str, blocks: list[Blocks], now_ms: int, config: ClusterConfig, times: Mapping[int, int]
-) -> ClusterView:
-    """What a cluster's rounds see of its shards' blocks; `times` as `view_of` has it.
+def _complete_view(arrived: Arrived, config: ClusterConfig, settings: Settings) -> ClusterView:
+    """The cluster's view, once no shard waits for reports. `config`: the settings before the round's commands."""
+    shards = read_shards(settings.stream.checkpoint, arrived.blocks)
+    raise_incomplete(shards, arrived.now_ms - config.balancer.report_timeout_ms)
+    times = arrived.times(settings.topics.reports)
+    return cluster_view(arrived.cluster, shards, arrived.blocks, arrived.now_ms, config.balancer.weights, times)
 
-    Raises FileNotFoundError; RuntimeError while a shard that began anew waits for reports.
+
+def read_shards(checkpoint: str, blocks: Iterable[Blocks]) -> list[Shard]:
+    """A cluster's shards. Raises FileNotFoundError."""
+    return [read_shard(checkpoint, references) for references in blocks]
+
+
+def cluster_view(
+    cluster: str, shards: Sequence[Shard], blocks: Iterable[Blocks], now_ms: int, weights: Mapping[str, float], times: Mapping[int, int]
+) -> ClusterView:
+    """What a round sees of its cluster's shards, and of the blocks that they were read from; `times` as `view_of` has it.
+
+    `weights`: those before the round's commands. A round whose commands change them weighs the usages anew.
     """
-    shards = [read_shard(checkpoint, references) for references in blocks]
     order = None
     if len(shards) > 1:
-        _raise_incomplete(shards, now_ms - config.balancer.report_timeout_ms)
         order = remembered_order(tuple(names for _, names, _ in blocks), [shard.bundles["name"] for shard in shards])
-    return view_of(cluster, shards, now_ms, config.balancer.weights, order, times)
+    return view_of(cluster, shards, now_ms, weights, order, times)
 
 
-def _raise_incomplete(shards: Sequence[Shard], since_ms: int) -> None:
+def raise_incomplete(shards: Sequence[Shard], since_ms: int) -> None:
     """A report goes to every shard: one that lacks a broker's began anew since then, and the broker's bundles seem to be nobody's.
 
-    A broker that hasn't been heard since then is not waited for.
+    A broker that hasn't been heard since then is not waited for. Raises RuntimeError while there is such a shard.
     """
+    if len(shards) < 2:
+        return
     reported = [_reported(shard, since_ms) for shard in shards]
     everywhere = set.intersection(*reported)
     if waiting := sorted(set.union(*reported) - everywhere):
@@ -238,48 +248,6 @@ def _nothing_happened(row: Mapping[str, Any], remembered: str) -> bool:
         return False
     before, after = json.loads(remembered), json.loads(row["memory"])
     return bool(before | {"seq": 0, "epoch": 0} == after | {"seq": 0, "epoch": 0})
-
-
-def _raise_trouble(events: list[dict[str, Any]]) -> None:
-    for event in events:
-        if event["kind"] == "error":
-            raise RuntimeError(event["payload"])
-
-
-def _of_kind(events: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
-    """The events of that kind, in their order."""
-    found = [event for event in events if event["kind"] == kind]
-    return sorted(found, key=lambda event: (event["append_ms"], event["partition"], event["offset"]))
-
-
-def _acks(events: list[dict[str, Any]]) -> list[tuple[str, Ack]]:
-    return [(event["broker"], Ack.model_validate_json(event["payload"])) for event in _of_kind(events, "ack")]
-
-
-def _balances(events: list[dict[str, Any]], memory: Memory) -> dict[str, tuple[str, ...]]:
-    """What heartbeats say of who balances by itself: of those who do, and of those who did."""
-    beats = (one for one in _of_kind(events, "heartbeat") if one["broker"] in memory.balances or '"balances":["' in one["payload"])
-    return {one["broker"]: tuple(json.loads(one["payload"]).get("balances", ())) for one in beats}
-
-
-def asks_of(given: Iterable[Mapping[str, Any]]) -> tuple[tuple[str, SplitAsk], ...]:
-    """Broker and request, from events or from the log."""
-    return tuple((one["broker"], SplitAsk.model_validate_json(one["payload"])) for one in given)
-
-
-def _commands(events: list[dict[str, Any]]) -> tuple[Received, ...]:
-    """The operators' commands, in their order."""
-    commands = sorted((event for event in events if event["kind"] == "command"), key=lambda event: (event["partition"], event["offset"]))
-    contents = [(event["append_ms"], json.loads(event["payload"])) for event in commands]
-    return tuple(Received(append_ms, content["record"], content["rejected"]) for append_ms, content in contents)
-
-
-def _offsets(clock: list[dict[str, Any]]) -> dict[str, dict[str, list[int]]]:
-    """Topic → partition → first and last offset that this batch read."""
-    read: dict[str, dict[str, list[int]]] = {}
-    for seen in clock:
-        read.setdefault(seen["topic"], {})[str(seen["partition"])] = [seen["first"], seen["last"]]
-    return read
 
 
 def logged(made: Round) -> dict[str, Any]:

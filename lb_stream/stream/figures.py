@@ -19,7 +19,7 @@ from pyarrow import fs
 from lb_stream.contracts.base import canonical_json
 from lb_stream.contracts.tables import BROKER_LOADS, BUNDLE_AVERAGES, REJECTED_REPORTS, TableSpec
 from lb_stream.core.model.blocks import FOUR, RESOURCES
-from lb_stream.core.model.resources import percent
+from lb_stream.core.model.resources import max_weighted_usage, percent
 from lb_stream.core.model.view import ClusterView, Rates
 from lb_stream.core.round.decide import Round
 from lb_stream.stream.averages import read_shard
@@ -84,6 +84,7 @@ class FigureFiles:
     def loads(self, view: ClusterView, made: Round) -> None:
         """Every broker of the cluster as its reports say, pending moves not counted."""
         brokers, count = view.brokers, len(view.brokers)
+        weights = made.view.brokers.weights  # those that a command of this very round may have set
         columns: dict[str, Any] = {
             "cluster": [view.cluster] * count,
             "seq": np.full(count, made.seq),
@@ -92,7 +93,7 @@ class FigureFiles:
             "alive": made.view.brokers.alive,
             "seen_ms": brokers.seen_ms,
             "reported_ms": brokers.reported_ms,
-            "usage_ratio": brokers.usage,
+            "usage_ratio": max_weighted_usage(brokers.resources, weights),
             "bundles": view.bundle_counts(),
             "topics": brokers.topics,
             "log_seq": np.full(count, self._context.log_seq),

@@ -29,11 +29,10 @@ from rich.table import Table
 from lb_stream.core.averages import FoldConfig, fold
 from lb_stream.core.config.cluster_config import cluster_config
 from lb_stream.core.model.blocks import BROKER_SCHEMA, BUNDLE_SCHEMA, EVENT_SCHEMA, FOUR, REPORT_SCHEMA, SAMPLE_SCHEMA, Batch, Shard
-from lb_stream.core.model.memory import Memory
 from lb_stream.core.model.view import ClusterView, view_of
 from lb_stream.core.placement import placement, simple_placement
 from lb_stream.core.round.split import find_too_large
-from lb_stream.core.round.state import RoundState
+from lb_stream.core.round.state import RoundInputs, RoundState
 from lb_stream.core.shedding import shedder
 from lb_stream.core.shedding.base import ShedContext
 from lb_stream.core.splitting import SplittingConfig
@@ -149,14 +148,12 @@ def _placing(view: ClusterView, settings: dict[str, Any]) -> Work:
     config = cluster_config(settings)
 
     def place() -> None:
-        draft = RoundState(
-            view, Memory(), config, now_ms=2_000, seed=1, recently_unloaded={}, retries={}, version=lambda *_: 1, strategies={}
-        )
+        state = RoundState.of(RoundInputs.of(view, config, seed=1))
         for bundle in range(0, len(view.bundles), len(view.bundles) // PLACED):
-            choice = draft.place(bundle)
+            choice = state.place(bundle)
             if choice is not None:
-                draft.candidates.add(bundle, choice.destination)
-                draft.targets.add(bundle, choice.destination)
+                state.candidates.add(bundle, choice.destination)
+                state.targets.add(bundle, choice.destination)
 
     return place
 

@@ -9,13 +9,12 @@ from hypothesis import strategies as st
 from lb_stream.contracts.commands import COMMANDS
 from lb_stream.core.averages import fold
 from lb_stream.core.commands.responder import Received
-from lb_stream.core.commands.settings import take_settings
 from lb_stream.core.config.cluster_config import cluster_config
 from lb_stream.core.model.blocks import Shard
 from lb_stream.core.model.memory import Memory
 from lb_stream.core.model.names import parse_bundle
 from lb_stream.core.model.view import view_of
-from lb_stream.core.round.decide import Inbox, Round, decide, seed_of
+from lb_stream.core.round.decide import Inbox, Round, decide
 from tests.support.build import Report, batch_of
 from tests.unit.core.commands.test_commands import LOAD
 
@@ -65,11 +64,10 @@ class Played:
             self.numbers += 1
             command = COMMANDS[fields["kind"]].model_validate(fields | {"id": f"c{self.numbers}"})
             received.append(Received.of(command, self.now_ms))
-        said = take_settings(self.memory, received, GIVEN)
-        self.shard, _ = fold(self.shard, batch_of(reports), self.now_ms, said.config.fold)
-        view = view_of("c", [self.shard], self.now_ms, said.config.balancer.weights)
-        inbox = Inbox(commands=said.commands, answers=said.answers)
-        made = decide(view, said.memory, inbox, said.config, self.now_ms, seed_of("c", self.memory.seq + 1))
+        config = cluster_config(GIVEN)
+        self.shard, _ = fold(self.shard, batch_of(reports), self.now_ms, config.fold)
+        view = view_of("c", [self.shard], self.now_ms, config.balancer.weights)
+        made = decide(view, self.memory, Inbox(commands=tuple(received)), config)
         self.memory = made.memory
         return received, made
 

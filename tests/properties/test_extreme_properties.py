@@ -11,11 +11,12 @@ from hypothesis import strategies as st
 from lb_stream.contracts.base import canonical_json
 from lb_stream.core.averages import fold
 from lb_stream.core.commands.responder import Received
-from lb_stream.core.commands.settings import dynamic_keys, take_settings
+from lb_stream.core.commands.settings import dynamic_keys
+from lb_stream.core.config.cluster_config import cluster_config
 from lb_stream.core.model.blocks import EVENT_SCHEMA, REPORT_SCHEMA, SAMPLE_SCHEMA, Batch, Shard
 from lb_stream.core.model.memory import Memory
 from lb_stream.core.model.view import view_of
-from lb_stream.core.round.decide import Inbox, Round, decide, seed_of
+from lb_stream.core.round.decide import Inbox, Round, decide
 from lb_stream.core.shedding import shedder
 from lb_stream.stream.context import DecodeConfig
 from lb_stream.stream.shards.directory import ShardMap
@@ -74,13 +75,11 @@ class Played:
         events = [event for event in block["events"] if event["kind"] == "command"]
         received = [Received(event["append_ms"], **json.loads(event["payload"])) for event in events]
         now_ms = 1_000 + start + 50
-        said = take_settings(self.memory, received, self.given)
+        config = cluster_config(self.given)
         tables = (pa.Table.from_pylist(block[name], schema) for name, schema in (("reports", REPORT_SCHEMA), ("samples", SAMPLE_SCHEMA)))
-        self.shard, _ = fold(self.shard, Batch(*tables, EVENT_SCHEMA.empty_table()), now_ms, said.config.fold)
-        view = view_of("eu", [self.shard], now_ms, said.config.balancer.weights)
-        made = decide(
-            view, said.memory, Inbox(commands=said.commands, answers=said.answers), said.config, now_ms, seed_of("eu", self.number)
-        )
+        self.shard, _ = fold(self.shard, Batch(*tables, EVENT_SCHEMA.empty_table()), now_ms, config.fold)
+        view = view_of("eu", [self.shard], now_ms, config.balancer.weights)
+        made = decide(view, self.memory, Inbox(commands=tuple(received)), config)
         self.memory = Memory.from_json(made.memory.to_json())
         return int(command is not None), len(made.results), made
 

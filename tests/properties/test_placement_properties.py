@@ -12,11 +12,13 @@ from lb_stream.contracts.base import canonical_json
 from lb_stream.core.config.cluster_config import cluster_config
 from lb_stream.core.filters.later_version import version_key
 from lb_stream.core.model.blocks import RESOURCES
+from lb_stream.core.model.memory import Memory
 from lb_stream.core.model.view import Rows, average_broker
 from lb_stream.core.placement import extensible_placement, placement, simple_placement
 from lb_stream.core.placement.base import PlacementContext, Targets
+from lb_stream.core.round.state import RoundInputs, RoundState
 from tests.support.placement_model import Broker, Cluster, Policy, Quota, SimpleManager, by_policies, candidates, namespace_of, unload_helps
-from tests.support.placement_view import draft_of, kept_of, place_and_count, settings_of, view_of_cluster
+from tests.support.placement_view import kept_of, place_and_count, settings_of, state_of, view_of_cluster
 
 NAMES = ("a1.x:1", "a2.x:1", "b1.x:1", "b2.x:1", "c1.x:1")
 NAMESPACES = ("pulsar/system", "t/m", "t/m1", "t/n")
@@ -67,27 +69,27 @@ def clusters(draw: st.DrawFn) -> Cluster:
 
 @given(clusters())
 def test_the_filters_leave_whom_the_specification_leaves_after_every_choice(cluster: Cluster) -> None:
-    draft = draft_of(view_of_cluster(cluster), settings_of(cluster))
+    state = state_of(view_of_cluster(cluster), settings_of(cluster))
     for bundle in cluster.owners:
-        assert kept_of(draft, bundle) == candidates(cluster, bundle)
-        chosen = place_and_count(draft, bundle)
+        assert kept_of(state, bundle) == candidates(cluster, bundle)
+        chosen = place_and_count(state, bundle)
         if chosen is not None:
             cluster.owners[bundle] = chosen
 
 
 @given(clusters())
 def test_everybody_alive_is_ranked_or_refused_by_name_and_a_ranked_one_is_chosen(cluster: Cluster) -> None:
-    draft = draft_of(view_of_cluster(cluster), settings_of(cluster))
+    state = state_of(view_of_cluster(cluster), settings_of(cluster))
     alive = {name for name, broker in cluster.brokers.items() if broker.alive}
     for row, bundle in enumerate(cluster.owners):
-        choice, wanted = draft.place(row), candidates(cluster, bundle)
+        choice, wanted = state.place(row), candidates(cluster, bundle)
         if choice is None:
             assert not wanted
             continue
         if len(choice.calls) > 1:  # asked again, about all that policies allow
             assert cluster.manager == "modular"
             wanted = by_policies(cluster, bundle, alive)
-        assert draft.view.brokers.names[choice.destination] in wanted
+        assert state.view.brokers.names[choice.destination] in wanted
         shown = {one.broker: one.refused_by for one in choice.candidates}
         assert shown.keys() == alive
         filters = {name for name, refused_by in shown.items() if refused_by not in (None, "overloaded", "no_load_data")}
@@ -97,12 +99,12 @@ def test_everybody_alive_is_ranked_or_refused_by_name_and_a_ranked_one_is_chosen
 @given(clusters(), st.sampled_from(NAMES))
 def test_an_unload_helps_a_group_when_the_specification_says_so(cluster: Cluster, current: str) -> None:
     cluster = replace(cluster, manager="modular")
-    draft = draft_of(view_of_cluster(cluster), settings_of(cluster))
-    names = draft.view.brokers.names
+    state = state_of(view_of_cluster(cluster), settings_of(cluster))
+    names = state.view.brokers.names
     if current in names:
         for row, bundle in enumerate(cluster.owners):
-            allowed = draft.candidates.allowed(row, draft.targets)
-            assert draft.candidates.unload_helps(row, names.index(current), allowed) == unload_helps(cluster, bundle, current)
+            allowed = state.candidates.allowed(row, state.targets)
+            assert state.candidates.unload_helps(row, names.index(current), allowed) == unload_helps(cluster, bundle, current)
 
 
 quotas = st.builds(
@@ -141,15 +143,15 @@ def simple_managers(draw: st.DrawFn) -> SimpleManager:
 def test_the_simple_manager_places_each_unowned_bundle_as_the_specification_does(simple: SimpleManager, strategy: str) -> None:
     cluster = simple.cluster
     config = settings_of(cluster, simple_placement_strategy=strategy)
-    draft = draft_of(view_of_cluster(cluster, simple), config)
-    draft.strategies = {strategy: {"cursor": simple.cursor}}
+    memory = Memory(strategies={strategy: {"cursor": simple.cursor}})
+    state = RoundState.of(RoundInputs.of(view_of_cluster(cluster, simple), config, 1, memory))
     for bundle in [bundle for bundle, owner in cluster.owners.items() if owner is None]:
-        chosen = place_and_count(draft, bundle)
+        chosen = place_and_count(state, bundle)
         assert chosen == simple.place(bundle, strategy)
         # The model counts a choice as preallocated; its filters see it as the core's do.
         if chosen is not None:
             cluster = simple.cluster = _with_promise(cluster, bundle, chosen)
-    assert draft.strategies_after().get(strategy, {"cursor": simple.cursor}) == {"cursor": simple.cursor}
+    assert state.strategies_after().get(strategy, {"cursor": simple.cursor}) == {"cursor": simple.cursor}
 
 
 def _with_promise(cluster: Cluster, bundle: str, broker: str) -> Cluster:
@@ -205,11 +207,11 @@ def test_a_strategy_goes_on_from_its_written_memory_as_if_the_round_had_not_ende
     view = view_of_cluster(cluster)
     view = replace(view, brokers=replace(view.brokers, load_ema=np.array(loads[: len(view.brokers)])))
     rows = range(len(cluster.owners))
-    whole, first = draft_of(view, config), draft_of(view, config)
+    whole, first = state_of(view, config), state_of(view, config)
     at_once = [None if (choice := whole.place(row)) is None else choice.destination for row in rows]
     in_parts = [None if (choice := first.place(row)) is None else choice.destination for row in rows[:cut]]
     after = first.strategies_after()
-    second = draft_of(replace(view, brokers=replace(view.brokers, names=tuple([*view.brokers.names]))), config)
+    second = state_of(replace(view, brokers=replace(view.brokers, names=tuple([*view.brokers.names]))), config)
     second.strategies = after
     in_parts += [None if (choice := second.place(row)) is None else choice.destination for row in rows[cut:]]
     assert in_parts == at_once

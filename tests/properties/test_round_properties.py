@@ -25,7 +25,7 @@ from lb_stream.core.ownership import ledger
 from lb_stream.core.ownership.unit_states import ServiceUnit, Store, accepts
 from lb_stream.core.placement import placement, simple_placement
 from lb_stream.core.placement.base import Targets
-from lb_stream.core.round.decide import Inbox, Round, decide, seed_of
+from lb_stream.core.round.decide import Inbox, Round, decide
 from lb_stream.core.shedding import shedder
 from tests.properties.strategies import BROKERS, BUNDLES, PARTITION, SYSTEM_BUNDLES, Record, Shards, statistics, usages
 from tests.support.build import Event, Report
@@ -109,7 +109,7 @@ def played(
     for step in steps:
         state.take(step.records, shuffle=shuffle)
         view = view_of("c", state.shards, state.now_ms, config.balancer.weights)
-        done = decide(view, memory, inbox_of(step, memory), config, state.now_ms, seed_of("c", memory.seq + 1))
+        done = decide(view, memory, inbox_of(step, memory), config)
         yield view, memory, done
         memory = done.memory
 
@@ -254,7 +254,7 @@ def test_a_replay_from_the_written_memory_makes_the_same_round(steps: list[Step]
         written = Memory.from_json(memory.to_json())
         assert written == memory
         assert written.to_json() == memory.to_json()
-        again = decide(view, written, inbox_of(step, memory), config, done.now_ms, seed_of("c", memory.seq + 1))
+        again = decide(view, written, inbox_of(step, memory), config)
         assert as_json(again) == as_json(done)
 
 
@@ -283,7 +283,7 @@ def test_settings_may_change_between_any_two_rounds(steps: list[Step], data: st.
         config = data.draw(configs)
         config = replace(config, balancer=config.balancer.model_copy(update={"dry_run": data.draw(st.booleans())}))
         view = view_of("c", state.shards, state.now_ms, config.balancer.weights)
-        done = decide(view, memory, inbox_of(step, memory), config, state.now_ms, seed_of("c", memory.seq + 1))
+        done = decide(view, memory, inbox_of(step, memory), config)
         memory = Memory.from_json(done.memory.to_json())
         assert memory.strategies.keys() <= {config.shedder.name, config.placement.name}
         assert len({one.bundle for one in memory.pending}) == len(memory.pending), "no bundle is in two decisions at once"

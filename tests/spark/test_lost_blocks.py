@@ -12,8 +12,9 @@ from lb_stream.contracts.reports import BundleStats
 from lb_stream.core.averages import FoldConfig, fold
 from lb_stream.core.config.cluster_config import cluster_config
 from lb_stream.core.model.blocks import Shard, from_bytes
+from lb_stream.core.model.view import ClusterView
 from lb_stream.stream.averages import names_block
-from lb_stream.stream.decide import cluster_view
+from lb_stream.stream.decide import cluster_view, raise_incomplete, read_shards
 from lb_stream.stream.shards.block_files import FOLDER, BlockWriter, read_block
 from tests.spark.shard_task import BATCH, State, folded, rates
 from tests.support.build import Report, batch_of
@@ -70,12 +71,18 @@ def written(folder: Path, name: str, brokers: list[str], at_ms: int) -> tuple[st
 
 
 def test_nothing_is_decided_before_a_shard_that_began_anew_has_heard_all_brokers_that_speak(tmp_path: Path) -> None:
-    config = cluster_config({})
+    timeout_ms = cluster_config({}).balancer.report_timeout_ms
+
+    def complete(blocks: list[tuple[str, str, str]], now_ms: int) -> ClusterView:
+        shards = read_shards(str(tmp_path), blocks)
+        raise_incomplete(shards, now_ms - timeout_ms)
+        return cluster_view("eu", shards, blocks, now_ms, {"cpu": 1.0}, {})
+
     heard, fresh = written(tmp_path, "a.arrow", ["b1", "b2"], 1_000), written(tmp_path, "b.arrow", ["b1"], 1_000)
     with pytest.raises(RuntimeError, match="not known before these brokers report: b2"):
-        cluster_view(str(tmp_path), "eu", [heard, fresh], 2_000, config, {})
-    later_ms = 1_001 + config.balancer.report_timeout_ms
+        complete([heard, fresh], 2_000)
+    later_ms = 1_001 + timeout_ms
     fresh = written(tmp_path, "c.arrow", ["b1"], later_ms)
     heard_again = written(tmp_path, "d.arrow", ["b1"], later_ms)
-    assert len(cluster_view(str(tmp_path), "eu", [heard_again, fresh], later_ms, config, {}).brokers) == 1
-    assert len(cluster_view(str(tmp_path), "eu", [heard, heard], 2_000, config, {}).brokers) == 2
+    assert len(complete([heard_again, fresh], later_ms).brokers) == 1
+    assert len(complete([heard, heard], 2_000).brokers) == 2

@@ -7,11 +7,10 @@ import numpy as np
 
 from lb_stream.contracts.balancer import MANAGER_CLASSES
 from lb_stream.core.config.cluster_config import ClusterConfig, cluster_config
-from lb_stream.core.model.memory import Memory
 from lb_stream.core.model.policies import IsolationPolicy, Policies
 from lb_stream.core.model.quotas import VALUES, Factors, Learned, Quotas
 from lb_stream.core.model.view import ClusterView
-from lb_stream.core.round.state import RoundState
+from lb_stream.core.round.state import RoundInputs, RoundState
 from tests.conformance.forms import RESOURCE_NAMES, view_of_loads
 from tests.support.placement_model import Cluster, SimpleManager
 
@@ -64,23 +63,23 @@ def _learned(simple: SimpleManager) -> Learned:
     return Learned(Quotas(columns), dict(zip(VALUES, astuple(simple.default), strict=True)), Factors(cpu=simple.cpu_factor))
 
 
-def draft_of(view: ClusterView, config: ClusterConfig, seed: int | None = 1) -> RoundState:
+def state_of(view: ClusterView, config: ClusterConfig, seed: int | None = 1) -> RoundState:
     """A round about to place bundles."""
-    return RoundState(view, Memory(), config, now_ms=0, seed=seed, recently_unloaded={}, retries={}, version=lambda *_: 1, strategies={})
+    return RoundState.of(RoundInputs.of(view, config, seed))
 
 
-def place_and_count(draft: RoundState, bundle: str) -> str | None:
+def place_and_count(state: RoundState, bundle: str) -> str | None:
     """Where the round puts the bundle; the choice counts in its next ones."""
-    row = int(draft.view.bundles.rows_of([bundle])[0])
-    choice = draft.place(row)
+    row = int(state.view.bundles.rows_of([bundle])[0])
+    choice = state.place(row)
     if choice is None:
         return None
-    draft.candidates.add(row, choice.destination)
-    draft.targets.add(row, choice.destination)
-    return draft.view.brokers.names[choice.destination]
+    state.candidates.add(row, choice.destination)
+    state.targets.add(row, choice.destination)
+    return state.view.brokers.names[choice.destination]
 
 
-def kept_of(draft: RoundState, bundle: str) -> set[str]:
+def kept_of(state: RoundState, bundle: str) -> set[str]:
     """The candidates that the filters leave."""
-    pool = draft.candidates.of(int(draft.view.bundles.rows_of([bundle])[0]), draft.targets)
-    return {draft.view.brokers.names[row] for row in pool.kept.tolist()}
+    pool = state.candidates.of(int(state.view.bundles.rows_of([bundle])[0]), state.targets)
+    return {state.view.brokers.names[row] for row in pool.kept.tolist()}

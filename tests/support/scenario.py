@@ -53,14 +53,13 @@ from lb_stream.contracts.decisions import Decision
 from lb_stream.contracts.reports import Ack, BundleStats
 from lb_stream.core.averages import fold
 from lb_stream.core.commands.responder import Received
-from lb_stream.core.commands.settings import take_settings
 from lb_stream.core.config.cluster_config import ClusterConfig, cluster_config
 from lb_stream.core.model.blocks import Shard
 from lb_stream.core.model.memory import Memory, Pending
 from lb_stream.core.model.policies import NO_POLICIES, IsolationPolicy, Policies
 from lb_stream.core.model.refusals import Refusal
 from lb_stream.core.model.view import ClusterView, view_of
-from lb_stream.core.round.decide import Inbox, Round, decide, seed_of
+from lb_stream.core.round.decide import Inbox, Round, decide
 from lb_stream.core.shedding.base import MB, ShedContext
 from tests.support.build import Event, Report, batch_of
 
@@ -274,10 +273,10 @@ class Cluster:
         yield from map(_refused, unloads.refusals)
 
     def _round(self, _words: list[str]) -> Iterator[str]:
-        said = take_settings(self.memory, self.commands, {"dry_run": False} | self.settings)
-        view = self._next_view(said.config)
-        inbox = Inbox(tuple(self.acks), self.caught_up, said.commands, said.answers, balances=self.balancing)
-        done = decide(view, said.memory, inbox, said.config, self.now_ms, seed_of(view.cluster, self.memory.seq + 1))
+        config = cluster_config({"dry_run": False} | self.settings)
+        view = self._next_view(config)
+        inbox = Inbox(tuple(self.acks), self.caught_up, tuple(self.commands), balances=self.balancing)
+        done = decide(view, self.memory, inbox, config)
         self.last, self.memory, self.acks, self.caught_up, self.commands = done, done.memory, [], True, []
         self.decided |= {one.decision_id: one for one in done.decisions}
         yield from _printed(done)

@@ -20,7 +20,7 @@ from lb_stream.core.model.blocks import EVENT_SCHEMA, REPORT_SCHEMA, SAMPLE_SCHE
 from lb_stream.core.model.memory import Memory
 from lb_stream.core.model.view import ClusterView, view_of
 from lb_stream.core.observing.outcomes import Outcome
-from lb_stream.core.round.decide import Inbox, Round, decide, seed_of
+from lb_stream.core.round.decide import Inbox, Round, decide
 from lb_stream.sim import SimBroker, SimCluster
 from lb_stream.sim.cluster import max_over_mean
 
@@ -92,8 +92,7 @@ class ClosedLoop:
         self.shard, refused = fold(self.shard, batch, self.now_ms, self.config.fold)
         assert not len(refused), "a report of the model was taken for an old one"
         self.view = view = view_of("demo", [self.shard], self.now_ms, self.config.balancer.weights)
-        seed = seed_of("demo", self.memory.seq + 1)
-        made = decide(view, self.memory, Inbox(acks=tuple(self.acks)), self.config, self.now_ms, seed)
+        made = decide(view, self.memory, Inbox(acks=tuple(self.acks)), self.config)
         self.memory = Memory.from_json(made.memory.to_json())
         self.outcomes += made.outcomes
         self.at_once, self.acks = [], []

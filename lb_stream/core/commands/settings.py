@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -13,7 +12,7 @@ from pydantic import ValidationError
 from lb_stream.contracts.base import canonical_json
 from lb_stream.contracts.commands import Command, DeleteConfig, DryRun, SetConfig
 from lb_stream.contracts.keys import SettingError, metadata
-from lb_stream.core.commands.responder import CommandAnswer, CommandResponder, Received, named
+from lb_stream.core.commands.responder import CommandResponder, Received, named
 from lb_stream.core.config.cluster_config import ClusterConfig, all_models, canonical, cluster_config, expected
 from lb_stream.core.config.managers import CLASS_KEYS
 from lb_stream.core.model.memory import Memory
@@ -21,37 +20,44 @@ from lb_stream.core.model.memory import Memory
 PUBLISHED = "decisions are published from now on"
 
 
-@dataclass(frozen=True, slots=True)
-class Commanded:
-    """The memory and the settings to decide with, the commands that are still to be done, and the answers to the others."""
+def take_settings(
+    desk: CommandResponder, commands: Iterable[Received], config: ClusterConfig, balances: Mapping[str, Sequence[str]]
+) -> tuple[ClusterConfig, tuple[Received, ...]]:
+    """Do the commands that are about settings. Returns the settings in force and the other commands, which are still to be done.
 
-    memory: Memory
-    config: ClusterConfig
-    commands: tuple[Received, ...]
-    answers: tuple[CommandAnswer, ...]
-
-
-def take_settings(memory: Memory, commands: Iterable[Received], given: Mapping[str, Any]) -> Commanded:
-    """Do the commands that are about settings. `given`: the job's own for this cluster.
-
-    Raises SettingError when what was given and what was commanded before don't go together and no command mends it.
+    `config`: the job's own settings; `balances`: brokers whose own cluster balances by itself.
+    Raises SettingError when the job's own and what was commanded before don't go together and no command mends it.
     """
-    desk = CommandResponder(memory.orders)
     rest = []
     for received in commands:
         if received.rejected is None and isinstance(received.command, SetConfig | DeleteConfig | DryRun):
             for _ in desk.new((received,)):
-                _take(desk, received, received.command, given, memory.balances)
+                _take(desk, received, received.command, config.given, balances)
         else:
             rest.append(received)
-    config = _config_of(canonical_json(given), canonical_json(desk.orders.settings))
-    return Commanded(replace(memory, orders=desk.orders), config, tuple(rest), tuple(desk.answers))
+    return _over(config, desk.orders.settings), tuple(rest)
+
+
+def config_before(memory: Memory, config: ClusterConfig) -> ClusterConfig:
+    """What is in force before a round's commands; the job's own settings where what was commanded doesn't go with them any more."""
+    try:
+        return _over(config, memory.orders.settings)
+    except SettingError:
+        return config
+
+
+def _over(config: ClusterConfig, commanded: Mapping[str, Any]) -> ClusterConfig:
+    return config_of(in_force(config.given, commanded)) if commanded else config
+
+
+def config_of(given: Mapping[str, Any]) -> ClusterConfig:
+    """Settings checked. Of a thousand clusters most have the same, and the same as in the round before: they are checked once."""
+    return _config_of(canonical_json(given))
 
 
 @lru_cache(maxsize=256)
-def _config_of(given: str, commanded: str) -> ClusterConfig:
-    """Of a thousand clusters most have the same settings, and the same as in the round before: they are checked once."""
-    return cluster_config(in_force(json.loads(given), json.loads(commanded)))
+def _config_of(given: str) -> ClusterConfig:
+    return cluster_config(json.loads(given))
 
 
 def in_force(given: Mapping[str, Any], commanded: Mapping[str, Any]) -> dict[str, Any]:

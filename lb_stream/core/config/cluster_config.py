@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import cache
 from typing import Any, TypeVar
@@ -35,7 +35,10 @@ OLD_SPELLINGS = {
 
 @dataclass(frozen=True, slots=True)
 class ClusterConfig:
-    """What one cluster's rounds run with. `warnings` tells what of the settings was replaced by something that works."""
+    """What one cluster's rounds run with. `warnings` tells what of the settings was replaced by something that works.
+
+    `given`: the settings as they were given; commands lay others over them.
+    """
 
     balancer: BalancerConfig
     shedder: Strategy[Shedder]
@@ -46,6 +49,7 @@ class ClusterConfig:
     split_algorithms: Algorithms
     reporting: ReportConfig
     warnings: tuple[str, ...] = ()
+    given: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def fold(self) -> FoldConfig:
@@ -149,6 +153,7 @@ def cluster_config(values: Mapping[str, Any], *, dynamic: bool = False) -> Clust
         split_algorithms=algorithms,
         reporting=reporting,
         warnings=(*resolved.warnings, *placement_warnings, *algorithms.warnings, *told(_build(UnreadKeys, given), given)),
+        given=values,
     )
 
 

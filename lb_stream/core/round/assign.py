@@ -18,114 +18,114 @@ UNOWNED = "Unowned"
 """The reason of an assignment that no move has led to."""
 
 
-def assign_unowned(draft: RoundState) -> None:
+def assign_unowned(state: RoundState) -> None:
     """Decide an owner for each bundle that nobody owns and no decision is about.
 
     Bundles that an unload with a destination has released are placed under either value of `assign_unowned`; other unowned ones only
     under `eager`. In the order of their names, those of pulsar/system last.
     """
-    view, config = draft.view, draft.config.balancer
+    view, config = state.view, state.config.balancer
     rows = np.flatnonzero((view.bundles.owner < 0) & ~view.bundles.in_flight & ~view.bundles.system)
     if not len(rows):
         return
-    rows = _system_last(draft, rows)
+    rows = _system_last(state, rows)
     gone = superseded(view, rows.tolist())
-    ordered = {bundle for one in draft.memory.orders.waiting for bundle in one.bundles}
-    decided = {one.bundle for one in draft.decisions}  # a lookup asked for it
+    ordered = {bundle for one in state.memory.orders.waiting for bundle in one.bundles}
+    decided = {one.bundle for one in state.decisions}  # a lookup asked for it
     waiting: dict[str, int] = {}
-    lately, too_many = sum(count for _, count in assigned_lately(draft)), list[str]()
+    lately, too_many = sum(count for _, count in assigned_lately(state)), list[str]()
     for row in rows.tolist():
         name = view.bundles.name(row)
-        if row in gone or name in decided or (config.assign_unowned == "on_lookup" and not _by_reservation(draft, name)):
+        if row in gone or name in decided or (config.assign_unowned == "on_lookup" and not _by_reservation(state, name)):
             continue
-        if namespace_of(name) in draft.memory.orders.deleted:
+        if namespace_of(name) in state.memory.orders.deleted:
             continue
-        retry = draft.retries.get(name)
-        if retry is not None and retry.kind == "assign" and draft.now_ms < retry.not_before_ms:
-            waiting[name] = retry.not_before_ms - draft.now_ms
+        retry = state.inputs.retries.get(name)
+        if retry is not None and retry.kind == "assign" and state.now_ms < retry.not_before_ms:
+            waiting[name] = retry.not_before_ms - state.now_ms
             continue
-        orphan = name not in draft.reserved and name not in ordered and name not in draft.released
+        orphan = name not in state.reserved and name not in ordered and name not in state.inputs.released
         if orphan and lately >= config.max_assignments_per_minute:
             too_many.append(name)
             continue
-        lately += assign(draft, row, name, name in ordered) and orphan
+        lately += assign(state, row, name, name in ordered) and orphan
     if too_many:
         limit = config.max_assignments_per_minute
-        draft.refusals.append(refusal(Refuses.ASSIGNMENTS_PER_MINUTE, None, too_many, saw=[lately], limit=limit))
+        state.refusals.append(refusal(Refuses.ASSIGNMENTS_PER_MINUTE, None, too_many, saw=[lately], limit=limit))
     if waiting:
-        draft.refusals.append(refusal(Refuses.BACK_OFF, None, waiting, saw=waiting.values(), limit=0))
+        state.refusals.append(refusal(Refuses.BACK_OFF, None, waiting, saw=waiting.values(), limit=0))
 
 
-def assigned_lately(draft: RoundState) -> tuple[tuple[int, int], ...]:
+def assigned_lately(state: RoundState) -> tuple[tuple[int, int], ...]:
     """Of each round of the last minute, this one included: when, and how many orphans it gave an owner. A dry run's don't count."""
-    kept = tuple(entry for entry in draft.memory.assigned if draft.now_ms - entry[0] < MINUTE_MS)
-    count = sum(one.kind == "assign" and one.reason == UNOWNED and not one.dry_run for one in draft.decisions)
-    return (*kept, (draft.now_ms, count)) if count else kept
+    kept = tuple(entry for entry in state.memory.assigned if state.now_ms - entry[0] < MINUTE_MS)
+    count = sum(one.kind == "assign" and one.reason == UNOWNED and not one.dry_run for one in state.decisions)
+    return (*kept, (state.now_ms, count)) if count else kept
 
 
-def _by_reservation(draft: RoundState, name: str) -> bool:
+def _by_reservation(state: RoundState, name: str) -> bool:
     """Whether the destination that a bundle's unload has named can have it. If not, it is left to the next lookup like any other."""
-    reserved = draft.reserved.get(name)
-    if reserved is None or _reserved_row(draft, name) is not None:
+    reserved = state.reserved.get(name)
+    if reserved is None or _reserved_row(state, name) is not None:
         return reserved is not None
-    draft.refusals.append(refusal(Refuses.LEFT_TO_LOOKUP, reserved, [name]))
-    draft.reserved = {bundle: destination for bundle, destination in draft.reserved.items() if bundle != name}
+    state.refusals.append(refusal(Refuses.LEFT_TO_LOOKUP, reserved, [name]))
+    del state.reserved[name]
     return False
 
 
-def _reserved_row(draft: RoundState, name: str) -> int | None:
+def _reserved_row(state: RoundState, name: str) -> int | None:
     """The destination that the bundle's unload has named, if that one lives, speaks, and isn't drained."""
-    brokers, reserved = draft.view.brokers, draft.reserved.get(name)
-    if reserved is None or reserved not in brokers.names or reserved in draft.view.policies.drained:
+    brokers, reserved = state.view.brokers, state.reserved.get(name)
+    if reserved is None or reserved not in brokers.names or reserved in state.view.policies.drained:
         return None
     row = brokers.names.index(reserved)
     return row if brokers.alive[row] and brokers.speaking[row] else None
 
 
-def _system_last(draft: RoundState, rows: Rows) -> Rows:
-    system = draft.view.bundles.rows_of_namespace(SYSTEM_NAMESPACE)
+def _system_last(state: RoundState, rows: Rows) -> Rows:
+    system = state.view.bundles.rows_of_namespace(SYSTEM_NAMESPACE)
     is_system = (rows >= system.start) & (rows < system.stop)
     return np.concatenate([rows[~is_system], rows[is_system]])
 
 
-def too_few(draft: RoundState) -> Refusal | None:
+def too_few(state: RoundState) -> Refusal | None:
     """A new cluster waits for some brokers, so that the first one doesn't get everything."""
-    alive = int(np.count_nonzero(draft.view.brokers.alive))
-    first_ms = draft.now_ms if draft.memory.first_ms is None else draft.memory.first_ms
-    waits = alive < draft.config.balancer.min_brokers and draft.now_ms - first_ms < FIRST_ASSIGNMENT_WAIT_MS
-    return refusal(Refuses.MIN_BROKERS, None, saw=[alive], limit=draft.config.balancer.min_brokers) if waits else None
+    alive = int(np.count_nonzero(state.view.brokers.alive))
+    first_ms = state.now_ms if state.memory.first_ms is None else state.memory.first_ms
+    waits = alive < state.config.balancer.min_brokers and state.now_ms - first_ms < FIRST_ASSIGNMENT_WAIT_MS
+    return refusal(Refuses.MIN_BROKERS, None, saw=[alive], limit=state.config.balancer.min_brokers) if waits else None
 
 
-def assign(draft: RoundState, row: int, name: str, ordered: bool) -> bool:
+def assign(state: RoundState, row: int, name: str, ordered: bool) -> bool:
     """Decide who gets one bundle: whom its unload named, else the best. `ordered`: an operator wanted it. False: nobody may have it."""
-    destination = _reserved_row(draft, name)
+    destination = _reserved_row(state, name)
     moved = "Admin" if ordered else "Overloaded"
     if destination is not None:
-        draft.decide(
+        state.decide(
             "assign",
             row,
             None,
             destination,
             reason=moved,
             rule=Decides.RELEASED,
-            strategy=draft.config.shedder.name,
+            strategy=state.config.shedder.name,
             explain=Explain(unit=""),
         )
         return True
-    retry = draft.retries.get(name)
-    choice = draft.place(row, avoid=retry.avoid if retry is not None else ())
+    retry = state.inputs.retries.get(name)
+    choice = state.place(row, avoid=retry.avoid if retry is not None else ())
     if choice is None:
-        draft.refusals.append(refusal(Refuses.NO_CANDIDATE, None, [name], limit=1))
+        state.refusals.append(refusal(Refuses.NO_CANDIDATE, None, [name], limit=1))
         return False
     explain = Explain(saw=choice.score if np.isfinite(choice.score) else None, unit=choice.unit, candidates=choice.candidates)
-    draft.decide(
+    state.decide(
         "assign",
         row,
         None,
         choice.destination,
-        reason=moved if ordered or name in draft.reserved or name in draft.released else UNOWNED,
+        reason=moved if ordered or name in state.reserved or name in state.inputs.released else UNOWNED,
         rule=Decides.UNOWNED,
-        strategy=draft.config.placement.name,
+        strategy=state.config.placement.name,
         explain=explain,
     )
     return True

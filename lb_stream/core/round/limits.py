@@ -19,22 +19,22 @@ MINUTE_MS = 60_000
 class MoveBudget:
     """What moves already: by broker, in the last minute, and with how many bytes/s."""
 
-    draft: RoundState
+    state: RoundState
     in_flight: Counter[str | None]
     lately: int
     load: float
 
     @staticmethod
-    def of(draft: RoundState) -> MoveBudget:
+    def of(state: RoundState) -> MoveBudget:
         """As things stand, what was decided in this round included."""
-        under_way = [one.source for one in draft.memory.pending if one.kind in MOVES]
-        decided = [one.source for one in draft.decisions if one.kind in MOVES]
-        lately = moved_lately(draft)
-        return MoveBudget(draft, Counter(under_way + decided), sum(moves for _, moves, _ in lately), sum(load for _, _, load in lately))
+        under_way = [one.source for one in state.memory.pending if one.kind in MOVES]
+        decided = [one.source for one in state.decisions if one.kind in MOVES]
+        lately = moved_lately(state)
+        return MoveBudget(state, Counter(under_way + decided), sum(moves for _, moves, _ in lately), sum(load for _, _, load in lately))
 
     def refusal(self, moves: Sequence[tuple[int, int]]) -> Refusal | None:
         """The limit that all of these moves (rows of bundle and source) together would exceed, if any."""
-        config, view = self.draft.config.balancer, self.draft.view
+        config, view = self.state.config.balancer, self.state.view
         names = [view.bundles.name(bundle) for bundle, _ in moves]
         total = sum(self.in_flight.values())
         if total + len(moves) > config.max_moves_in_flight:
@@ -52,20 +52,20 @@ class MoveBudget:
 
     def take(self, bundle: int, source: int) -> None:
         """Count one more move."""
-        self.in_flight[self.draft.view.brokers.names[source]] += 1
+        self.in_flight[self.state.view.brokers.names[source]] += 1
         self.lately += 1
         self.load += self._load(bundle)
 
     def _load(self, bundle: int) -> float:
-        short = self.draft.view.bundles.short
+        short = self.state.view.bundles.short
         return float(short.throughput_in[bundle] + short.throughput_out[bundle])
 
 
-def moved_lately(draft: RoundState) -> tuple[tuple[int, int, float], ...]:
+def moved_lately(state: RoundState) -> tuple[tuple[int, int, float], ...]:
     """Of each round of the last minute with moves, this one included: when, how many, and their bytes/s. A dry run's don't count."""
-    kept = tuple(entry for entry in draft.memory.moved if draft.now_ms - entry[0] < MINUTE_MS)
-    names = [one.bundle for one in draft.decisions if one.kind in MOVES and not one.dry_run]
+    kept = tuple(entry for entry in state.memory.moved if state.now_ms - entry[0] < MINUTE_MS)
+    names = [one.bundle for one in state.decisions if one.kind in MOVES and not one.dry_run]
     if not names:
         return kept
-    short = draft.view.bundles.short.take(draft.view.bundles.rows_of(names))
-    return (*kept, (draft.now_ms, len(names), float(short.throughput.sum())))
+    short = state.view.bundles.short.take(state.view.bundles.rows_of(names))
+    return (*kept, (state.now_ms, len(names), float(short.throughput.sum())))

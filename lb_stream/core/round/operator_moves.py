@@ -16,7 +16,7 @@ import numpy as np
 from lb_stream.contracts.commands import Assign, Split, UnloadCommand
 from lb_stream.contracts.decisions import Explain
 from lb_stream.core.commands.persistent_commands import broker_of
-from lb_stream.core.commands.responder import CommandResponder, Received, named
+from lb_stream.core.commands.responder import Received, named
 from lb_stream.core.filters.candidates import superseded
 from lb_stream.core.model.names import bundle_name, is_system_bundle, parse_bundle
 from lb_stream.core.model.operator_state import Waiting
@@ -42,63 +42,63 @@ class BundleAnswer:
     rule: str | None = None
 
 
-def obey_moves(draft: RoundState, desk: CommandResponder, commands: Iterable[Received], suspended: Refusal | None) -> None:
+def obey_moves(state: RoundState, commands: Iterable[Received], suspended: Refusal | None) -> None:
     """Decide what was ordered and answer each command. `suspended`: why nothing may be decided now, if so."""
-    for received in desk.new(commands):  # the second of two in one batch is answered as the first was
-        command, before = received.command, len(draft.decisions)
+    for received in state.desk.new(commands):  # the second of two in one batch is answered as the first was
+        command, before = received.command, len(state.decisions)
         if suspended is not None:
             text = f"nothing is decided while {suspended.rule.replace('_', ' ')} is seen: {named(suspended.subjects)}"
             said = [BundleAnswer("refused", text, suspended.rule)]
         elif isinstance(command, UnloadCommand):
-            said = _unload(draft, command)
+            said = _unload(state, command)
         elif isinstance(command, Split):
-            said = [_split(draft, command)]
+            said = [_split(state, command)]
         elif isinstance(command, Assign):
-            _answer_lookup(draft, desk, received, command)
+            _answer_lookup(state, received, command)
             continue
         else:
             raise TypeError(f"{command.kind} is no order to move, split or assign")
-        _answer(draft, desk, received, said, before)
+        _answer(state, received, said, before)
 
 
-def drain(draft: RoundState) -> None:
+def drain(state: RoundState) -> None:
     """Unload what is left on drained brokers, and the bundles of deleted namespaces, as far as the limits leave room."""
-    orders, view = draft.memory.orders, draft.view
+    orders, view = state.memory.orders, state.view
     for broker in orders.drained:
         if broker in view.brokers.names:
             row = view.brokers.names.index(broker)
-            _unload_all(draft, np.flatnonzero(draft.free_bundles() & (view.bundles.owner == row)).tolist(), Decides.DRAINED)
+            _unload_all(state, np.flatnonzero(state.free_bundles() & (view.bundles.owner == row)).tolist(), Decides.DRAINED)
     for namespace in orders.deleted:
         mine = np.zeros(len(view.bundles), np.bool_)
         mine[view.bundles.rows_of_namespace(namespace)] = True
-        served = mine & draft.free_bundles() & np.append(view.brokers.alive, False)[view.bundles.owner]
-        _unload_all(draft, np.flatnonzero(served).tolist(), Decides.NAMESPACE_DELETED)
+        served = mine & state.free_bundles() & np.append(view.brokers.alive, False)[view.bundles.owner]
+        _unload_all(state, np.flatnonzero(served).tolist(), Decides.NAMESPACE_DELETED)
 
 
-def _unload_all(draft: RoundState, rows: list[int], rule: Rule) -> None:
-    room, refused = MoveBudget.of(draft), list[Refusal]()
+def _unload_all(state: RoundState, rows: list[int], rule: Rule) -> None:
+    room, refused = MoveBudget.of(state), list[Refusal]()
     for row in rows:
-        source = int(draft.view.bundles.owner[row])
+        source = int(state.view.bundles.owner[row])
         full = room.refusal([(row, source)])
-        choice = draft.place(row) if full is None and rule is Decides.DRAINED else None
+        choice = state.place(row) if full is None and rule is Decides.DRAINED else None
         if full is not None:
             refused.append(full)
             break
         if choice is None and rule is Decides.DRAINED:
-            name = draft.view.bundles.name(row)
-            refused.append(refusal(Refuses.NO_CANDIDATE, draft.view.brokers.names[source], [name], limit=1))
+            name = state.view.bundles.name(row)
+            refused.append(refusal(Refuses.NO_CANDIDATE, state.view.brokers.names[source], [name], limit=1))
             continue
-        named_now = preselects(draft) or draft.config.balancer.assign_unowned == "on_lookup"  # at a lookup its broker may take it back
-        _decide_unload(draft, row, choice.destination if choice is not None and named_now else None, rule)
+        named_now = preselects(state) or state.config.balancer.assign_unowned == "on_lookup"  # at a lookup its broker may take it back
+        _decide_unload(state, row, choice.destination if choice is not None and named_now else None, rule)
         room.take(row, source)
-    if draft.view.brokers.sampled.any():
-        draft.refusals += refused
+    if state.view.brokers.sampled.any():
+        state.refusals += refused
 
 
-def _decide_unload(draft: RoundState, row: int, destination: int | None, rule: Rule) -> None:
-    transfer = destination is not None and draft.config.balancer.load_manager == "extensible"
-    source = draft.view.brokers.names[int(draft.view.bundles.owner[row])]
-    draft.decide(
+def _decide_unload(state: RoundState, row: int, destination: int | None, rule: Rule) -> None:
+    transfer = destination is not None and state.config.balancer.load_manager == "extensible"
+    source = state.view.brokers.names[int(state.view.bundles.owner[row])]
+    state.decide(
         "transfer" if transfer else "unload",
         row,
         source,
@@ -110,14 +110,14 @@ def _decide_unload(draft: RoundState, row: int, destination: int | None, rule: R
     )
 
 
-def _unload(draft: RoundState, command: UnloadCommand) -> list[BundleAnswer]:
-    view = draft.view
+def _unload(state: RoundState, command: UnloadCommand) -> list[BundleAnswer]:
+    view = state.view
     rows = view.bundles.rows_of_namespace(command.namespace)
     if rows.start == rows.stop:
         return [BundleAnswer("refused", f"no bundle of a namespace {command.namespace} is known", "unknown_namespace")]
     wanted = np.arange(rows.start, rows.stop)
     if command.bundle is not None:
-        found = _row(draft, command.namespace, command.bundle)
+        found = _row(state, command.namespace, command.bundle)
         if isinstance(found, BundleAnswer):
             return [found]
         wanted = np.array([found])
@@ -131,15 +131,15 @@ def _unload(draft: RoundState, command: UnloadCommand) -> list[BundleAnswer]:
         destination = view.brokers.names.index(broker_of(command.destination))
     if command.bundle is None:
         wanted = wanted[(view.bundles.owner[wanted] >= 0) | view.bundles.in_flight[wanted]]
-    room = MoveBudget.of(draft)
-    return [_unload_one(draft, row, destination, room) for row in wanted.tolist()] or [
+    room = MoveBudget.of(state)
+    return [_unload_one(state, row, destination, room) for row in wanted.tolist()] or [
         BundleAnswer("nothing", f"nobody owns a bundle of {command.namespace}: nothing to do")
     ]
 
 
-def _row(draft: RoundState, namespace: str, given: str) -> int | BundleAnswer:
+def _row(state: RoundState, namespace: str, given: str) -> int | BundleAnswer:
     """The row of a bundle given by its range."""
-    bundles = draft.view.bundles
+    bundles = state.view.bundles
     try:
         parsed = parse_bundle(f"{namespace}/{given.lower()}")
     except ValueError as error:
@@ -151,46 +151,46 @@ def _row(draft: RoundState, namespace: str, given: str) -> int | BundleAnswer:
     return int(row)
 
 
-def _under_way(draft: RoundState, row: int) -> BundleAnswer | None:
+def _under_way(state: RoundState, row: int) -> BundleAnswer | None:
     """The decision about the bundle that is not confirmed yet, as a reason to decide nothing else."""
-    name = draft.view.bundles.name(row)
-    kinds = {one.bundle: (one.kind, one.decision_id) for one in draft.memory.pending}
-    kinds |= {one.bundle: (one.kind, one.decision_id) for one in draft.decisions}
+    name = state.view.bundles.name(row)
+    kinds = {one.bundle: (one.kind, one.decision_id) for one in state.memory.pending}
+    kinds |= {one.bundle: (one.kind, one.decision_id) for one in state.decisions}
     if name not in kinds:
         return None
     kind, decision_id = kinds[name]
     return BundleAnswer("refused", f"{name}: the decision {decision_id} ({kind}) is under way", "in_flight")
 
 
-def _unload_one(draft: RoundState, row: int, destination: int | None, room: MoveBudget) -> BundleAnswer:
-    view, name = draft.view, draft.view.bundles.name(row)
+def _unload_one(state: RoundState, row: int, destination: int | None, room: MoveBudget) -> BundleAnswer:
+    view, name = state.view, state.view.bundles.name(row)
     if view.bundles.system[row]:
         return BundleAnswer("refused", f"{name} is a heartbeat or SLA-monitor bundle: it belongs to its broker", "system_namespace")
-    if (busy := _under_way(draft, row)) is not None:
+    if (busy := _under_way(state, row)) is not None:
         return busy
     owner = int(view.bundles.owner[row])
     if owner < 0:
-        if draft.config.balancer.load_manager == "extensible":
+        if state.config.balancer.load_manager == "extensible":
             return BundleAnswer("refused", f"nobody owns {name}", "unowned")
         return BundleAnswer("nothing", f"nobody owns {name}: nothing to do")
     if destination is not None:
         wanted = view.brokers.names[destination]
         if destination == owner:
             return BundleAnswer("refused", f"{wanted} owns {name} already", "destination_is_owner")
-        if (policy := draft.candidates.refused_by(row, destination, draft.targets)) is not None:
+        if (policy := state.candidates.refused_by(row, destination, state.targets)) is not None:
             return BundleAnswer("refused", f"{wanted} may not have {name}: {policy.replace('_', ' ')}", policy)
     if (full := room.refusal([(row, owner)])) is not None:
         return BundleAnswer(
             "refused", f"{name}: {full.rule.replace('_', ' ')} {full.least:.0f}, allowed {full.limit:.0f} {full.unit}", full.rule
         )
     room.take(row, owner)
-    _decide_unload(draft, row, destination, Decides.UNLOAD_COMMAND)
+    _decide_unload(state, row, destination, Decides.UNLOAD_COMMAND)
     to = "" if destination is None else f" for {view.brokers.names[destination]}"
     return BundleAnswer("decided", f"{name} leaves {view.brokers.names[owner]}{to}")
 
 
-def _split(draft: RoundState, command: Split) -> BundleAnswer:
-    view, config = draft.view, draft.config
+def _split(state: RoundState, command: Split) -> BundleAnswer:
+    view, config = state.view, state.config
     mine = view.bundles.rows_of_namespace(command.namespace)
     unowned = [row for row in range(mine.start, mine.stop) if view.bundles.owner[row] < 0]
     gone = superseded(view, unowned)
@@ -217,13 +217,13 @@ def _split(draft: RoundState, command: Split) -> BundleAnswer:
         return BundleAnswer("refused", result.detail, STATUS_RULES.get(result.status, f"status_{result.status}"))
     name = bundle_name(*result.cut.parent)
     row = int(rows[names.index(name)])
-    if (busy := _under_way(draft, row)) is not None:
+    if (busy := _under_way(state, row)) is not None:
         return busy
     if view.bundles.owner[row] < 0:
         return BundleAnswer("refused", f"nobody owns {name}: split it when it is served", "unowned")
     source = view.brokers.names[int(view.bundles.owner[row])]
     division = Division(result.cut.children, result.cut.boundaries, result.algorithm, result.unload)
-    draft.decide(
+    state.decide(
         "split",
         row,
         source,
@@ -238,39 +238,39 @@ def _split(draft: RoundState, command: Split) -> BundleAnswer:
     return BundleAnswer("decided", f"{name} is split at {source} {into}")
 
 
-def _answer_lookup(draft: RoundState, desk: CommandResponder, received: Received, command: Assign) -> None:
+def _answer_lookup(state: RoundState, received: Received, command: Assign) -> None:
     """Answered at once, as a lookup waits: with who has the bundle, or is to have it."""
-    before = len(draft.decisions)
-    said = _assign(draft, command)
-    ids = [one.decision_id for one in draft.decisions[before:]]
-    desk.answer(received, "refused" if said.outcome == "refused" else "done", said.text, said.rule, ids)
+    before = len(state.decisions)
+    said = _assign(state, command)
+    ids = [one.decision_id for one in state.decisions[before:]]
+    state.desk.answer(received, "refused" if said.outcome == "refused" else "done", said.text, said.rule, ids)
 
 
-def _assign(draft: RoundState, command: Assign) -> BundleAnswer:
-    view, bundles = draft.view, draft.view.bundles
+def _assign(state: RoundState, command: Assign) -> BundleAnswer:
+    view, bundles = state.view, state.view.bundles
     mine = bundles.rows_of_namespace(command.namespace)
     if mine.start == mine.stop:
         return BundleAnswer("refused", f"no bundle of a namespace {command.namespace} is known", "unknown_namespace")
     gone = superseded(view, [row for row in range(mine.start, mine.stop) if bundles.owner[row] < 0])
     names = [bundles.name(row) for row in range(mine.start, mine.stop) if row not in gone]
     found = command.bundle or _bundle_of_topic(command.namespace, command.topic or "", names)
-    row = found if isinstance(found, BundleAnswer) else _row(draft, command.namespace, found)
+    row = found if isinstance(found, BundleAnswer) else _row(state, command.namespace, found)
     if isinstance(row, BundleAnswer):
         return row
     name = bundles.name(row)
     if bundles.system[row]:
         return BundleAnswer("refused", f"{name} is a heartbeat or SLA-monitor bundle: it belongs to its broker", "system_namespace")
-    if (busy := _under_way(draft, row)) is not None:
+    if (busy := _under_way(state, row)) is not None:
         return BundleAnswer("nothing", busy.text)
     if bundles.owner[row] >= 0:
         return BundleAnswer("nothing", f"{view.brokers.names[int(bundles.owner[row])]} has {name}")
     if row in gone:
         return BundleAnswer("refused", f"{name} has been split", "unknown_bundle")
-    if (few := too_few(draft)) is not None:
+    if (few := too_few(state)) is not None:
         return BundleAnswer("refused", f"{few.rule}: a new cluster waits for {few.limit:.0f} brokers", few.rule)
-    if not assign(draft, row, name, ordered=False):
+    if not assign(state, row, name, ordered=False):
         return BundleAnswer("refused", f"no broker may have {name} now", "no_candidate")
-    return BundleAnswer("decided", f"{name} is to be {draft.decisions[-1].destination}'s")
+    return BundleAnswer("decided", f"{name} is to be {state.decisions[-1].destination}'s")
 
 
 def _bundle_of_topic(namespace: str, topic: str, names: list[str]) -> str | BundleAnswer:
@@ -291,20 +291,20 @@ def _bundle_of_topic(namespace: str, topic: str, names: list[str]) -> str | Bund
     )
 
 
-def _answer(draft: RoundState, desk: CommandResponder, received: Received, said: list[BundleAnswer], before: int) -> None:
+def _answer(state: RoundState, received: Received, said: list[BundleAnswer], before: int) -> None:
     """One answer from what was said to each bundle. `before`: how many decisions there were."""
-    decisions = draft.decisions[before:]
+    decisions = state.decisions[before:]
     ids = [one.decision_id for one in decisions]
     text, rule = _summed(said), next((one.rule for one in said if one.rule is not None), None)
     if not decisions:
         refused = any(one.outcome == "refused" for one in said)
-        desk.answer(received, "refused" if refused else "done", text, rule)
-    elif draft.config.balancer.dry_run:
-        desk.answer(received, "done", f"dry run, nothing is published: {text}", rule, ids)
+        state.desk.answer(received, "refused" if refused else "done", text, rule)
+    elif state.config.balancer.dry_run:
+        state.desk.answer(received, "done", f"dry run, nothing is published: {text}", rule, ids)
     else:
-        desk.answer(received, "accepted", text, rule, ids)
+        state.desk.answer(received, "accepted", text, rule, ids)
         waiting = Waiting(received.head, text, tuple(one.bundle for one in decisions), tuple(ids))
-        desk.change(waiting=(*desk.orders.waiting, waiting))
+        state.desk.change(waiting=(*state.desk.orders.waiting, waiting))
 
 
 def _summed(said: list[BundleAnswer]) -> str:

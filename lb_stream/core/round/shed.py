@@ -19,50 +19,50 @@ from lb_stream.core.round.state import RoundState
 from lb_stream.core.shedding.base import ShedContext, Unload, traits_of
 
 
-def shedding_is_due(draft: RoundState, sampled: bool) -> bool:
+def shedding_is_due(state: RoundState) -> bool:
     """Whether the interval has passed; an interval of 0 means every batch with a new sample."""
-    config, last = draft.config.balancer, draft.memory.last_shed_ms
+    config, last = state.config.balancer, state.memory.last_shed_ms
     if not config.shedding_enabled:
         return False
     if config.shedding_interval_ms == 0:
-        return sampled
-    return last is None or draft.now_ms - last >= config.shedding_interval_ms
+        return bool(state.view.brokers.sampled.any())
+    return last is None or state.now_ms - last >= config.shedding_interval_ms
 
 
-def observe_loads(draft: RoundState) -> None:
+def observe_loads(state: RoundState) -> None:
     """Show a shedder that follows its brokers from round to round what has been reported, and placement what it made of it."""
-    strategy = draft.config.shedder
-    traits, reported = traits_of(strategy), draft.reported or draft.view
+    strategy = state.config.shedder
+    traits, reported = traits_of(strategy), state.inputs.reported
     if traits.observe is not None:
-        draft.remember(strategy, traits.observe(reported, draft.config.shedder_config, draft.remembered(strategy)))
+        state.remember(strategy, traits.observe(reported, state.config.shedder_config, state.remembered(strategy)))
     if traits.loads is not None:
-        loads = traits.loads(draft.remembered(strategy))
-        known = np.array([loads.get(name, np.nan) for name in draft.view.brokers.names])
-        draft.targets.load[:] = known + draft.view.brokers.usage - reported.brokers.usage  # moves in flight counted
+        loads = traits.loads(state.remembered(strategy))
+        known = np.array([loads.get(name, np.nan) for name in state.view.brokers.names])
+        state.targets.load[:] = known + state.view.brokers.usage - reported.brokers.usage  # moves in flight counted
 
 
-def unload_from_hot(draft: RoundState) -> None:
+def unload_from_hot(state: RoundState) -> None:
     """Run the shedder and turn its proposals into decisions."""
-    if draft.memory.orders.paused:
-        draft.refusals.append(refusal(Refuses.PAUSED, None))
+    if state.memory.orders.paused:
+        state.refusals.append(refusal(Refuses.PAUSED, None))
         return
-    seen = _without_drained(draft.view)
+    seen = _without_drained(state.view)
     alive = int(np.count_nonzero(seen.brokers.alive))
     if alive <= 1:
-        draft.refusals.append(refusal(Refuses.SINGLE_BROKER, None, saw=[alive], limit=2))
+        state.refusals.append(refusal(Refuses.SINGLE_BROKER, None, saw=[alive], limit=2))
         return
-    strategy = draft.config.shedder
-    movable = _movable(draft)
-    unloads, memory = strategy.function(_shed_context(draft, seen, movable))
-    draft.remember(strategy, memory)
-    draft.refusals += unloads.refusals
-    if draft.config.balancer.count_pending_moves and preselects(draft):
-        draft.relieved = frozenset(proposal.source for proposal in unloads.proposals)
-    room = MoveBudget.of(draft)
+    strategy = state.config.shedder
+    movable = _movable(state)
+    unloads, memory = strategy.function(_shed_context(state, seen, movable))
+    state.remember(strategy, memory)
+    state.refusals += unloads.refusals
+    if state.config.balancer.count_pending_moves and preselects(state):
+        state.relieved = frozenset(proposal.source for proposal in unloads.proposals)
+    room = MoveBudget.of(state)
     for proposals in _exchanges(unloads.proposals):
-        if _has_room(draft, proposals, room):
+        if _has_room(state, proposals, room):
             for proposal in proposals:
-                _decide(draft, proposal, room)
+                _decide(state, proposal, room)
 
 
 def _without_drained(view: ClusterView) -> ClusterView:
@@ -73,52 +73,52 @@ def _without_drained(view: ClusterView) -> ClusterView:
     return replace(view, brokers=replace(view.brokers, alive=view.brokers.alive & ~drained))
 
 
-def _movable(draft: RoundState) -> Bools:
+def _movable(state: RoundState) -> Bools:
     """Bundles that may leave their broker at all: free ones, of namespaces that are not excluded."""
-    movable = draft.free_bundles()
-    for namespace in draft.config.balancer.shedding_excluded_namespaces:
-        movable[draft.view.bundles.rows_of_namespace(namespace)] = False
+    movable = state.free_bundles()
+    for namespace in state.config.balancer.shedding_excluded_namespaces:
+        movable[state.view.bundles.rows_of_namespace(namespace)] = False
     return movable
 
 
-def _not_lately(draft: RoundState, movable: Bools) -> Bools:
+def _not_lately(state: RoundState, movable: Bools) -> Bools:
     """Bundles that a shedder may choose: not unloaded within the grace period, and long enough where they are."""
     eligible = movable.copy()
-    if draft.config.balancer.min_dwell_ms:
-        eligible &= draft.now_ms - draft.view.bundles.owner_since_ms >= draft.config.balancer.min_dwell_ms
-    recent = draft.view.bundles.rows_of(draft.recently_unloaded)
+    if state.config.balancer.min_dwell_ms:
+        eligible &= state.now_ms - state.view.bundles.owner_since_ms >= state.config.balancer.min_dwell_ms
+    recent = state.view.bundles.rows_of(state.inputs.recently_unloaded)
     eligible[recent[recent >= 0]] = False
     return eligible
 
 
-def _shed_context(draft: RoundState, seen: ClusterView, movable: Bools) -> ShedContext[Any, Any]:
-    unloading = {one.source for one in draft.memory.pending if one.kind in ("unload", "transfer") and one.source is not None}
+def _shed_context(state: RoundState, seen: ClusterView, movable: Bools) -> ShedContext[Any, Any]:
+    unloading = {one.source for one in state.memory.pending if one.kind in ("unload", "transfer") and one.source is not None}
     return ShedContext(
         view=seen,
-        config=draft.config.shedder_config,
-        memory=draft.remembered(draft.config.shedder),
-        eligible=_not_lately(draft, movable),
+        config=state.config.shedder_config,
+        memory=state.remembered(state.config.shedder),
+        eligible=_not_lately(state, movable),
         movable=movable,
-        reported=draft.reported or draft.view,
-        may_take=_may_take(draft),
-        unloaded=draft.unloaded_brokers,
+        reported=state.inputs.reported,
+        may_take=_may_take(state),
+        unloaded=state.inputs.unloaded_brokers,
         unloading=tuple(sorted(unloading)),
     )
 
 
-def _may_take(draft: RoundState) -> Callable[[int, int], bool]:
+def _may_take(state: RoundState) -> Callable[[int, int], bool]:
     """(bundle, broker) → whether the broker may have the bundle.
 
     The extensible manager asks its whole pipeline. Elsewhere policies and the limit on topics count: even distribution would
     refuse most exchanges.
     """
-    config, topics = draft.config.balancer, draft.targets.topics
+    config, topics = state.config.balancer, state.targets.topics
 
     @cache
     def takers(bundle: int) -> Rows:
         if config.load_manager == "extensible":
-            return draft.candidates.of(bundle, draft.targets).kept
-        allowed = draft.candidates.allowed(bundle, draft.targets)
+            return state.candidates.of(bundle, state.targets).kept
+        allowed = state.candidates.allowed(bundle, state.targets)
         return allowed[topics[allowed] <= config.broker_max_topics]
 
     return lambda bundle, broker: bool((takers(bundle) == broker).any())
@@ -136,30 +136,30 @@ def _exchanges(proposals: Iterable[Unload]) -> Iterator[list[Unload]]:
         yield group
 
 
-def _has_room(draft: RoundState, proposals: list[Unload], room: MoveBudget) -> bool:
+def _has_room(state: RoundState, proposals: list[Unload], room: MoveBudget) -> bool:
     """Whether the limits leave room for all of these."""
     limit = room.refusal([(one.bundle, one.source) for one in proposals])
-    draft.refusals += [] if limit is None else [limit]
+    state.refusals += [] if limit is None else [limit]
     return limit is None
 
 
-def _decide(draft: RoundState, proposal: Unload, room: MoveBudget) -> None:
-    view = draft.view
+def _decide(state: RoundState, proposal: Unload, room: MoveBudget) -> None:
+    view = state.view
     name, source = view.bundles.name(proposal.bundle), view.brokers.names[proposal.source]
-    rule = _kept_by_policies(draft, proposal)
+    rule = _kept_by_policies(state, proposal)
     if rule is not None:
-        draft.refusals.append(refusal(rule, source, [name]))
+        state.refusals.append(refusal(rule, source, [name]))
         return
-    if traits_of(draft.config.shedder).chooses_destination:
+    if traits_of(state.config.shedder).chooses_destination:
         destination, candidates = proposal.destination, list[Candidate]()
         kind: DecisionKind = "unload" if destination is None else "transfer"
     else:
-        choice = place_shed(draft, proposal.bundle)
+        choice = place_shed(state, proposal.bundle)
         if isinstance(choice, Refusal):
-            draft.refusals.append(choice)
+            state.refusals.append(choice)
             return
         kind, candidates = "unload", choice.candidates
-        destination = choice.destination if preselects(draft) else None
+        destination = choice.destination if preselects(state) else None
     room.take(proposal.bundle, proposal.source)
     explain = Explain(
         saw=proposal.saw,
@@ -169,30 +169,30 @@ def _decide(draft: RoundState, proposal: Unload, room: MoveBudget) -> None:
         unit=proposal.rule.unit,
         candidates=candidates,
     )
-    draft.decide(
+    state.decide(
         kind,
         proposal.bundle,
         source,
         destination,
         reason=proposal.reason,
         rule=proposal.rule,
-        strategy=draft.config.shedder.name,
+        strategy=state.config.shedder.name,
         explain=explain,
     )
 
 
-def preselects(draft: RoundState) -> bool:
+def preselects(state: RoundState) -> bool:
     """Whether an unload names the destination that placement found. The simple manager finds it at the next lookup."""
-    config = draft.config.balancer
+    config = state.config.balancer
     return config.modular_preselect_destination and config.load_manager != "simple"
 
 
-def _kept_by_policies(draft: RoundState, proposal: Unload) -> Rule | None:
+def _kept_by_policies(state: RoundState, proposal: Unload) -> Rule | None:
     """Which of the modular manager's policies keeps the bundle where it is, if any."""
-    if draft.config.balancer.load_manager != "modular":
+    if state.config.balancer.load_manager != "modular":
         return None
-    allowed = draft.candidates.allowed(proposal.bundle, draft.targets)
+    allowed = state.candidates.allowed(proposal.bundle, state.targets)
     if not (allowed != proposal.source).any():
         return Refuses.NO_OTHER_ALLOWED
-    helps = draft.candidates.unload_helps(proposal.bundle, proposal.source, allowed)
+    helps = state.candidates.unload_helps(proposal.bundle, proposal.source, allowed)
     return None if helps else Refuses.ANTI_AFFINITY

@@ -28,18 +28,18 @@ from lb_stream.core.splitting.trigger import REASONS, RULES, Limits
 STRATEGIES = {"modular": "BundleSplitterTask", "simple": "SimpleLoadManager"}
 
 
-def split_too_large(draft: RoundState) -> None:
+def split_too_large(state: RoundState) -> None:
     """Decide to split every bundle that is too large, as far as its namespace has places left.
 
     Refusals are noted when there is something new to see: a bundle in a full namespace stays too large in every batch.
     """
-    config, view, manager = draft.config.splitting, draft.view, draft.config.balancer.load_manager
-    if manager == "extensible" or draft.memory.orders.paused:
+    config, view, manager = state.config.splitting, state.view, state.config.balancer.load_manager
+    if manager == "extensible" or state.memory.orders.paused:
         return
     if manager == "modular" and (not config.split_enabled or np.count_nonzero(view.brokers.alive) <= 1):
         return
-    splitting = [one.bundle for one in draft.memory.pending if one.kind == "split"]
-    loads, found = find_too_large(view, draft.free_bundles(), splitting, config, manager)
+    splitting = [one.bundle for one in state.memory.pending if one.kind == "split"]
+    loads, found = find_too_large(view, state.free_bundles(), splitting, config, manager)
     refusals = _refused(view, found.full, Refuses.NAMESPACE_MAX_BUNDLES, found.full_bundles, config.namespace_max_bundles)
     if not config.split_enabled:
         refusals += _refused(view, found.rows, Refuses.SPLIT_DISABLED)
@@ -51,37 +51,37 @@ def split_too_large(draft: RoundState) -> None:
             refusals += _refused(view, found.rows[place:], Refuses.SPLITS_IN_FLIGHT, np.array([most]), most)
             break
         explain = Explain(saw=loads.saw(row, reason), limit=limits[reason], unit=RULES[reason].unit)
-        refused = _decide(draft, row, reason, explain)
+        refused = _decide(state, row, reason, explain)
         refusals += [] if refused is None else [refused]
         room -= refused is None
     if view.brokers.sampled.any():
-        draft.refusals += refusals
+        state.refusals += refusals
 
 
-def split_as_asked(draft: RoundState, asks: Iterable[tuple[str, SplitAsk]]) -> None:
+def split_as_asked(state: RoundState, asks: Iterable[tuple[str, SplitAsk]]) -> None:
     """Decide the splits that brokers of the extensible manager ask for: (broker, what it asks).
 
     Each has looked at its own bundles. What it doesn't know is looked at here: whether the bundle is its own and free, the places left in
     the namespace, and whether a neighbour is being split.
     """
-    config = draft.config.splitting
-    if draft.config.balancer.load_manager != "extensible" or not config.split_enabled or draft.memory.orders.paused:
+    config = state.config.splitting
+    if state.config.balancer.load_manager != "extensible" or not config.split_enabled or state.memory.orders.paused:
         return
     for broker, ask in asks:
-        refused = _decide_asked(draft, broker, ask, config)
-        draft.refusals += [] if refused is None else [refused]
+        refused = _decide_asked(state, broker, ask, config)
+        state.refusals += [] if refused is None else [refused]
 
 
-def _decide_asked(draft: RoundState, broker: str, ask: SplitAsk, config: SplittingConfig) -> Refusal | None:
-    view, parent = draft.view, parse_bundle(ask.bundle)
+def _decide_asked(state: RoundState, broker: str, ask: SplitAsk, config: SplittingConfig) -> Refusal | None:
+    view, parent = state.view, parse_bundle(ask.bundle)
     row = int(view.bundles.rows_of([ask.bundle])[0])
     owner = int(view.bundles.owner[row]) if row >= 0 else -1
-    if row >= 0 and not draft.free_bundles()[row]:
+    if row >= 0 and not state.free_bundles()[row]:
         return refusal(Refuses.NOT_FREE, broker, [ask.bundle])
     if owner < 0 or view.brokers.names[owner] != broker:
         return refusal(Refuses.NOT_ITS_OWNER, broker, [ask.bundle])
-    splitting = [one.bundle for one in draft.memory.pending if one.kind == "split"]
-    splitting += [one.bundle for one in draft.decisions if one.kind == "split"]
+    splitting = [one.bundle for one in state.memory.pending if one.kind == "split"]
+    splitting += [one.bundle for one in state.decisions if one.kind == "split"]
     if len(splitting) >= config.max_splits_in_flight:
         return refusal(Refuses.SPLITS_IN_FLIGHT, None, [ask.bundle], saw=[len(splitting)], limit=config.max_splits_in_flight)
     others = [parse_bundle(name) for name in splitting]
@@ -94,7 +94,7 @@ def _decide_asked(draft: RoundState, broker: str, ask: SplitAsk, config: Splitti
     if isinstance(found, SplitRejected):
         return refusal(found.rule, broker, [ask.bundle])
     reason = REASONS.index(ask.reason)
-    draft.decide(
+    state.decide(
         "split",
         row,
         broker,
@@ -115,18 +115,19 @@ def _bundles_of(view: ClusterView, namespace: str) -> int:
     return int(np.count_nonzero(owned | ~begins_with_another(view.bundles.names[mine])))
 
 
-def unload_children(draft: RoundState, split: Iterable[Pending]) -> None:
+def unload_children(state: RoundState) -> None:
     """Unload the children of bundles that have just been split, where that was asked for: each goes where placement wants it.
 
     The extensible manager leaves them where they are, and brokers that place bundles by themselves have done it.
     """
-    config = draft.config.balancer
+    config = state.config.balancer
     if config.load_manager == "extensible" or config.assign_unowned == "on_lookup":
         return
+    split = (one for one, outcome in state.inputs.settled.ended if one.unload_children and outcome.outcome == "confirmed")
     for parent in split:
-        for row in _children(draft.view, parent, draft.free_bundles()):
-            refused = _unload_child(draft, row)
-            draft.refusals += [] if refused is None else [refused]
+        for row in _children(state.view, parent, state.free_bundles()):
+            refused = _unload_child(state, row)
+            state.refusals += [] if refused is None else [refused]
 
 
 def _children(view: ClusterView, parent: Pending, free: Bools) -> list[int]:
@@ -142,20 +143,20 @@ def _children(view: ClusterView, parent: Pending, free: Bools) -> list[int]:
     return inside
 
 
-def _unload_child(draft: RoundState, row: int) -> Refusal | None:
-    name, owner = draft.view.bundles.name(row), int(draft.view.bundles.owner[row])
-    source = draft.view.brokers.names[owner]
-    if (limit := MoveBudget.of(draft).refusal([(row, owner)])) is not None:
+def _unload_child(state: RoundState, row: int) -> Refusal | None:
+    name, owner = state.view.bundles.name(row), int(state.view.bundles.owner[row])
+    source = state.view.brokers.names[owner]
+    if (limit := MoveBudget.of(state).refusal([(row, owner)])) is not None:
         return limit
-    choice = draft.place(row)
+    choice = state.place(row)
     if choice is None:
         return refusal(Refuses.NO_CANDIDATE, source, [name], limit=1)
     if choice.destination == owner:
         return refusal(Refuses.PLACEMENT_KEEPS_OWNER, source, [name])
     explain = Explain(saw=choice.score if np.isfinite(choice.score) else None, unit=choice.unit, candidates=choice.candidates)
-    destination = choice.destination if preselects(draft) else None
-    strategy = draft.config.placement.name
-    draft.decide("unload", row, source, destination, reason="Unknown", rule=Decides.SPLIT_CHILD, strategy=strategy, explain=explain)
+    destination = choice.destination if preselects(state) else None
+    strategy = state.config.placement.name
+    state.decide("unload", row, source, destination, reason="Unknown", rule=Decides.SPLIT_CHILD, strategy=strategy, explain=explain)
     return None
 
 
@@ -192,20 +193,20 @@ def _refused(view: ClusterView, rows: Rows, rule: Rule, saw: Ints | None = None,
     return [replace(refusal(rule, None, names, saw=seen, limit=limit), count=len(rows))]
 
 
-def _decide(draft: RoundState, row: int, reason: int, explain: Explain) -> Refusal | None:
+def _decide(state: RoundState, row: int, reason: int, explain: Explain) -> Refusal | None:
     """Decide one split, or say why it can't be.
 
     Reports don't name topics: where the algorithm needs them the owner's agent finds the boundaries.
     """
-    view, config = draft.view, draft.config
+    view, config = state.view, state.config
     name, owner = view.bundles.name(row), int(view.bundles.owner[row])
     source = view.brokers.names[owner]
     algorithm = config.split_algorithms.named()
     found = plan(config.split_algorithms, algorithm, parse_bundle(name), int(view.bundles.topics[row]))
     if isinstance(found, SplitRejected):
         return refusal(found.rule, source, [name])
-    unload = config.splitting.unload_split_bundles and _may_leave(draft, row, owner)
-    draft.decide(
+    unload = config.splitting.unload_split_bundles and _may_leave(state, row, owner)
+    state.decide(
         "split",
         row,
         source,
@@ -219,7 +220,7 @@ def _decide(draft: RoundState, row: int, reason: int, explain: Explain) -> Refus
     return None
 
 
-def _may_leave(draft: RoundState, row: int, owner: int) -> bool:
+def _may_leave(state: RoundState, row: int, owner: int) -> bool:
     """Whether policies allow another broker, and the anti-affinity of the bundle's namespace permits to leave this one."""
-    allowed = draft.candidates.allowed(row, draft.targets)
-    return bool((allowed != owner).any()) and draft.candidates.unload_helps(row, owner, allowed)
+    allowed = state.candidates.allowed(row, state.targets)
+    return bool((allowed != owner).any()) and state.candidates.unload_helps(row, owner, allowed)

@@ -1,8 +1,8 @@
-"""A round while it is being made: what the steps of `decide` share. It lives within one call."""
+"""A round while it is being made: what the stages of `decide` share. It lives within one call."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from math import isfinite, isinf, isnan
 from typing import Any
@@ -14,11 +14,13 @@ from lb_stream.core.commands.responder import CommandResponder
 from lb_stream.core.config.cluster_config import ClusterConfig
 from lb_stream.core.filters.candidates import Candidates, Steps
 from lb_stream.core.model.memory import Memory, Retry
-from lb_stream.core.model.operator_state import OperatorState
 from lb_stream.core.model.refusals import Refusal
 from lb_stream.core.model.registry import Strategy
 from lb_stream.core.model.rules import Rule, TakesOut
 from lb_stream.core.model.view import Bools, ClusterView, Floats, Rows
+from lb_stream.core.observing.liveness import Liveness
+from lb_stream.core.observing.outcomes import Settled
+from lb_stream.core.ownership.ledger import Ledger
 from lb_stream.core.placement.base import Best, PlacementContext, Targets
 
 MOST_CANDIDATES_SHOWN = 20
@@ -55,35 +57,77 @@ class Division:
     unload_children: bool
 
 
+@dataclass(frozen=True, slots=True)
+class RoundInputs:
+    """What a round decides on: observed and settled before its first decision, and changed by none."""
+
+    reported: ClusterView  # dead brokers marked, moves in flight still where they were
+    view: ClusterView  # the same with moves in flight carried out: what strategies see
+    memory: Memory  # with what commands have laid down; `pending` are the decisions that are still open
+    config: ClusterConfig
+    seed: int | None  # None: no chance, always the first
+    alive: Liveness
+    settled: Settled
+    recently_unloaded: Mapping[str, int]  # bundle → when
+    retries: Mapping[str, Retry]
+    reserved: Mapping[str, str]  # released bundle → the destination that its unload named
+    released: frozenset[str]  # bundles that this balancer had released and nobody has taken yet
+    unloaded_brokers: Mapping[str, int]  # broker → when a move out of it was last confirmed
+
+    @staticmethod
+    def of(view: ClusterView, config: ClusterConfig, seed: int | None, memory: Memory | None = None) -> RoundInputs:
+        """Those of a cluster in which nothing has been decided yet."""
+        alive, settled = Liveness(view, (), None), Settled((), ())
+        return RoundInputs(view, view, memory or Memory(), config, seed, alive, settled, {}, {}, {}, frozenset(), {})
+
+
 @dataclass(slots=True)
 class RoundState:
-    """The round so far. `view` has dead brokers marked and pending moves carried out."""
+    """What the round has decided, refused and answered so far, and how its choices count in the next ones."""
 
-    view: ClusterView
-    memory: Memory
-    config: ClusterConfig
-    now_ms: int
-    seed: int | None
-    recently_unloaded: dict[str, int]
-    retries: dict[str, Retry]
-    version: Callable[[str, int], int]  # bundle, its row → the version of its ownership record
-    strategies: dict[str, Any]
-    targets: Targets = field(init=False)
-    candidates: Candidates = field(init=False)
+    inputs: RoundInputs
+    ledger: Ledger
+    desk: CommandResponder  # where commands are answered
     decisions: list[Decision] = field(default_factory=list)
     refusals: list[Refusal] = field(default_factory=list)
-    reported: ClusterView | None = None  # the view before pending moves were carried out; None: `view` itself
     relieved: frozenset[int] = frozenset()  # brokers that bundles leave in this round, and that are spared in it
-    reserved: Mapping[str, str] = field(default_factory=dict)  # released bundle → the destination that its unload named
-    released: frozenset[str] = frozenset()  # bundles that this balancer had released and nobody has taken yet
-    unloaded_brokers: Mapping[str, int] = field(default_factory=dict)  # broker → when a move out of it was last confirmed
-    desk: CommandResponder = field(default_factory=lambda: CommandResponder(OperatorState()))  # where commands are answered
-    _live: dict[str, Any] = field(default_factory=dict)
+    shed: bool = False
+    reserved: dict[str, str] = field(init=False)  # the inputs', without those that are left to the next lookup
+    targets: Targets = field(init=False)
+    candidates: Candidates = field(init=False)
+    _strategies: dict[str, Any] = field(default_factory=dict)  # strategy → its memory, where it has been used in this round
     _candidates_shown: dict[tuple[str, float | None, str | None], Candidate] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.targets = Targets.of(self.view, self.seed)
+        self.reserved = dict(self.inputs.reserved)
+        self.targets = Targets.of(self.view, self.inputs.seed)
         self.candidates = Candidates(self.view, self.config.balancer, self.refusals)
+
+    @staticmethod
+    def of(inputs: RoundInputs) -> RoundState:
+        """Before the first decision, with nothing recorded and nothing answered."""
+        ledger = Ledger.of(inputs.view, inputs.reported, inputs.memory, inputs.config.balancer.dry_run)
+        return RoundState(inputs, ledger, CommandResponder(inputs.memory.orders))
+
+    @property
+    def view(self) -> ClusterView:
+        """What strategies see."""
+        return self.inputs.view
+
+    @property
+    def config(self) -> ClusterConfig:
+        """The settings in force."""
+        return self.inputs.config
+
+    @property
+    def memory(self) -> Memory:
+        """What was remembered when the round began, with what its commands have laid down."""
+        return self.inputs.memory
+
+    @property
+    def now_ms(self) -> int:
+        """The round's time."""
+        return self.inputs.view.now_ms
 
     def place(self, bundle: int, avoid: Collection[str] = ()) -> Choice | None:
         """Find a destination for a bundle; None when there is no candidate at all.
@@ -129,26 +173,26 @@ class RoundState:
         """Bundles that may be decided on: not the system's, not on their way, not decided on in this round, not backing off."""
         bundles = self.view.bundles
         free = ~bundles.system & ~bundles.in_flight
-        backing_off = (name for name, retry in self.retries.items() if self.now_ms < retry.not_before_ms)
+        backing_off = (name for name, retry in self.inputs.retries.items() if self.now_ms < retry.not_before_ms)
         taken = bundles.rows_of([*backing_off, *(one.bundle for one in self.decisions)])
         free[taken[taken >= 0]] = False
         return free
 
     def remembered(self, strategy: Strategy[Any]) -> Any:
         """What a strategy remembers, as it stands in this round."""
-        if strategy.name not in self._live:
-            self._live[strategy.name] = strategy.memory(self.strategies.get(strategy.name, {}))
-        return self._live[strategy.name]
+        if strategy.name not in self._strategies:
+            self._strategies[strategy.name] = strategy.memory(self.memory.strategies.get(strategy.name, {}))
+        return self._strategies[strategy.name]
 
     def remember(self, strategy: Strategy[Any], memory: Any) -> None:
         """Take a strategy's memory as that which it sees at its next call."""
-        self._live[strategy.name] = memory
+        self._strategies[strategy.name] = memory
 
     def strategies_after(self) -> dict[str, Any]:
         """Strategy → the JSON object that the next round starts from. Of strategies that the cluster no longer uses nothing is kept."""
         used = {self.config.shedder.name, self.config.placement.name}
-        kept = {name: data for name, data in self.strategies.items() if name in used}
-        return kept | {name: memory.to_dict() for name, memory in self._live.items() if memory is not None}
+        kept = {name: data for name, data in self.memory.strategies.items() if name in used}
+        return kept | {name: memory.to_dict() for name, memory in self._strategies.items() if memory is not None}
 
     def _rank(self, candidates: Rows, bundle: int) -> Best:
         strategy = self.config.placement
@@ -212,7 +256,7 @@ class RoundState:
                 source=source,
                 destination=None if destination is None else self.view.brokers.names[destination],
                 expected_owner=source,
-                expected_version=self.version(name, bundle),
+                expected_version=self.ledger.version(name, bundle),
                 children=list(division.children) if division else [],
                 boundaries=list(division.boundaries) if division else [],
                 algorithm=division.algorithm if division else None,

@@ -17,13 +17,14 @@ from pyarrow.dataset import Dataset
 from lb_stream.contracts.reports import Ack
 from lb_stream.contracts.settings import StreamSettings
 from lb_stream.contracts.tables import ROUNDS
-from lb_stream.core.commands.settings import take_settings
+from lb_stream.core.commands.settings import config_before, config_of
 from lb_stream.core.commands.responder import Received
 from lb_stream.core.model.memory import Memory
-from lb_stream.core.round.decide import Inbox, decide, seed_of
+from lb_stream.core.round.decide import Inbox, decide
 from lb_stream.io.kafka.checkpoint import checkpoint_uuid
 from lb_stream.io.tables.delta import dataset, open_table
-from lb_stream.stream.decide import asks_of, cluster_view, logged
+from lb_stream.stream.arrived import asks_of
+from lb_stream.stream.decide import cluster_view, logged, read_shards
 
 COMPARED = ("decisions", "outcomes", "ownership", "refusals", "results", "memory")
 
@@ -119,11 +120,12 @@ def _decided(row: dict[str, Any], remembered: str, checkpoint: str, blocks: list
     """The columns of the log, decided now."""
     inputs = json.loads(row["inputs"])
     memory = replace(Memory.from_json(remembered), epoch=row["epoch"])
-    said = take_settings(memory, [Received(**command) for command in inputs["commands"]], inputs["settings"])
+    config = config_of(inputs["settings"])
     times = {int(partition): append_ms for partition, append_ms in inputs.get("times", {}).items()}
-    view = cluster_view(checkpoint, row["cluster"], blocks, row["now_ms"], said.config, times)
+    weights = config_before(memory, config).balancer.weights
+    view = cluster_view(row["cluster"], read_shards(checkpoint, blocks), blocks, row["now_ms"], weights, times)
     if not len(view.brokers):
         return {name: "[]" for name in COMPARED} | {"memory": remembered, "results": row["results"]}
     acks, asks = tuple(Ack.model_validate(ack) for ack in inputs["acks"]), asks_of(inputs.get("asks", ()))
-    inbox = Inbox(acks, inputs["caught_up"], said.commands, said.answers, asks, _balances(inputs))
-    return logged(decide(view, said.memory, inbox, said.config, row["now_ms"], seed_of(row["cluster"], memory.seq + 1)))
+    commands = tuple(Received(**command) for command in inputs["commands"])
+    return logged(decide(view, memory, Inbox(acks, inputs["caught_up"], commands, asks, _balances(inputs)), config))

@@ -12,7 +12,7 @@ from lb_stream.core.model.memory import Memory
 from lb_stream.core.model.policies import Policies
 from lb_stream.core.model.view import ClusterView, view_of
 from lb_stream.core.round.preallocation import Preallocations, count
-from lb_stream.core.round.state import Call, RoundState
+from lb_stream.core.round.state import Call, RoundInputs, RoundState
 from tests.conformance.forms import FOUR_NAMES, RESOURCE_NAMES, resource, stats
 from tests.conformance.registry import PROFILE, Case, kind
 from tests.support.build import Report, batch_of
@@ -49,10 +49,10 @@ class Leader:
             self.preallocations = self.preallocations.updated(self._view(now_ms), release, set(given.get("leaderOwned", ())))
         self.shard = add_bundles(self.shard, given.get("assign", ()), now_ms)
         view = self._view(now_ms)
-        draft = RoundState(view, Memory(), self.config, now_ms, None, {}, {}, lambda *_: 1, self.strategies)
-        count(self.preallocations.entries, draft.targets, draft.candidates)
-        assigned = [self._assign(draft, bundle) for bundle in given.get("assign", ())]
-        self.strategies = draft.strategies_after()
+        state = RoundState.of(RoundInputs.of(view, self.config, seed=None, memory=Memory(strategies=self.strategies)))
+        count(self.preallocations.entries, state.targets, state.candidates)
+        assigned = [self._assign(state, bundle) for bundle in given.get("assign", ())]
+        self.strategies = state.strategies_after()
         return {"assigned": assigned, "bundleData": self._bundle_data(), "brokers": self._brokers(view)}
 
     def _view(self, now_ms: int) -> ClusterView:
@@ -62,14 +62,14 @@ class Leader:
         classes = tuple(one.get("loadManagerClassName", OWN_CLASS) for one in reported)
         return replace(view, policies=self.policies, brokers=replace(view.brokers, versions=versions, load_managers=classes))
 
-    def _assign(self, draft: RoundState, bundle: str) -> dict[str, Any]:
+    def _assign(self, state: RoundState, bundle: str) -> dict[str, Any]:
         if bundle in self.preallocations.given:
             return {"bundle": bundle, "broker": self.preallocations.given[bundle], "calls": []}
-        names, row = draft.view.brokers.names, int(draft.view.bundles.rows_of([bundle])[0])
-        choice = draft.place(row)
+        names, row = state.view.brokers.names, int(state.view.bundles.rows_of([bundle])[0])
+        choice = state.place(row)
         if choice is None:
             return {"bundle": bundle, "broker": None, "calls": []}
-        self.preallocations = self.preallocations.given_to(row, choice.destination, draft.targets, draft.candidates)
+        self.preallocations = self.preallocations.given_to(row, choice.destination, state.targets, state.candidates)
         return {"bundle": bundle, "broker": names[choice.destination], "calls": [_call(names, call) for call in choice.calls]}
 
     def _bundle_data(self) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from lb_stream.core.model.topics import Ring, partition_name
 from lb_stream.core.model.view import ClusterView, view_of
 from lb_stream.core.placement import placement
 from lb_stream.core.placement.base import Targets
-from lb_stream.core.round.decide import Inbox, Round, decide, seed_of
+from lb_stream.core.round.decide import Inbox, Round, decide
 from lb_stream.core.round.preallocation import waiting
 from lb_stream.core.shedding import shedder
 from lb_stream.core.shedding.base import traits_of
@@ -71,7 +71,7 @@ def view(shard: Shard, config: ClusterConfig, now_ms: int = 1_000) -> ClusterVie
 
 def rounds(shard: Shard, config: ClusterConfig, memory: Memory | None = None, now_ms: int = 1_000, inbox: Inbox | None = None) -> Round:
     memory = memory or Memory()
-    return decide(view(shard, config, now_ms), memory, inbox or Inbox(), config, now_ms, seed_of("c", memory.seq + 1))
+    return decide(view(shard, config, now_ms), memory, inbox or Inbox(), config)
 
 
 def played(*commands: str, **settings: Any) -> Cluster:

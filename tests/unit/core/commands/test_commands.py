@@ -12,16 +12,24 @@ from lb_stream.contracts.commands import COMMANDS
 from lb_stream.contracts.namespaces import ClusterNamespaces
 from lb_stream.contracts.reports import BundleStats
 from lb_stream.core.averages import DEFAULT_FOUR, fold
-from lb_stream.core.commands.responder import MOST_REMEMBERED, REMEMBERED_MS, WINDOW_MS, CommandAnswer, Received, refuse_all
-from lb_stream.core.commands.settings import dynamic_keys, in_force, take_settings
-from lb_stream.core.config.cluster_config import cluster_config
+from lb_stream.core.commands.responder import (
+    MOST_REMEMBERED,
+    REMEMBERED_MS,
+    WINDOW_MS,
+    CommandAnswer,
+    CommandResponder,
+    Received,
+    refuse_all,
+)
+from lb_stream.core.commands.settings import config_before, dynamic_keys, in_force, take_settings
+from lb_stream.core.config.cluster_config import ClusterConfig, cluster_config
 from lb_stream.core.model.blocks import Shard
 from lb_stream.core.model.memory import Memory
 from lb_stream.core.model.operator_state import OperatorState
 from lb_stream.core.model.policies import NO_POLICIES, Policies
 from lb_stream.core.model.view import ClusterView, view_of
 from lb_stream.core.observing.known_bundles import compact, cut_anew, missing, ring_of, with_bundles
-from lb_stream.core.round.decide import Inbox, Round, decide, seed_of
+from lb_stream.core.round.decide import Inbox, Round, decide
 from tests.support.build import Event, Report, batch_of
 
 GIVEN = {"dry_run": False, "shedding_enabled": False}
@@ -57,10 +65,16 @@ def command(kind: str, command_id: str = "x", **fields: Any) -> Received:
 
 
 def play(seen: ClusterView, memory: Memory, *commands: Received, given: dict[str, Any] = GIVEN) -> Round:
-    """One round, as the stream has it: settings first."""
-    said = take_settings(memory, commands, given)
-    inbox = Inbox(commands=said.commands, answers=said.answers)
-    return decide(seen, said.memory, inbox, said.config, seen.now_ms, seed_of("c", memory.seq + 1))
+    """One round."""
+    return decide(seen, memory, Inbox(commands=commands), cluster_config(given))
+
+
+def set_by(orders: OperatorState, *commands: Received, given: dict[str, Any] = GIVEN) -> tuple[ClusterConfig, CommandResponder]:
+    """The settings in force after these commands, and what is said to them."""
+    desk = CommandResponder(orders)
+    config, others = take_settings(desk, commands, cluster_config(given), {})
+    assert not others
+    return config, desk
 
 
 TWO = {"a": [FIRST, SECOND], "b": [OTHER]}
@@ -176,50 +190,49 @@ def test_every_dynamic_key_takes_its_own_default(key: str) -> None:
     value = next((getattr(model, ours) for model in models if ours in type(model).model_fields), None)
     if ours != key or not isinstance(value, bool | int | float | str):
         return  # under Pulsar's name a value may be in another unit
-    (answer,) = take_settings(Memory(), [command("set-config", values={key: value})], {}).answers
+    (answer,) = set_by(OperatorState(), command("set-config", values={key: value}), given={})[1].answers
     assert answer.outcome == "done", answer.text
 
 
 def test_either_all_values_of_a_command_count_or_none() -> None:
-    said = take_settings(Memory(), [command("set-config", values={"max_moves_in_flight": 5, "shedding_interval_ms": -1})], GIVEN)
-    assert said.memory.orders.settings == {}
-    assert said.answers[0].text == "shedding_interval_ms = -1: expected 0 or more"
+    _, desk = set_by(OperatorState(), command("set-config", values={"max_moves_in_flight": 5, "shedding_interval_ms": -1}))
+    assert desk.orders.settings == {}
+    assert desk.answers[0].text == "shedding_interval_ms = -1: expected 0 or more"
 
 
 def test_the_two_spellings_of_a_key_are_one_setting() -> None:
     first = command("set-config", "1", values={"loadBalancerSheddingIntervalMinutes": "3"})
     second = command("set-config", "2", values={"shedding_interval_ms": 5})
-    said = take_settings(Memory(), [first], GIVEN | {"shedding_interval_ms": 1})
-    assert said.config.balancer.shedding_interval_ms == 180_000
-    said = take_settings(said.memory, [second], GIVEN)
-    assert said.memory.orders.settings == {"shedding_interval_ms": 5}
-    assert said.config.balancer.shedding_interval_ms == 5
-    said = take_settings(said.memory, [command("delete-config", "3", key="loadBalancerSheddingIntervalMinutes")], GIVEN)
-    assert said.config.balancer.shedding_interval_ms == 60_000
-    (answer,) = take_settings(said.memory, [command("delete-config", "4", key="shedding_interval_ms")], GIVEN).answers
+    config, desk = set_by(OperatorState(), first, given=GIVEN | {"shedding_interval_ms": 1})
+    assert config.balancer.shedding_interval_ms == 180_000
+    config, desk = set_by(desk.orders, second)
+    assert desk.orders.settings == {"shedding_interval_ms": 5}
+    assert config.balancer.shedding_interval_ms == 5
+    config, desk = set_by(desk.orders, command("delete-config", "3", key="loadBalancerSheddingIntervalMinutes"))
+    assert config.balancer.shedding_interval_ms == 60_000
+    (answer,) = set_by(desk.orders, command("delete-config", "4", key="shedding_interval_ms"))[1].answers
     assert (answer.outcome, answer.rule, answer.text) == ("refused", "not_set", "no command has set shedding_interval_ms; set are: none")
 
 
 def test_a_key_of_a_strategy_that_does_not_run_is_checked_too() -> None:
-    (answer,) = take_settings(Memory(), [command("set-config", values={"hit_count_low": -1})], GIVEN).answers
+    (answer,) = set_by(OperatorState(), command("set-config", values={"hit_count_low": -1}))[1].answers
     assert answer.outcome == "refused" and "hit_count_low = -1" in answer.text
 
 
 def test_settings_that_no_longer_go_together_can_be_mended_by_a_command() -> None:
-    memory = replace(Memory(), orders=OperatorState(settings={"shedding_interval_ms": "soon"}))
+    broken = OperatorState(settings={"shedding_interval_ms": "soon"})
     with pytest.raises(ValueError, match="shedding_interval_ms"):
-        take_settings(memory, [], GIVEN)
-    assert (
-        take_settings(memory, [command("set-config", values={"shedding_interval_ms": 7})], GIVEN).config.balancer.shedding_interval_ms == 7
-    )
-    assert take_settings(memory, [command("delete-config", key="shedding_interval_ms")], GIVEN).answers[0].outcome == "done"
+        set_by(broken)
+    assert config_before(Memory(orders=broken), cluster_config(GIVEN)) == cluster_config(GIVEN)
+    assert set_by(broken, command("set-config", values={"shedding_interval_ms": 7}))[0].balancer.shedding_interval_ms == 7
+    assert set_by(broken, command("delete-config", key="shedding_interval_ms"))[1].answers[0].outcome == "done"
 
 
 def test_what_has_been_commanded_lies_over_what_was_given_and_outlives_a_restart() -> None:
     made = play(view(**TWO), Memory(), command("dry-run", on=True))
     written = Memory.from_json(made.memory.to_json())
-    assert take_settings(written, [], GIVEN).config.balancer.dry_run is True
-    assert take_settings(written, [], GIVEN | {"dry_run": False}).config.balancer.dry_run is True
+    assert config_before(written, cluster_config(GIVEN)).balancer.dry_run is True
+    assert config_before(written, cluster_config(GIVEN | {"dry_run": False})).balancer.dry_run is True
 
 
 @pytest.mark.parametrize("manager", ["modular", "simple", "extensible"])

@@ -18,13 +18,13 @@ from lb_stream.core.round.preallocation import Preallocated, Preallocations, cou
 from lb_stream.core.round.state import LEAST_REFUSED_SHOWN, MOST_CANDIDATES_SHOWN
 from tests.support.build import Event, Report, batch_of
 from tests.support.placement_model import Broker, Cluster
-from tests.support.placement_view import draft_of, kept_of, place_and_count, settings_of, view_of_cluster
+from tests.support.placement_view import kept_of, place_and_count, settings_of, state_of, view_of_cluster
 
 X, Y, Z = (f"t/n/0x{index}0000000_0x{index + 1}0000000" for index in range(3))
 
 
 def kept(cluster: Cluster, bundle: str = X) -> set[str]:
-    return kept_of(draft_of(view_of_cluster(cluster), settings_of(cluster)), bundle)
+    return kept_of(state_of(view_of_cluster(cluster), settings_of(cluster)), bundle)
 
 
 def brokers(**changes: dict[str, Any]) -> dict[str, Broker]:
@@ -107,9 +107,9 @@ def test_brokers_of_another_load_manager_are_left_out(classes: tuple[str, str], 
 def test_a_version_that_is_none_undoes_the_modular_managers_filters_and_is_ignored_by_the_extensible_one(manager: str) -> None:
     odd = {name: replace(one, manager=manager) for name, one in brokers(a={}, b={"version": "?"}, c={"topics": 11}).items()}
     cluster = Cluster(odd, {X: "a:1", Y: None, Z: None}, later_versions=True, max_topics=10, manager=manager)
-    draft = draft_of(view_of_cluster(cluster), settings_of(cluster))
-    assert kept_of(draft, Y) == kept_of(draft, Z) == ({"a:1", "b:1", "c:1"} if manager == "modular" else {"a:1", "b:1"})
-    assert [(one.rule, one.subjects) for one in draft.refusals] == [("version_unknown", ("b:1",))], "said once in a round"
+    state = state_of(view_of_cluster(cluster), settings_of(cluster))
+    assert kept_of(state, Y) == kept_of(state, Z) == ({"a:1", "b:1", "c:1"} if manager == "modular" else {"a:1", "b:1"})
+    assert [(one.rule, one.subjects) for one in state.refusals] == [("version_unknown", ("b:1",))], "said once in a round"
 
 
 def test_the_extensible_manager_looks_at_versions_before_groups_and_the_modular_one_after() -> None:
@@ -136,8 +136,8 @@ HOT = {"usage": {"cpu": (90.0, 100.0)}}
 
 def test_when_the_modular_managers_choice_is_overloaded_everybody_allowed_is_asked_about() -> None:
     cluster = Cluster(brokers(a=HOT, b={}), {X: "b:1", Y: None})  # evenly: a, which has none of the namespace
-    draft = draft_of(view_of_cluster(cluster), settings_of(cluster))
-    choice = draft.place(1)
+    state = state_of(view_of_cluster(cluster), settings_of(cluster))
+    choice = state.place(1)
     assert choice is not None
     assert [call.candidates.tolist() for call in choice.calls] == [[0], [0, 1]]
     assert [(one.broker, one.refused_by) for one in choice.candidates] == [("b:1", None), ("a:1", "overloaded")]
@@ -146,8 +146,8 @@ def test_when_the_modular_managers_choice_is_overloaded_everybody_allowed_is_ask
 def test_when_everybody_is_overloaded_chance_decides_among_all() -> None:
     owners: dict[str, str | None] = {f"t/n{index:02}/0x00000000_0xffffffff": None for index in range(40)}
     cluster = Cluster(brokers(a=HOT, b=HOT), owners)
-    draft = draft_of(view_of_cluster(cluster), settings_of(cluster))
-    assert {place_and_count(draft, bundle) for bundle in owners} == {"a:1", "b:1"}
+    state = state_of(view_of_cluster(cluster), settings_of(cluster))
+    assert {place_and_count(state, bundle) for bundle in owners} == {"a:1", "b:1"}
 
 
 @pytest.mark.parametrize("manager", ["simple", "extensible"])
@@ -162,7 +162,7 @@ def test_the_other_managers_ask_once(manager: str) -> None:
         {X: None},
         manager=manager,
     )
-    choice = draft_of(view_of_cluster(cluster), settings_of(cluster)).place(0)
+    choice = state_of(view_of_cluster(cluster), settings_of(cluster)).place(0)
     assert choice is not None
     assert len(choice.calls) == 1
 
@@ -171,7 +171,7 @@ def test_a_decision_shows_the_best_candidates_and_some_of_whom_each_filter_refus
     many = {f"b{index:03}:1": Broker({"cpu": (10.0, 100.0)}, topics=99 if index % 2 else 0) for index in range(100)}
     owners: dict[str, str | None] = {f"t/n/0x{index:08x}_0x{index + 1:08x}": "b000:1" for index in range(2)}
     cluster = Cluster(many, owners | {"t/n/0x00000005_0x00000006": None}, max_topics=50)
-    choice = draft_of(view_of_cluster(cluster), settings_of(cluster)).place(2)
+    choice = state_of(view_of_cluster(cluster), settings_of(cluster)).place(2)
     assert choice is not None
     shown = [one.refused_by for one in choice.candidates]
     assert shown == [None] * MOST_CANDIDATES_SHOWN + ["max_topics"] * LEAST_REFUSED_SHOWN + ["even_distribution"]
@@ -229,13 +229,13 @@ def test_on_report_a_bundle_stays_given_until_anybody_reports_it_or_its_broker_d
 
 def test_a_bundle_given_to_its_broker_anew_counts_there_once() -> None:
     cluster = Cluster(brokers(a={}, b={}), {X: None, Y: None})
-    draft = draft_of(seen(cluster.owners), settings_of(cluster))
+    state = state_of(seen(cluster.owners), settings_of(cluster))
     old = Preallocations((Preallocated(X, "a:1", 100.0, 9, followed=False),))
-    count(old.entries, draft.targets, draft.candidates)
-    after = old.given_to(0, 0, draft.targets, draft.candidates)
+    count(old.entries, state.targets, state.candidates)
+    after = old.given_to(0, 0, state.targets, state.candidates)
     assert after == Preallocations((FRESH,), {X: "a:1"})
-    assert (draft.targets.long_rate.tolist(), draft.targets.topics.tolist()) == ([7.0, 0.0], [3, 0])
-    assert draft.candidates.census.of_namespace("t/n").tolist() == [1, 0]
+    assert (state.targets.long_rate.tolist(), state.targets.topics.tolist()) == ([7.0, 0.0], [3, 0])
+    assert state.candidates.census.of_namespace("t/n").tolist() == [1, 0]
 
 
 def decided(settings: dict[str, Any]) -> tuple[list[str | None], list[str | None]]:
@@ -244,9 +244,9 @@ def decided(settings: dict[str, Any]) -> tuple[list[str | None], list[str | None
     stats = BundleStats(msg_rate_in=10.0)
     reports = [Report(name, 1, {}, content=name) for name in "ab"] + [Report("c", 1, {X: stats, Y: stats}), Report("c", 2, {Y: stats})]
     shard, _ = fold(Shard.empty(), batch_of(reports), 2, config.fold)
-    first = decide(view_of("k", [shard], 2, config.balancer.weights), Memory(), Inbox(), config, 2, 1)
+    first = decide(view_of("k", [shard], 2, config.balancer.weights), Memory(), Inbox(), config)
     shard, _ = fold(shard, batch_of([Report("c", 3, {})]), 3, config.fold)
-    second = decide(view_of("k", [shard], 3, config.balancer.weights), first.memory, Inbox(), config, 3, 1)
+    second = decide(view_of("k", [shard], 3, config.balancer.weights), first.memory, Inbox(), config)
     return [one.destination for one in first.decisions], [one.destination for one in second.decisions]
 
 

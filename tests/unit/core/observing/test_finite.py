@@ -13,7 +13,7 @@ from lb_stream.core.model.blocks import Shard
 from lb_stream.core.model.memory import Memory
 from lb_stream.core.model.view import ClusterView, view_of
 from lb_stream.core.observing.finite import exclude_non_finite
-from lb_stream.core.round.decide import Inbox, Round, decide, seed_of
+from lb_stream.core.round.decide import Inbox, Round, decide
 from lb_stream.core.shedding import shedder
 from tests.support.build import Report, batch_of
 
@@ -72,7 +72,7 @@ def played(seen: ClusterView, rounds: int = 1, **settings: Any) -> Round:
     )
     memory = Memory()
     for _ in range(rounds):
-        done = decide(seen, memory, Inbox(), config, NOW_MS, seed_of("c", memory.seq + 1))
+        done = decide(seen, memory, Inbox(), config)
         memory = Memory.from_json(done.memory.to_json())
     return done
 

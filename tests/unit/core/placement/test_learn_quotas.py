@@ -9,7 +9,7 @@ from lb_stream.core.model.blocks import Shard
 from lb_stream.core.model.memory import Memory
 from lb_stream.core.model.quotas import INITIAL
 from lb_stream.core.model.view import view_of
-from lb_stream.core.round.decide import Inbox, Round, decide, seed_of
+from lb_stream.core.round.decide import Inbox, Round, decide
 from tests.support.build import Report, batch_of
 
 X, Y = "t/n/0x00000000_0x80000000", "t/n/0x80000000_0xffffffff"
@@ -28,7 +28,7 @@ class Life:
         reports = [Report("a", self.now_ms, stats)] if rates else []
         self.shard, _ = fold(self.shard, batch_of(reports), self.now_ms, self.config.fold)
         view = view_of("c", [self.shard], self.now_ms, self.config.balancer.weights)
-        done = decide(view, self.memory, Inbox(), self.config, self.now_ms, seed_of("c", self.memory.seq + 1))
+        done = decide(view, self.memory, Inbox(), self.config)
         self.memory = Memory.from_json(done.memory.to_json())
         return done
 

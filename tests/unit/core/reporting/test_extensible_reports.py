@@ -12,7 +12,7 @@ from lb_stream.core.config.cluster_config import cluster_config
 from lb_stream.core.model.blocks import EVENT_SCHEMA, Batch, Shard
 from lb_stream.core.model.memory import Memory, Pending
 from lb_stream.core.model.view import ClusterView, view_of
-from lb_stream.core.round.decide import Inbox, Round, decide, seed_of
+from lb_stream.core.round.decide import Inbox, Round, decide
 from lb_stream.core.shedding.transfer import TransferMemory, TransferShedderConfig, observe
 from lb_stream.stream.records import Rejection, report_record
 from tests.support.build import Event, Report, batch_of
@@ -167,7 +167,7 @@ def test_a_transfers_destination_takes_over_on_the_sources_acknowledgement_befor
 
     def round_of(shard: Shard, memory: Memory, now_ms: int) -> Round:
         seen = view_of("c", [shard], now_ms, config.balancer.weights)
-        return decide(seen, memory, Inbox(), config, now_ms, seed_of("c", memory.seq + 1))
+        return decide(seen, memory, Inbox(), config)
 
     memory = round_of(owned, Memory(), 1_001).memory
     pending = Pending("c:1:9", "transfer", X, "a", "b", 1_500, 61_500, version=2)

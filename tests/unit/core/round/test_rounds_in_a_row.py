@@ -13,7 +13,7 @@ from lb_stream.core.model.blocks import Shard
 from lb_stream.core.model.memory import Memory
 from lb_stream.core.model.view import view_of
 from lb_stream.core.ownership import ledger
-from lb_stream.core.round.decide import Inbox, Round, decide, seed_of
+from lb_stream.core.round.decide import Inbox, Round, decide
 from tests.support.build import Report, batch_of
 
 STATS = BundleStats(topics=1, msg_throughput_in=1e6, msg_rate_in=1e3)
@@ -29,7 +29,7 @@ def round_after(memory: Memory, **settings: Any) -> Round:
     ]
     shard, _ = fold(Shard.empty(), batch_of(reports), now_ms, config.fold)
     view = view_of("c", [shard], now_ms, config.balancer.weights)
-    return decide(view, memory, Inbox(), config, now_ms, seed_of("c", memory.seq + 1))
+    return decide(view, memory, Inbox(), config)
 
 
 def test_a_dry_run_does_not_make_records_of_all_bundles_that_nobody_will_read(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -40,7 +40,7 @@ def test_a_dry_run_does_not_make_records_of_all_bundles_that_nobody_will_read(mo
     with monkeypatch.context() as patched:
         patched.setattr(ledger, "Ownership", lambda **fields: pytest.fail(f"a record of {fields['bundle']}"))
         for _ in range(2):
-            memory = decide(nothing_new, memory, Inbox(), config, nothing_new.now_ms, 1).memory
+            memory = decide(nothing_new, memory, Inbox(), config).memory
     assert len(round_after(memory).ownership) == 3, "all are published anew when the dry run is over"
 
 
@@ -53,7 +53,7 @@ def test_in_a_dry_run_what_somebody_else_has_moved_is_left_alone_for_the_grace_p
         now_ms = 1_000_000 + 35_000 * number
         reports = [Report(name, now_ms, dict.fromkeys(names, STATS), offset=place) for place, (name, names) in enumerate(owned.items())]
         shard, _ = fold(shard, batch_of(reports), now_ms, config.fold)
-        memory = decide(view_of("c", [shard], now_ms, config.balancer.weights), memory, Inbox(), config, now_ms, 1).memory
+        memory = decide(view_of("c", [shard], now_ms, config.balancer.weights), memory, Inbox(), config).memory
         remembered.append(dict(memory.recently_unloaded))
     assert remembered == [{}, {bundle: 1_035_000}, {bundle: 1_035_000}, {}]
 

@@ -14,7 +14,7 @@ from lb_stream.core.model.blocks import Shard
 from lb_stream.core.model.memory import Memory, Pending
 from lb_stream.core.model.operator_state import OperatorState
 from lb_stream.core.model.view import view_of
-from lb_stream.core.round.decide import Inbox, Round, decide, seed_of
+from lb_stream.core.round.decide import Inbox, Round, decide
 from lb_stream.core.splitting.config import MIB
 from tests.support.build import Report, batch_of
 from tests.unit.core.test_vectors import vector
@@ -44,7 +44,7 @@ class Cluster:
         ]
         self.shard, _ = fold(self.shard, batch_of(reports), self.now_ms, self.config.fold)
         view = view_of("c", [self.shard], self.now_ms, self.config.balancer.weights)
-        done = decide(view, self.memory, Inbox(acks, asks=asks), self.config, self.now_ms, seed_of("c", self.memory.seq + 1))
+        done = decide(view, self.memory, Inbox(acks, asks=asks), self.config)
         self.memory, self.last = Memory.from_json(done.memory.to_json()), done
         return done
 

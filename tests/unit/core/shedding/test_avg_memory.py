@@ -13,7 +13,7 @@ from lb_stream.core.model.blocks import Shard
 from lb_stream.core.model.memory import Memory
 from lb_stream.core.model.view import ClusterView, view_of
 from lb_stream.core.placement.base import PlacementContext, Targets
-from lb_stream.core.round.decide import Inbox, Round, decide, seed_of
+from lb_stream.core.round.decide import Inbox, Round, decide
 from lb_stream.core.shedding.avg import AvgMemory, target_key
 from tests.support.build import Report, batch_of
 
@@ -29,7 +29,7 @@ def view(rate: float = 10.0, bundles: int = 4) -> ClusterView:
 
 
 def one_round(seen: ClusterView, memory: Memory, **settings: Any) -> Round:
-    return decide(seen, memory, Inbox(), cluster_config(BOTH | settings), 1, seed_of("c", memory.seq + 1))
+    return decide(seen, memory, Inbox(), cluster_config(BOTH | settings))
 
 
 def remembering(**what: dict[str, Any]) -> Memory:

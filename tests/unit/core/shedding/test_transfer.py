@@ -13,7 +13,7 @@ from lb_stream.core.model.blocks import Shard
 from lb_stream.core.model.memory import Memory
 from lb_stream.core.model.policies import IsolationPolicy, Policies
 from lb_stream.core.model.view import ClusterView, view_of, with_moves
-from lb_stream.core.round.decide import Inbox, Round, decide, seed_of
+from lb_stream.core.round.decide import Inbox, Round, decide
 from lb_stream.core.shedding.base import ShedContext
 from lb_stream.core.shedding.transfer import TransferMemory, TransferShedderConfig, observe, store_of
 from tests.support.build import Report, batch_of
@@ -53,7 +53,7 @@ class Life:
     def round(self, loads: dict[str, tuple[float, dict[str, float]]], content: str | None = None) -> Round:
         view = self.reports(loads, content)
         config = cluster_config(EAGER | self.settings)
-        done = decide(view, self.memory, Inbox(), config, self.now_ms, seed_of("c", self.memory.seq + 1))
+        done = decide(view, self.memory, Inbox(), config)
         self.memory = Memory.from_json(done.memory.to_json())
         return done
 
@@ -193,7 +193,7 @@ def test_a_destination_with_too_many_topics_gets_nothing() -> None:
     life = Life({"broker_max_topics": 5})
     view = life.reports(UNEVEN)
     full = replace(view, brokers=replace(view.brokers, topics=np.array([0, 0, 6])))
-    done = decide(full, Memory(), Inbox(), cluster_config(EAGER | life.settings), life.now_ms, 1)
+    done = decide(full, Memory(), Inbox(), cluster_config(EAGER | life.settings))
     assert not done.decisions and "not_transferable" in rules(done)
 
 
@@ -245,7 +245,7 @@ def test_a_source_that_reports_no_throughput_of_its_own_gives_a_decision_that_ca
     view = life.reports(loads)
     silent = replace(view.brokers.latest, throughput_in=np.zeros(2))  # what it reported before counts in its smoothed one
     silent_view = replace(view, brokers=replace(view.brokers, latest=silent))
-    done = decide(silent_view, life.memory, Inbox(), cluster_config(EAGER | life.settings), life.now_ms, 1)
+    done = decide(silent_view, life.memory, Inbox(), cluster_config(EAGER | life.settings))
     assert moves(done) == [("transfer", name(1), "b:1", "a:1"), ("transfer", name(2), "b:1", "a:1")]
     for one in done.decisions:
         assert (one.rule, one.explain.expected_after) == ("idle_broker", None)

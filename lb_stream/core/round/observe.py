@@ -1,0 +1,85 @@
+"""The first stage: which settings and orders are in force, which bundles there are, and who is alive."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from lb_stream.contracts.reports import Ack, SplitAsk
+from lb_stream.core.commands.persistent_commands import apply_operator_state, forget_deleted, obey_standing
+from lb_stream.core.commands.responder import CommandResponder, Received
+from lb_stream.core.commands.settings import take_settings
+from lb_stream.core.config.cluster_config import ClusterConfig
+from lb_stream.core.model.memory import Memory
+from lb_stream.core.model.names import namespace_of
+from lb_stream.core.model.resources import max_weighted_usage
+from lb_stream.core.model.view import ClusterView
+from lb_stream.core.observing.known_bundles import with_bundles
+from lb_stream.core.observing.liveness import Liveness, judge
+
+
+@dataclass(frozen=True, slots=True)
+class Inbox:
+    """What came in beside the reports. `caught_up`: the job has read all that was there when it started."""
+
+    acks: tuple[Ack, ...] = ()
+    caught_up: bool = True
+    commands: tuple[Received, ...] = ()
+    asks: tuple[tuple[str, SplitAsk], ...] = ()  # which broker asks for which split
+    balances: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # broker → settings by which its cluster balances by itself
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """A cluster before any decision of this round.
+
+    `memory` and `config` have what commands have laid down so far; `before` is the memory without. `known` has the operators' policies
+    and bundles; `alive.view` is the same with the dead marked and their bundles unowned.
+    """
+
+    config: ClusterConfig
+    before: Memory
+    memory: Memory
+    known: ClusterView
+    alive: Liveness
+    desk: CommandResponder  # has answered all commands but those below
+    orders: tuple[Received, ...]  # to unload, split and assign
+
+
+def observe(view: ClusterView, memory: Memory, inbox: Inbox, config: ClusterConfig) -> Observed:
+    """Take the commands that count for the whole round, wherever in the batch they stood; then see who and what is there."""
+    desk = CommandResponder(memory.orders)
+    config, commands = take_settings(desk, inbox.commands, config, memory.balances)
+    view = _weighed(view, config.balancer.weights)
+    orders = obey_standing(desk, view, commands, config)
+    forget_deleted(desk, view)
+    wanted = bool(commands) or config.balancer.assign_unowned == "eager"
+    known = apply_operator_state(view, desk.orders, wanted)
+    known = with_bundles(known, _forgotten(known, memory))
+    after = replace(memory, orders=desk.orders, balances=_who_balances(memory, inbox, known))
+    alive = judge(known, after, config.balancer, inbox.caught_up, desk.declared)
+    return Observed(config, memory, after, known, alive, desk, orders)
+
+
+def _weighed(view: ClusterView, weights: Mapping[str, float]) -> ClusterView:
+    """The view with usages by these weights: a command of this very batch may have changed them."""
+    if view.brokers.weights == weights:
+        return view
+    usage = max_weighted_usage(view.brokers.resources, weights)
+    return replace(view, brokers=replace(view.brokers, usage=usage, weights=weights))
+
+
+def _who_balances(memory: Memory, inbox: Inbox, view: ClusterView) -> dict[str, tuple[str, ...]]:
+    """Brokers whose own cluster balances by itself, as their agents said last, with the settings that make it so."""
+    known = {**memory.balances, **inbox.balances}
+    return {broker: known[broker] for broker in sorted(known) if known[broker] and broker in view.brokers.names}
+
+
+def _forgotten(view: ClusterView, memory: Memory) -> list[str]:
+    """Bundles on their way that the shards have forgotten, because no report has named them for the retention time.
+
+    They aren't lost before the decision about them expires, and those that this balancer had released not before somebody has them.
+    """
+    moves = (one.bundle for one in memory.pending if one.kind != "split" and view.now_ms < one.expires_ms)
+    moving = sorted({*moves, *memory.reserved, *(name for name in memory.released if namespace_of(name) not in memory.orders.deleted)})
+    return [name for name, row in zip(moving, view.bundles.rows_of(moving).tolist(), strict=True) if row < 0]

@@ -1,0 +1,121 @@
+"""The last stage: the round as it is logged, with its ownership records and what the next round must know."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from lb_stream.contracts.decisions import Decision, Ownership
+from lb_stream.core.commands.progress import update_command_progress
+from lb_stream.core.commands.responder import CommandAnswer
+from lb_stream.core.model.memory import Memory, Move, Pending
+from lb_stream.core.model.refusals import Refusal, merged, refusal
+from lb_stream.core.model.rules import Refuses
+from lb_stream.core.model.view import ClusterView
+from lb_stream.core.observing.arrivals import follow_moves
+from lb_stream.core.observing.outcomes import Outcome
+from lb_stream.core.ownership.ledger import Ledger
+from lb_stream.core.round.assign import assigned_lately
+from lb_stream.core.round.limits import moved_lately
+from lb_stream.core.round.state import RoundState
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """One decision pass: what was decided and refused, what earlier decisions came to, and what the next round must know.
+
+    `view` is what the strategies saw, with moves in flight carried out.
+    """
+
+    cluster: str
+    seq: int
+    now_ms: int
+    decisions: tuple[Decision, ...]
+    outcomes: tuple[Outcome, ...]
+    ownership: tuple[Ownership, ...]
+    refusals: tuple[Refusal, ...]
+    memory: Memory
+    view: ClusterView
+    results: tuple[CommandAnswer, ...] = ()  # of commands
+
+
+def record(state: RoundState, before: Memory) -> Round:
+    """Close the round. `before`: the memory that it began with. A dry run remembers no decision and tells of no ownership record."""
+    inputs, ledger = state.inputs, state.ledger
+    state.refusals += _clash(state, before.balances)
+    for decision in state.decisions if not state.config.balancer.dry_run else ():
+        ledger.decided(decision)
+    ledger.finish()
+    update_command_progress(state.desk, inputs.reported, inputs.settled, state.decisions, state.reserved.keys())
+    arrivals = follow_moves(inputs.alive.view, state.memory, inputs.settled, state.now_ms)
+    memory = _memory_after(state, arrivals.moves)
+    return Round(
+        cluster=state.view.cluster,
+        seq=memory.seq,
+        now_ms=state.now_ms,
+        decisions=tuple(state.decisions),
+        outcomes=arrivals.outcomes,
+        ownership=tuple(ledger.records),
+        refusals=merged(state.refusals),
+        memory=memory,
+        view=state.view,
+        results=tuple(state.desk.answers),
+    )
+
+
+def _clash(state: RoundState, before: Mapping[str, tuple[str, ...]]) -> list[Refusal]:
+    """Two balancers on one cluster: told when that begins or changes, and with every shedding pass."""
+    now = state.memory.balances
+    if state.config.balancer.dry_run or not now or not (state.shed or now != before or not state.memory.clashing):
+        return []
+    return [refusal(Refuses.BALANCES_ITSELF, None, now, limit=0)]
+
+
+def _memory_after(state: RoundState, moves: Mapping[str, Move]) -> Memory:
+    """`moves`: those that are half done."""
+    inputs, ledger, memory, now_ms = state.inputs, state.ledger, state.memory, state.now_ms
+    dry_run, alive = state.config.balancer.dry_run, inputs.alive
+    new = () if dry_run else tuple(_pending(decision, ledger) for decision in state.decisions)
+    assigned = {one.bundle for one in state.decisions if one.kind == "assign" and not one.dry_run}
+    return replace(
+        memory,
+        seq=memory.seq + 1,
+        first_ms=now_ms if memory.first_ms is None else memory.first_ms,
+        last_shed_ms=now_ms if state.shed else memory.last_shed_ms,
+        pending=memory.pending + new,
+        recently_unloaded=inputs.recently_unloaded,
+        unloaded_brokers=inputs.unloaded_brokers,
+        retries=inputs.retries,
+        reserved={bundle: destination for bundle, destination in state.reserved.items() if bundle not in assigned},
+        moves=moves,
+        versions=ledger.versions,
+        unserved=ledger.unserved,
+        untold=tuple(sorted(ledger.untold)),
+        published_to=ledger.published_to,
+        missed_ms=None,
+        dead=alive.dead,
+        suspension=alive.suspension,
+        released=tuple(sorted(inputs.released)),
+        assigned=assigned_lately(state),
+        unsteady_ms=alive.unsteady_ms,
+        clashing=0 if dry_run else len(memory.balances),
+        orders=state.desk.orders,
+        moved=moved_lately(state),
+        strategies=state.strategies_after(),
+    )
+
+
+def _pending(decision: Decision, ledger: Ledger) -> Pending:
+    return Pending(
+        decision_id=decision.decision_id,
+        kind=decision.kind,
+        bundle=decision.bundle,
+        source=decision.source,
+        destination=decision.destination,
+        issued_ms=decision.issued_ms,
+        expires_ms=decision.expires_ms,
+        version=decision.expected_version + 1,
+        former=ledger.former(decision.bundle) if decision.kind == "assign" else None,
+        children=tuple(decision.children),
+        unload_children=decision.unload_children,
+    )

@@ -1,0 +1,107 @@
+"""What a batch brings for one cluster's round, read from its shards' rows."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from lb_stream.contracts.reports import Ack, SplitAsk
+from lb_stream.core.commands.responder import Received
+from lb_stream.core.model.blocks import from_bytes
+from lb_stream.core.model.memory import Memory
+from lb_stream.stream.context import BatchContext
+from lb_stream.stream.shards.block_files import Blocks
+
+
+@dataclass(frozen=True, slots=True)
+class Arrived:
+    """What a batch brings for one cluster's round."""
+
+    cluster: str
+    clock: list[dict[str, Any]]
+    events: list[dict[str, Any]]
+    commands: tuple[Received, ...]
+    blocks: list[Blocks]
+    heard: bool  # False: the cluster has just been forgotten
+
+    @staticmethod
+    def of(rows: pa.Table) -> Arrived:
+        """From the cluster's shards in order."""
+        events = [event for block in rows["events"].to_pylist() if block is not None for event in from_bytes(block).to_pylist()]
+        blocks = list(zip(*(rows[name].to_pylist() for name in ("brokers", "names", "values")), strict=True))
+        cluster, clock = rows["cluster"][0].as_py(), json.loads(rows["clock"][0].as_py())
+        return Arrived(cluster, clock, events, _commands(events), blocks, not rows["brokers"].null_count)
+
+    @property
+    def now_ms(self) -> int:
+        """The round's time."""
+        return max(seen["append_ms"] for seen in self.clock)
+
+    def times(self, topic: str) -> dict[int, int]:
+        """Partition → how far its time has come."""
+        return {seen["partition"]: seen["append_ms"] for seen in self.clock if seen["topic"] == topic}
+
+    def inputs(self, context: BatchContext) -> dict[str, Any]:
+        """What the log says that the round was given, beside its memory and its blocks; who acknowledged what is added later."""
+        asks = [{"broker": broker, "payload": ask.to_json()} for broker, ask in self.asks]
+        return {
+            "offsets": _offsets(self.clock),
+            "times": self.times(context.settings.topics.reports),
+            "caught_up": context.caught_up,
+            "settings": context.settings.of_cluster(self.cluster),
+            "acks": [],
+            "commands": [command.to_dict() for command in self.commands],
+            "asks": asks,
+        }
+
+    @property
+    def asks(self) -> tuple[tuple[str, SplitAsk], ...]:
+        """Which broker asks for which split."""
+        return asks_of(_of_kind(self.events, "ask"))
+
+    @property
+    def acks(self) -> list[tuple[str, Ack]]:
+        """Who acknowledges what."""
+        return [(event["broker"], Ack.model_validate_json(event["payload"])) for event in _of_kind(self.events, "ack")]
+
+    def balances(self, memory: Memory) -> dict[str, tuple[str, ...]]:
+        """What heartbeats say of who balances by itself: of those who do, and of those who did."""
+        beats = _of_kind(self.events, "heartbeat")
+        telling = (one for one in beats if one["broker"] in memory.balances or '"balances":["' in one["payload"])
+        return {one["broker"]: tuple(json.loads(one["payload"]).get("balances", ())) for one in telling}
+
+    def raise_trouble(self) -> None:
+        """Raise what has gone wrong with the averages."""
+        for event in self.events:
+            if event["kind"] == "error":
+                raise RuntimeError(event["payload"])
+
+
+def asks_of(given: Iterable[Mapping[str, Any]]) -> tuple[tuple[str, SplitAsk], ...]:
+    """Broker and request, from events or from the log."""
+    return tuple((one["broker"], SplitAsk.model_validate_json(one["payload"])) for one in given)
+
+
+def _of_kind(events: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
+    """The events of that kind, in their order."""
+    found = [event for event in events if event["kind"] == kind]
+    return sorted(found, key=lambda event: (event["append_ms"], event["partition"], event["offset"]))
+
+
+def _commands(events: list[dict[str, Any]]) -> tuple[Received, ...]:
+    """The operators' commands, in their order."""
+    commands = sorted((event for event in events if event["kind"] == "command"), key=lambda event: (event["partition"], event["offset"]))
+    contents = [(event["append_ms"], json.loads(event["payload"])) for event in commands]
+    return tuple(Received(append_ms, content["record"], content["rejected"]) for append_ms, content in contents)
+
+
+def _offsets(clock: list[dict[str, Any]]) -> dict[str, dict[str, list[int]]]:
+    """Topic → partition → first and last offset that this batch read."""
+    read: dict[str, dict[str, list[int]]] = {}
+    for seen in clock:
+        read.setdefault(seen["topic"], {})[str(seen["partition"])] = [seen["first"], seen["last"]]
+    return read
