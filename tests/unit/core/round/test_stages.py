@@ -1,0 +1,129 @@
+"""Each stage of a round by itself: what goes in, what comes out."""
+
+from dataclasses import replace
+from typing import Any
+
+from lb_stream.contracts.commands import COMMANDS
+from lb_stream.contracts.reports import BundleStats
+from lb_stream.core.averages import fold
+from lb_stream.core.commands.responder import Received
+from lb_stream.core.config.cluster_config import ClusterConfig, cluster_config
+from lb_stream.core.model.blocks import Shard
+from lb_stream.core.model.memory import Memory, Pending
+from lb_stream.core.model.view import ClusterView, view_of
+from lb_stream.core.round.decide import Inbox, answer, balance, decide, may_decide, place
+from lb_stream.core.round.observe import observe
+from lb_stream.core.round.record import record
+from lb_stream.core.round.settle import settle
+from lb_stream.core.round.state import RoundState
+from tests.support.build import Report, batch_of
+
+NOW_MS = 1_000_000
+BUNDLES = [f"t/n/0x{index}0000000_0x{index + 1}0000000" for index in range(4)]
+CONFIG = cluster_config({"dry_run": False, "load_manager": "modular", "shedding_interval_ms": 0})
+
+
+def seen(config: ClusterConfig = CONFIG, **owned: list[str]) -> ClusterView:
+    """A view of brokers and what each serves."""
+    reports = [
+        Report(name, NOW_MS, {bundle: BundleStats(msg_rate_in=10.0, msg_throughput_in=1e6) for bundle in bundles}, offset=at)
+        for at, (name, bundles) in enumerate(owned.items())
+    ]
+    shard, _ = fold(Shard.empty(), batch_of(reports), NOW_MS, config.fold)
+    return view_of("c", [shard], NOW_MS, config.balancer.weights)
+
+
+def order(kind: str, **fields: Any) -> Received:
+    return Received.of(COMMANDS[kind](id="x", **fields), NOW_MS)
+
+
+def moving(destination: str, issued_ms: int) -> Pending:
+    """The decision that the first bundle leaves `a`."""
+    return Pending("c:1:0", "unload", BUNDLES[0], "a", destination, issued_ms, issued_ms + 60_000, 2)
+
+
+def begun(memory: Memory | None = None, inbox: Inbox | None = None, config: ClusterConfig = CONFIG, **owned: list[str]) -> RoundState:
+    """A round after its first two stages."""
+    inbox = inbox or Inbox()
+    return settle(observe(seen(config, **owned), memory or Memory(), inbox, config), inbox.acks)
+
+
+def test_observe_takes_settings_commands_before_it_looks_and_weighs_the_brokers_by_them() -> None:
+    view = seen(a=BUNDLES)
+    command = order("set-config", values={"cpu_weight": 0.5, "heartbeat_timeout_ms": 7_000})
+    observed = observe(view, Memory(), Inbox(commands=(command,)), CONFIG)
+    assert [one.outcome for one in observed.desk.answers] == ["done"]
+    assert observed.config.balancer.heartbeat_timeout_ms == 7_000
+    assert observed.known.brokers.weights["cpu"] == 0.5
+    assert view.brokers.weights["cpu"] == 1.0, "the view that came in is as it was"
+    assert dict(observed.memory.orders.settings) == {"cpu_weight": 0.5, "heartbeat_timeout_ms": 7_000}
+
+
+def test_observe_does_what_stays_in_force_and_leaves_moves_for_later() -> None:
+    orders = replace_ids(order("pause-cluster"), order("unload", namespace="t/n"))
+    observed = observe(seen(a=BUNDLES), Memory(), Inbox(commands=orders), CONFIG)
+    assert observed.desk.orders.paused
+    assert [received.record["kind"] for received in observed.orders] == ["unload"]
+
+
+def replace_ids(*received: Received) -> tuple[Received, ...]:
+    return tuple(replace(one, record={**one.record, "id": f"c{at}"}) for at, one in enumerate(received))
+
+
+def test_settle_ends_what_reports_confirm_and_carries_out_what_is_still_under_way() -> None:
+    memory = Memory(seq=1, pending=(moving("b", NOW_MS - 1_000),), published_to=None)
+    done = begun(memory, a=BUNDLES[1:], b=[BUNDLES[0]])
+    assert [outcome.outcome for _, outcome in done.inputs.settled.ended] == ["confirmed"]
+    under_way = begun(memory, a=BUNDLES, b=[])
+    row = int(under_way.view.bundles.rows_of([BUNDLES[0]])[0])
+    owners = [view.brokers.names[int(view.bundles.owner[row])] for view in (under_way.inputs.reported, under_way.view)]
+    assert owners == ["a", "b"]
+    assert under_way.memory.pending == memory.pending
+
+
+def test_answer_decides_an_order_and_says_so() -> None:
+    state = begun(a=BUNDLES, b=[])
+    answer(state, [order("unload", namespace="t/n", bundle="0x00000000_0x10000000", destination="b")])
+    assert [(one.kind, one.bundle, one.destination) for one in state.decisions] == [("unload", BUNDLES[0], "b")]
+    assert [one.outcome for one in state.desk.answers] == ["accepted"]
+
+
+def test_nothing_is_decided_of_its_own_accord_while_a_new_cluster_waits_for_brokers() -> None:
+    config = cluster_config({"dry_run": False, "min_brokers": 3})
+    state = begun(config=config, a=BUNDLES, b=[])
+    assert not may_decide(state)
+    assert [one.rule for one in state.refusals] == ["min_brokers"]
+
+
+def test_place_gives_released_bundles_the_owner_that_their_unload_named() -> None:
+    memory = Memory(seq=1, pending=(moving("b", NOW_MS - 1_000),), published_to=None)
+    first, _ = fold(Shard.empty(), batch_of([Report("a", NOW_MS - 5_000, dict.fromkeys(BUNDLES, BundleStats())), Report("b", NOW_MS - 5_000, {}, offset=1)]), NOW_MS - 5_000, CONFIG.fold)  # fmt: skip # noqa: E501
+    later, _ = fold(first, batch_of([Report("a", NOW_MS, dict.fromkeys(BUNDLES[1:], BundleStats()), offset=2)]), NOW_MS, CONFIG.fold)
+    state = settle(observe(view_of("c", [later], NOW_MS, CONFIG.balancer.weights), memory, Inbox(), CONFIG), ())
+    assert state.reserved == {BUNDLES[0]: "b"}
+    place(state)
+    assert [(one.kind, one.bundle, one.destination, one.rule) for one in state.decisions] == [("assign", BUNDLES[0], "b", "released")]
+
+
+def test_balance_does_nothing_while_it_is_switched_off() -> None:
+    off = begun(config=cluster_config({"dry_run": False, "enabled": False, "shedding_interval_ms": 0}), a=BUNDLES, b=[])
+    balance(off, ())
+    on = begun(a=BUNDLES, b=[])
+    balance(on, ())
+    assert (off.shed, on.shed) == (False, True)
+
+
+def test_record_remembers_what_was_decided_and_writes_its_ownership_records() -> None:
+    memory = Memory(seq=4, published_to=None)
+    state = begun(memory, a=BUNDLES, b=[])
+    answer(state, [order("unload", namespace="t/n", bundle="0x00000000_0x10000000", destination="b")])
+    made = record(state, memory)
+    assert made.seq == made.memory.seq == 5
+    assert [(one.bundle, one.destination) for one in made.memory.pending] == [(BUNDLES[0], "b")]
+    assert [(one.bundle, one.state) for one in made.ownership if one.decision_id] == [(BUNDLES[0], "Releasing")]
+
+
+def test_a_settings_command_counts_in_the_very_round_that_takes_it() -> None:
+    made = decide(seen(a=BUNDLES, b=[]), Memory(), Inbox(commands=(order("dry-run", on=True),)), CONFIG)
+    assert [one.outcome for one in made.results] == ["done"]
+    assert made.memory.pending == () and made.ownership == ()
