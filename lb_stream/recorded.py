@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +14,8 @@ from lb_stream.core.config.cluster_config import cluster_config
 from lb_stream.core.model.blocks import BROKER_SCHEMA, BUNDLE_SCHEMA, RESOURCES, Batch, Shard, from_bytes, with_all_columns
 from lb_stream.core.model.memory import Memory
 from lb_stream.core.model.names import is_system_bundle
-from lb_stream.core.model.resources import max_weighted_usage
 from lb_stream.core.model.view import ClusterView, view_of
-from lb_stream.core.round.decide import Inbox, Round, decide, seed_of
+from lb_stream.core.round.decide import Inbox, Round, decide
 from lb_stream.io.local.report_lines import Report, Unsendable, read_line
 from lb_stream.query import QueryError
 from lb_stream.query.lake import open_lake, records, run
@@ -73,11 +71,7 @@ def ask(view: ClusterView, memory: Memory | None = None, **settings: Any) -> Rou
 
     `memory` is that of an earlier answer, for a strategy that waits for some rounds in a row. Raises SettingError.
     """
-    config, memory = cluster_config(settings), memory or Memory()
-    weights = config.balancer.weights
-    brokers = replace(view.brokers, usage=max_weighted_usage(view.brokers.resources, weights), weights=weights)
-    seed = seed_of(view.cluster, memory.seq + 1)
-    return decide(replace(view, brokers=brokers), memory, Inbox(), config, view.now_ms, seed)
+    return decide(view, memory or Memory(), Inbox(), cluster_config(settings))
 
 
 def _reports(path: Path, broker: str | None) -> Iterator[Report]:

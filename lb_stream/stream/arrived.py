@@ -39,7 +39,8 @@ class Arrived:
     @property
     def now_ms(self) -> int:
         """The round's time."""
-        return max(seen["append_ms"] for seen in self.clock)
+        latest: int = max(seen["append_ms"] for seen in self.clock)
+        return latest
 
     def times(self, topic: str) -> dict[int, int]:
         """Partition → how far its time has come."""

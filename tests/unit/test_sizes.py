@@ -18,9 +18,7 @@ EXCEPTIONS = {
     "lb_stream/core/ownership/ledger.py: lines": 354,
     "lb_stream/core/ownership/ledger.py: parameters of Ledger._record": 11,
     "lb_stream/core/ownership/ledger.py: parameters of Ledger._write": 12,
-    "lb_stream/core/round/decide.py: lines of decide": 59,
     "lb_stream/job/supervise.py: lines of run": 51,
-    "lb_stream/stream/decide.py: lines of decide_cluster": 56,
 }
 
 
