@@ -139,4 +139,4 @@ def test_every_rule_and_filter_named_is_one_of_the_code() -> None:
     assert [rule for rule in sorted(rules) if f'"{rule}"' not in SOURCE] == []
     table = re.findall(r"^\| ((?:`\w+`(?:, )?)+) \| [^|]* \|$", PROSE.partition("## Placement")[2].partition("###")[0], re.MULTILINE)
     named = {word for row in table for word in re.findall(r"`(\w+)`", row)}
-    assert named == {one.name for one in vars(filters).values() if isinstance(one, type) and hasattr(one, "name")}
+    assert named == {one.rule.name for one in vars(filters).values() if isinstance(one, type) and hasattr(one, "rule")}
