@@ -17,8 +17,8 @@ _INTRO = """\
 
 Every rule that there is, written from the code by `python -m docs.tools.rules_page`. The tables
 hold a rule's name: `decisions.rule`, `refusals.rule`, `refused_by` of a candidate. `lbctl explain`
-and `lbctl explain --why-not` say its sentence. The unit is that of what the rule saw and of its
-limit.
+and `lbctl explain --why-not BUNDLE` say its sentence. The unit is that of what the rule saw and of
+its limit.
 """
 _KEPT_BY = {
     "operators": "An operator wants it so.",
@@ -43,7 +43,7 @@ def _lines() -> Iterator[str]:
     yield "## Why a decision is made\n"
     yield from _table(DECIDES.values())
     yield "\n## Why nothing is done\n"
-    yield "In order of precedence, as `lbctl explain --why-not` goes through them."
+    yield "In order of precedence, as `lbctl explain --why-not BUNDLE` goes through them."
     for place in (*PLACES, ""):
         yield f"\n{_KEPT_BY[place]}\n"
         yield from _table([rule for rule in REFUSES.values() if rule.place == place])
