@@ -31,7 +31,7 @@ class Message:
 
 
 class Library(types.ModuleType):
-    """What `pulsar_topics` uses of the module `pulsar`, and what it was given."""
+    """What `load_topics` uses of the module `pulsar`, and what it was given."""
 
     def __init__(self) -> None:
         super().__init__("pulsar")

@@ -1,5 +1,6 @@
 """How pages and docstrings are written: narrow enough for a terminal, and citing only what the repository has."""
 
+import ast
 import re
 import subprocess
 from pathlib import Path
@@ -64,3 +65,34 @@ def test_every_section_that_a_docstring_cites_is_on_its_page() -> None:
     assert len(cited) > 15
     headings = {page: re.findall(r"^#+ (.+)$", (PROJECT / "docs" / page).read_text(encoding="utf-8"), re.MULTILINE) for page, _ in cited}
     assert sorted((page, section) for page, section in cited if section not in headings[page]) == []
+
+
+def test_every_module_and_page_that_a_page_names_is_there() -> None:
+    there = [str(path.relative_to(PROJECT)) for path in tracked()]
+    named = {
+        (page.name, name) for page in tracked("*.md") for name in re.findall(r"[\w/-]+\.(?:py|md)\b", page.read_text(encoding="utf-8"))
+    }
+    assert len(named) > 50
+    assert sorted((page, name) for page, name in named if not any(f"/{path}".endswith(f"/{name.lstrip('/')}") for path in there)) == []
+
+
+def docstring_lines(text: str) -> set[int]:
+    """The lines (from 1) of every text that stands by itself: docstrings, and what is said below an attribute."""
+    alone = [node.value for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)]
+    return {line for one in alone for line in range(one.lineno, (one.end_lineno or one.lineno) + 1)}
+
+
+def test_every_name_in_a_docstring_is_one_of_the_code() -> None:
+    named: set[tuple[str, str]] = set()
+    known = {"lower_upper"}  # the form of a bundle's range in a command
+    for path in tracked("*.py"):
+        known |= {path.stem, path.parent.name}
+        text = path.read_text(encoding="utf-8")
+        said = docstring_lines(text)
+        for number, line in enumerate(text.splitlines(), 1):
+            if number in said:
+                named |= {(path.name, name) for name in re.findall(r"`([a-z]+(?:_[a-z]+)+)`", line)}
+            else:
+                known |= set(re.findall(r"\w+", line))
+    assert len(named) > 100
+    assert sorted((file, name) for file, name in named if name not in known) == []

@@ -45,7 +45,7 @@ RANGE, POSITIONS, FLOW = "range_equally_divide", "specified_positions_divide", "
 
 
 class LoadData(Protocol):
-    """Where the load data of an extensible cluster's brokers comes from (`pulsar_topics.LoadDataTopics`)."""
+    """Where the load data of an extensible cluster's brokers comes from (`load_topics.LoadDataTopics`)."""
 
     def take(self, broker: str) -> list[bytes]:
         """The records that the broker has written since it was last asked for, as it wrote them."""

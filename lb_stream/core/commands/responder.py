@@ -1,7 +1,7 @@
 """Operators' commands in a round: each is answered, once, with what happened or why not.
 
-First settings (`command_settings`), then what stays in force (`command_standing`), both for the whole round, wherever in the batch the
-command stood; then unloads and splits (`command_moves`), one after another.
+Settings come first (`settings`), then what stays in force (`persistent_commands`): both count for the whole round, wherever in the
+batch the command stood. Unloads and splits follow, one after another (`core.round.operator_moves`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Whether a broker has something new enough to say.
 
 Both managers ask the same questions; the modular one compares the weighted maximum usage, the extensible one the plain one.
-Called every `report_update_min_interval_ms` by whoever reports.
+Called every `report_min_interval_ms` by whoever reports.
 """
 
 from __future__ import annotations

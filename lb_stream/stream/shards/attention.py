@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from lb_stream.stream.shards.directory import ShardMap
 
 LISTENED_MS = 3_600_000
-"""Who is there reports within a quarter of an hour (`load_report_update_max_interval_minutes`), and says much more often that he lives."""
+"""How long the job must have listened: a living broker reports at least every `report_max_interval_ms` (15 min)."""
 BREAK_MS = 60_000
 """When batches are so far apart, what came in between may not have been read yet."""
 
