@@ -27,13 +27,12 @@ MOST_RESTARTS = 5
 
 
 def run(spark: SparkSession, settings: Settings, once: bool = False, stop: Stop = never) -> None:
-    """Run the stream until it ends or a stop is asked for. When Kafka was away it begins anew, as after a restart, once Kafka answers; at
-    once when a batch was lost with its Python workers.
+    """Run the stream until it ends or a stop is asked for. When Kafka was away it begins anew, as after a restart, once Kafka answers.
 
-    It also begins anew when a batch must be planned otherwise, and once when an older job, shut out of publishing but not ended yet, has
-    written into its checkpoint. Raises Stopped when it can't go on (a file that is damaged and a full disk
-    are told so, too), KafkaAway when beginning anew doesn't help either; Stuck without having stopped it: that would take as long as the
-    batch.
+    It begins anew at once when a batch was lost with its Python workers or must be planned otherwise, and, a single time, when an older
+    job, shut out of publishing but not ended yet, has written into its checkpoint. Raises Stopped when it can't go on (a damaged file and
+    a full disk are told so, too), KafkaAway when beginning anew doesn't help, Stuck without having stopped the stream: that would take as
+    long as the batch.
     """
     restarts, crossed = 0, False
     caught_up = None

@@ -18,7 +18,6 @@ EXCEPTIONS = {
     "lb_stream/core/ownership/ledger.py: lines": 354,
     "lb_stream/core/ownership/ledger.py: parameters of Ledger._record": 11,
     "lb_stream/core/ownership/ledger.py: parameters of Ledger._write": 12,
-    "lb_stream/job/supervise.py: lines of run": 51,
 }
 
 
