@@ -10,11 +10,12 @@ from typing import Any
 import pyarrow as pa
 
 from lb_stream.core.averages import fold
+from lb_stream.core.averages.cluster_view import view_of
 from lb_stream.core.config.cluster_config import cluster_config
 from lb_stream.core.model.blocks import BROKER_SCHEMA, BUNDLE_SCHEMA, RESOURCES, Batch, Shard, from_bytes, with_all_columns
 from lb_stream.core.model.memory import Memory
 from lb_stream.core.model.names import is_system_bundle
-from lb_stream.core.model.view import ClusterView, view_of
+from lb_stream.core.model.view import ClusterView
 from lb_stream.core.round.decide import Inbox, Round, decide
 from lb_stream.io.local.report_lines import Report, Unsendable, read_line
 from lb_stream.query import QueryError

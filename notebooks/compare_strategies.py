@@ -24,9 +24,9 @@ import matplotlib.pyplot as plt
 ROOT = next(folder for folder in (Path.cwd(), *Path.cwd().parents) if (folder / "pyproject.toml").exists())
 sys.path.insert(0, str(ROOT))
 
+from lb_stream.core.averages.cluster_view import view_of
 from lb_stream.core.config.cluster_config import cluster_config
 from lb_stream.core.model.memory import Memory
-from lb_stream.core.model.view import view_of
 from lb_stream.core.round.decide import Inbox, decide
 from lb_stream.sim import build_cluster
 from tests.captured import PerReport, clock, decoded, leader_rounds, settings_at, stored_reports

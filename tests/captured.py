@@ -21,10 +21,10 @@ import pyarrow as pa
 from lb_stream.contracts.decisions import Decision
 from lb_stream.contracts.keys import metadata
 from lb_stream.core.averages import FoldConfig, fold
+from lb_stream.core.averages.cluster_view import view_of
 from lb_stream.core.config.cluster_config import all_models, cluster_config, known_keys
 from lb_stream.core.model.blocks import FOUR, Batch, Shard, from_bytes
 from lb_stream.core.model.memory import Memory
-from lb_stream.core.model.view import view_of
 from lb_stream.core.round.decide import Inbox, Round, decide
 from lb_stream.io.local.configuration import load_settings
 from lb_stream.io.local.report_lines import read_line

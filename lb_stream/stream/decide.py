@@ -16,12 +16,13 @@ import pyarrow.compute as pc
 from lb_stream.contracts.base import canonical_json
 from lb_stream.contracts.decisions import Ownership
 from lb_stream.contracts.settings import Settings
+from lb_stream.core.averages.cluster_view import NameOrder, name_order, view_of
 from lb_stream.core.commands.responder import CommandAnswer, Received, refuse_all
 from lb_stream.core.commands.settings import config_before, config_of
 from lb_stream.core.config.cluster_config import ClusterConfig
 from lb_stream.core.model.blocks import Shard
 from lb_stream.core.model.memory import Memory
-from lb_stream.core.model.view import ClusterView, NameOrder, name_order, view_of
+from lb_stream.core.model.view import ClusterView
 from lb_stream.core.observing.outcomes import counting
 from lb_stream.core.round.decide import Inbox, Round, decide
 from lb_stream.stream import figures

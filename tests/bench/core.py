@@ -27,9 +27,10 @@ from rich.progress import track
 from rich.table import Table
 
 from lb_stream.core.averages import FoldConfig, fold
+from lb_stream.core.averages.cluster_view import view_of
 from lb_stream.core.config.cluster_config import cluster_config
 from lb_stream.core.model.blocks import BROKER_SCHEMA, BUNDLE_SCHEMA, EVENT_SCHEMA, FOUR, REPORT_SCHEMA, SAMPLE_SCHEMA, Batch, Shard
-from lb_stream.core.model.view import ClusterView, view_of
+from lb_stream.core.model.view import ClusterView
 from lb_stream.core.placement import placement, simple_placement
 from lb_stream.core.round.split import find_too_large
 from lb_stream.core.round.state import RoundInputs, RoundState

@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 
 from lb_stream.contracts.commands import COMMANDS
 from lb_stream.core.averages import fold
+from lb_stream.core.averages.cluster_view import view_of
 from lb_stream.core.commands.responder import Received
 from lb_stream.core.config.cluster_config import cluster_config
 from lb_stream.core.model.blocks import Shard
 from lb_stream.core.model.memory import Memory
 from lb_stream.core.model.names import parse_bundle
-from lb_stream.core.model.view import view_of
 from lb_stream.core.round.decide import Inbox, Round, decide
 from tests.support.build import Report, batch_of
 from tests.unit.core.commands.test_commands import LOAD

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from lb_stream.contracts.base import canonical_json
 from lb_stream.core.averages import fold
+from lb_stream.core.averages.cluster_view import view_of
 from lb_stream.core.commands.responder import Received
 from lb_stream.core.commands.settings import dynamic_keys
 from lb_stream.core.config.cluster_config import cluster_config
 from lb_stream.core.model.blocks import EVENT_SCHEMA, REPORT_SCHEMA, SAMPLE_SCHEMA, Batch, Shard
 from lb_stream.core.model.memory import Memory
-from lb_stream.core.model.view import view_of
 from lb_stream.core.round.decide import Inbox, Round, decide
 from lb_stream.core.shedding import shedder
 from lb_stream.stream.context import DecodeConfig

@@ -16,11 +16,12 @@ from hypothesis import strategies as st
 from lb_stream.contracts.base import canonical_json
 from lb_stream.contracts.decisions import Decision
 from lb_stream.contracts.reports import Ack
+from lb_stream.core.averages.cluster_view import view_of
 from lb_stream.core.config.cluster_config import ClusterConfig, cluster_config
 from lb_stream.core.filters.candidates import superseded
 from lb_stream.core.model.memory import Memory
 from lb_stream.core.model.names import is_system_bundle, namespace_of
-from lb_stream.core.model.view import ClusterView, view_of
+from lb_stream.core.model.view import ClusterView
 from lb_stream.core.ownership import ledger
 from lb_stream.core.ownership.unit_states import ServiceUnit, Store, accepts
 from lb_stream.core.placement import placement, simple_placement

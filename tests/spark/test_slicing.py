@@ -7,8 +7,8 @@ import pytest
 
 from lb_stream.contracts.reports import BundleStats
 from lb_stream.core.averages import FoldConfig, fold
+from lb_stream.core.averages.cluster_view import name_order, view_of
 from lb_stream.core.model.blocks import Shard
-from lb_stream.core.model.view import name_order, view_of
 from lb_stream.stream.averages import hand_over, names_block, read_shard
 from lb_stream.stream.shards.block_files import Blocks, BlockWriter, file_of, read_block, remove_unused
 from lb_stream.stream.shards.directory import NEW, ShardMap, forget_directories, read_directory, write_directory

@@ -52,13 +52,14 @@ from lb_stream.contracts.commands import COMMANDS
 from lb_stream.contracts.decisions import Decision
 from lb_stream.contracts.reports import Ack, BundleStats
 from lb_stream.core.averages import fold
+from lb_stream.core.averages.cluster_view import view_of
 from lb_stream.core.commands.responder import Received
 from lb_stream.core.config.cluster_config import ClusterConfig, cluster_config
 from lb_stream.core.model.blocks import Shard
 from lb_stream.core.model.memory import Memory, Pending
 from lb_stream.core.model.policies import NO_POLICIES, IsolationPolicy, Policies
 from lb_stream.core.model.refusals import Refusal
-from lb_stream.core.model.view import ClusterView, view_of
+from lb_stream.core.model.view import ClusterView
 from lb_stream.core.round.decide import Inbox, Round, decide
 from lb_stream.core.shedding.base import MB, ShedContext
 from tests.support.build import Event, Report, batch_of

@@ -15,10 +15,11 @@ from lb_stream.contracts.base import canonical_json
 from lb_stream.contracts.decisions import Decision
 from lb_stream.contracts.reports import RESOURCES, Ack
 from lb_stream.core.averages import fold
+from lb_stream.core.averages.cluster_view import view_of
 from lb_stream.core.config.cluster_config import cluster_config
 from lb_stream.core.model.blocks import EVENT_SCHEMA, REPORT_SCHEMA, SAMPLE_SCHEMA, Batch, Shard
 from lb_stream.core.model.memory import Memory
-from lb_stream.core.model.view import ClusterView, view_of
+from lb_stream.core.model.view import ClusterView
 from lb_stream.core.observing.outcomes import Outcome
 from lb_stream.core.round.decide import Inbox, Round, decide
 from lb_stream.sim import SimBroker, SimCluster

@@ -7,16 +7,15 @@ in place: a changed view is a new view.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from lb_stream.core.model.blocks import FOUR, RESOURCES, Shard
+from lb_stream.core.model.blocks import FOUR
 from lb_stream.core.model.policies import NO_POLICIES, Policies
 from lb_stream.core.model.quotas import Learned
 from lb_stream.core.model.resources import max_weighted_usage
@@ -25,9 +24,6 @@ Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 Ints = NDArray[np.int64]
 Rows = NDArray[np.intp]
-
-
-NO_TIMES: Mapping[int, int] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,145 +187,6 @@ class ClusterView:
         owner = self.bundles.owner
         counts: Ints = np.bincount(owner[owner >= 0], minlength=len(self.brokers))
         return counts
-
-
-@dataclass(frozen=True, slots=True)
-class NameOrder:
-    """Where the bundles of several shards stand in the view: all names, sorted, and for each shard the rows of its bundles."""
-
-    names: pa.StringArray
-    rows: tuple[Ints, ...]
-
-
-def name_order(shards: Sequence[pa.ChunkedArray]) -> NameOrder:
-    """Merge the sorted names of several shards."""
-    joined = pa.concat_arrays([chunk for names in shards for chunk in names.chunks] or [pa.array([], pa.string())])
-    order = pc.sort_indices(joined)
-    rows = np.empty(len(joined), np.int64)
-    rows[order.to_numpy()] = np.arange(len(joined))
-    return NameOrder(joined.take(order), tuple(np.split(rows, np.cumsum([len(names) for names in shards])[:-1])))
-
-
-def view_of(
-    cluster: str,
-    shards: Iterable[Shard],
-    now_ms: int,
-    weights: Mapping[str, float],
-    order: NameOrder | None = None,
-    times: Mapping[int, int] = NO_TIMES,
-) -> ClusterView:
-    """Put a cluster's shards together: rows sorted by name, broker sums taken over them in that order.
-
-    The result doesn't depend on the number or order of the shards. `order`: that of their names, if it is known. `times`: partition →
-    how far it has been read, in append time, where this batch has read anything of it; all others were read to their end before.
-    """
-    shards = list(shards)
-    brokers = _all_brokers(shards)
-    clock_ms = _clocks(brokers["partition"], times, now_ms)
-    broker_names = brokers["name"].combine_chunks()
-    owners = []
-    for shard in shards:
-        rows = pc.index_in(shard.brokers["name"], value_set=broker_names).to_numpy().astype(np.int32)
-        owners.append(np.append(rows, np.int32(-1))[shard.bundles["owner"].to_numpy()])
-    if len(shards) == 1:
-        names = shards[0].bundles["name"].combine_chunks()
-        return ClusterView(cluster, now_ms, *_columns(brokers, clock_ms, names, lambda name: shards[0].bundles[name], owners[0], weights))
-    known = order or name_order([shard.bundles["name"] for shard in shards])
-
-    def merged(name: str) -> pa.ChunkedArray:
-        return pa.chunked_array([_merged([shard.bundles[name].to_numpy() for shard in shards], known.rows)])
-
-    return ClusterView(cluster, now_ms, *_columns(brokers, clock_ms, known.names, merged, _merged(owners, known.rows), weights))
-
-
-def _clocks(partitions: pa.ChunkedArray, times: Mapping[int, int], now_ms: int) -> Ints:
-    rows = partitions.fill_null(-1).to_numpy()
-    clock_ms = np.full(len(rows), now_ms, np.int64)
-    for partition, read_ms in times.items():
-        clock_ms[rows == partition] = read_ms
-    return clock_ms
-
-
-def _all_brokers(shards: Sequence[Shard]) -> pa.Table:
-    """The brokers of one shard: every shard has seen all that the cluster's brokers sent. If a shard has failed, the latest counts."""
-    first, *others = (shard.brokers for shard in shards)
-    if all(brokers.equals(first) for brokers in others):
-        return first
-    brokers = pa.concat_tables([first, *others]).sort_by([("name", "ascending"), ("seen_ms", "descending")])
-    names = brokers["name"].to_numpy(zero_copy_only=False)
-    return brokers.filter(pa.array(np.append(True, names[1:] != names[:-1]) if len(names) else np.empty(0, np.bool_)))
-
-
-def _merged(parts: Sequence[NDArray[Any]], rows: Sequence[Ints]) -> NDArray[Any]:
-    """One column of all shards' bundles, from that of each and the rows where its values belong."""
-    column = np.empty(sum(map(len, rows)), parts[0].dtype)
-    for part, at in zip(parts, rows, strict=True):
-        column[at] = part
-    return column
-
-
-def _bools(column: pa.ChunkedArray) -> Bools:
-    result: Bools = column.to_numpy(zero_copy_only=False).astype(np.bool_)
-    return result
-
-
-def _texts(column: pa.ChunkedArray) -> tuple[str, ...]:
-    return tuple(column.fill_null("").to_pylist())
-
-
-def _columns(
-    brokers: pa.Table,
-    clock_ms: Ints,
-    names: pa.StringArray,
-    bundles: Callable[[str], pa.ChunkedArray],
-    owner: NDArray[np.int32],
-    weights: Mapping[str, float],
-) -> tuple[Brokers, Bundles]:
-    """`bundles`: name of a column → the column."""
-    latest, short, long = (Rates(*(bundles(f"{span}_{value}").to_numpy() for value in FOUR)) for span in ("latest", "short", "long"))
-    resources = {name: (brokers[f"{name}_usage"].to_numpy(), brokers[f"{name}_limit"].to_numpy()) for name in RESOURCES}
-    return Brokers(
-        names=tuple(brokers["name"].to_pylist()),
-        usage=max_weighted_usage(resources, weights),
-        resources=resources,
-        latest=Rates.of(brokers, "latest"),
-        short=short.sums_by(owner, len(brokers)),
-        long=long.sums_by(owner, len(brokers)),
-        topics=brokers["topics"].to_numpy(),
-        bundles=brokers["bundles"].to_numpy(),
-        load_ema=brokers["load_ema"].to_numpy(),
-        throughput_ema=brokers["throughput_ema_bytes_per_s"].to_numpy(),
-        seen_ms=brokers["seen_ms"].to_numpy(),
-        clock_ms=clock_ms,
-        reported_ms=brokers["reported_ms"].to_numpy(),
-        heartbeats=_bools(brokers["heartbeats"]),
-        left=_bools(brokers["left"]),
-        sampled=_bools(brokers["sampled"]),
-        alive=np.ones(len(brokers), np.bool_),
-        speaking=np.ones(len(brokers), np.bool_),
-        persistent_topics=_bools(brokers["persistent_topics"]),
-        non_persistent_topics=_bools(brokers["non_persistent_topics"]),
-        versions=_texts(brokers["version"]),
-        load_managers=_texts(brokers["load_manager"]),
-        weights=weights,
-    ), Bundles(
-        names=names,
-        owner=owner,
-        owner_since_ms=bundles("owner_since_ms").to_numpy(),
-        reported_ms=bundles("reported_ms").to_numpy(),
-        gained=_bools(bundles("gained")),
-        appeared=_bools(bundles("appeared")),
-        in_flight=np.zeros(len(names), np.bool_),
-        system=_bools(bundles("system")),
-        topics=bundles("topics").to_numpy(),
-        sessions=bundles("producers").to_numpy() + bundles("consumers").to_numpy(),
-        cache_bytes=bundles("cache_size_bytes").to_numpy(),
-        short_samples=bundles("short_samples").to_numpy(),
-        long_samples=bundles("long_samples").to_numpy(),
-        latest=latest,
-        short=short,
-        long=long,
-    )
 
 
 def with_moves(view: ClusterView, bundles: Rows, destinations: Rows) -> ClusterView:

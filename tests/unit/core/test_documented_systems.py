@@ -16,11 +16,12 @@ from lb_stream.contracts.reports import BundleStats, SplitAsk
 from lb_stream.contracts.settings import StreamSettings
 from lb_stream.contracts.tables import BUNDLE_AVERAGES, OWNERSHIP
 from lb_stream.core.averages import FoldConfig, fold
+from lb_stream.core.averages.cluster_view import view_of
 from lb_stream.core.config.cluster_config import ClusterConfig, cluster_config
 from lb_stream.core.model.blocks import BROKER_SCHEMA, BUNDLE_SCHEMA, Batch, Shard, from_bytes, to_bytes
 from lb_stream.core.model.memory import Memory, Pending
 from lb_stream.core.model.topics import Ring, partition_name
-from lb_stream.core.model.view import ClusterView, view_of
+from lb_stream.core.model.view import ClusterView
 from lb_stream.core.placement import placement
 from lb_stream.core.placement.base import Targets
 from lb_stream.core.round.decide import Inbox, Round, decide

@@ -12,6 +12,7 @@ from lb_stream.contracts.commands import COMMANDS
 from lb_stream.contracts.namespaces import ClusterNamespaces
 from lb_stream.contracts.reports import BundleStats
 from lb_stream.core.averages import DEFAULT_FOUR, fold
+from lb_stream.core.averages.cluster_view import view_of
 from lb_stream.core.commands.responder import (
     MOST_REMEMBERED,
     REMEMBERED_MS,
@@ -27,7 +28,7 @@ from lb_stream.core.model.blocks import Shard
 from lb_stream.core.model.memory import Memory
 from lb_stream.core.model.operator_state import OperatorState
 from lb_stream.core.model.policies import NO_POLICIES, Policies
-from lb_stream.core.model.view import ClusterView, view_of
+from lb_stream.core.model.view import ClusterView
 from lb_stream.core.observing.known_bundles import compact, cut_anew, missing, ring_of, with_bundles
 from lb_stream.core.round.decide import Inbox, Round, decide
 from tests.support.build import Event, Report, batch_of

@@ -8,11 +8,12 @@ import pytest
 
 from lb_stream.contracts.reports import BundleStats
 from lb_stream.core.averages import FoldConfig, add_bundles, fold
+from lb_stream.core.averages.cluster_view import view_of
 from lb_stream.core.config.cluster_config import cluster_config
 from lb_stream.core.model.blocks import Shard
 from lb_stream.core.model.memory import Memory, Pending
 from lb_stream.core.model.policies import IsolationPolicy, Policies, host_of
-from lb_stream.core.model.view import ClusterView, view_of
+from lb_stream.core.model.view import ClusterView
 from lb_stream.core.round.decide import Inbox, decide
 from lb_stream.core.round.preallocation import Preallocated, Preallocations, count, waiting
 from lb_stream.core.round.state import LEAST_REFUSED_SHOWN, MOST_CANDIDATES_SHOWN

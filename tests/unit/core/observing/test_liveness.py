@@ -4,10 +4,10 @@ import pytest
 
 from lb_stream.contracts.reports import BundleStats
 from lb_stream.core.averages import FoldConfig, fold
+from lb_stream.core.averages.cluster_view import view_of
 from lb_stream.core.config.cluster_config import cluster_config
 from lb_stream.core.model.blocks import BROKER_SCHEMA, Shard, with_all_columns
 from lb_stream.core.model.memory import Memory
-from lb_stream.core.model.view import view_of
 from lb_stream.core.observing.liveness import Liveness, judge
 from tests.support.build import Event, Report, batch_of
 

@@ -9,11 +9,11 @@ import pytest
 from lb_stream.agent.obey import Seen, judge
 from lb_stream.contracts.reports import Ack, BundleStats, SplitAsk
 from lb_stream.core.averages import fold
+from lb_stream.core.averages.cluster_view import view_of
 from lb_stream.core.config.cluster_config import ClusterConfig, cluster_config
 from lb_stream.core.model.blocks import Shard
 from lb_stream.core.model.memory import Memory, Pending
 from lb_stream.core.model.operator_state import OperatorState
-from lb_stream.core.model.view import view_of
 from lb_stream.core.round.decide import Inbox, Round, decide
 from lb_stream.core.splitting.config import MIB
 from tests.support.build import Report, batch_of

@@ -6,11 +6,12 @@ from typing import Any
 from lb_stream.contracts.commands import COMMANDS
 from lb_stream.contracts.reports import BundleStats
 from lb_stream.core.averages import fold
+from lb_stream.core.averages.cluster_view import view_of
 from lb_stream.core.commands.responder import Received
 from lb_stream.core.config.cluster_config import ClusterConfig, cluster_config
 from lb_stream.core.model.blocks import Shard
 from lb_stream.core.model.memory import Memory, Pending
-from lb_stream.core.model.view import ClusterView, view_of
+from lb_stream.core.model.view import ClusterView
 from lb_stream.core.round.decide import Inbox, answer, balance, decide, may_decide, place
 from lb_stream.core.round.observe import observe
 from lb_stream.core.round.record import record

@@ -8,11 +8,12 @@ import pytest
 
 from lb_stream.contracts.reports import BundleStats
 from lb_stream.core.averages import fold
+from lb_stream.core.averages.cluster_view import view_of
 from lb_stream.core.config.cluster_config import cluster_config
 from lb_stream.core.model.blocks import Shard
 from lb_stream.core.model.memory import Memory
 from lb_stream.core.model.policies import IsolationPolicy, Policies
-from lb_stream.core.model.view import ClusterView, view_of, with_moves
+from lb_stream.core.model.view import ClusterView, with_moves
 from lb_stream.core.round.decide import Inbox, Round, decide
 from lb_stream.core.shedding.base import ShedContext
 from lb_stream.core.shedding.transfer import TransferMemory, TransferShedderConfig, observe, store_of

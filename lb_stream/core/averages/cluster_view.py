@@ -1,0 +1,155 @@
+"""A cluster's view, put together from its shards."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from lb_stream.core.model.blocks import FOUR, RESOURCES, Shard
+from lb_stream.core.model.resources import max_weighted_usage
+from lb_stream.core.model.view import Bools, Brokers, Bundles, ClusterView, Ints, Rates
+
+NO_TIMES: Mapping[int, int] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class NameOrder:
+    """Where the bundles of several shards stand in the view: all names, sorted, and for each shard the rows of its bundles."""
+
+    names: pa.StringArray
+    rows: tuple[Ints, ...]
+
+
+def name_order(shards: Sequence[pa.ChunkedArray]) -> NameOrder:
+    """Merge the sorted names of several shards."""
+    joined = pa.concat_arrays([chunk for names in shards for chunk in names.chunks] or [pa.array([], pa.string())])
+    order = pc.sort_indices(joined)
+    rows = np.empty(len(joined), np.int64)
+    rows[order.to_numpy()] = np.arange(len(joined))
+    return NameOrder(joined.take(order), tuple(np.split(rows, np.cumsum([len(names) for names in shards])[:-1])))
+
+
+def view_of(
+    cluster: str,
+    shards: Iterable[Shard],
+    now_ms: int,
+    weights: Mapping[str, float],
+    order: NameOrder | None = None,
+    times: Mapping[int, int] = NO_TIMES,
+) -> ClusterView:
+    """Put a cluster's shards together: rows sorted by name, broker sums taken over them in that order.
+
+    The result doesn't depend on the number or order of the shards. `order`: that of their names, if it is known. `times`: partition →
+    how far it has been read, in append time, where this batch has read anything of it; all others were read to their end before.
+    """
+    shards = list(shards)
+    brokers = _all_brokers(shards)
+    clock_ms = _clocks(brokers["partition"], times, now_ms)
+    broker_names = brokers["name"].combine_chunks()
+    owners = []
+    for shard in shards:
+        rows = pc.index_in(shard.brokers["name"], value_set=broker_names).to_numpy().astype(np.int32)
+        owners.append(np.append(rows, np.int32(-1))[shard.bundles["owner"].to_numpy()])
+    if len(shards) == 1:
+        bundles = _bundles(shards[0].bundles["name"].combine_chunks(), owners[0], lambda name: shards[0].bundles[name])
+        return ClusterView(cluster, now_ms, _brokers(brokers, clock_ms, bundles, weights), bundles)
+    known = order or name_order([shard.bundles["name"] for shard in shards])
+
+    def merged(name: str) -> pa.ChunkedArray:
+        return pa.chunked_array([_merged([shard.bundles[name].to_numpy() for shard in shards], known.rows)])
+
+    bundles = _bundles(known.names, _merged(owners, known.rows), merged)
+    return ClusterView(cluster, now_ms, _brokers(brokers, clock_ms, bundles, weights), bundles)
+
+
+def _clocks(partitions: pa.ChunkedArray, times: Mapping[int, int], now_ms: int) -> Ints:
+    rows = partitions.fill_null(-1).to_numpy()
+    clock_ms = np.full(len(rows), now_ms, np.int64)
+    for partition, read_ms in times.items():
+        clock_ms[rows == partition] = read_ms
+    return clock_ms
+
+
+def _all_brokers(shards: Sequence[Shard]) -> pa.Table:
+    """The brokers of one shard: every shard has seen all that the cluster's brokers sent. If a shard has failed, the latest counts."""
+    first, *others = (shard.brokers for shard in shards)
+    if all(brokers.equals(first) for brokers in others):
+        return first
+    brokers = pa.concat_tables([first, *others]).sort_by([("name", "ascending"), ("seen_ms", "descending")])
+    names = brokers["name"].to_numpy(zero_copy_only=False)
+    return brokers.filter(pa.array(np.append(True, names[1:] != names[:-1]) if len(names) else np.empty(0, np.bool_)))
+
+
+def _merged(parts: Sequence[NDArray[Any]], rows: Sequence[Ints]) -> NDArray[Any]:
+    """One column of all shards' bundles, from that of each and the rows where its values belong."""
+    column = np.empty(sum(map(len, rows)), parts[0].dtype)
+    for part, at in zip(parts, rows, strict=True):
+        column[at] = part
+    return column
+
+
+def _bools(column: pa.ChunkedArray) -> Bools:
+    result: Bools = column.to_numpy(zero_copy_only=False).astype(np.bool_)
+    return result
+
+
+def _texts(column: pa.ChunkedArray) -> tuple[str, ...]:
+    return tuple(column.fill_null("").to_pylist())
+
+
+def _brokers(brokers: pa.Table, clock_ms: Ints, bundles: Bundles, weights: Mapping[str, float]) -> Brokers:
+    resources = {name: (brokers[f"{name}_usage"].to_numpy(), brokers[f"{name}_limit"].to_numpy()) for name in RESOURCES}
+    return Brokers(
+        names=tuple(brokers["name"].to_pylist()),
+        usage=max_weighted_usage(resources, weights),
+        resources=resources,
+        latest=Rates.of(brokers, "latest"),
+        short=bundles.short.sums_by(bundles.owner, len(brokers)),
+        long=bundles.long.sums_by(bundles.owner, len(brokers)),
+        topics=brokers["topics"].to_numpy(),
+        bundles=brokers["bundles"].to_numpy(),
+        load_ema=brokers["load_ema"].to_numpy(),
+        throughput_ema=brokers["throughput_ema_bytes_per_s"].to_numpy(),
+        seen_ms=brokers["seen_ms"].to_numpy(),
+        clock_ms=clock_ms,
+        reported_ms=brokers["reported_ms"].to_numpy(),
+        heartbeats=_bools(brokers["heartbeats"]),
+        left=_bools(brokers["left"]),
+        sampled=_bools(brokers["sampled"]),
+        alive=np.ones(len(brokers), np.bool_),
+        speaking=np.ones(len(brokers), np.bool_),
+        persistent_topics=_bools(brokers["persistent_topics"]),
+        non_persistent_topics=_bools(brokers["non_persistent_topics"]),
+        versions=_texts(brokers["version"]),
+        load_managers=_texts(brokers["load_manager"]),
+        weights=weights,
+    )
+
+
+def _bundles(names: pa.StringArray, owner: NDArray[np.int32], column: Callable[[str], pa.ChunkedArray]) -> Bundles:
+    """`column`: name of a column → the column, its rows as the names."""
+    latest, short, long = (Rates(*(column(f"{span}_{value}").to_numpy() for value in FOUR)) for span in ("latest", "short", "long"))
+    return Bundles(
+        names=names,
+        owner=owner,
+        owner_since_ms=column("owner_since_ms").to_numpy(),
+        reported_ms=column("reported_ms").to_numpy(),
+        gained=_bools(column("gained")),
+        appeared=_bools(column("appeared")),
+        in_flight=np.zeros(len(names), np.bool_),
+        system=_bools(column("system")),
+        topics=column("topics").to_numpy(),
+        sessions=column("producers").to_numpy() + column("consumers").to_numpy(),
+        cache_bytes=column("cache_size_bytes").to_numpy(),
+        short_samples=column("short_samples").to_numpy(),
+        long_samples=column("long_samples").to_numpy(),
+        latest=latest,
+        short=short,
+        long=long,
+    )
