@@ -6,7 +6,8 @@ A report goes to all shards of its cluster, with the samples of that shard's bun
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from lb_stream.contracts.base import canonical_json
 from lb_stream.core.model.blocks import EVENT_SCHEMA, REPORT_SCHEMA, SAMPLE_SCHEMA, to_bytes
 from lb_stream.stream.context import DecodeConfig
 from lb_stream.stream.partition_records import LONGEST_SHOWN, PartitionRecords
-from lb_stream.stream.shards.directory import NEW
+from lb_stream.stream.shards.directory import NEW, ShardMap
 from lb_stream.stream.shards.partition_keys import slots_of
 from lb_stream.stream.shards.slicing import name_hashes
 
@@ -56,52 +57,79 @@ def shard_blocks(
 ) -> Iterator[pa.RecordBatch]:
     """One row for each shard: all reports, heartbeats and goodbyes of its cluster, its own samples; all other events in shard 0 only."""
     samples, kept = taken.without_malformed(taken.samples()) if taken.reports else (SAMPLE_SCHEMA.empty_table(), np.empty(0, np.int64))
-    of_report = np.array(taken.of_report, np.int64)
-    strangers = _dismiss_strangers(taken, config, set(of_report[kept].tolist()))
-    by_cluster = kept[np.argsort(of_report[kept], kind="stable")]  # rows of the reports that stay, a cluster's together
-    reports = pa.Table.from_pylist([taken.reports[row] for row in by_cluster.tolist()], REPORT_SCHEMA)
-    reports_of = _ranges(of_report[by_cluster], len(taken.clusters))
-
-    names = sorted((config.known.keys() | taken.clusters.keys()) - strangers)
-    slices = {name: config.known.get(name, NEW) for name in (*names, *strangers)}
-    shards = np.ones(len(taken.clusters), np.int64)
-    for name, place_of in taken.clusters.items():
-        shards[place_of] = slices[name].shards
-    first_key = np.cumsum(shards) - shards
-    samples, samples_of = _by_shard(samples, of_report, first_key, shards)
-    place = np.zeros(len(of_report), np.int64)  # of a report among its cluster's
-    begins = np.array([begin for begin, _ in reports_of], np.int64)
-    place[by_cluster] = np.arange(len(by_cluster)) - begins[of_report[by_cluster]]
-    renumbered = pa.array(place[samples["report"].to_numpy()], pa.int32())
-    samples = samples.set_column(1, SAMPLE_SCHEMA.field("report"), renumbered)
-
-    everywhere, once = _events(taken)
+    strangers = _dismiss_strangers(taken, config, {taken.of_report[row] for row in kept.tolist()})
+    tables = _sort(taken, kept, samples, config.known)
     rows: list[dict[str, Any]] = []
     size = 0
-    for name in names:
-        number = taken.clusters.get(name)
-        own = slices[name]
-        common: dict[str, Any] = {"cluster": name, "shards": own.shards, "before": own.before, "leaving": own.leaving}
-        common |= {"clock": clock, "reports": None}
-        if number is not None and reports_of[number][0] < reports_of[number][1]:
-            begin, end = reports_of[number]
-            common["reports"] = to_bytes(reports.slice(begin, end - begin))
-        for shard, slot in enumerate(slots_of(name, own.shards, config.partitions)):
-            row = common | {"slot": slot, "shard": shard, "samples": None, "stored": None, "events": None}
-            if number is not None:
-                if common["reports"]:
-                    begin, end = samples_of[int(first_key[number]) + shard]
-                    some = samples.slice(begin, end - begin)
-                    row |= {"stored": store(some)} if store and some.nbytes > STORED_BYTES else {"samples": to_bytes(some)}
-                events = everywhere.get(number, []) + (once.get(number, []) if shard == 0 else [])
-                row["events"] = to_bytes(pa.Table.from_pylist(events, EVENT_SCHEMA)) if events else None
-            rows.append(row)
+    for name in sorted((config.known.keys() | taken.clusters.keys()) - strangers):
+        for row in _rows(name, taken.clusters.get(name), tables, config, store):
+            rows.append(row | {"clock": clock})
             size += sum(len(row[column] or b"") for column in ("reports", "samples", "events"))
             if size >= BATCH_BYTES:
                 yield pa.RecordBatch.from_pylist(rows, BLOCK_SCHEMA)
                 rows, size = [], 0
     if rows:
         yield pa.RecordBatch.from_pylist(rows, BLOCK_SCHEMA)
+
+
+@dataclass(frozen=True, slots=True)
+class _Sorted:
+    """What a partition brought, by cluster and shard; clusters by their numbers."""
+
+    reports: pa.Table
+    report_rows: list[tuple[int, int]]  # of each cluster
+    samples: pa.Table  # their `report` counts within the cluster
+    sample_rows: list[tuple[int, int]]  # of each shard
+    first_shard: list[int]  # of each cluster, in `sample_rows`
+    everywhere: dict[int, list[dict[str, Any]]]  # events that every shard of a cluster must see
+    once: dict[int, list[dict[str, Any]]]  # events that are seen once
+
+    def reports_of(self, number: int) -> pa.Table:
+        begin, end = self.report_rows[number]
+        return self.reports.slice(begin, end - begin)
+
+    def samples_of(self, number: int, shard: int) -> pa.Table:
+        begin, end = self.sample_rows[self.first_shard[number] + shard]
+        return self.samples.slice(begin, end - begin)
+
+    def events_of(self, number: int, shard: int) -> list[dict[str, Any]]:
+        return self.everywhere.get(number, []) + (self.once.get(number, []) if shard == 0 else [])
+
+
+def _rows(
+    name: str, number: int | None, tables: _Sorted, config: DecodeConfig, store: Callable[[pa.Table], str] | None
+) -> Iterator[dict[str, Any]]:
+    """The rows of a cluster's shards; `number` None: nothing has come of it."""
+    own = config.known.get(name, NEW)
+    common: dict[str, Any] = {"cluster": name, "shards": own.shards, "before": own.before, "leaving": own.leaving, "reports": None}
+    if number is not None and len(reports := tables.reports_of(number)):
+        common["reports"] = to_bytes(reports)
+    for shard, slot in enumerate(slots_of(name, own.shards, config.partitions)):
+        row = common | {"slot": slot, "shard": shard, "samples": None, "stored": None, "events": None}
+        if number is not None:
+            if row["reports"]:
+                samples = tables.samples_of(number, shard)
+                row |= {"stored": store(samples)} if store and samples.nbytes > STORED_BYTES else {"samples": to_bytes(samples)}
+            events = tables.events_of(number, shard)
+            row["events"] = to_bytes(pa.Table.from_pylist(events, EVENT_SCHEMA)) if events else None
+        yield row
+
+
+def _sort(taken: PartitionRecords, kept: NDArray[np.int64], samples: pa.Table, known: Mapping[str, ShardMap]) -> _Sorted:
+    """`kept`: rows of the reports that stay, `samples`: theirs."""
+    of_report = np.array(taken.of_report, np.int64)
+    by_cluster = kept[np.argsort(of_report[kept], kind="stable")]  # a cluster's together
+    reports = pa.Table.from_pylist([taken.reports[row] for row in by_cluster.tolist()], REPORT_SCHEMA)
+    report_rows = _ranges(of_report[by_cluster], len(taken.clusters))
+    shards = np.array([known.get(name, NEW).shards for name in taken.clusters], np.int64)
+    first_shard = np.cumsum(shards) - shards
+    samples, sample_rows = _by_shard(samples, of_report, first_shard, shards)
+    place = np.zeros(len(of_report), np.int64)  # of a report among its cluster's
+    begins = np.array([begin for begin, _ in report_rows], np.int64)
+    place[by_cluster] = np.arange(len(by_cluster)) - begins[of_report[by_cluster]]
+    renumbered = pa.array(place[samples["report"].to_numpy()], pa.int32())
+    samples = samples.set_column(1, SAMPLE_SCHEMA.field("report"), renumbered)
+    return _Sorted(reports, report_rows, samples, sample_rows, first_shard.tolist(), *_events(taken))
 
 
 def _dismiss_strangers(taken: PartitionRecords, config: DecodeConfig, reporting: set[int]) -> set[str]:
