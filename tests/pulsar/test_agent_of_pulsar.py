@@ -13,7 +13,7 @@ from lb_stream.contracts.decisions import Decision, example_decision
 from lb_stream.contracts.reports import Ack, Heartbeat, SplitAsk
 from lb_stream.core.config.cluster_config import cluster_config
 from lb_stream.core.model.memory import Memory
-from lb_stream.stream.decide import _balances
+from lb_stream.stream.arrived import Arrived
 from lb_stream.stream.records import agent_record
 from tests.pulsar.fake_cluster import FakeCluster, fake_cluster
 
@@ -170,7 +170,8 @@ def test_the_round_hears_of_brokers_that_balance_by_themselves_and_of_those_that
         for at, (broker, keys) in enumerate(beats.items())
     ]
     events.append(events[0] | {"broker": "d:1", "payload": agent_record("heartbeat", b"")})
-    assert _balances(events, Memory(balances={"b:1": ("key",)})) == {"a:1": ("loadBalancerSheddingEnabled",), "b:1": ()}
+    arrived = Arrived("eu-1", [], events, (), [], heard=True)
+    assert arrived.balances(Memory(balances={"b:1": ("key",)})) == {"a:1": ("loadBalancerSheddingEnabled",), "b:1": ()}
 
 
 def test_a_too_large_bundle_of_an_extensible_broker_is_asked_to_be_split_and_the_split_is_carried_out(
