@@ -1,4 +1,4 @@
-"""Faults of the machine told in one line: a file that is cut off or gone, a disk that is full or can't be written to.
+"""Reports faults of the machine in one line: a file that is cut off or gone, a disk that is full or can't be written to.
 
 What fails deep in Spark, Arrow or delta-rs rarely names the file, never the way back. So after a failure the files are looked at.
 """
@@ -102,7 +102,7 @@ def _names(filesystem: fs.FileSystem, folder: str) -> list[str]:
 
 
 def _cut_off(name: str, content: bytes) -> str | None:
-    """What is the matter with a file of lines: a version in some, then JSON; those of offsets have two lines of it at least."""
+    """What is wrong with a file of lines: in some a version, then JSON; a file of offsets has at least two lines of JSON."""
     try:
         lines = content.decode().splitlines()
         kind = name.partition("/")[0]

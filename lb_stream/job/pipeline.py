@@ -103,7 +103,7 @@ def _prepare(settings: Settings, outbox: Outbox, caught_up: Reading | None) -> t
 
 
 def _as_checkpoint_has_it(spark: SparkSession, settings: Settings) -> Settings:
-    """The state keeps the number of partitions that it was begun with: Spark would ignore another one, our keys must not."""
+    """The settings with the checkpoint's number of partitions. Spark ignores any other number, and our keys must agree with Spark."""
     kept, wanted = state_partitions(settings.stream.checkpoint), settings.stream.shuffle_partitions
     if kept is None or kept == wanted:
         return settings

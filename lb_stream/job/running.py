@@ -38,7 +38,7 @@ Stop = Callable[[], bool]
 
 
 def never() -> bool:
-    """Nobody asks."""
+    """No stop is ever asked for."""
     return False
 
 
@@ -47,15 +47,15 @@ class WorkerDied(Stopped):
 
 
 class SharedCheckpoint(Stopped):
-    """Another job writes into our checkpoint."""
+    """Another job writes into this job's checkpoint."""
 
 
 class BatchFailed(RuntimeError):
-    """What Spark hears of a failure: one line. It reads the text with a regular expression that a long trace overflows."""
+    """A failure as one line for Spark, which reads the text with a regular expression that a long trace overflows."""
 
 
 class Stuck(Stopped):
-    """A batch doesn't end. Neither would a stop of the query: whoever catches this ends the process without one."""
+    """A batch doesn't end. Stopping the query wouldn't end either, so whoever catches this ends the process without it."""
 
 
 @dataclass(slots=True)
@@ -107,7 +107,7 @@ class Running:
             raise reason from (None if cause is reason else cause)
 
     def _look(self) -> None:
-        """An error that ends a thread of Spark's leaves whoever waits for it waiting, and nobody hears of it. Raises Stuck."""
+        """Raise Stuck when a batch takes too long: an error that ends one of Spark's threads leaves others waiting for it for ever."""
         limit_ms, under_way = self.settings.stream.stuck_after_ms, self.batches.under_way
         if under_way is None or not limit_ms:
             return
@@ -120,7 +120,7 @@ class Running:
             )
 
     def _reason(self, error: StreamingQueryException) -> Exception:
-        """What stands behind Spark's error: a batch's own exception, records that Kafka has lost while we ran, Kafka's absence."""
+        """The cause of Spark's error: a batch's own exception, records that Kafka has lost meanwhile, or Kafka's absence."""
         checkpoint, said = self.settings.stream.checkpoint, f"{error}\n{self.batches.failure}"
         if isinstance(self.batches.failure, Stopped | KafkaAway | Replan):
             return self.batches.failure
@@ -157,5 +157,5 @@ class Running:
 
 
 def shared(checkpoint: str) -> SharedCheckpoint:
-    """What a job says that has found another one at its checkpoint."""
+    """The error of a job that has found another job at its checkpoint."""
     return SharedCheckpoint(f"another job reads with the checkpoint {checkpoint}: this one stops (each needs one of its own)")

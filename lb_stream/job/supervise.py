@@ -1,4 +1,4 @@
-"""The stream, begun anew when Kafka was away: what a supervisor would do, without the half minute that a new Spark takes."""
+"""Begins the stream anew when Kafka was away, as a supervisor would, but without the half minute that a new Spark takes."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def _end(spark: SparkSession, settings: Settings, running: Running | None, asked
 
 
 def ready(settings: Settings) -> str:
-    """What the job says once it reads."""
+    """The job's message once it reads."""
     kafka, topics, stream = settings.kafka.bootstrap_servers, settings.topics, settings.stream
     return (
         f"ready: reads {topics.reports} and {topics.commands} at {kafka}; tables in {stream.tables}, checkpoint {stream.checkpoint}; "
@@ -96,7 +96,7 @@ def ready(settings: Settings) -> str:
 
 
 def wait_for_kafka(settings: Settings, stop: Stop = never) -> None:
-    """Come back when Kafka answers, which may be never, or a stop is asked for. Raises Denied."""
+    """Wait until Kafka answers, however long, or until a stop is asked for. Raises Denied."""
     while not stop():
         try:
             KafkaAdminClient(**client_options(settings), bootstrap_timeout_ms=5_000).close()

@@ -1,6 +1,6 @@
 """What may keep a bundle, or a broker's load, where it is: one check for each, of what the tables say as of now.
 
-`drained`: the broker is to be emptied, or the namespace deleted. Then what only the shedder minds keeps nothing.
+`drained`: the broker is being emptied, or the namespace deleted. Then what concerns only the shedder keeps nothing.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Situation:
 
     @property
     def orders(self) -> Mapping[str, Any]:
-        """What operators have laid down."""
+        """What operators' commands have set."""
         found: Mapping[str, Any] = self.memory.get("orders", {})
         return found
 
@@ -55,19 +55,19 @@ class Situation:
         return next((row for row in self.loads if row["broker"] == broker), None)
 
     def drained(self, broker: str | None) -> bool:
-        """Whether it is to be emptied."""
+        """Whether the broker is to be emptied."""
         return broker in self.orders.get("drained", ())
 
 
 def drain(now: Situation, broker: str | None, drained: bool) -> Check:
-    """Whether its broker is being emptied."""
+    """Whether the bundle's broker is being emptied."""
     if not drained:
         return Check("drain", "its broker is not being drained")
     return Check("drain", f"{broker} is being emptied: what is on it leaves as limits and policies let it, whatever the shedder thinks")
 
 
 def operators(now: Situation, drained: bool) -> Iterator[Check]:
-    """Of these only the dry run holds for a drain."""
+    """What operators have switched off. Only a dry run also holds up a drain."""
     balancer, paused = now.config.balancer, bool(now.orders.get("paused"))
     yield Check("operators", "have paused the balancing" if paused else "have not paused the balancing", paused and not drained)
     yield Check("balancing", f"enabled = {balancer.enabled}".lower(), not balancer.enabled and not drained)
@@ -138,7 +138,7 @@ def limits(now: Situation, broker: str | None, bytes_per_s: float | None) -> Ite
 
 
 def policies(now: Situation, bundle: str, drained: bool) -> Iterator[Check]:
-    """Whether its namespace's bundles are moved at all."""
+    """Whether bundles of its namespace are moved at all."""
     namespace = bundle.rpartition("/")[0]
     if is_system_bundle(bundle):
         yield Check("namespace", f"{namespace} is one of the system's: its bundle belongs to its broker", True)
@@ -191,7 +191,7 @@ def bundles(now: Situation, broker: str, owned: list[Row], drained: bool) -> Che
 
 
 def of_last_pass(now: Situation, refusals: Sequence[Row], drained: bool) -> Iterator[Check]:
-    """What the last pass refused, by its place. What only the shedder, or an earlier pass, was kept by doesn't hold any more."""
+    """What the last pass refused, by its place. What kept only the shedder, or only an earlier pass, doesn't count any more."""
     last_ms, every_ms = now.memory["last_shed_ms"], now.config.balancer.shedding_interval_ms
     of_pass_ms = max((row["now_ms"] for row in now.loads), default=0) if drained else last_ms
     for place in PLACES:
@@ -228,6 +228,6 @@ def of_strategy(now: Situation, broker: str | None, drained: bool) -> Iterator[C
 
 
 def own_load(known: Row) -> Check:
-    """How heavy it is among its broker's bundles; keeps nothing."""
+    """How heavy the bundle is among its broker's bundles. Never keeps it where it is."""
     heavier = f"{known['heavier']} of its broker's {known['bundles']} bundles are heavier"
     return Check("its own load", f"{figure(known['short_bytes_per_s'], 'bytes/s')} short-term; {heavier}")

@@ -33,7 +33,7 @@ class Standing:
 
     @property
     def orders(self) -> OperatorState:
-        """What operators have laid down."""
+        """What operators' commands have set."""
         return self.memory.orders
 
     @property
@@ -54,7 +54,7 @@ def require_cluster(lake: duckdb.DuckDBPyConnection, cluster: str | None) -> Non
 
 
 def unknown_cluster(cluster: str, known: Sequence[str]) -> str:
-    """What is said of a cluster that the tables don't know."""
+    """The error for a cluster that the tables don't know."""
     return f"there is no cluster {cluster}: " + (f"there are {', '.join(known)}" if known else "none has had a round yet")
 
 
@@ -69,12 +69,12 @@ def known_clusters(tables: Path) -> list[str]:
 
 
 def standing(tables: Path, cluster: str | None = None) -> list[Standing]:
-    """Every cluster, or the one; none that has had no round, or has been forgotten. Raises QueryError where there are no tables."""
+    """Every cluster or the named one, without those that had no round or were forgotten. Raises QueryError where there are no tables."""
     return standing_in(open_lake(tables), cluster)
 
 
 def standing_in(lake: duckdb.DuckDBPyConnection, cluster: str | None = None) -> list[Standing]:
-    """The same, of tables that are open already."""
+    """The same, from tables that are open already."""
     last = records(
         run(
             lake,

@@ -23,7 +23,7 @@ Row = dict[str, Any]
 SAME = 1e-9
 """Figures that differ by less than this share are called equal: the last bits may come from another order of summing."""
 SEEN_OTHERWISE = 0.001
-"""Usages farther apart than this (a ratio) are told."""
+"""Usages farther apart than this (a ratio) count as different."""
 FORGOTTEN = 0.05
 """A first usage counts until its weight in the smoothed one is less than this."""
 CLOCKS_MS = 1_000
@@ -53,7 +53,7 @@ class Rounds:
         return before_ms - max(times)
 
     def reports(self, after_ms: int, until_ms: int) -> dict[str, int]:
-        """Broker → when its last report between two moments came."""
+        """Broker → the time of its last report between two moments."""
         query = """SELECT broker, max(reported_ms) AS at_ms FROM broker_loads
             WHERE cluster = $1 AND reported_ms > $2 AND reported_ms <= $3 GROUP BY broker ORDER BY broker"""
         return {row["broker"]: row["at_ms"] for row in records(run(self._lake, query, [self._cluster, after_ms, until_ms]))}

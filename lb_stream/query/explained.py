@@ -119,7 +119,7 @@ def _follows(lake: Lake, decision: Row) -> str | None:
 
 
 def _has_it(lake: Lake, decision: Row) -> str:
-    """Who has the bundle of a move that did not come to its destination."""
+    """Who has the bundle of a move that did not reach its destination."""
     if decision["kind"] not in MOVES or decision["outcome"] not in ("failed", "superseded"):
         return ""
     row = _first(lake, "SELECT owner FROM ownership WHERE cluster = $1 AND bundle = $2", [decision["cluster"], decision["bundle"]])

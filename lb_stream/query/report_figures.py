@@ -70,7 +70,7 @@ _ROUNDS = """
 
 @dataclass(frozen=True, slots=True)
 class Thrash:
-    """Work for nothing: moves whose bundle came back within `within` rounds, and moves that lie on cycles of the bundles' ways.
+    """Useless work: moves whose bundle came back within `within` rounds, and moves on cycles of a bundle's way from broker to broker.
 
     A bundle's way is the brokers that it was at, one after another, as confirmed; whatever leads it back to a broker where it was
     before is a cycle, and its moves are redundant: without them the bundle would be where it is.

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     Lake = duckdb.DuckDBPyConnection
 
 LATELY_MS = 3_600_000
-"""A broker that was heard of less than this before the last round and is dead is missed; others are gone."""
+"""A dead broker counts as missing if it was heard less than this before the last round; otherwise it is gone."""
 
 _LEADER = "SELECT pipeline, epoch, host, pid, since_ms FROM leaders ORDER BY since_ms DESC, epoch DESC LIMIT 1"
 _BATCH = "SELECT max(started_ms) AS started_ms, arg_max(lag_records, started_ms) AS lag_records FROM batches"
@@ -67,7 +67,7 @@ def _facts(tables: Path, settings: Settings, job: JobFacts, clusters: tuple[Clus
 
 
 def stale_since(lake: Lake, settings: Settings) -> str | None:
-    """What is to be said when the tables don't show how things are now."""
+    """The warning to show when the tables don't show how things are now."""
     (newest,) = records(run(lake, "SELECT max(now_ms) AS now_ms FROM rounds"))
     clusters = (ClusterFacts("", newest["now_ms"]),) if newest["now_ms"] else ()
     return stale(Facts(_now_ms(), _job(lake, settings), clusters))

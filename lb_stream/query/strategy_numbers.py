@@ -13,14 +13,14 @@ Loads = Sequence[Mapping[str, Any]]
 
 
 class Numbers(NamedTuple):
-    """In words; and whether they give the shedder a reason."""
+    """The numbers in words, and whether they are a reason to shed."""
 
     told: str
     beyond: bool
 
 
 def numbers(strategy: str, config: Any, remembered: Mapping[str, Any], loads: Loads, broker: str) -> Numbers | None:
-    """None where nothing is known of the broker's load. Of somebody else's strategy its usage against the mean is told."""
+    """The numbers about a broker; None where its load isn't known. For a plug-in's strategy: its usage against the mean."""
     mine = next((row for row in loads if row["broker"] == broker), None)
     if mine is None or mine["usage_ratio"] is None:
         return None

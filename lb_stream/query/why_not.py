@@ -1,4 +1,4 @@
-"""Why nothing happens to a bundle, or a broker stays hot: everything that may be why, as it holds now, in order of precedence.
+"""Why nothing happens to a bundle, or why a broker stays hot: all possible reasons as of now, in order of precedence.
 
 Drain, operators, suspension, limits, policies, what is waited for, then the strategy's own numbers against its limit.
 """
