@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from hashlib import blake2b
 from typing import Any
 
@@ -30,9 +31,12 @@ MOST_NAMED = 6
 """Names in a message."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Received:
-    """A command as it was read. `record`: its fields; `rejected`: field, value and what was expected, where it could not be read."""
+    """A command as it was read. `record`: its fields; `rejected`: field, value and what was expected, where it could not be read.
+
+    What follows from these is found out once, at the first question.
+    """
 
     at_ms: int
     record: Mapping[str, Any]
@@ -43,12 +47,12 @@ class Received:
         """A command that could be read."""
         return Received(at_ms, command.model_dump(mode="json"))
 
-    @property
+    @cached_property
     def command(self) -> Command:
         """The command itself, if it could be read."""
         return COMMANDS[self.record["kind"]].model_validate(dict(self.record))
 
-    @property
+    @cached_property
     def head(self) -> dict[str, Any]:
         """Who wants what, since when."""
         arguments = {} if self.rejected is not None else self.command.arguments
@@ -62,7 +66,7 @@ class Received:
         """When it was sent, as far as its sender says so; else when Kafka took it."""
         return (0 if self.rejected is not None else self.command.sent_ms) or self.at_ms
 
-    @property
+    @cached_property
     def digest(self) -> str:
         """The same for commands that say the same, whenever and by whom they are sent."""
         said = dict(self.rejected) if self.rejected is not None else self.command.arguments
