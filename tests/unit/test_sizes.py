@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
 
 PROJECT = Path(__file__).parents[2]
@@ -13,7 +12,6 @@ MOST_LINES_OF_A_FUNCTION = 50
 MOST_PARAMETERS = 10
 
 
-@cache
 def too_large(project: Path) -> dict[str, int]:
     """What exceeds a limit → by what figure."""
     return {

@@ -2,9 +2,9 @@
 
 from lb_stream.contracts.reports import BundleStats
 from lb_stream.core.averages import FoldConfig, fold
+from lb_stream.core.averages.cluster_view import view_of
 from lb_stream.core.model.blocks import Shard
 from lb_stream.core.model.memory import Memory, Pending, Unserved
-from lb_stream.core.model.view import view_of
 from lb_stream.core.ownership.records import Entry, OwnershipRecords
 from tests.support.build import Report, batch_of
 
