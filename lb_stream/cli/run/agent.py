@@ -11,6 +11,22 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from lb_stream.cli.run.agent_options import (
+    ActTimeout,
+    AdminUrls,
+    BrokerIds,
+    CaFile,
+    CertFile,
+    ConnectTimeout,
+    HeartbeatInterval,
+    KeyFile,
+    ReadTimeout,
+    ReportInterval,
+    ServiceUrl,
+    Token,
+    TokenFile,
+    VerifyHostname,
+)
 from lb_stream.cli.shared.options import BrokerConf, ConfigFile, Effective, Json, Set, cluster_name, effective, kafka_at, require_topic
 from lb_stream.cli.shared.output import CommandError, emit, emit_json, emit_line, note
 
@@ -33,42 +49,6 @@ STEP_S = 0.2
 SLOW_STATISTICS_S = 20.0
 """Statistics that are older than this, twice and some more, outlast a decision under default settings."""
 OTHER_SETTINGS = "these brokers run with other settings: give the job and the agents their --broker-conf"
-_ACCESS, _TIMES = "Access to the admin API", "Intervals and time-outs"
-
-AdminUrls = Annotated[
-    list[str], typer.Option("--admin-url", metavar="URL", help="A broker's admin API, http(s)://HOST:PORT; again for each other broker.")
-]
-Token = Annotated[
-    str | None,
-    typer.Option(
-        "--token", envvar="LB_PULSAR_TOKEN", metavar="TEXT", rich_help_panel=_ACCESS,
-        help="A token. Everybody on the machine can read arguments: better the variable, or --token-file.",
-    ),
-]  # fmt: skip
-TokenFile = Annotated[
-    Path | None,
-    typer.Option("--token-file", metavar="FILE", help="A file with the token, read again for every call.", rich_help_panel=_ACCESS),
-]
-CaFile = Annotated[
-    Path | None, typer.Option("--ca-file", metavar="FILE", help="Certificate authorities instead of the system's.", rich_help_panel=_ACCESS)
-]
-CertFile = Annotated[Path | None, typer.Option("--cert-file", metavar="FILE", help="The client's certificate.", rich_help_panel=_ACCESS)]
-KeyFile = Annotated[Path | None, typer.Option("--key-file", metavar="FILE", help="Its key.", rich_help_panel=_ACCESS)]
-VerifyHostname = Annotated[
-    bool,
-    typer.Option("--verify-hostname/--no-verify-hostname", help="Whether a certificate must be of that host.", rich_help_panel=_ACCESS),
-]
-ConnectTimeout = Annotated[
-    float, typer.Option("--connect-timeout", metavar="S", min=0.1, help="Seconds to connect.", rich_help_panel=_TIMES)
-]
-ReadTimeout = Annotated[float, typer.Option("--read-timeout", metavar="S", min=0.1, help="Seconds for an answer.", rich_help_panel=_TIMES)]
-ActTimeout = Annotated[
-    float,
-    typer.Option(
-        "--act-timeout", metavar="S", min=0.1, rich_help_panel=_TIMES,
-        help="Seconds for an unload or a split; below unloading_timeout_ms, for other decisions wait meanwhile.",
-    ),
-]  # fmt: skip
 
 
 @app.callback()
@@ -80,35 +60,18 @@ def _group() -> None:
 def pulsar(
     admin_url: AdminUrls,
     cluster: Annotated[str, typer.Option("--cluster", metavar="NAME", help="What the balancer calls the cluster.", callback=cluster_name)],
-    broker: Annotated[
-        list[str] | None,
-        typer.Option("--broker", metavar="HOST:PORT", help="The broker's id where it isn't the address's HOST:PORT; one for each address."),
-    ] = None,
+    broker: BrokerIds = None,
     kafka: Annotated[str | None, typer.Option("--kafka", metavar="HOST:PORT", help="Short for --set kafka.bootstrap_servers=…")] = None,
     check: Annotated[bool, typer.Option("--check", help="Say what is found and whether it is fit, change nothing, end.")] = False,
-    service_url: Annotated[
-        str | None,
-        typer.Option("--service-url", metavar="URL", help="pulsar(+ssl)://HOST:PORT, for an extensible cluster's load data."),
-    ] = None,
+    service_url: ServiceUrl = None,
     token: Token = None,
     token_file: TokenFile = None,
     ca_file: CaFile = None,
     cert_file: CertFile = None,
     key_file: KeyFile = None,
     verify_hostname: VerifyHostname = True,
-    report_interval: Annotated[
-        float | None,
-        typer.Option(
-            "--report-interval",
-            metavar="S",
-            min=0.5,
-            rich_help_panel=_TIMES,
-            help="Seconds between two looks whether a report is needed; else report_min_interval_ms.",
-        ),
-    ] = None,
-    heartbeat_interval: Annotated[
-        float, typer.Option("--heartbeat-interval", metavar="S", min=0.5, help="Seconds between heartbeats.", rich_help_panel=_TIMES)
-    ] = 5.0,
+    report_interval: ReportInterval = None,
+    heartbeat_interval: HeartbeatInterval = 5.0,
     connect_timeout: ConnectTimeout = 3.0,
     read_timeout: ReadTimeout = 5.0,
     act_timeout: ActTimeout = 20.0,
