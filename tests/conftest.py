@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from lb_stream.io.kafka.topics import TopicNames
+from lb_stream.contracts.settings import TopicSettings
 from lb_stream.io.local.embedded_kafka import EmbeddedKafka
 from tests.support.recorded_tables import Recorder, batches, record
+from tests.support.topics import topics_by
 
 
 @pytest.fixture(scope="session")
@@ -37,9 +38,9 @@ def unique_topic(request: pytest.FixtureRequest) -> Callable[..., str]:
 
 
 @pytest.fixture
-def topic_names(unique_topic: Callable[..., str]) -> TopicNames:
+def topic_names(unique_topic: Callable[..., str]) -> TopicSettings:
     """Names for the pipeline's five topics that only this test uses; the topics are not made yet."""
-    return TopicNames(*(unique_topic(purpose) for purpose in ("reports", "commands", "results", "decisions", "ownership")))
+    return topics_by(unique_topic)
 
 
 _COUNTED = pytest.StashKey[list[str]]()

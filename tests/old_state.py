@@ -15,7 +15,8 @@ from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import ConfigResource, ConfigResourceType
 from kafka.structs import OffsetAndMetadata
 
-from lb_stream.io.kafka.topics import TopicNames, topic_specs
+from lb_stream.io.kafka.topics import topic_specs
+from tests.support.topics import topics_named
 
 DATA = Path(__file__).parent / "data" / "old_state"
 FOLDERS, BEFORE, NEXT, EXPECTED = (DATA / name for name in ("folders.tar.xz", "before.jsonl.gz", "next.jsonl.gz", "expected.jsonl.gz"))
@@ -24,7 +25,7 @@ HERE = "@FOLDER@"
 
 PIPELINE = "old-state"
 NAMES = ("reports", "commands", "results", "decisions", "ownership")
-TOPICS = TopicNames(*(f"{PIPELINE}-{name}" for name in NAMES))
+TOPICS = topics_named(PIPELINE)
 PARTITIONS = {"reports": 2, "decisions": 1, "ownership": 1}
 READ = (TOPICS.reports, TOPICS.commands)
 SETTINGS = {

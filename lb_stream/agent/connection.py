@@ -11,10 +11,10 @@ from kafka.errors import KafkaError
 
 from lb_stream.agent.config import AgentConfig, AgentError
 from lb_stream.agent.producer import LastingProducer
+from lb_stream.contracts.base import LARGEST_RECORD_BYTES
 
 log = logging.getLogger(__name__)
 
-LARGEST_RECORD_BYTES = 10 * 1024 * 1024  # a report of 10 000 bundles is 2–3 MB
 POLL_MS = 50
 """How long the loop waits for decisions before it looks at its timers and at whether it should stop."""
 CONNECT_MS = 10_000

@@ -21,6 +21,9 @@ Count = Annotated[int, Field(ge=0, le=2**63 - 1)]
 CLUSTER_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$"
 """Names of clusters and pipelines: they become parts of keys, paths and ids."""
 
+LARGEST_RECORD_BYTES = 10 * 1024 * 1024
+"""What a record may have: a report of 10 000 bundles is 2–3 MB."""
+
 LONGEST_BROKER = 1_000
 """Characters of a broker's name: a host's has 253 at most."""
 

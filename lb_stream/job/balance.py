@@ -20,7 +20,7 @@ from lb_stream.contracts.settings import Settings
 from lb_stream.io.kafka.options import spark_options
 from lb_stream.io.kafka.outbox import KafkaAway
 from lb_stream.io.kafka.rights import REFUSALS, Denied
-from lb_stream.io.kafka.topics import TopicNames, create_topics, topic_specs
+from lb_stream.io.kafka.topics import create_topics, topic_specs
 from lb_stream.io.leadership.alive import make_way
 from lb_stream.io.local.configuration import load
 from lb_stream.io.local.signals import StopRequest
@@ -53,7 +53,7 @@ def ready_topics(settings: Settings, take_over: bool) -> None:
     spark_options(settings)  # what it can't have is said now, not when Spark is there
     where = settings.kafka.bootstrap_servers
     try:
-        create_topics(where, topic_specs(TopicNames(**settings.topics.model_dump())), settings.kafka.options)
+        create_topics(where, topic_specs(settings.topics), settings.kafka.options)
         make_way(settings, take_over)
     except REFUSALS as error:
         raise Denied(settings, error) from error

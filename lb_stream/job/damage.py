@@ -24,6 +24,7 @@ from lb_stream.io.kafka.checkpoint import last_batch
 from lb_stream.io.messages.troubles import chain
 from lb_stream.stream.ports import Stopped
 from lb_stream.stream.shards.directory import FOLDER as DIRECTORY
+from lb_stream.stream.task.folders import folder_at
 
 _DISK = {
     errno.ENOSPC: ("No space left on device", "the disk is full"),
@@ -82,14 +83,14 @@ def _way_back(spec: TableSpec, root: str) -> str:
 
 def damaged_files_of_checkpoint(checkpoint: str) -> Iterator[Found]:
     """Of the files that a start reads: which are there and can't be read."""
-    filesystem, root = fs.FileSystem.from_uri(checkpoint) if "://" in checkpoint else (fs.LocalFileSystem(), checkpoint)
+    filesystem, root = folder_at(checkpoint)
     last = last_batch(checkpoint)
     if last is None:
         return
     batches = (last - 1, last)
     shards = [f"{DIRECTORY}/{name}" for name in _names(filesystem, f"{root}/{DIRECTORY}") if name.endswith(".json")]
     for name in ("metadata", *(f"{kind}/{batch}" for batch in batches for kind in ("offsets", "commits")), *shards):
-        path = f"{root.rstrip('/')}/{name}"
+        path = f"{root}/{name}"
         if filesystem.get_file_info(path).type == fs.FileType.File:
             with filesystem.open_input_stream(path) as source:
                 text = source.read()
@@ -117,7 +118,7 @@ def _cut_off(name: str, content: bytes) -> str | None:
 def damaged_files_of_table(root: str, spec: TableSpec) -> Iterator[Found]:
     """Of the files that a table consists of: which are gone or can't be read."""
     folder = f"{root.rstrip('/')}/{spec.name}"
-    filesystem, base = fs.FileSystem.from_uri(folder) if "://" in folder else (fs.LocalFileSystem(), str(Path(folder).absolute()))
+    filesystem, base = folder_at(folder if "://" in folder else str(Path(folder).absolute()))
     log = f"{base}/_delta_log"
     for name in _names(filesystem, log):
         if (trouble := _trouble_in_log(filesystem, f"{log}/{name}")) is not None:

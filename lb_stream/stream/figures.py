@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyarrow import fs
 
 from lb_stream.contracts.base import canonical_json
 from lb_stream.contracts.tables import BROKER_LOADS, BUNDLE_AVERAGES, REJECTED_REPORTS, TableSpec
@@ -25,6 +24,7 @@ from lb_stream.core.round.decide import Round
 from lb_stream.stream.averages import read_shard
 from lb_stream.stream.context import BatchContext
 from lb_stream.stream.shards.block_files import Blocks
+from lb_stream.stream.task.folders import folder_at
 
 logger = logging.getLogger(__name__)
 
@@ -36,8 +36,8 @@ def write_file(root: str, spec: TableSpec, data: pa.Table, name: str, partition:
     """One Parquet file in a table's folder, without the partition's column. `root`: folder or URI of all tables."""
     folder = f"{spec.partition_by}={partition}/" if partition is not None else ""
     path = f"{folder}{name}.parquet"
-    filesystem, base = fs.FileSystem.from_uri(root) if "://" in root else (fs.LocalFileSystem(), root)
-    target = f"{base.rstrip('/')}/{spec.name}/{path}"
+    filesystem, base = folder_at(root)
+    target = f"{base}/{spec.name}/{path}"
     filesystem.create_dir(target.rpartition("/")[0], recursive=True)
     texts = [field.name for field in data.schema if pa.types.is_string(field.type)]
     repeated = [name for name in texts if name != "bundle"]

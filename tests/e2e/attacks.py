@@ -11,8 +11,9 @@ from typing import Any
 
 from kafka import KafkaProducer
 
+from lb_stream.contracts.base import LARGEST_RECORD_BYTES
 from lb_stream.contracts.decisions import Decision
-from lb_stream.io.kafka.topics import LARGEST_RECORD_BYTES, TopicNames
+from lb_stream.contracts.settings import TopicSettings
 from lb_stream.stream.context import DecodeConfig
 from lb_stream.stream.shards.directory import ShardMap
 from tests.e2e import bombs
@@ -30,7 +31,7 @@ NASTY = ("[/]", "[bold red]x[/bold]", "\x1b[2J\x1b]0;title\x07", "\u202egnp.exe"
 class Attacker:
     """Sends, and remembers what must be refused: `asked` are ids of commands, `spoilt` are places of records (partition, offset)."""
 
-    def __init__(self, bootstrap: str, topics: TopicNames, chance: Random) -> None:
+    def __init__(self, bootstrap: str, topics: TopicSettings, chance: Random) -> None:
         self._bootstrap, self._topics, self._chance, self._numbers = bootstrap, topics, chance, itertools.count()
         self._producer = KafkaProducer(
             bootstrap_servers=bootstrap, max_request_size=LARGEST_RECORD_BYTES, linger_ms=5, enable_idempotence=False, acks="all"

@@ -15,7 +15,8 @@ from deltalake import DeltaTable
 from kafka import KafkaConsumer, KafkaProducer
 
 from lb_stream.contracts.decisions import Decision, read_decision
-from lb_stream.io.kafka.topics import TopicNames, create_topics, topic_specs
+from lb_stream.contracts.settings import TopicSettings
+from lb_stream.io.kafka.topics import create_topics, topic_specs
 from lb_stream.job.submit import submit_command
 
 LONGEST_RUN_S = 180
@@ -26,7 +27,7 @@ class Pipeline:
     """Topics, tables and checkpoint of one job, and ways to run it. `folder` is emptied by nobody."""
 
     bootstrap: str
-    topics: TopicNames
+    topics: TopicSettings
     folder: Path
     settings: Mapping[str, Any] = field(default_factory=dict)
 

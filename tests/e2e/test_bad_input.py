@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 from kafka import KafkaProducer
 
-from lb_stream.io.kafka.topics import LARGEST_RECORD_BYTES, TopicNames
+from lb_stream.contracts.base import LARGEST_RECORD_BYTES
 from lb_stream.io.local.embedded_kafka import EmbeddedKafka
 from tests.e2e.kafka_reads import committed
 from tests.e2e.pipeline import Pipeline
+from tests.support.topics import topics_named
 
 pytestmark = [pytest.mark.jvm, pytest.mark.e2e]
 
@@ -115,7 +116,7 @@ class Run:
 @pytest.fixture(scope="module")
 def run(kafka: EmbeddedKafka, tmp_path_factory: pytest.TempPathFactory) -> Run:
     """The job's one run. A good report of each broker before, between and after the bad records: whatever stops at one is seen."""
-    topics = TopicNames(*(f"bad-input-{name}" for name in ("reports", "commands", "results", "decisions", "ownership")))
+    topics = topics_named("bad-input")
     pipeline = Pipeline(kafka.bootstrap, topics, tmp_path_factory.mktemp("bad-input"), SETTINGS)
     pipeline.create_topics(reports=2)
     producer = KafkaProducer(bootstrap_servers=kafka.bootstrap, max_request_size=LARGEST_RECORD_BYTES)

@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 
+from lb_stream.contracts.settings import TopicSettings
 from lb_stream.io.kafka.set_aside import SetAside
-from lb_stream.io.kafka.topics import TopicNames
 from lb_stream.io.local.embedded_kafka import EmbeddedKafka
 from tests.e2e import bombs
 from tests.e2e.pipeline import Pipeline
+from tests.support.topics import topics_named
 
 pytestmark = [pytest.mark.jvm, pytest.mark.e2e]
 
@@ -27,7 +28,7 @@ def rows(pipeline: Pipeline) -> list[tuple[Any, ...]]:
 
 
 def test_a_thousand_megabytes_of_spaces_end_the_job_once_and_no_report_is_lost(kafka: EmbeddedKafka, tmp_path: Path) -> None:
-    topics = TopicNames(*(f"bombs-{name}" for name in ("reports", "commands", "results", "decisions", "ownership")))
+    topics = topics_named("bombs")
     pipeline = Pipeline(kafka.bootstrap, topics, tmp_path, {"stream.lost_records": "stop"})
     pipeline.create_topics(reports=1)
     pipeline.send([report("b1:8080", 1)])
@@ -58,7 +59,7 @@ def test_a_thousand_megabytes_of_spaces_end_the_job_once_and_no_report_is_lost(k
 
 @pytest.mark.long
 def test_a_record_that_ends_whoever_decodes_it_is_found_and_the_others_are_read(
-    kafka: EmbeddedKafka, topic_names: TopicNames, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kafka: EmbeddedKafka, topic_names: TopicSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pipeline = Pipeline(kafka.bootstrap, topic_names, tmp_path)
     pipeline.create_topics(reports=1)

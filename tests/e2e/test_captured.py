@@ -26,12 +26,12 @@ import pytest
 from deltalake import DeltaTable
 
 from lb_stream.contracts.decisions import Explain, read_decision
-from lb_stream.io.kafka.topics import TopicNames
 from lb_stream.io.local.embedded_kafka import EmbeddedKafka
 from tests.captured import LOAD_REPORTS, METADATA, lines, stored_reports
 from tests.e2e.kafka_reads import committed, end_offsets
 from tests.e2e.pipeline import Pipeline
 from tests.e2e.scalar import FOUR, Cluster, Record, percent, usages
+from tests.support.topics import topics_named
 
 pytestmark = [pytest.mark.jvm, pytest.mark.e2e]
 
@@ -71,7 +71,7 @@ class Run:
 @pytest.fixture(scope="module")
 def run(kafka: EmbeddedKafka, tmp_path_factory: pytest.TempPathFactory) -> Run:
     """The job's one run over everything."""
-    topics = TopicNames(*(f"captured-{name}" for name in ("reports", "commands", "results", "decisions", "ownership")))
+    topics = topics_named("captured")
     pipeline = Pipeline(kafka.bootstrap, topics, tmp_path_factory.mktemp("captured"), SETTINGS)
     pipeline.create_topics()
     send_everything(pipeline)

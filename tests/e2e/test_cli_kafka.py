@@ -17,7 +17,8 @@ import pytest
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
 
 from lb_stream.contracts.decisions import Decision, example_decision
-from lb_stream.io.kafka.topics import TopicNames, create_topics, topic_specs
+from lb_stream.contracts.settings import TopicSettings
+from lb_stream.io.kafka.topics import create_topics, topic_specs
 from lb_stream.io.local.embedded_kafka import EmbeddedKafka
 from tests.support.lbctl_runner import Result, lbctl
 
@@ -27,14 +28,14 @@ ODD = b'{"webServiceUrl" : "http://b-1:8080",  "msgRateIn":1.50, "a":"\\u00e9\xc
 IN_PROCESS = [sys.executable, "-c", "from lb_stream.cli.main import main; main()"]
 
 
-def settings(kafka: EmbeddedKafka, names: TopicNames) -> list[str]:
+def settings(kafka: EmbeddedKafka, names: TopicSettings) -> list[str]:
     """The arguments that lead lbctl to this broker and these topics."""
     given = {"kafka.bootstrap_servers": kafka.bootstrap} | {f"topics.{name}": getattr(names, name) for name in names.__dataclass_fields__}
     return [part for name, value in given.items() for part in ("--set", f"{name}={value}")]
 
 
 @pytest.fixture
-def ctl(kafka: EmbeddedKafka, topic_names: TopicNames, tmp_path: Path) -> Callable[..., Result]:
+def ctl(kafka: EmbeddedKafka, topic_names: TopicSettings, tmp_path: Path) -> Callable[..., Result]:
     """Calls lbctl with this test's own topics, which exist."""
     create_topics(kafka.bootstrap, topic_specs(topic_names))
     return lambda *arguments, **more: lbctl(*arguments, *settings(kafka, topic_names), cwd=tmp_path, **more)
@@ -49,7 +50,7 @@ def records(kafka: EmbeddedKafka, topic: str) -> list[Any]:
 # --- topics ---
 
 
-def test_topics_are_made_once_and_then_found_fit(kafka: EmbeddedKafka, topic_names: TopicNames, tmp_path: Path) -> None:
+def test_topics_are_made_once_and_then_found_fit(kafka: EmbeddedKafka, topic_names: TopicSettings, tmp_path: Path) -> None:
     given = settings(kafka, topic_names)
     missing = lbctl("topics", "check", "--json", *given, cwd=tmp_path)
     names = [spec.name for spec in topic_specs(topic_names)]
@@ -65,7 +66,7 @@ def test_topics_are_made_once_and_then_found_fit(kafka: EmbeddedKafka, topic_nam
 
 
 def test_an_unfit_topic_is_exit_code_2_with_the_command_that_mends_it(
-    kafka: EmbeddedKafka, topic_names: TopicNames, tmp_path: Path
+    kafka: EmbeddedKafka, topic_names: TopicSettings, tmp_path: Path
 ) -> None:
     with KafkaAdminClient(bootstrap_servers=kafka.bootstrap) as client:
         client.create_topics({topic_names.reports: {"num_partitions": 1, "configs": {"message.timestamp.type": "CreateTime"}}})
@@ -85,7 +86,7 @@ def test_an_unfit_topic_is_exit_code_2_with_the_command_that_mends_it(
 
 
 def test_captured_and_plain_reports_arrive_byte_for_byte(
-    ctl: Callable[..., Result], kafka: EmbeddedKafka, topic_names: TopicNames, tmp_path: Path
+    ctl: Callable[..., Result], kafka: EmbeddedKafka, topic_names: TopicSettings, tmp_path: Path
 ) -> None:
     lines = [
         b'{"capturedAtMs": 1, "broker": "b-9:1", "report": ' + ODD + b"}",
@@ -108,7 +109,7 @@ def test_captured_and_plain_reports_arrive_byte_for_byte(
 
 
 def test_lines_that_cannot_be_sent_are_named_and_the_rest_goes_on(
-    ctl: Callable[..., Result], kafka: EmbeddedKafka, topic_names: TopicNames
+    ctl: Callable[..., Result], kafka: EmbeddedKafka, topic_names: TopicSettings
 ) -> None:
     huge = b'{"name": "b-2:1", "x": "' + b"x" * 11_000_000 + b'"}'
     result = ctl("reports", "send", "-", "--broker", "b-3:1", stdin=b"\n".join([b"[]", huge, b'{"cpu": {}}']))
@@ -137,7 +138,7 @@ def test_a_damaged_archive_is_sent_as_far_as_it_can_be_read(ctl: Callable[..., R
 
 @pytest.mark.parametrize("pace", [1, 10])
 def test_a_pace_keeps_the_reports_distances_in_time(
-    ctl: Callable[..., Result], kafka: EmbeddedKafka, topic_names: TopicNames, pace: int
+    ctl: Callable[..., Result], kafka: EmbeddedKafka, topic_names: TopicSettings, pace: int
 ) -> None:
     distance_ms = 400 * pace
     lines = [json.dumps({"capturedAtMs": 1_000_000 + number * distance_ms, "broker": f"b-{number}:1", "report": {}}) for number in range(4)]
@@ -148,7 +149,7 @@ def test_a_pace_keeps_the_reports_distances_in_time(
     assert 400 < times[3] - times[1] < 7_000  # 800 on an idle machine; the first record may wait for the connection; without the pace 8 000
 
 
-def test_an_interrupted_sending_says_how_far_it_came(kafka: EmbeddedKafka, topic_names: TopicNames, tmp_path: Path) -> None:
+def test_an_interrupted_sending_says_how_far_it_came(kafka: EmbeddedKafka, topic_names: TopicSettings, tmp_path: Path) -> None:
     lines = [json.dumps({"capturedAtMs": 1 + number * 600_000, "broker": "b:1", "report": {}}) for number in range(2)]
     (tmp_path / "slow.jsonl").write_text("\n".join(lines))
     create_topics(kafka.bootstrap, topic_specs(topic_names))
@@ -168,7 +169,9 @@ def test_without_a_pace_reports_go_as_fast_as_they_can(ctl: Callable[..., Result
     assert ctl("reports", "send", "-", "--json", stdin="\n".join(lines).encode()).objects[0]["seconds"] < 10
 
 
-def test_a_topic_that_does_not_exist_is_said_before_anything_is_sent(kafka: EmbeddedKafka, topic_names: TopicNames, tmp_path: Path) -> None:
+def test_a_topic_that_does_not_exist_is_said_before_anything_is_sent(
+    kafka: EmbeddedKafka, topic_names: TopicSettings, tmp_path: Path
+) -> None:
     for command in (("reports", "send", "-"), ("decisions", "--follow")):
         result = lbctl(*command, *settings(kafka, topic_names), cwd=tmp_path, stdin=b'{"name": "b:1"}\n')
         assert (result.code, result.out) == (1, "")
@@ -198,7 +201,7 @@ def made(seq: int, cluster: str = "eu-1") -> Decision:
 
 
 @contextmanager
-def following(kafka: EmbeddedKafka, names: TopicNames, *arguments: str) -> Iterator["subprocess.Popen[str]"]:
+def following(kafka: EmbeddedKafka, names: TopicSettings, *arguments: str) -> Iterator["subprocess.Popen[str]"]:
     command = [*IN_PROCESS, "decisions", "--follow", *arguments, *settings(kafka, names)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=os.environ | {"PYTHONUNBUFFERED": "1"}) as process:
         try:
@@ -213,7 +216,7 @@ def next_ids(process: "subprocess.Popen[str]", count: int) -> list[str]:
 
 
 def test_following_shows_the_past_ones_asked_for_then_each_new_one_and_never_an_aborted_one(
-    kafka: EmbeddedKafka, topic_names: TopicNames
+    kafka: EmbeddedKafka, topic_names: TopicSettings
 ) -> None:
     create_topics(kafka.bootstrap, topic_specs(topic_names, decisions=2))
     for seq in (1, 2, 3, 4):  # apart in time, so that their order is known across partitions
@@ -227,7 +230,9 @@ def test_following_shows_the_past_ones_asked_for_then_each_new_one_and_never_an_
         assert next_ids(process, 1) == ["eu-1:7:0"]
 
 
-def test_following_one_cluster_is_deaf_to_others_and_passes_over_what_is_no_decision(kafka: EmbeddedKafka, topic_names: TopicNames) -> None:
+def test_following_one_cluster_is_deaf_to_others_and_passes_over_what_is_no_decision(
+    kafka: EmbeddedKafka, topic_names: TopicSettings
+) -> None:
     create_topics(kafka.bootstrap, topic_specs(topic_names, decisions=1))
     with KafkaProducer(bootstrap_servers=kafka.bootstrap) as producer:
         producer.send(topic_names.decisions, key=b"eu-1/x", value=b"no decision")
@@ -237,7 +242,7 @@ def test_following_one_cluster_is_deaf_to_others_and_passes_over_what_is_no_deci
         assert next_ids(process, 2) == ["eu-1:1:0", "eu-1:2:0"]
 
 
-def test_the_readmes_broker_reports_obeys_and_reports_again(kafka: EmbeddedKafka, topic_names: TopicNames) -> None:
+def test_the_readmes_broker_reports_obeys_and_reports_again(kafka: EmbeddedKafka, topic_names: TopicSettings) -> None:
     create_topics(kafka.bootstrap, topic_specs(topic_names))
     readme = (Path(__file__).parents[2] / "README.md").read_text()
     (program,) = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)

@@ -10,8 +10,8 @@ import pytest
 from kafka import KafkaProducer
 
 from lb_stream.agent import Agent, AgentConfig
+from lb_stream.contracts.settings import TopicSettings
 from lb_stream.core.model.names import parse_bundle
-from lb_stream.io.kafka.topics import TopicNames
 from lb_stream.io.local.embedded_kafka import EmbeddedKafka
 from lb_stream.io.lookup import Lookup, LookupConfig
 from lb_stream.sim import SimBroker, SimCluster, build_cluster
@@ -86,7 +86,7 @@ class Operator:
 
 
 @pytest.fixture
-def operator(kafka: EmbeddedKafka, topic_names: TopicNames, tmp_path: Path) -> Iterator[Operator]:
+def operator(kafka: EmbeddedKafka, topic_names: TopicSettings, tmp_path: Path) -> Iterator[Operator]:
     run = Pipeline(kafka.bootstrap, topic_names, tmp_path, SETTINGS)
     run.create_topics(reports=2, decisions=2, ownership=2)
     cluster = build_cluster(3, 12, "steady", start_ms=wall_clock_ms())

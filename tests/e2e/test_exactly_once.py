@@ -18,11 +18,11 @@ import pytest
 from deltalake import DeltaTable
 
 from lb_stream.contracts.settings import CRASH_POINTS
-from lb_stream.io.kafka.topics import TopicNames
 from lb_stream.io.local.embedded_kafka import EmbeddedKafka
 from tests.e2e import backlog
 from tests.e2e.kafka_reads import committed
 from tests.e2e.pipeline import LONGEST_RUN_S, Pipeline, wait_until
+from tests.support.topics import topics_named, with_own_outputs
 
 pytestmark = [pytest.mark.jvm, pytest.mark.e2e, pytest.mark.long]
 
@@ -45,10 +45,8 @@ POINTS = (
     "between_projections",
     "before_commit",
 )
-TOPICS = TopicNames(*(f"exactly-once-{name}" for name in ("reports", "commands", "results", "decisions", "ownership")))
-QUIET_TOPICS = TopicNames(
-    TOPICS.reports, TOPICS.commands, *(f"exactly-once-quiet-{name}" for name in ("results", "decisions", "ownership"))
-)
+TOPICS = topics_named("exactly-once")
+QUIET_TOPICS = with_own_outputs(TOPICS, lambda purpose: f"exactly-once-quiet-{purpose}")
 # What a batch decided, without the names of this run's files and ids.
 COMPARED = ("batch_id", "log_seq", "cluster", "seq", "now_ms", "decisions", "outcomes", "ownership", "refusals", "error")
 # Each table's rows without what tells how often the job was started.

@@ -9,7 +9,7 @@ from kafka import KafkaConsumer
 from typer.testing import CliRunner
 
 from lb_stream.cli.main import app
-from lb_stream.io.kafka.topics import TopicNames
+from lb_stream.contracts.settings import TopicSettings
 from lb_stream.io.local.embedded_kafka import EmbeddedKafka
 from lb_stream.stream.shards.directory import FOLDER
 from tests.e2e.pipeline import Pipeline, wait_until
@@ -34,7 +34,7 @@ def told(run: Pipeline) -> list[bytes | None]:
 
 
 def test_a_silent_cluster_is_forgotten_and_begins_anew_when_it_comes_back(
-    kafka: EmbeddedKafka, topic_names: TopicNames, tmp_path: Path
+    kafka: EmbeddedKafka, topic_names: TopicSettings, tmp_path: Path
 ) -> None:
     run = Pipeline(kafka.bootstrap, topic_names, tmp_path, SETTINGS)
     run.create_topics(reports=1)

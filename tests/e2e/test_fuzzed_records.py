@@ -15,7 +15,7 @@ import pytest
 from deltalake import DeltaTable
 from kafka import KafkaProducer
 
-from lb_stream.io.kafka.topics import LARGEST_RECORD_BYTES, TopicNames
+from lb_stream.contracts.base import LARGEST_RECORD_BYTES
 from lb_stream.io.local.embedded_kafka import EmbeddedKafka
 from lb_stream.stream.context import DecodeConfig
 from lb_stream.stream.shards.directory import ShardMap
@@ -24,6 +24,7 @@ from tests.e2e.hostile import CLUSTERS, LARGEST_TEXT, OF_NOBODY, Wild, good, hos
 from tests.e2e.kafka_reads import committed
 from tests.e2e.pipeline import Pipeline
 from tests.spark.test_decode import decoded, record
+from tests.support.topics import topics_named
 
 pytestmark = [pytest.mark.jvm, pytest.mark.e2e, pytest.mark.long]
 
@@ -70,7 +71,7 @@ class Run:
 @pytest.fixture(scope="module")
 def run(kafka: EmbeddedKafka, tmp_path_factory: pytest.TempPathFactory, count: Callable[[str], None]) -> Run:
     """The job's one run over all of it."""
-    topics = TopicNames(*(f"fuzzed-{name}" for name in ("reports", "commands", "results", "decisions", "ownership")))
+    topics = topics_named("fuzzed")
     pipeline = Pipeline(kafka.bootstrap, topics, tmp_path_factory.mktemp("fuzzed"), SETTINGS)
     pipeline.create_topics(reports=3)
     producer = KafkaProducer(bootstrap_servers=kafka.bootstrap, max_request_size=LARGEST_RECORD_BYTES, linger_ms=5)

@@ -29,7 +29,6 @@ import pytest
 from kafka import KafkaConsumer, TopicPartition
 
 from lb_stream.contracts.decisions import Decision, Ownership, read_decision
-from lb_stream.io.kafka.topics import TopicNames
 from lb_stream.io.local.embedded_kafka import EmbeddedKafka
 from tests.e2e.attacks import FUZZ, PARTITIONS, WILD, Attacker
 from tests.e2e.calm_brokers import NAMES
@@ -37,6 +36,7 @@ from tests.e2e.kafka_reads import committed
 from tests.e2e.pipeline import Pipeline, wait_until
 from tests.e2e.test_killed_workers import workers
 from tests.e2e.test_soak import processes
+from tests.support.topics import topics_named
 
 pytestmark = [pytest.mark.jvm, pytest.mark.e2e, pytest.mark.long]
 
@@ -240,7 +240,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedKafka]:
 
 def new_pipeline(broker: EmbeddedKafka, folder: Path, name: str) -> Pipeline:
     """One partition for decisions: whoever reads them anew reads them in the order in which they were made."""
-    topics = TopicNames(*(f"hostile-{name}-{topic}" for topic in ("reports", "commands", "results", "decisions", "ownership")))
+    topics = topics_named(f"hostile-{name}")
     pipeline = Pipeline(broker.bootstrap, topics, folder / name, SETTINGS)
     pipeline.folder.mkdir()
     pipeline.create_topics(reports=PARTITIONS, decisions=1, ownership=1)

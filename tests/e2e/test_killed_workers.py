@@ -12,11 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from lb_stream.io.kafka.topics import TopicNames
+from lb_stream.contracts.settings import TopicSettings
 from lb_stream.io.local.embedded_kafka import EmbeddedKafka
 from tests.e2e import backlog
 from tests.e2e.pipeline import Pipeline, wait_until
 from tests.e2e.test_soak import processes
+from tests.support.topics import with_own_outputs
 
 pytestmark = [pytest.mark.jvm, pytest.mark.e2e, pytest.mark.long]
 
@@ -36,13 +37,13 @@ def workers(jvm: int) -> list[int]:
 
 def test_a_job_whose_workers_are_killed_decides_each_thing_once(
     kafka: EmbeddedKafka,
-    topic_names: TopicNames,
+    topic_names: TopicSettings,
     unique_topic: Callable[..., str],
     tmp_path: Path,
     count: Callable[[str], None],
 ) -> None:
     chance = random.Random(int(os.environ.get("LB_TEST_SEED", "20261122")))
-    others = TopicNames(topic_names.reports, topic_names.commands, *(unique_topic(name) for name in ("results", "decisions", "ownership")))
+    others = with_own_outputs(topic_names, unique_topic)
     killed = Pipeline(kafka.bootstrap, topic_names, tmp_path / "killed", backlog.SETTINGS)
     quiet = Pipeline(kafka.bootstrap, others, tmp_path / "quiet", backlog.SETTINGS | {"stream.pipeline_id": "no-worker-killed"})
     for pipeline in (killed, quiet):

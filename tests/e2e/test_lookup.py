@@ -17,8 +17,9 @@ from kafka import KafkaConsumer, KafkaProducer
 
 from lb_stream.contracts.commands import Assign, CommandResult
 from lb_stream.contracts.decisions import Ownership
+from lb_stream.contracts.settings import TopicSettings
 from lb_stream.core.model.topics import Ring
-from lb_stream.io.kafka.topics import TopicNames, create_topics, topic_specs
+from lb_stream.io.kafka.topics import create_topics, topic_specs
 from lb_stream.io.local.embedded_kafka import EmbeddedKafka
 from lb_stream.io.lookup.client import ASK_AGAIN_S, Found, Lookup, LookupConfig, LookupFailed, Stale
 from lb_stream.io.lookup.server import serve_lookups
@@ -41,7 +42,7 @@ class Clock:
 
 
 @pytest.fixture
-def publish(kafka: EmbeddedKafka, topic_names: TopicNames) -> Iterator[Callable[..., None]]:
+def publish(kafka: EmbeddedKafka, topic_names: TopicSettings) -> Iterator[Callable[..., None]]:
     """Writes one ownership record, as the job does, in a transaction; None is a tombstone."""
     create_topics(kafka.bootstrap, topic_specs(topic_names))
     producer = KafkaProducer(bootstrap_servers=kafka.bootstrap, transactional_id=topic_names.ownership, acks="all")
@@ -58,7 +59,7 @@ def publish(kafka: EmbeddedKafka, topic_names: TopicNames) -> Iterator[Callable[
 
 
 @pytest.fixture
-def config(kafka: EmbeddedKafka, topic_names: TopicNames) -> LookupConfig:
+def config(kafka: EmbeddedKafka, topic_names: TopicSettings) -> LookupConfig:
     """Leads to this test's own topics."""
     names = topic_names
     return LookupConfig(kafka.bootstrap, names.ownership, names.commands, names.results)
@@ -73,7 +74,7 @@ def soon(look: Callable[[], Any], wanted: Callable[[Any], bool]) -> Any:
     return seen
 
 
-def asked(kafka: EmbeddedKafka, names: TopicNames) -> list[tuple[str, Assign]]:
+def asked(kafka: EmbeddedKafka, names: TopicSettings) -> list[tuple[str, Assign]]:
     """All commands on the topic, with their keys."""
     with KafkaConsumer(names.commands, bootstrap_servers=kafka.bootstrap, auto_offset_reset="earliest", consumer_timeout_ms=1_000) as them:
         return [(record.key.decode(), Assign.model_validate_json(record.value)) for record in them]
@@ -104,7 +105,7 @@ def test_a_lookup_follows_a_bundle_from_broker_to_broker(config: LookupConfig, p
 
 
 def test_what_nobody_serves_is_asked_for_once_in_a_while_and_the_answer_is_told(
-    config: LookupConfig, publish: Callable[..., None], kafka: EmbeddedKafka, topic_names: TopicNames
+    config: LookupConfig, publish: Callable[..., None], kafka: EmbeddedKafka, topic_names: TopicSettings
 ) -> None:
     publish(MINE, {"state": "Free", "source": "a:8080"})
     clock = Clock()
@@ -174,7 +175,7 @@ def test_a_topic_that_is_not_there_is_named(config: LookupConfig) -> None:
 
 
 def test_clients_are_answered_over_http_by_a_server_of_its_own(
-    config: LookupConfig, publish: Callable[..., None], topic_names: TopicNames
+    config: LookupConfig, publish: Callable[..., None], topic_names: TopicSettings
 ) -> None:
     publish(MINE, {"state": "Owned", "owner": "a:8080"})
     given = [f"kafka.bootstrap_servers={config.bootstrap_servers}"]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from kafka import KafkaAdminClient, TopicPartition
 
-from lb_stream.io.kafka.topics import TopicNames
+from lb_stream.contracts.settings import TopicSettings
 from lb_stream.io.local.embedded_kafka import EmbeddedKafka
 from tests.e2e.pipeline import LONGEST_RUN_S, Pipeline, wait_until
 
@@ -47,7 +47,7 @@ def samples(pipeline: Pipeline) -> int:
 
 
 @pytest.fixture
-def pipeline(kafka: EmbeddedKafka, topic_names: TopicNames, tmp_path: Path) -> Pipeline:
+def pipeline(kafka: EmbeddedKafka, topic_names: TopicSettings, tmp_path: Path) -> Pipeline:
     """A job that has read ten reports, with ten more there of which Kafka has deleted four."""
     pipeline = Pipeline(kafka.bootstrap, topic_names, tmp_path, SETTINGS)
     pipeline.create_topics(reports=1)
@@ -95,7 +95,7 @@ def test_topics_that_were_made_anew_are_told_from_deleted_records(pipeline: Pipe
 
 
 def test_records_that_are_deleted_under_a_running_job_end_it_with_the_same_message(
-    kafka: EmbeddedKafka, topic_names: TopicNames, tmp_path: Path
+    kafka: EmbeddedKafka, topic_names: TopicSettings, tmp_path: Path
 ) -> None:
     pipeline = Pipeline(kafka.bootstrap, topic_names, tmp_path, SETTINGS | {"stream.max_offsets_per_trigger": 20})
     pipeline.create_topics(reports=1)

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from kafka import KafkaProducer
 
-from lb_stream.io.kafka.topics import TopicNames, create_topics, topic_specs
+from lb_stream.contracts.settings import TopicSettings
+from lb_stream.io.kafka.topics import create_topics, topic_specs
 from lb_stream.io.local.embedded_kafka import EmbeddedKafka
 from tests.support.lbctl_runner import lbctl
 from tests.unit.cli.monitor.test_classic import MODULAR, OURS, SEVEN, SIMPLE, THREE
@@ -26,7 +27,7 @@ def send(kafka: EmbeddedKafka, topic: str, *given: tuple[tuple[str, str], Any, b
             producer.send(topic, key="/".join(key).encode(), value=data, headers=[("kind", kind)])
 
 
-def test_the_documented_tables_come_from_the_topic(kafka: EmbeddedKafka, topic_names: TopicNames, tmp_path: Path) -> None:
+def test_the_documented_tables_come_from_the_topic(kafka: EmbeddedKafka, topic_names: TopicSettings, tmp_path: Path) -> None:
     create_topics(kafka.bootstrap, topic_specs(topic_names))
     given = ["--set", f"kafka.bootstrap_servers={kafka.bootstrap}", "--set", f"topics.reports={topic_names.reports}"]
     empty = lbctl("monitor", "--classic", "--once", *given, cwd=tmp_path)
@@ -49,7 +50,7 @@ def test_the_documented_tables_come_from_the_topic(kafka: EmbeddedKafka, topic_n
     assert [line.split("|")[2].strip() for line in lines[-4:-1]] == [THREE[1], SEVEN[1], "TOTAL"]
 
 
-def test_it_goes_on_with_every_change_until_ctrl_c(kafka: EmbeddedKafka, topic_names: TopicNames, tmp_path: Path) -> None:
+def test_it_goes_on_with_every_change_until_ctrl_c(kafka: EmbeddedKafka, topic_names: TopicSettings, tmp_path: Path) -> None:
     create_topics(kafka.bootstrap, topic_specs(topic_names))
     send(kafka, topic_names.reports, (SEVEN, MODULAR, b"report"))
     given = [f"kafka.bootstrap_servers={kafka.bootstrap}", f"topics.reports={topic_names.reports}"]

@@ -11,8 +11,8 @@ import pytest
 from kafka import KafkaConsumer, TopicPartition
 
 from lb_stream.agent import Agent, AgentConfig
+from lb_stream.contracts.settings import TopicSettings
 from lb_stream.core.model.names import parse_bundle
-from lb_stream.io.kafka.topics import TopicNames
 from lb_stream.io.local.embedded_kafka import EmbeddedKafka
 from lb_stream.sim import SimBroker, SimCluster, build_cluster
 from lb_stream.sim.brokers import wall_clock_ms
@@ -101,7 +101,7 @@ class Scene:
 
 
 @contextmanager
-def playing(kafka: EmbeddedKafka, topics: TopicNames, folder: Path, **changes: Any) -> Iterator[Scene]:
+def playing(kafka: EmbeddedKafka, topics: TopicSettings, folder: Path, **changes: Any) -> Iterator[Scene]:
     run = Pipeline(kafka.bootstrap, topics, folder, SETTINGS | changes)
     run.create_topics(reports=2, decisions=2, ownership=2)
     scene = Scene(run, build_cluster(4, 8, "steady", start_ms=wall_clock_ms()))
@@ -114,7 +114,7 @@ def playing(kafka: EmbeddedKafka, topics: TopicNames, folder: Path, **changes: A
             scene.fall_silent(*list(scene.agents))
 
 
-def test_a_split_from_its_trigger_to_the_parents_tombstone(kafka: EmbeddedKafka, topic_names: TopicNames, tmp_path: Path) -> None:
+def test_a_split_from_its_trigger_to_the_parents_tombstone(kafka: EmbeddedKafka, topic_names: TopicSettings, tmp_path: Path) -> None:
     with playing(kafka, topic_names, tmp_path) as scene:
         cluster = scene.cluster
         owner = "broker-1:8080"
@@ -153,7 +153,7 @@ def alike(scene: Scene) -> None:
 
 
 def test_a_dead_brokers_bundles_have_new_owners_in_the_round_of_its_death_and_a_mass_disappearance_moves_nothing(
-    kafka: EmbeddedKafka, topic_names: TopicNames, tmp_path: Path
+    kafka: EmbeddedKafka, topic_names: TopicSettings, tmp_path: Path
 ) -> None:
     with playing(kafka, topic_names, tmp_path) as scene:
         dead, *others = scene.cluster.brokers

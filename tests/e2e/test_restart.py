@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from lb_stream.io.kafka.topics import TopicNames
+from lb_stream.contracts.settings import TopicSettings
 from lb_stream.io.local.embedded_kafka import EmbeddedKafka
 from tests.e2e.pipeline import Pipeline, wait_until
+from tests.support.topics import with_own_outputs
 
 pytestmark = [pytest.mark.jvm, pytest.mark.e2e]
 
@@ -54,15 +55,13 @@ def without_epoch(text: str) -> str:
 
 
 def test_a_run_that_was_killed_twice_decides_the_same_bytes_and_publishes_each_decision_once(
-    kafka: EmbeddedKafka, topic_names: TopicNames, unique_topic: Callable[..., str], tmp_path: Path
+    kafka: EmbeddedKafka, topic_names: TopicSettings, unique_topic: Callable[..., str], tmp_path: Path
 ) -> None:
     killed = Pipeline(kafka.bootstrap, topic_names, tmp_path / "killed", SETTINGS)
     killed.folder.mkdir()
     killed.create_topics(reports=1)
     killed.send(reports())
-    quiet_topics = TopicNames(
-        topic_names.reports, topic_names.commands, *(unique_topic(name) for name in ("results", "decisions", "ownership"))
-    )
+    quiet_topics = with_own_outputs(topic_names, unique_topic)
     quiet = Pipeline(kafka.bootstrap, quiet_topics, tmp_path / "quiet", SETTINGS | {"stream.pipeline_id": "undisturbed"})
     quiet.folder.mkdir()
     quiet.create_topics(reports=1)

@@ -21,12 +21,12 @@ from kafka.admin import (
 )
 from kafka.errors import TopicAuthorizationFailedError
 
-from lb_stream.contracts.settings import Settings
+from lb_stream.contracts.settings import Settings, TopicSettings
 from lb_stream.contracts.tables import ROUNDS
 from lb_stream.io.kafka.checkpoint import LostRecords, check_none_lost
 from lb_stream.io.kafka.outbox import Outbox
 from lb_stream.io.kafka.rights import Denied, denied_in
-from lb_stream.io.kafka.topics import TopicNames, create_topics, topic_specs
+from lb_stream.io.kafka.topics import create_topics, topic_specs
 from lb_stream.io.local import embedded_kafka
 from lb_stream.io.local.embedded_kafka import EmbeddedKafka
 from lb_stream.stream.ports import Logged
@@ -34,7 +34,7 @@ from lb_stream.stream.ports import Logged
 pytestmark = pytest.mark.e2e
 
 PROJECT = Path(__file__).parents[2]
-TOPICS = TopicNames()
+TOPICS = TopicSettings()
 
 
 @pytest.fixture(scope="module")

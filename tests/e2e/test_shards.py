@@ -9,11 +9,12 @@ import pytest
 from typer.testing import CliRunner
 
 from lb_stream.cli.main import app
-from lb_stream.io.kafka.topics import TopicNames
+from lb_stream.contracts.settings import TopicSettings
 from lb_stream.io.local.embedded_kafka import EmbeddedKafka
 from lb_stream.stream.shards.directory import read_directory
 from tests.e2e.pipeline import Pipeline
 from tests.e2e.test_restart import BROKERS, BUNDLES, COMPARED, ROUNDS, SETTINGS, reports, without_epoch
+from tests.support.topics import with_own_outputs
 
 pytestmark = [pytest.mark.jvm, pytest.mark.e2e]
 
@@ -21,13 +22,11 @@ BATCHES = ROUNDS * BROKERS // SETTINGS["stream.max_offsets_per_trigger"]
 
 
 def test_shards_do_not_show_and_every_round_can_be_replayed(
-    kafka: EmbeddedKafka, topic_names: TopicNames, unique_topic: Callable[..., str], tmp_path: Path
+    kafka: EmbeddedKafka, topic_names: TopicSettings, unique_topic: Callable[..., str], tmp_path: Path
 ) -> None:
     runs = []
     for name, shard_bundles in (("whole", 1_000), ("sliced", 4)):
-        topics = TopicNames(
-            topic_names.reports, topic_names.commands, *(unique_topic(f"{name}-{topic}") for topic in ("results", "decisions", "ownership"))
-        )
+        topics = with_own_outputs(topic_names, unique_topic)
         settings = SETTINGS | {"stream.pipeline_id": name, "stream.shard_bundles": shard_bundles, "stream.keep_views": 50}
         run = Pipeline(kafka.bootstrap, topics, tmp_path / name, settings)
         run.folder.mkdir()

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from kafka import KafkaProducer
 
+from lb_stream.contracts.settings import TopicSettings
 from lb_stream.io.kafka.checkpoint import last_batch, planned_offsets
-from lb_stream.io.kafka.topics import TopicNames
 from lb_stream.io.local.embedded_kafka import EmbeddedKafka
 from tests.e2e.pipeline import Pipeline, wait_until
 
@@ -23,7 +23,7 @@ def report(broker: str) -> tuple[bytes, bytes, None]:
 
 
 def test_commands_are_read_in_batches_of_bounded_size_and_each_is_answered(
-    kafka: EmbeddedKafka, topic_names: TopicNames, tmp_path: Path
+    kafka: EmbeddedKafka, topic_names: TopicSettings, tmp_path: Path
 ) -> None:
     pipeline = Pipeline(kafka.bootstrap, topic_names, tmp_path, {"stream.max_offsets_per_trigger": 20})
     pipeline.create_topics(reports=1)
@@ -41,7 +41,7 @@ def test_commands_are_read_in_batches_of_bounded_size_and_each_is_answered(
     assert sorted(Counter(row["log_seq"] for row in answers).values()) == [10, 20, 20]
 
 
-def test_few_records_do_not_wait_for_the_end_of_a_flood(kafka: EmbeddedKafka, topic_names: TopicNames, tmp_path: Path) -> None:
+def test_few_records_do_not_wait_for_the_end_of_a_flood(kafka: EmbeddedKafka, topic_names: TopicSettings, tmp_path: Path) -> None:
     pipeline = Pipeline(kafka.bootstrap, topic_names, tmp_path, {"stream.max_offsets_per_trigger": 300})
     pipeline.create_topics(reports=2)
     pipeline.send([report("b1:8080"), report("b2:8080")])

@@ -16,7 +16,8 @@ from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from lb_stream.agent import Agent, AgentConfig, AgentError, connection
 from lb_stream.contracts.decisions import Decision, example_decision
 from lb_stream.contracts.reports import Ack, Goodbye, Heartbeat, ModularLoadReport
-from lb_stream.io.kafka.topics import TopicNames, create_topics, topic_specs
+from lb_stream.contracts.settings import TopicSettings
+from lb_stream.io.kafka.topics import create_topics, topic_specs
 from lb_stream.io.local.embedded_kafka import EmbeddedKafka
 from lb_stream.sim import SimBroker, SimCluster, build_cluster
 from lb_stream.sim.brokers import wall_clock_ms
@@ -31,7 +32,7 @@ class Stage:
     """Topics, a model of three brokers, and the decision maker's producer."""
 
     kafka: EmbeddedKafka
-    topics: TopicNames
+    topics: TopicSettings
     cluster: SimCluster
     maker: KafkaProducer
 
@@ -92,7 +93,7 @@ def until(condition: Callable[[], object], within_s: float = 15.0) -> None:
 
 
 @pytest.fixture
-def stage(kafka: EmbeddedKafka, topic_names: TopicNames) -> Iterator[Stage]:
+def stage(kafka: EmbeddedKafka, topic_names: TopicSettings) -> Iterator[Stage]:
     create_topics(kafka.bootstrap, topic_specs(topic_names))
     with KafkaProducer(bootstrap_servers=kafka.bootstrap, transactional_id=topic_names.decisions) as maker:
         maker.init_transactions()
@@ -250,7 +251,7 @@ def test_an_agent_begins_where_it_is_told_to(stage: Stage, start: str, obeyed: l
 
 
 def test_an_agent_is_heard_again_after_kafka_was_away_for_longer_than_its_records_wait(
-    tmp_path: Path, topic_names: TopicNames, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, topic_names: TopicSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connection, "DELIVERY_MS", 3_000)
     with EmbeddedKafka(tmp_path) as broker:
@@ -280,7 +281,7 @@ def test_an_agent_is_heard_again_after_kafka_was_away_for_longer_than_its_record
 
 def test_a_missing_topic_is_told_at_once_with_what_to_do(stage: Stage) -> None:
     for wrong in ({"reports": "no-such-topic"}, {"decisions": "no-such-topic"}):
-        topics = TopicNames(**{"reports": stage.topics.reports, "decisions": stage.topics.decisions, **wrong})
+        topics = TopicSettings(**{"reports": stage.topics.reports, "decisions": stage.topics.decisions, **wrong})
         agent = Stage(stage.kafka, topics, stage.cluster, stage.maker).agent()
         with pytest.raises(AgentError, match="topic no-such-topic does not exist: create it"):
             agent.start()

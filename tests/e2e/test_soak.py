@@ -16,8 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lb_stream.contracts.settings import UpkeepSettings
-from lb_stream.io.kafka.topics import TopicNames
+from lb_stream.contracts.settings import TopicSettings, UpkeepSettings
 from lb_stream.io.local.embedded_kafka import EmbeddedKafka
 from lb_stream.io.tables.upkeep import maintain
 from tests.e2e import backlog
@@ -77,7 +76,7 @@ def growth(batches: list[int], seen: list[Mapping[str, float]], name: str) -> fl
 
 
 def test_what_a_job_holds_and_leaves_on_the_disk_does_not_grow_with_its_batches(
-    kafka: EmbeddedKafka, topic_names: TopicNames, tmp_path: Path, count: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+    kafka: EmbeddedKafka, topic_names: TopicSettings, tmp_path: Path, count: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("JAVA_TOOL_OPTIONS", "-XX:+PrintClassHistogram")
     job = Pipeline(kafka.bootstrap, topic_names, tmp_path, SETTINGS)

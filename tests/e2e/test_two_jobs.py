@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lb_stream.io.kafka.topics import TopicNames
+from lb_stream.contracts.settings import TopicSettings
 from lb_stream.io.local.embedded_kafka import EmbeddedKafka
 from tests.e2e import backlog
 from tests.e2e.kafka_reads import committed
@@ -21,7 +21,7 @@ ROUNDS = 10
 
 
 @pytest.fixture
-def first(kafka: EmbeddedKafka, topic_names: TopicNames, tmp_path: Path) -> Pipeline:
+def first(kafka: EmbeddedKafka, topic_names: TopicSettings, tmp_path: Path) -> Pipeline:
     """The topics, and the job that was there first; not started yet."""
     pipeline = Pipeline(kafka.bootstrap, topic_names, tmp_path / "first", SETTINGS)
     pipeline.folder.mkdir()

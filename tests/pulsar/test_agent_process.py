@@ -13,7 +13,8 @@ import pytest
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 
 from lb_stream.contracts.decisions import example_decision
-from lb_stream.io.kafka.topics import TopicNames, create_topics, topic_specs
+from lb_stream.contracts.settings import TopicSettings
+from lb_stream.io.kafka.topics import create_topics, topic_specs
 from lb_stream.io.local.embedded_kafka import EmbeddedKafka
 from tests.e2e.pipeline import wait_until
 from tests.pulsar.fake_cluster import FakeCluster, fake_cluster
@@ -45,7 +46,7 @@ def records(kafka: EmbeddedKafka, topic: str) -> list[tuple[str, str, bytes]]:
 
 
 def test_the_agents_report_obey_tell_what_they_did_and_end_when_asked_to(
-    kafka: EmbeddedKafka, topic_names: TopicNames, cluster: FakeCluster
+    kafka: EmbeddedKafka, topic_names: TopicSettings, cluster: FakeCluster
 ) -> None:
     create_topics(kafka.bootstrap, topic_specs(topic_names))
     urls = [part for name in cluster.names for part in ("--admin-url", f"http://{name}")]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from lb_stream.agent.pulsar.leader_log import read_passes
-from lb_stream.io.kafka.topics import TopicNames
+from lb_stream.contracts.settings import TopicSettings
 from lb_stream.io.local.embedded_kafka import EmbeddedKafka
 from tests.e2e.pipeline import Pipeline, wait_until
 from tests.pulsar.test_real_cluster import SCRIPTS, agents, crowd_onto_the_first_broker, missing
@@ -36,7 +36,7 @@ BESIDE = {
 
 
 def test_what_we_would_have_moved_is_what_a_live_leader_moves_or_the_command_says_why_not(
-    kafka: EmbeddedKafka, topic_names: TopicNames, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    kafka: EmbeddedKafka, topic_names: TopicSettings, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     if reason := missing():
         pytest.skip(reason)

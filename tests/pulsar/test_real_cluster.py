@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from lb_stream.io.kafka.topics import TopicNames
+from lb_stream.contracts.settings import TopicSettings
 from lb_stream.io.local.embedded_kafka import EmbeddedKafka
 from tests.e2e.pipeline import Pipeline, wait_until
 from tests.pulsar.testbed import NAMESPACE, Bed, started_bed
@@ -136,7 +136,7 @@ def crowd_onto_the_first_broker(bed: Bed) -> None:
 
 
 def test_our_decisions_balance_a_real_cluster_and_our_table_follows_it(
-    bed: Bed, kafka: EmbeddedKafka, topic_names: TopicNames, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    bed: Bed, kafka: EmbeddedKafka, topic_names: TopicSettings, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pipeline = Pipeline(kafka.bootstrap, topic_names, tmp_path, SETTINGS)
     pipeline.create_topics()

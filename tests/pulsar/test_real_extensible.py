@@ -14,8 +14,8 @@ from lb_stream.agent.pulsar.adapter import PulsarAdapter
 from lb_stream.agent.pulsar.admin import AdminError
 from lb_stream.agent.pulsar.load_topics import LoadDataTopics
 from lb_stream.contracts.reports import SplitAsk, report_kind
+from lb_stream.contracts.settings import TopicSettings
 from lb_stream.core.config.cluster_config import cluster_config
-from lb_stream.io.kafka.topics import TopicNames
 from lb_stream.io.local.embedded_kafka import EmbeddedKafka
 from tests.e2e.pipeline import Pipeline, wait_until
 from tests.pulsar.test_real_cluster import SCRIPTS, agent_log, agents, confirmed, kill_a_destination, missing, owners, rows, unload
@@ -120,7 +120,7 @@ def wait_for_owner(bed: Bed) -> str:
 
 
 def test_the_whole_loop_splits_and_unloads_and_follows_a_crash(
-    bed: Bed, kafka: EmbeddedKafka, topic_names: TopicNames, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    bed: Bed, kafka: EmbeddedKafka, topic_names: TopicSettings, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     splitting = {"bundle_max_topics": 1, "split_hit_count": 0, "split_interval_ms": 5000}
     room_for_one = {"namespace_max_bundles": len(bed.boundaries())}

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import fcntl
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from lb_stream.cli.shared.output import INTERRUPTED, CommandError, hush
+from lb_stream.io.local.locks import locked
 
 
 def command(
@@ -82,9 +82,9 @@ def demo(
 def _only_one(folder: Path) -> Iterator[None]:
     """Hold the demo's folder. Raises CommandError when another demo does."""
     folder.mkdir(parents=True, exist_ok=True)
-    with (folder / "lock").open("a") as file:
+    with ExitStack() as stack:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+            stack.enter_context(locked(folder / "lock", wait=False))
+        except BlockingIOError:
             raise CommandError(f"another demo runs in {folder.resolve()}: wait for it, or run this one in another folder") from None
         yield

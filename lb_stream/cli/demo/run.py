@@ -6,7 +6,6 @@ import json
 import logging
 import os
 import shutil
-import socket
 import sys
 import threading
 import time
@@ -22,7 +21,7 @@ from lb_stream.cli.demo.watch import BALANCED, BrokerFigures, Watch, unevenness
 from lb_stream.cli.shared.output import CommandError
 from lb_stream.io.kafka.topics import create_topics, topic_specs
 from lb_stream.io.local.configuration import load_settings
-from lb_stream.io.local.embedded_kafka import EmbeddedKafka
+from lb_stream.io.local.embedded_kafka import EmbeddedKafka, free_port
 from lb_stream.io.local.jars import jar_paths
 from lb_stream.io.local.resources import CONF
 from lb_stream.io.local.signals import StopRequest
@@ -90,7 +89,7 @@ class DemoRun:
         self.plan, self.stop, self.started_again = plan, stop, False
         settings = load_settings(CONFIG, None, plan.overrides("127.0.0.1:1"))
         shedding_s = float(settings.of_cluster(CLUSTER).get("shedding_interval_ms", 60_000)) / 1000
-        self.kafka = EmbeddedKafka(FOLDER / "kafka", port=_free_port())
+        self.kafka = EmbeddedKafka(FOLDER / "kafka", port=free_port())
         self.console = Console(stderr=plan.json_only, highlight=False)
         self.watch = Watch(FOLDER / "tables", CLUSTER, calm_s=max(5.0, CALM_PASSES * shedding_s), started=started)
         self.at_rest_s = max(AT_REST_S, 2 * CALM_PASSES * shedding_s)
@@ -294,12 +293,6 @@ def _clear(keep: bool) -> None:
         for name in ("kafka", "tables", "checkpoint"):
             shutil.rmtree(FOLDER / name, ignore_errors=True)
         (FOLDER / "job.log").unlink(missing_ok=True)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def _number(text: str) -> float:

@@ -170,7 +170,7 @@ def records(options: Mapping[str, Any], topic: str, since_ms: int, default_clust
     """Reports on the topic since a time, then every new one, for ever. None now and then: nothing new, or all has been read."""
     from kafka import KafkaConsumer, TopicPartition
 
-    from lb_stream.io.kafka.topics import LARGEST_RECORD_BYTES
+    from lb_stream.contracts.base import LARGEST_RECORD_BYTES
 
     fetch = {"max_partition_fetch_bytes": LARGEST_RECORD_BYTES, "fetch_max_bytes": 5 * LARGEST_RECORD_BYTES}
     with closing(KafkaConsumer(**fetch | dict(options), isolation_level="read_committed", enable_auto_commit=False)) as consumer:

@@ -136,7 +136,7 @@ def _sender(options: dict[str, Any], topic: str, tally: Tally) -> Iterator[Post]
     from kafka import KafkaProducer
     from kafka.errors import KafkaError
 
-    from lb_stream.io.kafka.topics import LARGEST_RECORD_BYTES
+    from lb_stream.contracts.base import LARGEST_RECORD_BYTES
 
     settings = {"acks": "all", "compression_type": "zstd", "linger_ms": 5, "max_request_size": LARGEST_RECORD_BYTES, "max_block_ms": 10_000}
     require_topic(options, topic)

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import typer
 
-from lb_stream.cli.shared.options import BrokerConf, ConfigFile, Effective, Json, Set, effective, kafka_at
+from lb_stream.cli.shared.options import BrokerConf, ConfigFile, Json, Set, effective, kafka_at
 from lb_stream.cli.shared.output import CommandError, emit, emit_json
-
-if TYPE_CHECKING:
-    from lb_stream.io.kafka.topics import TopicNames
 
 app = typer.Typer(name="topics", help="The topics that the balancer reads and writes.", no_args_is_help=True)
 
@@ -22,7 +17,7 @@ def create(config: ConfigFile = None, broker_conf: BrokerConf = None, set_: Set 
 
     given = effective(config, broker_conf, set_)
     bootstrap = given.bootstrap
-    specs = topic_specs(_names(given))
+    specs = topic_specs(given.settings.topics)
     with kafka_at(bootstrap):
         made = create_topics(bootstrap, specs, given.settings.kafka.options)
     if json:
@@ -38,7 +33,7 @@ def check(config: ConfigFile = None, broker_conf: BrokerConf = None, set_: Set =
 
     given = effective(config, broker_conf, set_)
     bootstrap = given.bootstrap
-    specs = topic_specs(_names(given))
+    specs = topic_specs(given.settings.topics)
     with kafka_at(bootstrap):
         missing, mismatches = inspect_topics(bootstrap, specs, given.settings.kafka.options)
     if json:
@@ -53,9 +48,3 @@ def check(config: ConfigFile = None, broker_conf: BrokerConf = None, set_: Set =
     if missing:
         raise CommandError(f"missing at {bootstrap}: {', '.join(missing)}: run `lbctl topics create`")
     emit("".join(f"{spec.name}: fit\n" for spec in specs))
-
-
-def _names(given: Effective) -> TopicNames:
-    from lb_stream.io.kafka.topics import TopicNames
-
-    return TopicNames(**given.settings.topics.model_dump())

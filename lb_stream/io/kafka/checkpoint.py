@@ -13,6 +13,7 @@ from lb_stream.contracts.settings import Settings
 from lb_stream.io.kafka.options import client_options
 from lb_stream.io.kafka.rights import check_described
 from lb_stream.stream.ports import Stopped
+from lb_stream.stream.task.folders import folder_at
 
 Offsets = dict[tuple[str, int], int]
 """(topic, partition) → first offset that is not read any more."""
@@ -24,8 +25,8 @@ class LostRecords(Stopped):
 
 def place_of(checkpoint: str, name: str) -> tuple[fs.FileSystem, str]:
     """Where a file of the checkpoint is."""
-    filesystem, root = fs.FileSystem.from_uri(checkpoint) if "://" in checkpoint else (fs.LocalFileSystem(), checkpoint)
-    return filesystem, f"{root.rstrip('/')}/{name}"
+    filesystem, root = folder_at(checkpoint)
+    return filesystem, f"{root}/{name}"
 
 
 def _is_there(checkpoint: str, name: str) -> bool:

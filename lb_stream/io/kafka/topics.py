@@ -13,16 +13,8 @@ from kafka import KafkaAdminClient
 from kafka.admin import ConfigResource, ConfigResourceType
 from kafka.errors import TopicAlreadyExistsError, TopicAuthorizationFailedError
 
-LARGEST_RECORD_BYTES = 10 * 1024 * 1024  # a report of 10 000 bundles is 2–3 MB
-
-
-@dataclass(frozen=True)
-class TopicNames:
-    reports: str = "lb-load-reports"
-    commands: str = "lb-commands"
-    results: str = "lb-command-results"
-    decisions: str = "lb-decisions"
-    ownership: str = "lb-ownership"
+from lb_stream.contracts.base import LARGEST_RECORD_BYTES
+from lb_stream.contracts.settings import TopicSettings
 
 
 @dataclass(frozen=True)
@@ -71,9 +63,9 @@ class TopicState:
     configs: Mapping[str, str] = field(default_factory=dict)
 
 
-def topic_specs(names: TopicNames | None = None, *, reports: int = 4, decisions: int = 4, ownership: int = 4) -> list[TopicSpec]:
+def topic_specs(names: TopicSettings | None = None, *, reports: int = 4, decisions: int = 4, ownership: int = 4) -> list[TopicSpec]:
     """The specs of all topics; the arguments are partition counts. Commands are one ordered stream, so is their answer."""
-    names = names or TopicNames()
+    names = names or TopicSettings()
     return [
         TopicSpec(names.reports, reports),
         TopicSpec(names.commands, 1, exact_partitions=True),

@@ -8,7 +8,6 @@ Topics survive a stop, a crash and a start; a restart keeps its ports when they 
 """
 
 import base64
-import fcntl
 import json
 import os
 import shutil
@@ -16,20 +15,20 @@ import socket
 import subprocess
 import time
 import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Collection
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from lb_stream.contracts.base import LARGEST_RECORD_BYTES
 from lb_stream.io.local import processes
 from lb_stream.io.local.jars import JarsError, default_folder, jar_paths
 from lb_stream.io.local.java import JavaUnfit, find_java
+from lb_stream.io.local.locks import locked
 from lb_stream.io.local.resources import CONF
 
 HOST = "127.0.0.1"
-LARGEST_RECORD_BYTES = 10 * 1024 * 1024  # a report of 10 000 bundles is 2–3 MB
 LARGEST_LOG_BYTES = 10 * 1024 * 1024
 # Serial collector: least memory and threads for a small heap next to Spark on two cores.
 JVM_OPTIONS = ("-XX:+UseSerialGC", "-Xshare:auto", "-Djava.awt.headless=true")
@@ -101,7 +100,7 @@ class EmbeddedKafka:
         Raises KafkaAlreadyRunning, or KafkaError with the reason and the end of the log.
         """
         self.data_dir.mkdir(parents=True, exist_ok=True)
-        with _exclusive(self.data_dir / ".start.lock"):
+        with locked(self.data_dir / ".start.lock"):
             if present := self.running(self.data_dir):
                 raise KafkaAlreadyRunning(self.data_dir, present)
             java, classpath = self._java(), self._classpath()
@@ -150,7 +149,7 @@ class EmbeddedKafka:
         for wanted, previous in ((self.port, last and last.port), (self.controller_port, last and last.controller_port)):
             if wanted and (wanted in chosen or not _is_free(wanted)):
                 raise KafkaError(f"port {wanted} of {HOST} is in use: choose another one, or 0 for any free port")
-            chosen.append(wanted or (previous if previous and previous not in chosen and _is_free(previous) else _free_port(chosen)))
+            chosen.append(wanted or (previous if previous and previous not in chosen and _is_free(previous) else free_port(chosen)))
         self._ports = chosen[0], chosen[1]
 
     def _write_properties(self) -> Path:
@@ -265,13 +264,6 @@ def _read_state(data_dir: Path) -> RunningKafka | None:
         return None
 
 
-@contextmanager
-def _exclusive(path: Path) -> Iterator[None]:
-    with path.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
-
-
 def _is_free(port: int) -> bool:
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a port in TIME_WAIT is free for Kafka too
@@ -282,7 +274,8 @@ def _is_free(port: int) -> bool:
         return True
 
 
-def _free_port(taken: list[int]) -> int:
+def free_port(taken: Collection[int] = ()) -> int:
+    """A port that nobody uses at this moment."""
     while True:
         with socket.socket() as probe:
             probe.bind((HOST, 0))

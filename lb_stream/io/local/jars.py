@@ -4,7 +4,6 @@
 `.jars/cache`, so an interrupted run goes on where it stopped. Every jar must have the SHA-256 of conf/jars.sha256.
 """
 
-import fcntl
 import hashlib
 import importlib.util
 import os
@@ -12,12 +11,12 @@ import shutil
 import subprocess
 import sys
 import xml.etree.ElementTree as ET
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from lb_stream.io.local.java import JavaUnfit, find_java
+from lb_stream.io.local.locks import locked
 from lb_stream.io.local.resources import CONF, home
 
 CONFIGURATIONS = ("spark", "broker")
@@ -96,7 +95,7 @@ def retrieve(folder: Path | None = None, lock: Lock | None = None, progress: Pro
     if _stamped(folder, lock):
         return False
     folder.mkdir(parents=True, exist_ok=True)
-    with _exclusive(folder / ".lock"):
+    with locked(folder / ".lock"):
         if _stamped(folder, lock):
             return False
         _run_ivy(folder, lock, progress)
@@ -110,7 +109,7 @@ def relock(folder: Path | None = None, lock: Lock | None = None, progress: Progr
     """Retrieves what ivy.xml names and rewrites jars.sha256 from it: for a change of ivy.xml, reviewed as a diff."""
     folder, lock = folder or default_folder(), lock or Lock()
     folder.mkdir(parents=True, exist_ok=True)
-    with _exclusive(folder / ".lock"):
+    with locked(folder / ".lock"):
         _run_ivy(folder, lock, progress)
         _remove_strays(folder, lock)
         names = [f"{configuration}/{jar}" for configuration, jars in lock.modules().items() for jar in jars]
@@ -121,13 +120,6 @@ def relock(folder: Path | None = None, lock: Lock | None = None, progress: Progr
 def _stamped(folder: Path, lock: Lock) -> bool:
     stamp = folder / ".stamp"
     return stamp.exists() and stamp.read_text() == lock.stamp() and all((folder / name).exists() for name in lock.expected())
-
-
-@contextmanager
-def _exclusive(path: Path) -> Iterator[None]:
-    with path.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
 
 
 def _ivy_classpath() -> str:

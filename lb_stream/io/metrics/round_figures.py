@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyarrow import fs
 
 from lb_stream.contracts.tables import BROKER_LOADS, REJECTED_REPORTS, TableSpec
 from lb_stream.stream.ports import Logged, forgotten_in
+from lb_stream.stream.task.folders import folder_at
 
 Memories = Callable[[], Mapping[str, str]]
 """Gives each cluster's memory, canonical JSON."""
@@ -42,8 +42,7 @@ class RoundFigures:
     """`loads`: cluster → its brokers as its last round with a new report saw them, sorted by name."""
 
     def __init__(self, tables: str) -> None:
-        self._filesystem, root = fs.FileSystem.from_uri(tables) if "://" in tables else (fs.LocalFileSystem(), tables)
-        self._root = root.rstrip("/")
+        self._filesystem, self._root = folder_at(tables)
         self.loads: dict[str, pa.Table] = {}
 
     def take(self, logged: Logged) -> list[str]:

@@ -24,6 +24,7 @@ from deltalake.transaction import AddAction
 from pyarrow import fs
 from pyarrow.dataset import Dataset, FileSystemDataset, InMemoryDataset, UnionDataset
 
+from lb_stream.stream.task.folders import to_disk
 from lb_stream.contracts.tables import BROKER_LOADS, BUNDLE_AVERAGES, REJECTED_REPORTS, TableSpec
 from lb_stream.stream.ports import Stopped
 
@@ -239,18 +240,10 @@ def write_rows(table: DeltaTable, rows: pa.Table, name: str, durable: bool = Fal
     with filesystem.open_output_stream(target) as out:
         pq.write_table(rows, out, compression="zstd")
     if durable and isinstance(filesystem, fs.LocalFileSystem):
-        _to_disk(target)
+        to_disk(target)
     size = filesystem.get_file_info(target).size
     now_ms = time.time_ns() // 1_000_000
     return AddAction(path=path, size=size, partition_values={}, modification_time=now_ms, data_change=True, stats=_stats(table, rows))
-
-
-def _to_disk(path: str) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _stats(table: DeltaTable, rows: pa.Table) -> str:

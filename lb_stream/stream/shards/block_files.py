@@ -7,13 +7,14 @@ was shut out and goes on all the same writes beside its heir, never over it.
 
 from __future__ import annotations
 
-import os
 import re
 from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
 from pyarrow import fs
+
+from lb_stream.stream.task.folders import folder_at, to_disk
 
 Blocks = tuple[str, str, str]
 """References to a shard's brokers, its bundles' names, and all else about its bundles: names seldom change."""
@@ -24,8 +25,8 @@ ALIGNMENT = 64
 
 
 def _filesystem(checkpoint: str) -> tuple[fs.FileSystem, str]:
-    filesystem, path = fs.FileSystem.from_uri(checkpoint) if "://" in checkpoint else (fs.LocalFileSystem(), checkpoint)
-    return filesystem, f"{path.rstrip('/')}/{FOLDER}"
+    filesystem, path = folder_at(checkpoint)
+    return filesystem, f"{path}/{FOLDER}"
 
 
 def _is_local(filesystem: fs.FileSystem) -> bool:
@@ -65,22 +66,13 @@ class BlockWriter:
         filesystem, folder = _filesystem(self.checkpoint)
         synced = self.lasts and _is_local(filesystem)
         if synced:
-            _sync(self._path(folder))
+            to_disk(self._path(folder))
         filesystem.move(self._path(folder), f"{folder}/{self.name}")
         if synced:
-            _sync(folder)
+            to_disk(folder)
 
     def _path(self, folder: str) -> str:
         return f"{folder}/{self.name}.{self.attempt}.new"
-
-
-def _sync(path: str) -> None:
-    """On disk, not only in the system's memory: power may fail."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def read_block(checkpoint: str, reference: str) -> pa.Table:

@@ -15,6 +15,7 @@ from pyarrow import fs
 from lb_stream.contracts.base import canonical_json
 from lb_stream.core.model.memory import Pending
 from lb_stream.stream.shards.block_files import file_of
+from lb_stream.stream.task.folders import folder_at
 
 FOLDER = "lb-shards"
 
@@ -64,8 +65,8 @@ def asked_in(memory: str) -> dict[str, tuple[str, str]]:
 
 
 def _folder(checkpoint: str) -> tuple[fs.FileSystem, str]:
-    filesystem, path = fs.FileSystem.from_uri(checkpoint) if "://" in checkpoint else (fs.LocalFileSystem(), checkpoint)
-    return filesystem, f"{path.rstrip('/')}/{FOLDER}"
+    filesystem, path = folder_at(checkpoint)
+    return filesystem, f"{path}/{FOLDER}"
 
 
 def _place_of(name: str) -> tuple[int, int] | None:

@@ -7,9 +7,11 @@ import time
 
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 
+from lb_stream.contracts.base import LARGEST_RECORD_BYTES
 from lb_stream.contracts.commands import Tick
 from lb_stream.contracts.decisions import Decision, read_decision
-from lb_stream.io.kafka.topics import LARGEST_RECORD_BYTES, TopicNames, create_topics, topic_specs
+from lb_stream.io.kafka.topics import create_topics, topic_specs
+from tests.support.topics import topics_named
 
 Offsets = dict[int, int]
 """Partition of the reports topic → first offset after what is there."""
@@ -22,7 +24,7 @@ class Feed:
 
     def __init__(self, bootstrap: str, name: str, partitions: int) -> None:
         self.bootstrap, self.name, self._partitions = bootstrap, name, partitions
-        self.topics = TopicNames(*(f"{name}-{purpose}" for purpose in ("reports", "commands", "results", "decisions", "ownership")))
+        self.topics = topics_named(name)
         create_topics(bootstrap, topic_specs(self.topics, reports=partitions))
         self._producer = KafkaProducer(
             bootstrap_servers=bootstrap, enable_idempotence=True, compression_type="zstd", max_request_size=LARGEST_RECORD_BYTES

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lb_stream.contracts.settings import KafkaSettings, Settings, StreamSettings, TopicSettings
+from lb_stream.contracts.settings import KafkaSettings, Settings, StreamSettings
 from tests.bench.stream.driver import Batch, Driver, wait_for_boundary
 from tests.bench.stream.feed import Feed, Offsets
 from tests.bench.stream.fleet import Fleet, Shape
@@ -45,7 +45,7 @@ class Place:
         """A job on one feed. Its clock stands still: ticks are what the benchmark sends."""
         return Settings(
             kafka=KafkaSettings(bootstrap_servers=self.bootstrap),
-            topics=TopicSettings(**vars(feed.topics)),
+            topics=feed.topics,
             stream=StreamSettings(
                 pipeline_id=feed.name,
                 tables=str(self.folder / feed.name / "tables"),

@@ -8,7 +8,7 @@ from kafka import KafkaProducer
 from lb_stream.contracts.settings import KafkaSettings, Settings, StreamSettings, TopicSettings
 from lb_stream.io.kafka import batch_size
 from lb_stream.io.kafka.batch_size import BATCH_BYTES, LOOKED_AT, largest_record, limit_batch_size
-from lb_stream.io.kafka.topics import TopicNames, create_topics, topic_specs
+from lb_stream.io.kafka.topics import create_topics, topic_specs
 from lb_stream.io.local.embedded_kafka import EmbeddedKafka
 
 
@@ -35,7 +35,7 @@ def test_large_reports_make_batches_of_fewer_records(
 
 @pytest.mark.jvm
 @pytest.mark.e2e
-def test_the_newest_records_of_all_partitions_and_of_the_commands_are_looked_at(kafka: EmbeddedKafka, topic_names: TopicNames) -> None:
+def test_the_newest_records_of_all_partitions_and_of_the_commands_are_looked_at(kafka: EmbeddedKafka, topic_names: TopicSettings) -> None:
     create_topics(kafka.bootstrap, topic_specs(topic_names, reports=2))
     topics = TopicSettings(reports=topic_names.reports, commands=topic_names.commands)
     settings = Settings(kafka=KafkaSettings(bootstrap_servers=kafka.bootstrap), topics=topics)

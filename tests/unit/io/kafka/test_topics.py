@@ -2,7 +2,8 @@
 
 import pytest
 
-from lb_stream.io.kafka.topics import TopicMismatch, TopicNames, TopicSpec, TopicState, check_topic, topic_specs
+from lb_stream.contracts.settings import TopicSettings
+from lb_stream.io.kafka.topics import TopicMismatch, TopicSpec, TopicState, check_topic, topic_specs
 
 SPEC = TopicSpec("lb-load-reports", 4)
 FIT = {"message.timestamp.type": "LogAppendTime", "cleanup.policy": "delete", "max.message.bytes": "10485760"}
@@ -34,7 +35,7 @@ def test_each_wrong_setting_is_told_with_the_command_that_mends_it(setting: str,
 
 
 def test_commands_must_be_one_ordered_stream() -> None:
-    (commands,) = [spec for spec in topic_specs() if spec.name == TopicNames().commands]
+    (commands,) = [spec for spec in topic_specs() if spec.name == TopicSettings().commands]
     (mismatch,) = check_topic(commands, TopicState(3, commands.configs), "b:1")
     assert mismatch.setting == "partition count" and "kafka-topics.sh" in mismatch.mend and "--delete" in mismatch.mend
 
@@ -45,6 +46,6 @@ def test_all_mismatches_are_told_at_once() -> None:
 
 
 def test_only_ownership_is_compacted_and_names_are_free() -> None:
-    specs = topic_specs(TopicNames(ownership="own", reports="rep"), reports=12)
+    specs = topic_specs(TopicSettings(ownership="own", reports="rep"), reports=12)
     assert {spec.name for spec in specs if spec.cleanup_policy == "compact"} == {"own"}
     assert next(spec for spec in specs if spec.name == "rep").partitions == 12

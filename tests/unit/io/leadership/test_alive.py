@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from lb_stream.contracts.settings import Settings
+from lb_stream.contracts.settings import Settings, TopicSettings
 from lb_stream.contracts.tables import LEADERS
-from lb_stream.io.kafka.topics import TopicNames, create_topics, topic_specs
+from lb_stream.io.kafka.topics import create_topics, topic_specs
 from lb_stream.io.leadership import alive
 from lb_stream.io.leadership.alive import make_way, who_runs
 from lb_stream.io.leadership.clock import Clock
@@ -44,7 +44,7 @@ def test_a_running_job_of_this_machine_is_told_without_kafka_and_one_that_has_en
 
 
 @pytest.fixture
-def elsewhere(kafka: EmbeddedKafka, topic_names: TopicNames, tmp_path: Path) -> Iterator[tuple[Settings, Clock]]:
+def elsewhere(kafka: EmbeddedKafka, topic_names: TopicSettings, tmp_path: Path) -> Iterator[tuple[Settings, Clock]]:
     """A job on another machine, as its clock and its row of `leaders` tell of it."""
     create_topics(kafka.bootstrap, topic_specs(topic_names))
     topics = {name: getattr(topic_names, name) for name in ("reports", "commands", "results", "decisions", "ownership")}

@@ -12,7 +12,9 @@ from pathlib import Path
 import pytest
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 
-from lb_stream.io.kafka.topics import LARGEST_RECORD_BYTES, TopicMismatch, TopicNames, TopicSpec, create_topics, topic_specs
+from lb_stream.contracts.base import LARGEST_RECORD_BYTES
+from lb_stream.contracts.settings import TopicSettings
+from lb_stream.io.kafka.topics import TopicMismatch, TopicSpec, create_topics, topic_specs
 from lb_stream.io.local import processes
 from lb_stream.io.local.embedded_kafka import EmbeddedKafka, KafkaAlreadyRunning, KafkaError
 
@@ -54,7 +56,7 @@ def alter(kafka: EmbeddedKafka, topic: str, setting: str, value: str) -> None:
         client.alter_configs([ConfigResource(ConfigResourceType.TOPIC, topic, {setting: value})])
 
 
-def test_topics_are_made_once_and_fit_ever_after(kafka: EmbeddedKafka, topic_names: TopicNames) -> None:
+def test_topics_are_made_once_and_fit_ever_after(kafka: EmbeddedKafka, topic_names: TopicSettings) -> None:
     specs = topic_specs(topic_names)
     assert create_topics(kafka.bootstrap, specs) == [spec.name for spec in specs]
     assert create_topics(kafka.bootstrap, specs) == []
