@@ -17,7 +17,7 @@ Floats = NDArray[np.float64]
 def percent(usage: Floats, limit: Floats) -> NDArray[np.float32]:
     """100 · usage / limit in float32; 0 where the limit is not positive."""
     positive = limit > 0
-    with np.errstate(over="ignore"):
+    with np.errstate(over="ignore", divide="ignore", invalid="ignore"):  # such a broker is left out: observing.finite
         ratio = np.divide(usage.astype(np.float32), limit.astype(np.float32), out=np.zeros(usage.shape, np.float32), where=positive)
         result: NDArray[np.float32] = ratio * np.float32(100)
     return result

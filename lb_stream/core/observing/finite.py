@@ -1,7 +1,8 @@
 """Figures that are no numbers, or so great that their sums would be none: they would spoil every comparison that they enter.
 
-Reports can't bring them (the contracts refuse NaN, infinities and what is beyond GREATEST); whoever calls `decide` directly can, and so
-can averages of reports that an earlier version took.
+The contracts refuse NaN, infinities and what is beyond GREATEST in a report. Still, figures made from accepted reports may be so: a usage
+of 5 with a limit of 1e-46, which single precision takes for 0, is infinite, a usage of 0 with it is NaN, and sums may be beyond GREATEST.
+So this runs in every round: it costs a sum over each column.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lb_stream.contracts.reports import BundleStats
+from lb_stream.contracts.reports import BundleStats, ResourceUsage
 from lb_stream.core.averages import FoldConfig, fold
 from lb_stream.core.averages.cluster_view import view_of
 from lb_stream.core.config.cluster_config import cluster_config
@@ -23,15 +23,16 @@ BAD = [np.nan, np.inf, -np.inf, 1.7e308]
 LOADS = {"a:1": (0.95, 6), "b:1": (0.40, 3), "c:1": (0.20, 2), "d:1": (0.90, 4)}
 
 
-def view() -> ClusterView:
-    """Four brokers, a and d hot."""
+def view(**cpu: ResourceUsage) -> ClusterView:
+    """Four brokers, a and d hot; `cpu`: what a broker reports of it instead."""
     reports, at = [], 0
     for name, (usage, bundles) in LOADS.items():
         mine = {
             f"t/n/0x{at + i:08x}_0x{at + i + 1:08x}": BundleStats(msg_throughput_in=2e7, msg_rate_in=2000, topics=2) for i in range(bundles)
         }
         at += bundles
-        reports.append(Report(name, NOW_MS, mine, {"cpu": (usage * 100, 100.0)}))
+        told = cpu.get(name[0], ResourceUsage(usage=usage * 100, limit=100.0))
+        reports.append(Report(name, NOW_MS, mine, {"cpu": (told.usage, told.limit)}))
     shard, _ = fold(Shard.empty(), batch_of(reports), NOW_MS, FoldConfig())
     return view_of("c", [shard], NOW_MS, cluster_config({}).balancer.weights)
 
@@ -94,6 +95,13 @@ def test_a_broker_with_a_load_that_is_no_number_is_left_out_of_every_shedders_ro
     for one in done.decisions:
         one.to_json()
     assert {one.source for one in done.decisions} >= {"a:1"}
+
+
+@pytest.mark.parametrize("usage", [5.0, 0.0])
+def test_a_report_that_the_contract_accepts_may_make_a_usage_that_is_no_number(usage: float) -> None:
+    seen = view(d=ResourceUsage(usage=usage, limit=1e-46))
+    assert not np.isfinite(seen.brokers.usage[seen.brokers.names.index("d:1")])
+    assert set(not_finite(played(seen))) == {"d:1"}
 
 
 def test_the_refusal_names_the_figures_and_carries_no_figure_itself() -> None:
