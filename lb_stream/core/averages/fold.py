@@ -5,8 +5,6 @@ What is a new sample and which report is an old one: docs/architecture.md "Rulin
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -14,7 +12,7 @@ from numpy.typing import NDArray
 
 from lb_stream.core.averages.acknowledgements import follow_acks
 from lb_stream.core.averages.brokers import SIGNS_OF_LIFE, fold_brokers
-from lb_stream.core.averages.bundles import NEWS, Columns, fold_bundles
+from lb_stream.core.averages.bundles import fold_bundles
 from lb_stream.core.averages.samples import FoldConfig
 from lb_stream.core.model.blocks import EVENT_SCHEMA, Batch, Shard, with_columns
 
@@ -36,21 +34,6 @@ def fold(shard: Shard, batch: Batch, now_ms: int, config: FoldConfig) -> tuple[S
     brokers, row_of, taken = fold_brokers(shard.brokers, batch)
     bundles = fold_bundles(shard.bundles, brokers, row_of, batch, taken, config)
     return _forget(follow_acks(Shard(brokers, bundles), batch), now_ms, config), taken.refused
-
-
-def add_bundles(shard: Shard, names: Iterable[str], now_ms: int) -> Shard:
-    """The shard with bundles that no report has named yet: unowned, with default averages. Those it knows stay as they are.
-
-    Like every unowned bundle, they are forgotten when no report names them for the retention time.
-    """
-    known = shard.bundles["name"].combine_chunks()
-    wanted = pc.unique(pa.array(list(names), pa.string()))
-    new = wanted.filter(pc.invert(pc.is_in(wanted, value_set=known)))
-    columns = Columns.of(shard.bundles, new)
-    columns.writable("owner_since_ms")[len(known) :] = now_ms
-    columns.values |= dict.fromkeys(NEWS, np.zeros(len(columns.name), np.bool_))
-    table = columns.table()
-    return Shard(shard.brokers, table.take(pc.sort_indices(table["name"])))
 
 
 def _renumber(before: pa.ChunkedArray, after: pa.ChunkedArray) -> NDArray[np.int32]:

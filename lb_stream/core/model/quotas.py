@@ -31,8 +31,6 @@ LIMITS = {
     "memory": (2.0, 200.0),
 }
 """The limits to which a sample is clipped."""
-WORTH_WRITING = {"rate_in": 5.0, "rate_out": 5.0, "bandwidth_in": 10_000.0, "bandwidth_out": 10_000.0, "memory": 2.0}
-"""A change of at least this much is stored."""
 
 CPU_FACTOR_LIMITS = (0.01, 0.1)  # percent of a core for each msg/s
 MEMORY_FACTOR_LIMITS = (10.0, 50.0)  # MB for each group
@@ -64,12 +62,6 @@ class Quotas:
     def smoothed(self, samples: Quotas, elapsed_ms: int | Ints) -> Quotas:
         """After one more sample of every row, `elapsed_ms` after the last one."""
         return Quotas({name: smooth(self.columns[name], samples.columns[name], *LIMITS[name], elapsed_ms) for name in VALUES})
-
-    def worth_writing(self, written: Quotas) -> Bools:
-        """Rows of which some value differs enough from what was stored last."""
-        differs = [np.abs(self.columns[name] - written.columns[name]) >= least for name, least in WORTH_WRITING.items()]
-        result: Bools = np.logical_or.reduce(differs)
-        return result
 
 
 @dataclass(frozen=True, slots=True)

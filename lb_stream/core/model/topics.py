@@ -20,7 +20,6 @@ MOST_BUNDLES = 1 << 20
 """The greatest number of bundles of one namespace: more than a whole cluster is made for."""
 
 _FULL = re.compile(r"(persistent|non-persistent)://([^/]+/[^/]+(?:/[^/]+)?)/(.+)", re.DOTALL)
-_PARTITION = re.compile(r"(.+)-partition-(\d+)", re.DOTALL)
 
 
 def full_topic_name(topic: str) -> str:
@@ -47,17 +46,6 @@ def namespace_of_topic(topic: str) -> str:
 def is_persistent(topic: str) -> bool:
     """Whether the topic's messages are stored. Raises ValueError when it is no topic name."""
     return _parts(full_topic_name(topic))[0] == "persistent"
-
-
-def partition_name(topic: str, number: int) -> str:
-    """The name of one partition of a topic: a topic of its own, with a hash of its own."""
-    return f"{full_topic_name(topic)}-partition-{number}"
-
-
-def partition_of(topic: str) -> tuple[str, int | None]:
-    """(the partitioned topic, which partition of it), or (the topic, None) when it is none."""
-    found = _PARTITION.fullmatch(topic)
-    return (found[1], int(found[2])) if found else (topic, None)
 
 
 def _parts(full: str) -> tuple[str, str, str]:

@@ -1,7 +1,6 @@
-"""Which bundles carry most: what the extensible manager's brokers report, and what the modular one's leader stores.
+"""Which bundles carry most: what the extensible manager's brokers report.
 
-Two orders of the same figures: statistics are rounded to their resolution, averages are cut. Equal
-bundles stay in the order of their rows.
+Statistics are rounded to their resolution. Equal bundles stay in the order of their rows.
 """
 
 from __future__ import annotations
@@ -31,23 +30,15 @@ def order_of_stats(stats: Rates, connections: Ints, cache_bytes: Ints) -> tuple[
     )
 
 
-def order_of_averages(short: Rates, long: Rates) -> tuple[Floats, ...]:
-    """The order of bundles by their averages: short-term first, then long-term."""
-    return tuple(
-        _limited(np.trunc(column / step))
-        for span in (short, long)
-        for column, step in ((span.throughput_in, THROUGHPUT_STEP), (span.throughput_out, THROUGHPUT_STEP), (span.rate, RATE_STEP))
-    )
-
-
 def rounded(values: Floats) -> Floats:
     """To whole numbers, halves up, as Java does."""
     down = np.floor(values)
     with np.errstate(invalid="ignore"):  # infinite ones have no fraction
-        return _limited(down + (values - down >= 0.5))
+        return limited(down + (values - down >= 0.5))
 
 
-def _limited(values: Floats) -> Floats:
+def limited(values: Floats) -> Floats:
+    """Within what the reference's integers hold; NaN becomes 0."""
     return np.clip(np.nan_to_num(values, nan=0.0, posinf=LARGEST, neginf=-LARGEST), -LARGEST, LARGEST)
 
 
@@ -65,10 +56,3 @@ def reported_top(stats: Rates, connections: Ints, cache_bytes: Ints, allowed: Bo
     counted = np.flatnonzero(allowed & (stats.throughput != 0))
     keys = order_of_stats(stats.take(counted), connections[counted], cache_bytes[counted])
     return counted[highest(keys, most)[::-1]]
-
-
-def stored_top(short: Rates, long: Rates, most: int) -> Rows:
-    """Positions of the bundles whose averages the leader stores, the highest first; all of them as they lie when `most` is 0 or less."""
-    if most <= 0:
-        return np.arange(len(short.rate_in))
-    return highest(order_of_averages(short, long), most)

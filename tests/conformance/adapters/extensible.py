@@ -12,12 +12,12 @@ from lb_stream.contracts.reports import ModularLoadReport, ResourceUsage
 from lb_stream.core.config.cluster_config import cluster_config
 from lb_stream.core.model.names import SYSTEM_NAMESPACE, is_system_bundle, namespace_of
 from lb_stream.core.reporting.broker_load import UNWEIGHTED, BrokerLoad, five_weights
-from lb_stream.core.reporting.local_broker import with_stats
 from lb_stream.core.reporting.report_needed import Figures, ReportConfig, report_needed
-from lb_stream.core.reporting.top_bundles import reported_top, stored_top
+from lb_stream.core.reporting.top_bundles import reported_top
 from lb_stream.core.shedding.transfer import TransferShedderConfig
 from lb_stream.core.shedding.transfer_cycle import Cycle, LoadStore, Top, run_cycle
 from tests.conformance.forms import FOUR_NAMES, RESOURCE_NAMES, bundle_rates, rates, resource, stats
+from tests.conformance.reference_only import stored_top, with_stats
 from tests.conformance.registry import PROFILE, Case, kind
 
 NOW_MS = 1_700_000_000_000

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from lb_stream.contracts.balancer import MANAGER_CLASSES
-from lb_stream.core.averages import FoldConfig, add_bundles, fold
+from lb_stream.core.averages import FoldConfig, fold
 from lb_stream.core.averages.cluster_view import view_of
 from lb_stream.core.config.cluster_config import ClusterConfig, cluster_config
 from lb_stream.core.model.blocks import FOUR, Shard
@@ -15,6 +15,7 @@ from lb_stream.core.model.view import ClusterView
 from lb_stream.core.round.preallocation import Preallocations, count
 from lb_stream.core.round.state import Call, RoundInputs, RoundState
 from tests.conformance.forms import FOUR_NAMES, RESOURCE_NAMES, resource, stats
+from tests.conformance.reference_only import add_bundles
 from tests.conformance.registry import PROFILE, Case, kind
 from tests.support.build import Report, batch_of
 

@@ -20,7 +20,7 @@ from lb_stream.core.averages.cluster_view import view_of
 from lb_stream.core.config.cluster_config import ClusterConfig, cluster_config
 from lb_stream.core.model.blocks import BROKER_SCHEMA, BUNDLE_SCHEMA, Batch, Shard, from_bytes, to_bytes
 from lb_stream.core.model.memory import Memory, Pending
-from lb_stream.core.model.topics import Ring, partition_name
+from lb_stream.core.model.topics import Ring
 from lb_stream.core.model.view import ClusterView
 from lb_stream.core.placement import placement
 from lb_stream.core.placement.base import Targets
@@ -377,7 +377,7 @@ def test_a_broker_above_the_overload_threshold_is_not_considered_its_score_is_in
 
 def test_partitions_of_one_topic_are_topics_of_their_own_in_several_bundles() -> None:
     ring = Ring.new("t/n", 4)
-    found = [ring.bundle_of(partition_name("t/n/orders", number)) for number in range(16)]
+    found = [ring.bundle_of(f"t/n/orders-partition-{number}") for number in range(16)]
     assert set(found) == set(ring.names)
     assert found == ring.bundles_of([f"persistent://t/n/orders-partition-{number}" for number in range(16)])
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from lb_stream.contracts.reports import BundleStats
-from lb_stream.core.averages import FoldConfig, add_bundles, fold
+from lb_stream.core.averages import FoldConfig, fold
 from lb_stream.core.averages.cluster_view import view_of
 from lb_stream.core.config.cluster_config import cluster_config
 from lb_stream.core.model.blocks import Shard
@@ -17,6 +17,7 @@ from lb_stream.core.model.view import ClusterView
 from lb_stream.core.round.decide import Inbox, decide
 from lb_stream.core.round.preallocation import Preallocated, Preallocations, count, waiting
 from lb_stream.core.round.state import LEAST_REFUSED_SHOWN, MOST_CANDIDATES_SHOWN
+from tests.conformance.reference_only import add_bundles
 from tests.support.build import Event, Report, batch_of
 from tests.support.placement_model import Broker, Cluster
 from tests.support.placement_view import kept_of, place_and_count, settings_of, state_of, view_of_cluster

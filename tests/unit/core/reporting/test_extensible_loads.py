@@ -8,7 +8,8 @@ import pytest
 from lb_stream.core.model.view import Rates
 from lb_stream.core.reporting.broker_load import BrokerLoad, BrokerLoads, five_weights
 from lb_stream.core.reporting.report_needed import Figures, ReportConfig, report_needed
-from lb_stream.core.reporting.top_bundles import order_of_averages, order_of_stats, reported_top, rounded, stored_top
+from lb_stream.core.reporting.top_bundles import order_of_stats, reported_top, rounded
+from tests.conformance.reference_only import order_of_averages, stored_top
 
 WEIGHTS = {"cpu": 1.0, "direct_memory": 0.0, "bandwidth_in": 1.0, "bandwidth_out": 1.0}
 FIVE = ("cpu", "memory", "direct_memory", "bandwidth_in", "bandwidth_out")

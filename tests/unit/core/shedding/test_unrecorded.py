@@ -181,22 +181,6 @@ def test_a_quota_is_learned_in_half_an_hour_upwards_and_in_a_day_downwards() -> 
     assert Quotas.initial(1).smoothed(light, 24 * 3_600_000).columns["rate_in"].tolist() == [20.0]
 
 
-@pytest.mark.parametrize(
-    ("name", "change", "worth"),
-    [
-        ("rate_in", 5.0, True),
-        ("rate_in", -4.9, False),
-        ("bandwidth_out", -10_000.0, True),
-        ("bandwidth_in", 9_999.0, False),
-        ("memory", 2.0, True),
-    ],
-)
-def test_a_quota_is_stored_when_it_has_changed_enough(name: str, change: float, worth: bool) -> None:
-    before = Quotas.initial(2)
-    after = Quotas({**before.columns, name: before.columns[name] + np.array([0.0, change])})
-    assert after.worth_writing(before).tolist() == [False, worth]
-
-
 def test_what_is_allocated_to_a_broker_are_its_bundles_quotas_and_their_rates_in_cpu() -> None:
     sums = allocated(Quotas.initial(4), np.array([1, -1, 1, 0]), 3, Factors())
     assert sums["memory"].tolist() == [80.0, 160.0, 0.0]
