@@ -23,6 +23,7 @@ from lb_stream.contracts.tables import BATCHES, BROKER_LOADS, REJECTED_REPORTS
 from lb_stream.core.health import SUSPENDING
 from lb_stream.core.model.memory import Memory, Move, Pending, Suspension
 from lb_stream.core.model.refusals import refusal
+from lb_stream.core.model.rules import Refuses
 from lb_stream.core.observing.outcomes import Outcome
 from lb_stream.io.metrics import monitor as monitor_module
 from lb_stream.io.metrics.job_metrics import SKIPS
@@ -196,7 +197,7 @@ def test_decisions_and_refusals_are_counted_by_cluster_and_under_pulsars_names(s
         decided(4, "assign", source=None, reason="Unowned"),
         decided(5, "unload", dry_run=True),
     ]
-    refusals = [refusal("hit_count", None), refusal("recently_unloaded", "b1", ["x", "y"])]
+    refusals = [refusal(Refuses.HIT_COUNT, None), refusal(Refuses.RECENTLY_UNLOADED, "b1", ["x", "y"])]
     run(monitor, query, 0, rounds(written(decisions=decisions, refusals=refusals), {"cluster": "us", "error": "ValueError: no"}))
     until(lambda: ("lb_stream_rounds_total", "us") in scrape(monitor))
     found = scrape(monitor)
