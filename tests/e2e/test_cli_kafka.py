@@ -245,7 +245,7 @@ def test_following_one_cluster_is_deaf_to_others_and_passes_over_what_is_no_deci
 def test_the_readmes_broker_reports_obeys_and_reports_again(kafka: EmbeddedKafka, topic_names: TopicSettings) -> None:
     create_topics(kafka.bootstrap, topic_specs(topic_names))
     readme = (Path(__file__).parents[2] / "README.md").read_text()
-    (program,) = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)
+    (program,) = (block for block in re.findall(r"```python\n(.*?)```", readme, re.DOTALL) if "KafkaConsumer" in block)
     own = {"lb-load-reports": topic_names.reports, "lb-decisions": topic_names.decisions, "127.0.0.1:9092": kafka.bootstrap}
     for name, value in own.items():
         program = program.replace(name, value)

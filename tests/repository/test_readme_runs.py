@@ -103,7 +103,7 @@ def played(monkeypatch: pytest.MonkeyPatch) -> FakeKafka:
     ]
     kafka = FakeKafka(decisions)
     monkeypatch.setitem(sys.modules, "kafka", kafka)
-    (program,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    (program,) = (block for block in re.findall(r"```python\n(.*?)```", README, re.DOTALL) if "KafkaConsumer" in block)
     exec(compile(program, "README.md", "exec"), {})
     return kafka
 
