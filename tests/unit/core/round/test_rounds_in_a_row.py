@@ -12,7 +12,7 @@ from lb_stream.core.averages.cluster_view import view_of
 from lb_stream.core.config.cluster_config import cluster_config
 from lb_stream.core.model.blocks import Shard
 from lb_stream.core.model.memory import Memory
-from lb_stream.core.ownership import ledger
+from lb_stream.core.ownership import records
 from lb_stream.core.round.decide import Inbox, Round, decide
 from tests.support.build import Report, batch_of
 
@@ -38,7 +38,7 @@ def test_a_dry_run_does_not_make_records_of_all_bundles_that_nobody_will_read(mo
     nothing_new = replace(live.view, bundles=replace(live.view.bundles, gained=np.zeros(3, np.bool_)))
     memory, config = live.memory, cluster_config({"dry_run": True})
     with monkeypatch.context() as patched:
-        patched.setattr(ledger, "Ownership", lambda **fields: pytest.fail(f"a record of {fields['bundle']}"))
+        patched.setattr(records, "Ownership", lambda **fields: pytest.fail(f"a record of {fields['bundle']}"))
         for _ in range(2):
             memory = decide(nothing_new, memory, Inbox(), config).memory
     assert len(round_after(memory).ownership) == 3, "all are published anew when the dry run is over"
