@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -13,12 +15,49 @@ class Stopped(RuntimeError):
     """The job can't go on, and starting it again as it is would not help; the text says why and what to do."""
 
 
-@dataclass(frozen=True, slots=True)
+Entries = list[list[dict[str, Any]]]
+"""Of each round, in the order of the rows: what one of its columns lists. They are shared: whoever needs others makes copies."""
+
+
+@dataclass(frozen=True)
 class Logged:
-    """One batch as it is in the log: a row for each cluster, sorted by cluster."""
+    """One batch as it is in the log: a row for each cluster, sorted by cluster. A column of JSON is parsed once, when it is asked for."""
 
     log_seq: int
     rounds: pa.Table
+
+    @cached_property
+    def decisions(self) -> Entries:
+        """What was decided (contracts.decisions.Decision)."""
+        return self._parsed("decisions")
+
+    @cached_property
+    def outcomes(self) -> Entries:
+        """What earlier decisions have come to (core.observing.outcomes.Outcome)."""
+        return self._parsed("outcomes")
+
+    @cached_property
+    def ownership(self) -> Entries:
+        """Ownership records (contracts.decisions.Ownership)."""
+        return self._parsed("ownership")
+
+    @cached_property
+    def refusals(self) -> Entries:
+        """What was refused, and by which rule (core.model.refusals.Refusal)."""
+        return self._parsed("refusals")
+
+    @cached_property
+    def results(self) -> Entries:
+        """What was said to commands (core.commands.responder.CommandAnswer)."""
+        return self._parsed("results")
+
+    @cached_property
+    def files(self) -> list[dict[str, dict[str, Any]]]:
+        """Table → the file of figures that the round names for it (stream.figures.File)."""
+        return [json.loads(text) for text in self.rounds["files"].to_pylist()]
+
+    def _parsed(self, column: str) -> Entries:
+        return [json.loads(text) for text in self.rounds[column].to_pylist()]
 
 
 def forgotten_in(logged: Logged) -> list[str]:

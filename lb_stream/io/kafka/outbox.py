@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from contextlib import suppress
@@ -167,12 +166,13 @@ def _wait_while_progressing(call: Callable[[], None], steps: Callable[[], int], 
 
 def _records(logged: Logged, topics: TopicSettings) -> Iterable[tuple[str, str, str | None, list[tuple[str, bytes]]]]:
     """(topic, key, value, headers) of all that a batch publishes. Decisions of a dry run stay in the log."""
-    for row in logged.rounds.select(["cluster", "now_ms", "decisions", "ownership", "results"]).to_pylist():
-        for answer in json.loads(row["results"]):
+    rows = logged.rounds.select(["cluster", "now_ms"]).to_pylist()
+    for row, results, decisions, ownership in zip(rows, logged.results, logged.decisions, logged.ownership, strict=True):
+        for answer in results:
             said = {name: answer[name] for name in ("id", "kind", "outcome", "rule", "decision_ids")}
             result = CommandResult(**said, text=answer["text"][:LONGEST_TEXT], cluster=row["cluster"], at_ms=row["now_ms"])
             yield topics.results, result.id, result.to_json(), []
-        for decision in json.loads(row["decisions"]):
+        for decision in decisions:
             if decision["dry_run"]:
                 continue
             headers = [
@@ -181,7 +181,7 @@ def _records(logged: Logged, topics: TopicSettings) -> Iterable[tuple[str, str, 
                 ("schema", str(SCHEMA_VERSION).encode()),
             ]
             yield topics.decisions, f"{decision['cluster']}/{decision['bundle']}", canonical_json(decision), headers
-        for record in json.loads(row["ownership"]):
-            record["watermark"] = logged.log_seq
-            value = None if record["state"] == "Init" else canonical_json(record)  # empty: compaction removes the key
+        for record in ownership:
+            known = record["state"] != "Init"
+            value = canonical_json(record | {"watermark": logged.log_seq}) if known else None  # empty: compaction removes the key
             yield topics.ownership, f"{record['cluster']}/{record['bundle']}", value, []

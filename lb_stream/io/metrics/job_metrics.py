@@ -53,28 +53,6 @@ _LATENCIES = {
 }
 
 
-class _Decision(msgspec.Struct):
-    decision_id: str
-    kind: DecisionKind
-    reason: str
-    strategy: str
-    source: str | None
-    dry_run: bool
-
-
-class _Outcome(msgspec.Struct):
-    decision_id: str
-    outcome: str
-    at_ms: float
-    took_ms: float
-    released_ms: float | None = None
-
-
-class _Refusal(msgspec.Struct):
-    rule: str
-    count: int
-
-
 class _Pending(msgspec.Struct):
     decision_id: str
     kind: DecisionKind
@@ -89,9 +67,6 @@ class _Remembered(msgspec.Struct):
     suspension: dict[str, Any] | None = None
 
 
-_read_decisions = msgspec.json.Decoder(list[_Decision]).decode
-_read_outcomes = msgspec.json.Decoder(list[_Outcome]).decode
-_read_refusals = msgspec.json.Decoder(list[_Refusal]).decode
 _read_memory = msgspec.json.Decoder(_Remembered).decode
 
 disable_created_metrics()  # type: ignore[no-untyped-call] # a second series for each counter, of which nobody asks
@@ -173,20 +148,20 @@ class Metrics:
         Returns how many rounds, decisions, refusals and failed rounds there were.
         """
         totals = dict.fromkeys(("rounds", "decisions", "refusals", "errors"), 0)
-        columns = ["cluster", "now_ms", "decisions", "outcomes", "refusals", "error"]
-        for row in logged.rounds.select(columns).to_pylist():
+        rows = logged.rounds.select(["cluster", "now_ms", "error"]).to_pylist()
+        for at, row in enumerate(rows):  # columns are parsed when they are needed: a round with an unreadable one is counted all the same
             cluster = row["cluster"]
             self._begin(cluster)
             self.rounds.labels(cluster).inc()
             self.last_round.labels(cluster).set(row["now_ms"] / 1000)
-            decisions, refusals = _read_decisions(row["decisions"]), _read_refusals(row["refusals"])
+            decisions, refusals = logged.decisions[at], logged.refusals[at]
             self._count_decisions(cluster, decisions)
-            self._count_outcomes(cluster, _read_outcomes(row["outcomes"]))
+            self._count_outcomes(cluster, logged.outcomes[at])
             self._count_refusals(cluster, refusals)
             self.round_errors.labels(cluster).inc(row["error"] is not None)
             totals["rounds"] += 1
             totals["decisions"] += len(decisions)
-            totals["refusals"] += sum(one.count for one in refusals)
+            totals["refusals"] += sum(one["count"] for one in refusals)
             totals["errors"] += row["error"] is not None
         for cluster in forgotten_in(logged):
             self._end(cluster)
@@ -234,42 +209,42 @@ class Metrics:
         for result in ASSIGN_RESULTS:
             self.assign_results.labels(cluster, "assign", result)
 
-    def _count_decisions(self, cluster: str, decisions: list[_Decision]) -> None:
+    def _count_decisions(self, cluster: str, decisions: list[dict[str, Any]]) -> None:
         for one in decisions:
-            self.decisions.labels(cluster, one.kind, one.reason, one.strategy, str(one.dry_run).lower()).inc()
-        made = [one for one in decisions if not one.dry_run]  # a dry run asks nobody, and nothing comes of it
-        self._open |= {one.decision_id: one.kind for one in made}
-        unloads = [one for one in made if one.kind in ("unload", "transfer")]
-        self.unload_brokers.labels(cluster, "bundleUnloading").inc(len({one.source for one in unloads}))
+            self.decisions.labels(cluster, one["kind"], one["reason"], one["strategy"], str(one["dry_run"]).lower()).inc()
+        made = [one for one in decisions if not one["dry_run"]]  # a dry run asks nobody, and nothing comes of it
+        self._open |= {one["decision_id"]: one["kind"] for one in made}
+        unloads = [one for one in made if one["kind"] in ("unload", "transfer")]
+        self.unload_brokers.labels(cluster, "bundleUnloading").inc(len({one["source"] for one in unloads}))
         self.unload_bundles.labels(cluster, "bundleUnloading").inc(len(unloads))
         for one in unloads:
-            self.unload_results.labels(cluster, "bundleUnloading", "Success", one.reason).inc()
+            self.unload_results.labels(cluster, "bundleUnloading", "Success", one["reason"]).inc()
         for one in made:
-            if one.kind == "split":
+            if one["kind"] == "split":
                 self.splits.labels(cluster, "bundlesSplit").inc()
-                self.split_results.labels(cluster, "bundlesSplit", "Success", one.reason).inc()
+                self.split_results.labels(cluster, "bundlesSplit", "Success", one["reason"]).inc()
 
-    def _count_outcomes(self, cluster: str, outcomes: list[_Outcome]) -> None:
+    def _count_outcomes(self, cluster: str, outcomes: list[dict[str, Any]]) -> None:
         for one in outcomes:
-            kind = self._open.pop(one.decision_id, "unknown")
-            self.outcomes.labels(cluster, kind, one.outcome).inc()
+            kind = self._open.pop(one["decision_id"], "unknown")
+            self.outcomes.labels(cluster, kind, one["outcome"]).inc()
             if kind == "assign":
-                result = "Failure" if one.outcome in _FAILED else "Success" if one.outcome == "confirmed" else "Skip"
+                result = "Failure" if one["outcome"] in _FAILED else "Success" if one["outcome"] == "confirmed" else "Skip"
                 self.assign_results.labels(cluster, "assign", result).inc()
-            elif one.outcome in _FAILED:
+            elif one["outcome"] in _FAILED:
                 metric, what = (self.split_results, "bundlesSplit") if kind == "split" else (self.unload_results, "bundleUnloading")
                 metric.labels(cluster, what, "Failure", "Unknown").inc()
-            if one.outcome == "confirmed" and kind in self.latencies:
-                waited_ms = one.took_ms
-                if kind == "unload" and one.released_ms is not None:
-                    waited_ms -= one.at_ms - one.released_ms
+            if one["outcome"] == "confirmed" and kind in self.latencies:
+                waited_ms = one["took_ms"]
+                if kind == "unload" and one.get("released_ms") is not None:
+                    waited_ms -= one["at_ms"] - one["released_ms"]
                 self.latencies[kind].labels(cluster, "bundleUnloading").observe(waited_ms)
 
-    def _count_refusals(self, cluster: str, refusals: list[_Refusal]) -> None:
+    def _count_refusals(self, cluster: str, refusals: list[dict[str, Any]]) -> None:
         for one in refusals:
-            self.refusals.labels(cluster, one.rule).inc(one.count)
-            if one.rule in SKIPS:
-                self.unload_results.labels(cluster, "bundleUnloading", "Skip", SKIPS[one.rule]).inc()
+            self.refusals.labels(cluster, one["rule"]).inc(one["count"])
+            if one["rule"] in SKIPS:
+                self.unload_results.labels(cluster, "bundleUnloading", "Skip", SKIPS[one["rule"]]).inc()
 
 
 class _Clusters(Collector):

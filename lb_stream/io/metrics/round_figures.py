@@ -6,7 +6,6 @@ be asked.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -50,7 +49,7 @@ class RoundFigures:
         rejected: list[str] = []
         for cluster in forgotten_in(logged):
             self.loads.pop(cluster, None)
-        for files in map(json.loads, logged.rounds["files"].to_pylist()):
+        for files in logged.files:
             if REJECTED_REPORTS.name in files:
                 rejected += self._read(REJECTED_REPORTS, files, ["cluster"])["cluster"].to_pylist()
             if BROKER_LOADS.name in files:

@@ -26,7 +26,7 @@ from lb_stream.contracts.tables import (
 )
 from lb_stream.io.tables.delta import TIDY_EVERY, Mark, add_files, append_rows, commit_once, committed, dataset, open_table, place, tidy
 from lb_stream.stream.task.crash import crash_point
-from lb_stream.stream.ports import Logged
+from lb_stream.stream.ports import Entries, Logged
 
 logger = logging.getLogger(__name__)
 
@@ -37,28 +37,27 @@ MARK_EVERY = 100
 
 
 def _decisions(logged: Logged) -> Rows:
-    rows = _entries(logged, "decisions")
+    rows = _entries(logged, logged.decisions)
     return [row | {"explain": json.dumps(row["explain"], sort_keys=True)} for row in rows]
 
 
 def _commands(logged: Logged) -> Rows:
-    rows = [row for row in _entries(logged, "results") if not row["repeated"]]
+    rows = [row for row in _entries(logged, logged.results) if not row["repeated"]]
     return [row | {"arguments": json.dumps(row["arguments"], sort_keys=True)} for row in rows]
 
 
-def _entries(logged: Logged, column: str) -> Rows:
-    """All entries of one JSON column, with their round's cluster, number and time."""
+def _entries(logged: Logged, column: Entries) -> Rows:
+    """All entries of one of the batch's columns, with their round's cluster, number and time."""
     rows: Rows = []
-    for row in logged.rounds.select(["cluster", "seq", "now_ms", column]).to_pylist():
-        round_of = {name: row[name] for name in ("cluster", "seq", "now_ms")} | {"log_seq": logged.log_seq}
-        rows += [entry | round_of for entry in json.loads(row[column])]
+    for row, entries in zip(logged.rounds.select(["cluster", "seq", "now_ms"]).to_pylist(), column, strict=True):
+        rows += [entry | row | {"log_seq": logged.log_seq} for entry in entries]
     return rows
 
 
 ROW_TABLES: tuple[tuple[TableSpec, Callable[[Logged], Rows]], ...] = (
     (DECISIONS, _decisions),
-    (OUTCOMES, lambda logged: _entries(logged, "outcomes")),
-    (REFUSALS, lambda logged: _entries(logged, "refusals")),
+    (OUTCOMES, lambda logged: _entries(logged, logged.outcomes)),
+    (REFUSALS, lambda logged: _entries(logged, logged.refusals)),
     (COMMANDS, _commands),
 )
 FILE_TABLES: tuple[TableSpec, ...] = (BROKER_LOADS, REJECTED_REPORTS)
@@ -66,12 +65,12 @@ FILE_TABLES: tuple[TableSpec, ...] = (BROKER_LOADS, REJECTED_REPORTS)
 
 def named_files(spec: TableSpec, logged: Logged) -> list[dict[str, Any]]:
     """The figures' files (stream.figures.File) that a batch's rounds name for a table."""
-    return [files[spec.name] for files in map(json.loads, logged.rounds["files"].to_pylist()) if spec.name in files]
+    return [files[spec.name] for files in logged.files if spec.name in files]
 
 
 def last_records(logged: Logged) -> dict[tuple[str, str], dict[str, Any]]:
     """Cluster and bundle → the last ownership record that a batch has for it, as a row of the table; in state Init: the row goes."""
-    return {(row["cluster"], row["bundle"]): row for row in _entries(logged, "ownership")}
+    return {(row["cluster"], row["bundle"]): row for row in _entries(logged, logged.ownership)}
 
 
 class Projections:
