@@ -211,8 +211,8 @@ def test_a_strategy_goes_on_from_its_written_memory_as_if_the_round_had_not_ende
     at_once = [None if (choice := whole.place(row)) is None else choice.destination for row in rows]
     in_parts = [None if (choice := first.place(row)) is None else choice.destination for row in rows[:cut]]
     after = first.strategies_after()
-    second = state_of(replace(view, brokers=replace(view.brokers, names=tuple([*view.brokers.names]))), config)
-    second.strategies = after
+    same = replace(view, brokers=replace(view.brokers, names=tuple([*view.brokers.names])))
+    second = state_of(same, config, memory=Memory(strategies=after))
     in_parts += [None if (choice := second.place(row)) is None else choice.destination for row in rows[cut:]]
     assert in_parts == at_once
     assert canonical_json(second.strategies_after()) == canonical_json(whole.strategies_after())

@@ -7,6 +7,7 @@ import numpy as np
 
 from lb_stream.contracts.balancer import MANAGER_CLASSES
 from lb_stream.core.config.cluster_config import ClusterConfig, cluster_config
+from lb_stream.core.model.memory import Memory
 from lb_stream.core.model.policies import IsolationPolicy, Policies
 from lb_stream.core.model.quotas import VALUES, Factors, Learned, Quotas
 from lb_stream.core.model.view import ClusterView
@@ -63,9 +64,9 @@ def _learned(simple: SimpleManager) -> Learned:
     return Learned(Quotas(columns), dict(zip(VALUES, astuple(simple.default), strict=True)), Factors(cpu=simple.cpu_factor))
 
 
-def state_of(view: ClusterView, config: ClusterConfig, seed: int | None = 1) -> RoundState:
+def state_of(view: ClusterView, config: ClusterConfig, seed: int | None = 1, memory: Memory | None = None) -> RoundState:
     """A round about to place bundles."""
-    return RoundState.of(RoundInputs.of(view, config, seed))
+    return RoundState.of(RoundInputs.of(view, config, seed, memory))
 
 
 def place_and_count(state: RoundState, bundle: str) -> str | None:
