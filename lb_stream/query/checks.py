@@ -15,9 +15,10 @@ from lb_stream.core.model.names import is_system_bundle
 from lb_stream.core.model.rules import PLACES
 from lb_stream.core.round.limits import MINUTE_MS
 from lb_stream.core.shedding.base import MB
+from lb_stream.io.messages.figures import figure
 from lb_stream.io.messages.times import clock
 from lb_stream.query.explained import Row
-from lb_stream.query.rule_words import HOLDS_BY, figure, place_of, why_refused
+from lb_stream.query.rule_words import HOLDS_BY, place_of, why_refused
 from lb_stream.query.strategy_numbers import numbers
 
 if TYPE_CHECKING:

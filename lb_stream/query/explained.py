@@ -7,9 +7,10 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from lb_stream.contracts.decisions import MOVES
+from lb_stream.io.messages.figures import figure
 from lb_stream.query import QueryError
 from lb_stream.query.lake import records, run
-from lb_stream.query.rule_words import figure, why_decided, why_refused
+from lb_stream.query.rule_words import why_decided, why_refused
 
 if TYPE_CHECKING:
     import duckdb

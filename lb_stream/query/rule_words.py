@@ -8,22 +8,10 @@ from typing import Any
 
 from lb_stream.core.config.cluster_config import REGISTRIES
 from lb_stream.core.model.rules import DECIDES, PLACES, REFUSES, TAKES_OUT, Rule
+from lb_stream.io.messages.figures import figure
 
 HOLDS_BY: Mapping[str, tuple[str, ...]] = {place: tuple(name for name, rule in REFUSES.items() if rule.place == place) for place in PLACES}
 """What a bundle or broker may be kept by, in order of precedence → the refusing rules that say so."""
-
-
-def figure(value: float | None, unit: str | None) -> str:
-    """A figure with its unit; ratios as per cent."""
-    if value is None:
-        return "-"
-    if unit in ("ratio", "%"):
-        return f"{100 * value if unit == 'ratio' else value:.1f}%"
-    if unit == "bytes/s":
-        return f"{value / 1e6:.2f} MB/s"
-    if unit == "times":
-        return f"{value:.2f} times"
-    return f"{value:.0f} {unit}".rstrip() if value == int(value) and abs(value) < 1e6 else f"{value:.5g} {unit or ''}".rstrip()
 
 
 def why_decided(rule: str, source: str | None, explain: Mapping[str, Any]) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean, pstdev
 from typing import Any, NamedTuple
 
-from lb_stream.query.rule_words import figure
+from lb_stream.io.messages.figures import figure
 
 Loads = Sequence[Mapping[str, Any]]
 """Living brokers: broker, usage_ratio, bytes_per_s, msgs_per_s."""

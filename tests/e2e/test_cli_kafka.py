@@ -30,7 +30,7 @@ IN_PROCESS = [sys.executable, "-c", "from lb_stream.cli.main import main; main()
 
 def settings(kafka: EmbeddedKafka, names: TopicSettings) -> list[str]:
     """The arguments that lead lbctl to this broker and these topics."""
-    given = {"kafka.bootstrap_servers": kafka.bootstrap} | {f"topics.{name}": getattr(names, name) for name in names.__dataclass_fields__}
+    given = {"kafka.bootstrap_servers": kafka.bootstrap} | {f"topics.{name}": topic for name, topic in names}
     return [part for name, value in given.items() for part in ("--set", f"{name}={value}")]
 
 

@@ -179,7 +179,7 @@ def test_clients_are_answered_over_http_by_a_server_of_its_own(
 ) -> None:
     publish(MINE, {"state": "Owned", "owner": "a:8080"})
     given = [f"kafka.bootstrap_servers={config.bootstrap_servers}"]
-    given += [f"topics.{name}={getattr(topic_names, name)}" for name in topic_names.__dataclass_fields__]
+    given += [f"topics.{name}={topic}" for name, topic in topic_names]
     call = [sys.executable, "-c", "from lb_stream.cli.main import main; main()", "lookup-server", "--address", "127.0.0.1:0", "--json"]
     server = subprocess.Popen(call + [part for one in given for part in ("--set", one)], stdout=subprocess.PIPE, text=True)
     try:

@@ -8,8 +8,8 @@ import typer
 
 from lb_stream.cli.shared.options import BrokerConf, Cluster, ConfigFile, Json, Set, effective
 from lb_stream.cli.shared.output import CommandError, emit, emit_json, emit_line, emit_rich, note, styled, table
+from lb_stream.io.messages.figures import figure
 from lb_stream.io.messages.times import clock
-from lb_stream.query.rule_words import figure, why_taken_out
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -129,6 +129,8 @@ def _loads(parts: tuple[Part, ...], unit: str | None) -> RenderableType:
 
 
 def _candidates(row: Row, candidates: list[Row]) -> RenderableType:
+    from lb_stream.query.rule_words import why_taken_out
+
     rows = []
     for one in candidates:
         mark = "chosen" if one["broker"] == row["destination"] and one["refused_by"] is None else ""

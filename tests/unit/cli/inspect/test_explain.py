@@ -12,10 +12,11 @@ from lb_stream.contracts.tables import BROKER_LOADS, BUNDLE_AVERAGES, DECISIONS,
 from lb_stream.core.model.memory import Memory, Suspension
 from lb_stream.core.model.rules import DECIDES, REFUSES
 from lb_stream.core.shedding.base import shedder
+from lb_stream.io.messages.figures import figure
 from lb_stream.io.messages.times import clock
 from lb_stream.query.explained import explain_decision
 from lb_stream.query.lake import open_lake, records, run
-from lb_stream.query.rule_words import figure, why_decided
+from lb_stream.query.rule_words import why_decided
 from tests.support.lbctl_runner import Result, lbctl
 from tests.support.recorded_tables import Recorder, record
 from tests.unit.cli.inspect.test_tables import decided, fill
