@@ -21,7 +21,7 @@ from lb_stream.io.leadership.leader import announce
 from lb_stream.io.metrics.monitor import Monitor
 from lb_stream.io.tables.log import LogError, RoundLog
 from lb_stream.io.tables.projections import Projections
-from lb_stream.job.running import Running, Watched, shared
+from lb_stream.job.running import Running, SharedCheckpoint, Watched
 from lb_stream.stream.batch import Balancer
 from lb_stream.stream.ports import Logged, Reading
 from lb_stream.stream.shards.directory import ShardMap, asked_in, write_directory
@@ -121,7 +121,7 @@ def _started(writer: DataStreamWriter, settings: Settings) -> StreamingQuery:
         return writer.start()
     except Py4JJavaError as error:
         if "Multiple streaming queries are concurrently using" in str(error):
-            raise shared(settings.stream.checkpoint) from error
+            raise SharedCheckpoint(settings.stream.checkpoint) from error
         raise
 
 

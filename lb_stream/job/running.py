@@ -49,6 +49,9 @@ class WorkerDied(Stopped):
 class SharedCheckpoint(Stopped):
     """Another job writes into this job's checkpoint."""
 
+    def __init__(self, checkpoint: str) -> None:
+        super().__init__(f"another job reads with the checkpoint {checkpoint}: this one stops (each needs one of its own)")
+
 
 class BatchFailed(RuntimeError):
     """A failure as one line for Spark, which reads the text with a regular expression that a long trace overflows."""
@@ -127,7 +130,7 @@ class Running:
         if denied := denied_in(self.settings, said):
             return denied
         if "CONCURRENT_STREAM_LOG_UPDATE" in said:
-            return shared(checkpoint)
+            return SharedCheckpoint(checkpoint)
         try:
             check_none_lost(self.settings, next_offsets(checkpoint), new_checkpoint=False)
         except REFUSALS as refused:
@@ -154,8 +157,3 @@ class Running:
         finally:
             self.monitor.stop()
             self.outbox.close()
-
-
-def shared(checkpoint: str) -> SharedCheckpoint:
-    """The error of a job that has found another job at its checkpoint."""
-    return SharedCheckpoint(f"another job reads with the checkpoint {checkpoint}: this one stops (each needs one of its own)")

@@ -17,7 +17,7 @@ from lb_stream.io.kafka.set_aside import Replan
 from lb_stream.io.messages.troubles import chain
 from lb_stream.job import supervise
 from lb_stream.job.damage import fault_of_machine
-from lb_stream.job.running import BatchFailed, Running, Stuck, Watched, WorkerDied, shared
+from lb_stream.job.running import BatchFailed, Running, SharedCheckpoint, Stuck, Watched, WorkerDied
 from lb_stream.stream.ports import Stopped
 
 
@@ -90,7 +90,7 @@ def test_whatever_else_ends_it_ends_it(monkeypatch: pytest.MonkeyPatch, end: Exc
 )
 def test_of_two_jobs_at_one_checkpoint_the_newer_one_goes_on(monkeypatch: pytest.MonkeyPatch, newer: bool, ends: int, starts: int) -> None:
     monkeypatch.setattr(supervise, "leads", lambda *_: newer)
-    world = run(monkeypatch, *[Run(1, shared("/c")) for _ in range(ends)], Run(1, None))
+    world = run(monkeypatch, *[Run(1, SharedCheckpoint("/c")) for _ in range(ends)], Run(1, None))
     assert world.calls.count("start") == starts
     assert (world.calls[-1] == "SharedCheckpoint") is (ends == starts)
 
