@@ -1,0 +1,1 @@
+"""Plays a scenario: brokers report, the balancer decides, brokers obey, loads follow."""

@@ -1,0 +1,176 @@
+"""A scenario: a cluster, its loads over time, what happens to it, the rules that hold. Explicit arrays; nothing is drawn while it runs.
+
+Times are seconds since the scenario's start, rates messages/s, throughputs bytes/s, memory bytes. Brokers and bundles are row numbers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+EventKind = Literal["crash", "leave", "up", "drain", "undrain", "slow"]
+FaultKind = Literal["lost_decisions", "lost_acks", "stale_reports"]
+JUDGED = ("cpu", "bandwidth_in", "bandwidth_out", "direct_memory")
+"""The resources that count as usage."""
+LOADS = ("rate_in", "rate_out", "bytes_in", "bytes_out")
+"""The rows of `Scenario.loads_at`."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScenarioBrokers:
+    """Brokers as columns: what each can carry, and when it reports."""
+
+    names: tuple[str, ...]  # host:port
+    up: Bools  # at the start
+    cpu_msgs_per_s: Floats
+    cpu_bytes_per_s: Floats
+    bandwidth_in_bytes_per_s: Floats
+    bandwidth_out_bytes_per_s: Floats
+    memory_bytes: Floats
+    memory_base_bytes: Floats
+    direct_memory_bytes: Floats
+    direct_memory_base_bytes: Floats
+    report_phase_s: Floats
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+
+@dataclass(frozen=True, slots=True)
+class ScenarioBundles:
+    """Bundles as columns. `start_owner`: row of its broker, -1: nobody's."""
+
+    names: tuple[str, ...]  # tenant/namespace/0xLLLLLLLL_0xHHHHHHHH
+    start_owner: Ints
+    topics: Ints
+    producers: Ints
+    consumers: Ints
+    memory_bytes: Ints  # heap
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that happens to a broker. `factor` is that of `slow`: on both cpu capacities, from then on."""
+
+    t_s: float
+    broker: int
+    kind: EventKind
+    factor: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """What goes wrong at some brokers while from_s <= t < to_s. `delay_s`: how old the figures of stale reports are."""
+
+    kind: FaultKind
+    brokers: tuple[int, ...]
+    from_s: float
+    to_s: float
+    delay_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Isolation:
+    """Namespaces that may use these brokers only: secondary ones while fewer than `min_available` primary ones are up."""
+
+    name: str
+    namespaces: tuple[str, ...]
+    primary: tuple[int, ...]
+    secondary: tuple[int, ...]
+    min_available: int
+
+
+@dataclass(frozen=True, slots=True)
+class AntiAffinity:
+    """No broker should serve two of these namespaces."""
+
+    name: str
+    namespaces: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ScenarioPolicies:
+    """Rules of the scenario. `budgets`: namespace → most moves of its bundles in any 3,600 s."""
+
+    isolation: tuple[Isolation, ...] = ()
+    anti_affinity: tuple[AntiAffinity, ...] = ()
+    pinned_namespaces: tuple[str, ...] = ()
+    budgets: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class MoveTimes:
+    """From a decision to its effect at the broker; and what each client loses beside that. Seconds."""
+
+    release_s: float
+    acquire_s: float
+    reconnect_s: float
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """Everything that a scenario's folder says. `loads`: LOADS × bundles × steps, float32; `noise`: bundles × steps, int8."""
+
+    name: str
+    why: str
+    tick_s: float
+    ticks: int
+    load_step_ticks: int
+    noise_step_ticks: int
+    noise_unit: float
+    report_interval_s: float
+    report_delay_s: float
+    move: MoveTimes
+    judge_from_s: float
+    settled_from_s: float
+    brokers: ScenarioBrokers
+    bundles: ScenarioBundles
+    events: tuple[Event, ...]  # in order of time
+    faults: tuple[Fault, ...]
+    policies: ScenarioPolicies
+    loads: NDArray[np.float32]
+    noise: NDArray[np.int8] | None = None
+    broker_noise: NDArray[np.int8] | None = None  # of each broker's cpu: brokers × steps
+
+    @property
+    def end_s(self) -> float:
+        """When it is over."""
+        return self.tick_s * self.ticks
+
+    def tick_of(self, t_s: float) -> int:
+        """The tick during which a moment lies."""
+        return min(int(t_s / self.tick_s + 1e-9), self.ticks - 1)
+
+    def step_of(self, tick: int) -> int:
+        """The step of the loads that holds during a tick."""
+        return tick // self.load_step_ticks
+
+    def loads_at(self, tick: int) -> Floats:
+        """True loads during a tick: LOADS × bundles."""
+        loads: Floats = self.loads[:, :, self.step_of(tick)].astype(np.float64)
+        return loads
+
+    def noise_at(self, tick: int) -> tuple[Floats, Floats]:
+        """By what factor each bundle's load and each broker's cpu is mismeasured during a tick."""
+        step = tick // self.noise_step_ticks
+        bundles, brokers = (
+            np.ones(count) if noise is None else 1.0 + noise[:, step] * self.noise_unit
+            for noise, count in ((self.noise, len(self.bundles)), (self.broker_noise, len(self.brokers)))
+        )
+        return bundles, brokers
+
+    @cached_property
+    def namespaces(self) -> tuple[str, ...]:
+        """Of each bundle, tenant/namespace."""
+        return tuple(name.rpartition("/")[0] for name in self.bundles.names)
