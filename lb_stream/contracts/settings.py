@@ -81,9 +81,7 @@ class TopicSettings(KeyModel):
 class StreamSettings(KeyModel):
     """How the stream runs."""
 
-    pipeline_id: str = key(
-        "lb-stream", "names the pipeline: its transactions, its log entries", dynamic=False, pattern=CLUSTER_PATTERN
-    )
+    pipeline_id: str = key("lb-stream", "names the pipeline: its transactions, its log entries", dynamic=False, pattern=CLUSTER_PATTERN)
     default_cluster: str = key("default", "cluster of a record whose key names none", dynamic=False, pattern=CLUSTER_PATTERN)
     allowed_clusters: Annotated[str, AfterValidator(_checked_pattern)] = key(
         "", "regular expression of the clusters that are served; records of others are rejected; empty: every cluster", dynamic=False

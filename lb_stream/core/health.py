@@ -180,9 +180,7 @@ def _of_job(facts: Facts) -> Iterator[Finding]:
     if late:
         since = f"for {_span(facts.now_ms - job.last_batch_ms)}" if job.last_batch_ms else "since its start"
         if job.running:
-            yield Finding(
-                "degraded", f"the job runs ({job.seen}), and has finished no batch {since}", "see its log"
-            )
+            yield Finding("degraded", f"the job runs ({job.seen}), and has finished no batch {since}", "see its log")
         else:
             yield Finding("down", f"the job has finished no batch {since}", f"see its log on {job.host}, or {start}")
 

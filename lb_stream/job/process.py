@@ -67,9 +67,7 @@ def end_leftover(state: Path) -> bool:
     return found
 
 
-def end_session(
-    leader: int, reap: Callable[[], object], grace_s: float = GRACE_S, hurry: Callable[[], bool] = lambda: False
-) -> None:
+def end_session(leader: int, reap: Callable[[], object], grace_s: float = GRACE_S, hurry: Callable[[], bool] = lambda: False) -> None:
     """End every process of the session that `leader` began: the JVM, its Python driver, the Python workers.
 
     The driver is asked first: it finishes the batch under way and ends Spark itself, within `grace_s`, unless somebody is in a hurry.

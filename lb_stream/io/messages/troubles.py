@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import re
 
-EXIT_CODES = {"SettingError": 2, "JavaUnfit": 2, "TopicMismatch": 2, "JarsError": 1, "KafkaError": 1, "KafkaAway": 1, "Stopped": 1}
+EXIT_CODES = {
+    **dict.fromkeys(("SettingError", "ScenarioError", "JavaUnfit", "TopicMismatch"), 2),
+    **dict.fromkeys(("JarsError", "KafkaError", "KafkaAway", "Stopped"), 1),
+}
 """Name of a class of ours, whose text is made for users → exit code. By name: their modules may be slow to import."""
 
 _DISK_FULL = re.compile(r"No space left on device|Disk quota exceeded")

@@ -164,11 +164,11 @@ class Scenario:
     def noise_at(self, tick: int) -> tuple[Floats, Floats]:
         """By what factor each bundle's load and each broker's cpu is mismeasured during a tick."""
         step = tick // self.noise_step_ticks
-        bundles, brokers = (
-            np.ones(count) if noise is None else 1.0 + noise[:, step] * self.noise_unit
-            for noise, count in ((self.noise, len(self.bundles)), (self.broker_noise, len(self.brokers)))
-        )
-        return bundles, brokers
+
+        def factors(noise: NDArray[np.int8] | None, count: int) -> Floats:
+            return np.ones(count) if noise is None else 1.0 + noise[:, step].astype(np.float64) * self.noise_unit
+
+        return factors(self.noise, len(self.bundles)), factors(self.broker_noise, len(self.brokers))
 
     @cached_property
     def namespaces(self) -> tuple[str, ...]:
