@@ -3,22 +3,14 @@
 from __future__ import annotations
 
 import logging
-from typing import Literal
 
 from lb_stream.agent.adapter import BrokerAdapter, BrokerError, Refused, SplittingAdapter, TransferringAdapter, YieldingAdapter
 from lb_stream.agent.clock import wall_clock_ms
-from lb_stream.agent.obey import Seen, Verdict, judge
+from lb_stream.agent.obey import Seen, Verdict, acknowledgement, judge
 from lb_stream.contracts.decisions import Decision
 from lb_stream.contracts.reports import Ack
 
 log = logging.getLogger(__name__)
-
-_OUTCOMES: dict[str, Literal["released", "acquired", "split", "refused"]] = {
-    "release": "released",
-    "acquire": "acquired",
-    "split": "split",
-    "refuse": "refused",
-}
 
 
 def carry_out(adapter: BrokerAdapter, seen: Seen, decision: Decision, now_ms: int) -> tuple[Verdict, Ack | None]:
@@ -53,16 +45,8 @@ def carry_out(adapter: BrokerAdapter, seen: Seen, decision: Decision, now_ms: in
         failure = f"{type(error).__name__}: {error}"
     if failure:
         verdict = Verdict(verdict.action, failure)
-    outcome = "failed" if failure else _OUTCOMES[verdict.action]
-    changes_hands = outcome == "acquired" or (outcome == "released" and decision.kind == "transfer")
-    ack = Ack(
-        decision_id=decision.decision_id,
-        outcome=outcome,
-        reason=verdict.reason,
-        bundle=decision.bundle if changes_hands else None,
-        sent_ms=wall_clock_ms(),
-    )
-    return verdict, ack
+    done = "failed" if failure else verdict.action
+    return verdict, acknowledgement(decision, done, verdict.reason, wall_clock_ms())
 
 
 def give_up(adapter: YieldingAdapter, bundle: str, owner: str) -> str | None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from lb_stream.contracts.decisions import Decision, Ownership
+from lb_stream.contracts.reports import Ack
 
 REMEMBERED_MS = 600_000
 """How long a decision is remembered after it has expired. Afterwards its age alone keeps it from being done again."""
@@ -102,3 +103,25 @@ def judge(broker: str, seen: Seen, decision: Decision, owns: bool, now_ms: int) 
     if not owns:
         return Verdict("refuse", f"{decision.bundle} is not served here")
     return Verdict("split" if decision.kind == "split" else "release")
+
+
+_OUTCOMES: dict[str, Literal["released", "acquired", "split", "refused", "failed"]] = {
+    "release": "released",
+    "acquire": "acquired",
+    "split": "split",
+    "refuse": "refused",
+    "failed": "failed",
+}
+
+
+def acknowledgement(decision: Decision, done: str, reason: str, sent_ms: int) -> Ack:
+    """What the broker says to the balancer. `done`: a verdict's action, or `failed`."""
+    outcome = _OUTCOMES[done]
+    changes_hands = outcome == "acquired" or (outcome == "released" and decision.kind == "transfer")
+    return Ack(
+        decision_id=decision.decision_id,
+        outcome=outcome,
+        reason=reason,
+        bundle=decision.bundle if changes_hands else None,
+        sent_ms=sent_ms,
+    )

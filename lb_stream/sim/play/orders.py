@@ -1,0 +1,58 @@
+"""What a scenario's operators say to the balancer: its policies at the start, drains later."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from itertools import islice
+from typing import Any
+
+from lb_stream.contracts.commands import DrainBroker, SetPolicies, UndrainBroker
+from lb_stream.contracts.namespaces import NamespaceIsolation
+from lb_stream.core.commands.responder import Received
+from lb_stream.core.model.policies import host_of
+from lb_stream.sim.play.reports import at_ms
+from lb_stream.sim.scenario.scenario import Event, Isolation, Scenario
+
+NAMED_AT_ONCE = 500
+"""Namespaces of one command."""
+
+
+def settings_of(scenario: Scenario) -> dict[str, Any]:
+    """What the scenario asks of a cluster's settings. Bundles aren't split: the physics has no splits."""
+    return {
+        "dry_run": False,
+        "split_enabled": False,
+        "shedding_excluded_namespaces": scenario.policies.pinned_namespaces,
+    }
+
+
+def first_orders(scenario: Scenario) -> tuple[Received, ...]:
+    """The policies, as commands at the start."""
+    policies = scenario.policies
+    commands = [SetPolicies(id=f"isolation:{one.name}", isolation=[_isolation(one, scenario.brokers.names)]) for one in policies.isolation]
+    groups = ((namespace, group.name) for group in policies.anti_affinity for namespace in group.namespaces)
+    some: dict[str, str | None]
+    while some := dict(islice(groups, NAMED_AT_ONCE)):
+        commands.append(SetPolicies(id=f"anti-affinity:{next(iter(some))}", anti_affinity=some))
+    return tuple(Received.of(command, at_ms(0.0)) for command in commands)
+
+
+def order_of(event: Event, broker: str, number: int) -> Received:
+    """A drain or its end, as a command."""
+    make = DrainBroker if event.kind == "drain" else UndrainBroker
+    return Received.of(make(id=f"{event.kind}:{number}", broker=broker), at_ms(event.t_s))
+
+
+def _isolation(policy: Isolation, brokers: tuple[str, ...]) -> NamespaceIsolation:
+    return NamespaceIsolation(
+        name=policy.name,
+        namespaces=_exactly(policy.namespaces),
+        primary=_exactly(host_of(brokers[row]) for row in policy.primary),
+        secondary=_exactly(host_of(brokers[row]) for row in policy.secondary),
+        min_available=policy.min_available,
+    )
+
+
+def _exactly(names: Iterable[str]) -> list[str]:
+    return [re.escape(name) for name in names]
