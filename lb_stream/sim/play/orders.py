@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from itertools import islice
 from typing import Any
 
 from lb_stream.contracts.commands import DrainBroker, SetPolicies, UndrainBroker
@@ -31,10 +30,9 @@ def first_orders(scenario: Scenario) -> tuple[Received, ...]:
     """The policies, as commands at the start."""
     policies = scenario.policies
     commands = [SetPolicies(id=f"isolation:{one.name}", isolation=[_isolation(one, scenario.brokers.names)]) for one in policies.isolation]
-    groups = ((namespace, group.name) for group in policies.anti_affinity for namespace in group.namespaces)
-    some: dict[str, str | None]
-    while some := dict(islice(groups, NAMED_AT_ONCE)):
-        commands.append(SetPolicies(id=f"anti-affinity:{next(iter(some))}", anti_affinity=some))
+    grouped: list[tuple[str, str | None]] = [(name, group.name) for group in policies.anti_affinity for name in group.namespaces]
+    for first in range(0, len(grouped), NAMED_AT_ONCE):
+        commands.append(SetPolicies(id=f"anti-affinity:{first}", anti_affinity=dict(grouped[first : first + NAMED_AT_ONCE])))
     return tuple(Received.of(command, at_ms(0.0)) for command in commands)
 
 
