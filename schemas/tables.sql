@@ -133,6 +133,48 @@ CREATE TABLE broker_loads (
   `log_seq` BIGINT
 ) USING DELTA;
 
+-- one bundle as a slot of time found it: its owner and latest statistics; without a row it is as in its row before
+CREATE TABLE bundle_history (
+  `slot_ms` BIGINT,
+  `cluster` STRING,
+  `bundle` STRING,
+  `owner` STRING,
+  `throughput_in_bytes_per_s` FLOAT,
+  `throughput_out_bytes_per_s` FLOAT,
+  `rate_in_msgs_per_s` FLOAT,
+  `rate_out_msgs_per_s` FLOAT,
+  `topics` INT,
+  `producers` INT,
+  `consumers` INT,
+  `cache_size_bytes` BIGINT
+) USING DELTA;
+
+-- one broker as a slot of time found it: what it used, and what it has of each resource
+CREATE TABLE broker_history (
+  `slot_ms` BIGINT,
+  `cluster` STRING,
+  `broker` STRING,
+  `seen_ms` BIGINT,
+  `reported_ms` BIGINT,
+  `left` BOOLEAN,
+  `cpu_usage` DOUBLE,
+  `cpu_limit` DOUBLE,
+  `memory_usage` DOUBLE,
+  `memory_limit` DOUBLE,
+  `direct_memory_usage` DOUBLE,
+  `direct_memory_limit` DOUBLE,
+  `bandwidth_in_usage` DOUBLE,
+  `bandwidth_in_limit` DOUBLE,
+  `bandwidth_out_usage` DOUBLE,
+  `bandwidth_out_limit` DOUBLE,
+  `throughput_in_bytes_per_s` DOUBLE,
+  `throughput_out_bytes_per_s` DOUBLE,
+  `rate_in_msgs_per_s` DOUBLE,
+  `rate_out_msgs_per_s` DOUBLE,
+  `topics` BIGINT,
+  `bundles` BIGINT
+) USING DELTA;
+
 -- what one rule refused at one broker in one round
 CREATE TABLE refusals (
   `cluster` STRING,

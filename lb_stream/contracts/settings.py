@@ -107,6 +107,10 @@ class StreamSettings(KeyModel):
     keep_views: int = key(
         10, "how many batches' views stay on disk, for replay; about 220 bytes per bundle and batch", unit="batches", dynamic=False, ge=2
     )
+    history_resolution_ms: int = key(
+        60_000, "how often bundle_history and broker_history get a row of what has changed, for back-tests; 0: never", unit="ms",
+        dynamic=False, ge=0,
+    )  # fmt: skip
     cluster_retention_ms: int = key(
         1_209_600_000, "a cluster of which nothing is heard for this long is forgotten, its orders too; 0: never", unit="ms",
         dynamic=False, ge=0,
@@ -146,6 +150,8 @@ class UpkeepSettings(KeyModel):
     keep_outcomes_hours: int = _keep(90, "outcomes of decisions")
     keep_refusals_hours: int = _keep(7, "refusals")
     keep_broker_loads_hours: int = _keep(7, "loads of brokers")
+    keep_bundle_history_hours: int = _keep(7, "loads of bundles over time")
+    keep_broker_history_hours: int = _keep(7, "loads and limits of brokers over time")
     keep_rejected_reports_hours: int = _keep(30, "records that could not be taken")
     keep_commands_hours: int = _keep(90, "answers to commands")
     keep_batches_hours: int = _keep(7, "figures of micro-batches")

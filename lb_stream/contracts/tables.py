@@ -154,6 +154,44 @@ BUNDLE_AVERAGES = TableSpec(
     ),
     partition_by="part",
 )
+BUNDLE_HISTORY = TableSpec(
+    "bundle_history",
+    "one bundle as a slot of time found it: its owner and latest statistics; without a row it is as in its row before",
+    pa.schema(
+        [
+            ("slot_ms", pa.int64()),  # begin of the slot
+            ("cluster", pa.string()),
+            ("bundle", pa.string()),
+            ("owner", pa.string()),
+            *((value, pa.float32()) for value in _FOUR),
+            ("topics", pa.int32()),
+            ("producers", pa.int32()),
+            ("consumers", pa.int32()),
+            ("cache_size_bytes", pa.int64()),
+        ]
+    ),
+    kept_by="slot_ms",
+)
+BROKER_HISTORY = TableSpec(
+    "broker_history",
+    "one broker as a slot of time found it: what it used, and what it has of each resource",
+    pa.schema(
+        [
+            ("slot_ms", pa.int64()),  # begin of the slot
+            ("cluster", pa.string()),
+            ("broker", pa.string()),
+            ("seen_ms", pa.int64()),
+            ("reported_ms", pa.int64()),
+            ("left", pa.bool_()),  # it said goodbye
+            # As reported: cpu in percent of a core, memories in MiB, bandwidths in kbit/s.
+            *((f"{resource}_{part}", pa.float64()) for resource in RESOURCES for part in ("usage", "limit")),
+            *((value, pa.float64()) for value in _FOUR),
+            ("topics", pa.int64()),
+            ("bundles", pa.int64()),
+        ]
+    ),
+    kept_by="slot_ms",
+)
 BROKER_LOADS = TableSpec(
     "broker_loads",
     "one broker as a round saw it; a row for each round with a new report",
@@ -290,9 +328,13 @@ BATCHES = TableSpec(
     ),
     kept_by="started_ms",
 )
-TABLES = (ROUNDS, DECISIONS, OUTCOMES, OWNERSHIP, BUNDLE_AVERAGES, BROKER_LOADS, REFUSALS, REJECTED_REPORTS, COMMANDS, LEADERS, BATCHES)
+HISTORY_TABLES = (BUNDLE_HISTORY, BROKER_HISTORY)
+TABLES = (
+    *(ROUNDS, DECISIONS, OUTCOMES, OWNERSHIP, BUNDLE_AVERAGES, BROKER_LOADS, *HISTORY_TABLES),
+    *(REFUSALS, REJECTED_REPORTS, COMMANDS, LEADERS, BATCHES),
+)
 
-_SQL_TYPES = {"string": "STRING", "int64": "BIGINT", "int32": "INT", "double": "DOUBLE", "bool": "BOOLEAN"}
+_SQL_TYPES = {"string": "STRING", "int64": "BIGINT", "int32": "INT", "float": "FLOAT", "double": "DOUBLE", "bool": "BOOLEAN"}
 
 
 def _sql_type(kind: pa.DataType) -> str:

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from lb_stream.contracts.settings import Settings
 from lb_stream.stream.context import BatchContext
-from lb_stream.stream.figures import File, averages_file
+from lb_stream.stream.figures import File, part_files
 from lb_stream.stream.ports import Log, Logged, NothingUnreadable, Observer, Publisher, Reading, Tables, Unobserved, Unreadable
 from lb_stream.stream.shards.attention import Attention
 from lb_stream.stream.shards.block_files import Blocks, remove_samples, remove_unused
@@ -65,8 +65,8 @@ class Balancer:
         crash_point("after_publish")
         self.tables.project(logged)
         self.observer.done("project")
-        if parts := due_parts(directory, views):
-            self.tables.put_averages(self.log.app, batch_id, self._averages(shards.sparkSession, parts, batch_id))
+        if parts := due_parts(directory, views, self.settings.stream.history_resolution_ms):
+            self.tables.put_parts(self.log.app, batch_id, self._part_files(shards.sparkSession, parts, batch_id))
         self.observer.done("averages")
         self._hand_on(directory, views, logged, batch_id)
         self.log.tidy()
@@ -91,11 +91,11 @@ class Balancer:
         """Names a batch's figures; with the epoch, so that a job that was shut out can't write over what its heir has committed."""
         return f"{self.log.app.rpartition('/')[2]}-{batch_id:09d}-{self.epoch}"
 
-    def _averages(self, spark: SparkSession, parts: Parts, batch_id: int) -> dict[str, File | None]:
-        """Have the executors write the parts of `bundle_averages` that are due. Returns each part's file, None for an empty one."""
+    def _part_files(self, spark: SparkSession, parts: Parts, batch_id: int) -> dict[str, dict[str, File]]:
+        """Have the executors write the parts of `bundle_averages` that are due, and history. Returns part → table → file."""
         root, checkpoint, name = self.settings.stream.tables, self.settings.stream.checkpoint, self._file_tag(batch_id)
         tasks = spark.sparkContext.parallelize(list(parts.items()), min(len(parts), spark.sparkContext.defaultParallelism))
-        return dict(tasks.map(lambda part: (part[0], averages_file(*part, root, checkpoint, f"{name}-{task_of_batch()[2]}"))).collect())
+        return dict(tasks.map(lambda part: (part[0], part_files(*part, root, checkpoint, f"{name}-{task_of_batch()[2]}"))).collect())
 
     def _hand_on(self, directory: Mapping[str, ShardMap], views: Mapping[str, ClusterBlocks], logged: Logged, batch_id: int) -> None:
         """Tell the next batch which clusters there are, how they are sliced and what their brokers have been asked for.
@@ -103,7 +103,8 @@ class Balancer:
         Now and then delete what nobody needs any more.
         """
         stream = self.settings.stream
-        slices = {cluster: next_slices(directory.get(cluster, NEW), view, stream.shard_bundles) for cluster, view in views.items()}
+        bundles, resolution_ms = stream.shard_bundles, stream.history_resolution_ms
+        slices = {cluster: next_slices(directory.get(cluster, NEW), view, bundles, resolution_ms) for cluster, view in views.items()}
         after = {cluster: one for cluster, one in (dict(directory) | slices).items() if cluster not in views or views[cluster].blocks}
         for row in logged.rounds.select(["cluster", "memory"]).to_pylist():
             if row["cluster"] in after:

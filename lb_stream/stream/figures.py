@@ -13,23 +13,25 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lb_stream.contracts.base import canonical_json
-from lb_stream.contracts.tables import BROKER_LOADS, BUNDLE_AVERAGES, REJECTED_REPORTS, TableSpec
-from lb_stream.core.model.blocks import FOUR, RESOURCES
+from lb_stream.contracts.tables import BROKER_HISTORY, BROKER_LOADS, BUNDLE_AVERAGES, BUNDLE_HISTORY, REJECTED_REPORTS, TableSpec
+from lb_stream.core.model.blocks import FOUR, RESOURCES, Shard
 from lb_stream.core.model.resources import max_weighted_usage, percent
 from lb_stream.core.model.view import ClusterView, Rates
 from lb_stream.core.round.decide import Round
 from lb_stream.stream.averages import read_shard
 from lb_stream.stream.context import BatchContext
-from lb_stream.stream.shards.block_files import Blocks
+from lb_stream.stream.shards.history import broker_rows, bundle_rows
+from lb_stream.stream.shards.slicing import Due
 from lb_stream.stream.task.folders import folder_at
 
 logger = logging.getLogger(__name__)
 
 File = dict[str, Any]
-"""path (relative to its table), bytes, rows, and the partition's value if the table has partitions."""
+"""path (relative to its table), bytes, rows, and the partition's value if the table has partitions; of history its first and last slot."""
 
 
 def write_file(root: str, spec: TableSpec, data: pa.Table, name: str, partition: str | None = None, compression: str = "zstd") -> File:
@@ -114,29 +116,42 @@ class FigureFiles:
                 row |= {"files": canonical_json(files[row["cluster"]]), "idle": False}
 
 
-def averages_file(part: str, entries: list[tuple[str, int, Blocks]], root: str, checkpoint: str, name: str) -> File | None:
-    """Write one part of `bundle_averages`: every bundle of some shards, each given as cluster, time and blocks. None without a bundle.
+def part_files(part: str, entries: list[Due], root: str, checkpoint: str, name: str) -> dict[str, File]:
+    """Write what a batch has to say of one part of `bundle_averages`: every bundle of some shards, and their rows of history where a slot
+    begins. Returns table → file; a table that gets no row is not in it.
 
-    A shard whose blocks can't be read has no rows in it: its cluster's rounds say so, the others that share the part don't suffer.
+    A shard whose blocks can't be read has no rows: its cluster's rounds say so, the others that share the part don't suffer.
     """
-    found = []
-    for cluster, now_ms, blocks in entries:
+    found: dict[str, list[pa.Table]] = {}
+    for entry in entries:
         try:
-            found.append(_averages(checkpoint, cluster, now_ms, blocks))
+            shard = read_shard(checkpoint, entry.blocks)
         except (OSError, pa.ArrowException) as error:
-            logger.warning("bundle_averages lacks bundles of the cluster %s: %s", cluster, error)
-    data = pa.concat_tables(found) if found else None
-    return write_file(root, BUNDLE_AVERAGES, data, name, part, compression="lz4") if data is not None and len(data) else None
+            logger.warning("bundle_averages lacks bundles of the cluster %s: %s", entry.cluster, error)
+            continue
+        found.setdefault(BUNDLE_AVERAGES.name, []).append(_averages(entry, shard))
+        if entry.slot is not None:
+            found.setdefault(BUNDLE_HISTORY.name, []).append(bundle_rows(entry.cluster, shard, entry.slot))
+            if entry.shard == 0:  # every shard knows all brokers
+                found.setdefault(BROKER_HISTORY.name, []).append(broker_rows(entry.cluster, shard, entry.slot))
+    tables = {table: pa.concat_tables(some) for table, some in found.items()}
+    files = {}
+    if len(averages := tables.get(BUNDLE_AVERAGES.name, ())):
+        files[BUNDLE_AVERAGES.name] = write_file(root, BUNDLE_AVERAGES, averages, name, part, compression="lz4")
+    for spec in (BUNDLE_HISTORY, BROKER_HISTORY):
+        if len(rows := tables.get(spec.name, ())):
+            slots = pc.min_max(rows["slot_ms"]).as_py()
+            files[spec.name] = write_file(root, spec, rows, f"{name}-{part}") | {"slots": [slots["min"], slots["max"]]}
+    return files
 
 
-def _averages(checkpoint: str, cluster: str, now_ms: int, blocks: Blocks) -> pa.Table:
+def _averages(entry: Due, shard: Shard) -> pa.Table:
     """Every bundle of one shard with its averages, sorted by name."""
-    shard = read_shard(checkpoint, blocks)
     bundles, schema = shard.bundles, _columns_of(BUNDLE_AVERAGES)
     owner = bundles["owner"].to_numpy()
     owners = pa.DictionaryArray.from_arrays(pa.array(owner, mask=owner < 0), shard.brokers["name"].combine_chunks())
     columns = {name: bundles[name] for name in bundles.column_names if name in schema.names}
     columns |= {"bundle": bundles["name"], "owner": owners.cast(pa.string())}
-    constant = {"cluster": pa.scalar(cluster), "now_ms": pa.scalar(now_ms, pa.int64())}
+    constant = {"cluster": pa.scalar(entry.cluster), "now_ms": pa.scalar(entry.now_ms, pa.int64())}
     columns |= {name: pa.repeat(value, len(bundles)) for name, value in constant.items()}
     return pa.table({name: columns[name] for name in schema.names}, schema=schema)

@@ -115,8 +115,8 @@ class Tables(Protocol):
     def recorded(self, clusters: Collection[str]) -> Mapping[str, Mapping[str, int]]:
         """The ownership records of some clusters: cluster → bundle → version."""
 
-    def put_averages(self, app: str, batch_id: int, files: Mapping[str, Mapping[str, Any] | None]) -> None:
-        """Replace parts of `bundle_averages` by a batch's files (stream.figures.File). None: the part is empty now."""
+    def put_parts(self, app: str, batch_id: int, files: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> None:
+        """Put a batch's files (part → table → stream.figures.File) in the place of those parts of `bundle_averages`, and add to history."""
 
 
 class Reading(Protocol):

@@ -28,6 +28,7 @@ def test_shards_do_not_show_and_every_round_can_be_replayed(
     for name, shard_bundles in (("whole", 1_000), ("sliced", 4)):
         topics = with_own_outputs(topic_names, unique_topic)
         settings = SETTINGS | {"stream.pipeline_id": name, "stream.shard_bundles": shard_bundles, "stream.keep_views": 50}
+        settings |= {"stream.history_resolution_ms": 1}
         run = Pipeline(kafka.bootstrap, topics, tmp_path / name, settings)
         run.folder.mkdir()
         run.create_topics(reports=1)
@@ -46,6 +47,10 @@ def test_shards_do_not_show_and_every_round_can_be_replayed(
     columns = [name for name in one_table(runs[0]).column_names if name != "part"]
     assert one_table(runs[0]).select(columns).equals(one_table(runs[1]).select(columns))
     assert len(one_table(runs[1])) == BROKERS * BUNDLES
+    for name, subject in (("bundle_history", "bundle"), ("broker_history", "broker")):
+        one, many = (run.table(name).sort_by([("slot_ms", "ascending"), (subject, "ascending")]) for run in runs)
+        assert one.equals(many)
+        assert len(set(one["slot_ms"].to_pylist())) > 2
 
     for run in runs:
         folders = (f"stream.tables={run.folder / 'tables'}", f"stream.checkpoint={run.folder / 'checkpoint'}")

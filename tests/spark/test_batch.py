@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from msgspec.structs import replace
 
 from lb_stream.contracts.settings import Settings, StreamSettings
 from lb_stream.core.model.memory import Memory, Pending
@@ -74,7 +75,7 @@ class World:
         self.calls.append(f"recorded {clusters}")
         return {}
 
-    def put_averages(self, app: str, batch_id: int, files: dict[str, Any]) -> None:
+    def put_parts(self, app: str, batch_id: int, files: dict[str, Any]) -> None:
         self.calls.append(f"averages {batch_id}: {', '.join(files)}")
 
     # What the batch does with its frame: one action, whichever; and with its session: one job that writes averages.
@@ -107,8 +108,8 @@ class World:
     def map(self, function: Any) -> "World":
         return self
 
-    def collect(self) -> list[tuple[str, None]]:
-        return [(part, None) for part, _ in self._parts]
+    def collect(self) -> list[tuple[str, dict[str, Any]]]:
+        return [(part, {}) for part, _ in self._parts]
 
 
 BEFORE = {"eu": NEW, "us": ShardMap(2)}
@@ -122,7 +123,7 @@ def run(world: World, folder: Path, before: Mapping[str, ShardMap] = BEFORE) -> 
     return read_directory(str(folder), 6, epoch=2)
 
 
-AFTER = {"eu": ShardMap(1, BLOCKS, since_ms=1_000), "us": ShardMap(2)}
+AFTER = {"eu": ShardMap(1, BLOCKS, since_ms=1_000, history_ms=1_000), "us": ShardMap(2)}
 
 
 def test_a_new_batch_is_decided_logged_published_and_projected_in_this_order(tmp_path: Path) -> None:
@@ -141,7 +142,7 @@ def test_a_batch_that_is_in_the_log_is_never_decided_again_but_its_state_is_stil
 
 def test_a_round_in_which_nothing_happened_is_not_logged(tmp_path: Path) -> None:
     world = World(None, IDLE)
-    assert run(world, tmp_path) == AFTER
+    assert run(world, tmp_path) == AFTER | {"eu": replace(AFTER["eu"], history_ms=None)}
     assert world.calls == ["read 5", "decide", "log 5: 0", "publish 7", "project 7", "tidy"]
 
 

@@ -12,8 +12,9 @@ from lb_stream.core.averages import FoldConfig, fold
 from lb_stream.core.model.blocks import Shard
 from lb_stream.stream.averages import names_block
 from lb_stream.stream.context import BatchContext
-from lb_stream.stream.figures import FigureFiles, averages_file
+from lb_stream.stream.figures import FigureFiles, part_files
 from lb_stream.stream.shards.block_files import FOLDER, Blocks, BlockWriter
+from lb_stream.stream.shards.slicing import Due
 from tests.support.build import Report, batch_of
 
 BUNDLE = "acme/orders/0x00000000_0xffffffff"
@@ -33,14 +34,13 @@ def written(checkpoint: Path, name: str) -> Blocks:
 def test_a_cluster_whose_blocks_cannot_be_read_keeps_no_other_out_of_the_table(
     tmp_path: Path, harm: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    entries = [(cluster, 1_000, written(tmp_path, f"000-{cluster}.arrow")) for cluster in ("eu", "us")]
+    entries = [Due(cluster, 0, 1_000, written(tmp_path, f"000-{cluster}.arrow")) for cluster in ("eu", "us")]
     file = tmp_path / FOLDER / "000-eu.arrow"
     if harm == "gone":
         file.unlink()
     else:
         file.write_bytes(file.read_bytes()[:100])
-    made = averages_file("07", entries, str(tmp_path / "tables"), str(tmp_path), "x")
-    assert made is not None
+    made = part_files("07", entries, str(tmp_path / "tables"), str(tmp_path), "x")["bundle_averages"]
     assert pq.read_table(tmp_path / "tables" / "bundle_averages" / made["path"], partitioning=None)["cluster"].to_pylist() == ["us"]
     assert "lacks bundles of the cluster eu" in caplog.text
 

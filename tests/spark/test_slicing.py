@@ -12,7 +12,7 @@ from lb_stream.core.model.blocks import Shard
 from lb_stream.stream.averages import hand_over, names_block, read_shard
 from lb_stream.stream.shards.block_files import Blocks, BlockWriter, file_of, read_block, remove_unused
 from lb_stream.stream.shards.directory import NEW, ShardMap, forget_directories, read_directory, write_directory
-from lb_stream.stream.shards.slicing import ClusterBlocks, due_parts, name_hashes, next_slices, table_part, wanted_shards
+from lb_stream.stream.shards.slicing import ClusterBlocks, Due, due_parts, name_hashes, next_slices, table_part, wanted_shards
 from tests.support.build import Report, batch_of
 
 FOUR_BUNDLES = [f"acme/orders/0x{at:x}0000000_0x{at + 4:x}0000000" for at in (0, 4, 8)] + ["acme/orders/0xc0000000_0xffffffff"]
@@ -111,5 +111,5 @@ def test_a_cluster_that_is_sliced_anew_leaves_its_old_part_of_the_table_to_the_o
     views = {small: ClusterBlocks(5, blocks_of("e0", "e1"), True), neighbour: ClusterBlocks(5, blocks_of("n"), False)}
     due = due_parts({small: ShardMap(2, blocks_of("e")), neighbour: NEW}, views)
     assert list(due) == sorted(["eu.0", "eu.1", shared])
-    assert due[shared] == [(neighbour, 5, blocks_of("n")[0])]
+    assert due[shared] == [Due(neighbour, 0, 5, blocks_of("n")[0])]
     assert due_parts({small: NEW}, {small: ClusterBlocks(5, blocks_of("e"), False)}) == {}

@@ -20,9 +20,11 @@ from lb_stream.sim import build_cluster
 from lb_stream.stream.averages import names_block
 from lb_stream.stream.context import BatchContext
 from lb_stream.stream.decide import logged
-from lb_stream.stream.figures import FigureFiles, averages_file
+from lb_stream.stream.figures import FigureFiles, part_files
 from lb_stream.stream.ports import Logged
 from lb_stream.stream.shards.block_files import BlockWriter
+from lb_stream.stream.shards.history import Slot, next_slot
+from lb_stream.stream.shards.slicing import Due
 from tests.support.sim_loop import ClosedLoop
 
 START_MS = 1_767_225_600_000
@@ -42,12 +44,16 @@ class Recorder:
         self._log = open_table(str(root), ROUNDS)
         self._projections = Projections(str(root), pipeline)
         self._log_seq, self._app = -1, f"{pipeline}/recorded"
+        self._history_ms: int | None = None
 
     def run(self, steps: int, step_ms: int = 1000) -> None:
-        """So many rounds, and the averages after the last one."""
+        """So many rounds, with their history, and the averages after the last one."""
         for _ in range(steps):
             self._write(self.loop.step(step_ms))
-        self._write_averages()
+            if slot := next_slot(self._history_ms, self.loop.now_ms, self._stream.stream.history_resolution_ms):
+                self._write_parts(slot)
+                self._history_ms = self.loop.now_ms
+        self._write_parts(None)
 
     def _write(self, made: Round) -> None:
         assert self.loop.view is not None
@@ -66,13 +72,14 @@ class Recorder:
         write_deltalake(self._log, rounds, mode="append")
         self._projections.project(Logged(self._log_seq, rounds))
 
-    def _write_averages(self) -> None:
-        writer, shard = BlockWriter(str(self._checkpoint), f"{self._log_seq}-blocks"), self.loop.shard
+    def _write_parts(self, slot: Slot | None) -> None:
+        name = f"{self._log_seq}-{slot is None}"
+        writer, shard = BlockWriter(str(self._checkpoint), f"{name}-blocks"), self.loop.shard
         blocks = (writer.put(shard.brokers), writer.put(names_block(shard.bundles["name"])), writer.put(shard.bundles.drop_columns("name")))
         writer.close()
-        entries = [("demo", self.loop.now_ms, blocks)]
-        file = averages_file("demo-0", entries, str(self.root), str(self._checkpoint), f"averages-{self._log_seq}")
-        self._projections.put_averages("demo", self._log_seq, {"demo-0": file})
+        entries = [Due("demo", 0, self.loop.now_ms, blocks, slot)]
+        files = part_files("demo-0", entries, str(self.root), str(self._checkpoint), f"averages-{name}")
+        self._projections.put_parts(f"demo-{name}", self._log_seq, {"demo-0": files})
 
 
 def record(

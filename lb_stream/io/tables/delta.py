@@ -25,7 +25,7 @@ from pyarrow import fs
 from pyarrow.dataset import Dataset, FileSystemDataset, InMemoryDataset, UnionDataset
 
 from lb_stream.stream.task.folders import to_disk
-from lb_stream.contracts.tables import BROKER_LOADS, BUNDLE_AVERAGES, REJECTED_REPORTS, TableSpec
+from lb_stream.contracts.tables import BROKER_LOADS, BUNDLE_AVERAGES, HISTORY_TABLES, REJECTED_REPORTS, TableSpec
 from lb_stream.stream.ports import Stopped
 
 Mark = tuple[str, int]
@@ -63,7 +63,11 @@ def configuration(spec: TableSpec) -> dict[str, str | None]:
 
 
 def _columns_with_bounds(spec: TableSpec) -> list[str]:
-    """Of files that tasks have written only the batch's number is known; a column without bounds, named here, would match no filter."""
+    """Of files that tasks have written only the batch's number or the slot is known; a column without bounds, named here, would match no
+    filter.
+    """
+    if spec in HISTORY_TABLES:
+        return ["slot_ms"]
     whole = [field.name for field in spec.schema if pa.types.is_int64(field.type)]
     return [name for name in whole if name == "log_seq"] if spec in (BROKER_LOADS, REJECTED_REPORTS, BUNDLE_AVERAGES) else whole
 

@@ -18,6 +18,7 @@ from lb_stream.contracts.tables import (
     BUNDLE_AVERAGES,
     COMMANDS,
     DECISIONS,
+    HISTORY_TABLES,
     OUTCOMES,
     OWNERSHIP,
     REFUSALS,
@@ -73,12 +74,20 @@ def last_records(logged: Logged) -> dict[tuple[str, str], dict[str, Any]]:
     return {(row["cluster"], row["bundle"]): row for row in _entries(logged, logged.ownership)}
 
 
+def _bounds(file: Mapping[str, Any]) -> dict[str, Any]:
+    """Delta's statistics of a file of history: its slots."""
+    if "slots" not in file:
+        return {}
+    first, last = file["slots"]
+    return {"minValues": {"slot_ms": first}, "maxValues": {"slot_ms": last}, "nullCount": {"slot_ms": 0}}
+
+
 class Projections:
     """Writer of all tables but the log. Handles stay open from batch to batch."""
 
     def __init__(self, root: str, pipeline: str) -> None:
         self._app, self._batches = pipeline, 0
-        specs = [spec for spec, _ in ROW_TABLES] + [*FILE_TABLES, OWNERSHIP, BUNDLE_AVERAGES]
+        specs = [spec for spec, _ in ROW_TABLES] + [*FILE_TABLES, OWNERSHIP, BUNDLE_AVERAGES, *HISTORY_TABLES]
         self._tables = {spec.name: open_table(root, spec) for spec in specs}
 
     def project(self, logged: Logged) -> None:
@@ -103,13 +112,19 @@ class Projections:
             found.setdefault(row["cluster"], {})[row["bundle"]] = row["version"]
         return found
 
-    def put_averages(self, app: str, batch_id: int, files: Mapping[str, Mapping[str, Any] | None]) -> None:
-        """Put these files in the place of those parts of `bundle_averages`; None: the part is empty now.
+    def put_parts(self, app: str, batch_id: int, files: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> None:
+        """Put these files (part → table → file) in the place of those parts of `bundle_averages`, and add them to the tables of history.
 
         They follow from the batch, not from the log: a cluster may be sliced anew in a batch without a round.
         """
-        written = [file for file in files.values() if file is not None]
-        self._commit(BUNDLE_AVERAGES, written, (app, batch_id), replaced=sorted(files))
+
+        def of(spec: TableSpec) -> Rows:
+            return [dict(files[part][spec.name]) for part in sorted(files) if spec.name in files[part]]
+
+        self._commit(BUNDLE_AVERAGES, of(BUNDLE_AVERAGES), (app, batch_id), replaced=sorted(files))
+        for spec in HISTORY_TABLES:
+            if written := of(spec):
+                self._commit(spec, written, (app, batch_id))
 
     def forget_averages(self) -> None:
         """Empty `bundle_averages`, for a new state: clusters may be cut into other parts than the old ones, which nobody would replace, and
@@ -159,7 +174,7 @@ class Projections:
                 data_change=True,
                 # Bounds of all columns that have statistics, or of none: delta-rs's dataset takes a column without any for one that
                 # no filter matches.
-                stats=json.dumps({"numRecords": file["rows"]}),
+                stats=json.dumps({"numRecords": file["rows"]} | _bounds(file)),
             )
             for file in self._found(table, spec, files)
         ]
@@ -183,6 +198,9 @@ class Projections:
                 tidy(table)
             if turn % MARK_EVERY == 0:
                 self._mark(spec, table, log_seq)
+        for number, spec in enumerate(HISTORY_TABLES):
+            if (self._batches + 50 + number) % TIDY_EVERY == 0:
+                tidy(self._tables[spec.name])
 
     def _following(self) -> list[tuple[TableSpec, DeltaTable]]:
         """The tables that follow from the log alone."""

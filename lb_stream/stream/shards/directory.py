@@ -24,7 +24,8 @@ class ShardMap(msgspec.Struct, frozen=True, gc=False):
     """One cluster's shards. `blocks`: references to what each held after the batch before (brokers, names, values), in their order.
 
     `since_ms`: since when they are the same, and nothing has been heard of the cluster. `leaving`: unless something is heard of it in this
-    batch, it is forgotten. `asked`: of each decision under way, who was asked and about which bundle.
+    batch, it is forgotten. `asked`: of each decision under way, who was asked and about which bundle. `history_ms`: time of the batch that
+    was the last to add to the cluster's history.
     """
 
     shards: int = 1
@@ -32,6 +33,7 @@ class ShardMap(msgspec.Struct, frozen=True, gc=False):
     since_ms: int | None = None
     leaving: bool = False
     asked: Mapping[str, tuple[str, str]] = msgspec.field(default_factory=dict)
+    history_ms: int | None = None
 
     @property
     def before(self) -> str | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 
 from lb_stream.stream.shards.block_files import Blocks
 from lb_stream.stream.shards.directory import NEW, ShardMap
+from lb_stream.stream.shards.history import Slot, next_slot
 
 TABLE_PARTS = 16
 """Clusters of one shard share this many parts of the table; each shard of a larger one has its own."""
@@ -37,15 +39,24 @@ class ClusterBlocks:
         return not all(reference for blocks in self.blocks for reference in blocks)
 
 
-def next_slices(before: ShardMap, view: ClusterBlocks, shard_bundles: int) -> ShardMap:
-    """How the next batch cuts a cluster into shards. After a failure, as this batch did: what was to be handed over still is."""
+def history_slot(before: ShardMap, view: ClusterBlocks, resolution_ms: int) -> Slot | None:
+    """The slot of the cluster's history that begins with this batch. None: no new one does, or there is nothing new to see."""
+    return next_slot(before.history_ms, view.now_ms, resolution_ms) if view.sampled and not view.failed else None
+
+
+def next_slices(before: ShardMap, view: ClusterBlocks, shard_bundles: int, resolution_ms: int = 0) -> ShardMap:
+    """How the next batch cuts a cluster into shards. After a failure, as this batch did: what was to be handed over still is.
+
+    `resolution_ms`: of the tables of history; 0: there are none.
+    """
     same = view.blocks == before.blocks and before.since_ms is not None and not view.error
     since_ms = before.since_ms if same else view.now_ms
     if view.failed:
         return replace(before, since_ms=since_ms, leaving=False)
     shards = len(view.blocks)
     wanted = shards if view.bundles is None else wanted_shards(view.bundles, shards, shard_bundles)
-    return ShardMap(wanted, view.blocks, since_ms, asked=before.asked)
+    history_ms = before.history_ms if history_slot(before, view, resolution_ms) is None else view.now_ms
+    return ShardMap(wanted, view.blocks, since_ms, asked=before.asked, history_ms=history_ms)
 
 
 def wanted_shards(bundles: int, shards: int, shard_bundles: int) -> int:
@@ -65,27 +76,38 @@ def table_part(cluster: str, shard: int, shards: int) -> str:
     return f"{cluster}.{shard}" if shards > 1 else f"{zlib.crc32(cluster.encode()) % TABLE_PARTS:02d}"
 
 
-Parts = dict[str, list[tuple[str, int, Blocks]]]
-"""Part of the table → cluster, time and blocks of each shard in it."""
+class Due(NamedTuple):
+    """One shard whose bundles a batch writes to the tables."""
+
+    cluster: str
+    shard: int
+    now_ms: int
+    blocks: Blocks
+    slot: Slot | None = None  # of the cluster's history, if one begins
 
 
-def due_parts(directory: Mapping[str, ShardMap], views: Mapping[str, ClusterBlocks]) -> Parts:
+Parts = dict[str, list[Due]]
+"""Part of the table → each shard in it."""
+
+
+def due_parts(directory: Mapping[str, ShardMap], views: Mapping[str, ClusterBlocks], resolution_ms: int = 0) -> Parts:
     """The parts of the table that a batch makes old, with all that belongs in them. `directory`: how the batch was sliced.
 
-    A cluster that has just been sliced anew, or forgotten, leaves its old parts.
+    A cluster that has just been sliced anew, or forgotten, leaves its old parts. `resolution_ms` as in `next_slices`.
     """
     due: set[str] = set()
     content: Parts = {}
     for cluster, view in sorted(views.items()):
         shards = len(view.blocks)
         parts = [table_part(cluster, shard, shards) for shard in range(shards)]
-        for part, blocks in zip(parts, view.blocks, strict=True):
-            content.setdefault(part, []).append((cluster, view.now_ms, blocks))
         before = directory.get(cluster, NEW)
+        slot = history_slot(before, view, resolution_ms)
+        for shard, (part, blocks) in enumerate(zip(parts, view.blocks, strict=True)):
+            content.setdefault(part, []).append(Due(cluster, shard, view.now_ms, blocks, slot))
         leaves = before.before is not None or not view.blocks
         if (view.sampled or leaves) and not view.failed:
             due.update(parts)
             old = len(before.blocks) if leaves else 0
             due.update(table_part(cluster, shard, old) for shard in range(old))
-    whole = {part: [entry for entry in content.get(part, []) if all(entry[2])] for part in due}
+    whole = {part: [entry for entry in content.get(part, []) if all(entry.blocks)] for part in due}
     return dict(sorted(whole.items()))

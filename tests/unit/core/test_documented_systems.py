@@ -31,7 +31,7 @@ from lb_stream.core.shedding.base import traits_of
 from lb_stream.sim import SimBroker, build_cluster
 from lb_stream.stream.records import report_record
 from lb_stream.stream.shards.directory import ShardMap
-from lb_stream.stream.shards.slicing import ClusterBlocks, due_parts
+from lb_stream.stream.shards.slicing import ClusterBlocks, Due, due_parts
 from tests.support.build import Report, batch_of
 from tests.support.lbctl_runner import lbctl
 from tests.support.scenario import Cluster, bundle_name
@@ -294,7 +294,7 @@ def test_averages_are_due_to_be_written_with_every_batch_that_changes_them_and_n
     blocks = (("brokers", "names", "values"),)
     for now_ms in (1_000, 1_001, 2_000):
         (part,) = due_parts({"c": ShardMap(1, blocks)}, {"c": ClusterBlocks(now_ms, blocks, sampled=True)}).values()
-        assert part == [("c", now_ms, blocks[0])]
+        assert part == [Due("c", 0, now_ms, blocks[0])]
     assert not due_parts({"c": ShardMap(1, blocks)}, {"c": ClusterBlocks(900_000_000, blocks, sampled=False)}), (
         "nothing new, nothing to write"
     )
