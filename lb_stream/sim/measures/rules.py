@@ -1,0 +1,54 @@
+"""A scenario's rules as columns: where a bundle may be, who keeps apart from whom, what stays, what may move how often."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from lb_stream.sim.scenario.scenario import Bools, Ints, Isolation, Scenario
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """The rules of a scenario. Each column has a row for each bundle."""
+
+    namespaces: tuple[str, ...]
+    namespace: Ints  # row of `namespaces`
+    isolation: tuple[Isolation, ...]
+    policy: Ints  # row of `isolation`, -1: none
+    group: Ints  # row of the anti-affinity groups, -1: none
+    pinned: Bools
+    budget: Ints  # of each of `namespaces`: most moves in any hour, -1: as many as it likes
+
+    @staticmethod
+    def of(scenario: Scenario) -> Rules:
+        """The rules of this scenario. The first isolation policy that names a namespace counts."""
+        names = tuple(dict.fromkeys(scenario.namespaces))
+        row = {name: at for at, name in enumerate(names)}
+        namespace = np.array([row[name] for name in scenario.namespaces], np.int64)
+        given = scenario.policies
+        policy = {name: at for at, one in reversed(list(enumerate(given.isolation))) for name in one.namespaces}
+        group = {name: at for at, one in enumerate(given.anti_affinity) for name in one.namespaces}
+        pinned = set(given.pinned_namespaces)
+        return Rules(
+            namespaces=names,
+            namespace=namespace,
+            isolation=given.isolation,
+            policy=np.array([policy.get(name, -1) for name in names], np.int64)[namespace],
+            group=np.array([group.get(name, -1) for name in names], np.int64)[namespace],
+            pinned=np.array([name in pinned for name in names], np.bool_)[namespace],
+            budget=np.array([given.budgets.get(name, -1) for name in names], np.int64),
+        )
+
+    def allowed(self, up: Bools) -> Bools:
+        """Who may have what while these brokers are up: isolation policies, then a row for bundles without one, × brokers."""
+        may = np.zeros((len(self.isolation) + 1, len(up)), np.bool_)
+        may[-1] = True
+        for row, one in enumerate(self.isolation):
+            primary = list(one.primary)
+            may[row, primary] = True
+            may[-1, primary] = False
+            if np.count_nonzero(up[primary]) < one.min_available:
+                may[row, list(one.secondary)] = True
+        return may

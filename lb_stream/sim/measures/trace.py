@@ -1,0 +1,235 @@
+"""A trace: what was decided and when it took effect, as JSON lines. Followed through a scenario, it says who owned what when."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from lb_stream.sim.measures.rules import Rules
+from lb_stream.sim.measures.state import TOLERANCE, BrokerState
+from lb_stream.sim.scenario.scenario import Bools, Floats, Ints, Scenario
+
+RELEASED, ACQUIRED, LOST = range(3)
+"""Why an owner changed: by a decision, by a decision, because its broker went down."""
+
+
+class TraceError(ValueError):
+    """A trace says what cannot have happened, or is none. One line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """Changes of owners as columns, in order of happening. `old`, `new`: rows of brokers, -1: nobody."""
+
+    t_s: Floats
+    bundle: Ints
+    old: Ints
+    new: Ints
+    cause: Ints
+    drained: Bools  # released out of a broker that was being drained
+
+    def __len__(self) -> int:
+        return len(self.t_s)
+
+
+class Break(NamedTuple):
+    """A decision whose effect broke one of the scenario's rules."""
+
+    t_s: float
+    rule: str  # a key of the measure `violations`
+    bundle: int
+    broker: int
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """What a trace says: who owned what when, what was decided, which rules were broken."""
+
+    changes: Changes
+    decisions: int
+    decisions_lost: int  # sent while `lost_decisions` held
+    breaks: tuple[Break, ...]
+    last_owner: Ints  # of each bundle at the scenario's end
+
+
+def read_trace(path: Path) -> Iterator[dict[str, Any]]:
+    """The lines of a file. TraceError names the file and the line that is no JSON object."""
+    try:
+        with path.open(encoding="utf-8") as file:
+            for number, line in enumerate(file, start=1):
+                if not line.strip():
+                    continue
+                try:
+                    one = json.loads(line)
+                except ValueError:
+                    raise TraceError(f"{path}: line {number} is no JSON") from None
+                if not isinstance(one, dict):
+                    raise TraceError(f"{path}: line {number} is {type(one).__name__}, expected an object")
+                yield one
+    except OSError as error:
+        raise TraceError(f"{path}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise TraceError(f"{path}: expected text in UTF-8") from None
+
+
+def follow(scenario: Scenario, rules: Rules, lines: Iterable[Mapping[str, Any]]) -> History:
+    """Follow a trace through its scenario. TraceError: it says what cannot have happened."""
+    follower = _Follower(scenario, rules)
+    for line in lines:
+        if line.get("event") != "header":
+            follower.take(line)
+    return follower.end()
+
+
+class _Decision(NamedTuple):
+    t_s: float
+    kind: str
+    bundle: int
+    source: int
+    destination: int
+
+
+class _Follower:
+    """Takes one line after another, and everything that happens to brokers between them."""
+
+    def __init__(self, scenario: Scenario, rules: Rules) -> None:
+        self._scenario, self._rules, self._state = scenario, rules, BrokerState.of(scenario)
+        self._broker_row = {name: row for row, name in enumerate(scenario.brokers.names)}
+        self._bundle_row = {name: row for row, name in enumerate(scenario.bundles.names)}
+        self._owner = scenario.bundles.start_owner.copy()
+        self._up_since = np.full(len(scenario.brokers), -np.inf)
+        self._now = 0.0
+        self._open: dict[str, _Decision | None] = {}  # None: it has had its effect
+        self._changes: list[tuple[float, int, int, int, int, bool]] = []
+        self._lost = 0
+        self._breaks: list[Break] = []
+        self._deaf = [one for one in scenario.faults if one.kind == "lost_decisions"]
+        # Which bundles of each group: its namespaces' bundles are few, and are asked anew at each acquisition.
+        self._groups = {group: np.flatnonzero(rules.group == group) for group in np.unique(rules.group[rules.group >= 0]).tolist()}
+
+    def take(self, line: Mapping[str, Any]) -> None:
+        """One line of the trace."""
+        self._until(self._time(line))
+        bundle = self._known(line, "bundle", self._bundle_row)
+        match line.get("event"):
+            case "decision":
+                self._decided(line, bundle)
+            case "released" | "acquired" as event:
+                broker = self._known(line, "broker", self._broker_row)
+                self._own_decision(line, event, bundle, broker)
+                (self._released if event == "released" else self._acquired)(bundle, broker)
+            case event:
+                raise self._impossible(f"event is {event!r}, expected decision, released or acquired")
+
+    def end(self) -> History:
+        """What happens until the scenario's end; then all that is known."""
+        self._until(self._scenario.end_s)
+        columns = zip(*self._changes, strict=True) if self._changes else ((),) * 6
+        t_s, bundle, old, new, cause, drained = columns
+        changes = Changes(
+            np.array(t_s, np.float64),
+            *(np.array(bundle, np.int64), np.array(old, np.int64), np.array(new, np.int64), np.array(cause, np.int64)),
+            np.array(drained, np.bool_),
+        )
+        return History(changes, len(self._open), self._lost, tuple(self._breaks), self._owner)
+
+    def _time(self, line: Mapping[str, Any]) -> float:
+        t_s = line.get("t")
+        if isinstance(t_s, bool) or not isinstance(t_s, int | float) or not math.isfinite(t_s):
+            raise self._impossible(f"the line after it has t {t_s!r}, expected seconds since the scenario's start")
+        if t_s < self._now - TOLERANCE:
+            raise self._impossible(f"time goes back to {t_s:g} s")
+        if t_s > self._scenario.end_s + TOLERANCE:
+            raise self._impossible(f"a line of {t_s:g} s lies behind the scenario's end, {self._scenario.end_s:g} s")
+        return float(t_s)
+
+    def _until(self, t_s: float) -> None:
+        self._now = t_s
+        while event := self._state.next_until(t_s):
+            if event.kind == "up":
+                self._up_since[event.broker] = event.t_s
+            elif event.kind in ("crash", "leave"):
+                left = np.flatnonzero(self._owner == event.broker)
+                self._changes += [(event.t_s, bundle, event.broker, -1, LOST, False) for bundle in left.tolist()]
+                self._owner[left] = -1
+
+    def _known(self, line: Mapping[str, Any], key: str, rows: Mapping[str, int]) -> int:
+        name = line.get(key)
+        if not isinstance(name, str) or name not in rows:
+            raise self._impossible(f"{key} is {name!r}, expected a name of the scenario's")
+        return rows[name]
+
+    def _decided(self, line: Mapping[str, Any], bundle: int) -> None:
+        identity, kind = line.get("id"), line.get("kind")
+        if not isinstance(identity, str) or identity in self._open:
+            raise self._impossible(f"id of a decision is {identity!r}, expected one that no other has")
+        if kind not in ("unload", "assign"):
+            raise self._impossible(f"kind of decision {identity} is {kind!r}, expected unload or assign")
+        source = self._known(line, "source", self._broker_row) if kind == "unload" else -1
+        open_end = kind == "unload" and line.get("destination") is None
+        destination = -1 if open_end else self._known(line, "destination", self._broker_row)
+        self._open[identity] = _Decision(self._now, kind, bundle, source, destination)
+        self._lost += self._unheard(source if kind == "unload" else destination, self._now)
+
+    def _unheard(self, broker: int, t_s: float) -> bool:
+        return any(broker in one.brokers and one.from_s <= t_s < one.to_s for one in self._deaf)
+
+    def _own_decision(self, line: Mapping[str, Any], event: str, bundle: int, broker: int) -> None:
+        """An effect needs a decision that says just this, that can have reached the broker, and that had time to."""
+        identity = line.get("decision")
+        made = self._open.get(identity) if isinstance(identity, str) else None
+        if made is None:
+            raise self._impossible(f"{event} with decision {identity!r}, expected the id of one that has had no effect yet")
+        assert isinstance(identity, str)
+        self._open[identity] = None
+        move, name = self._scenario.move, self._scenario.brokers.names[broker]
+        says, at, delay = ("unload", made.source, move.release_s) if event == "released" else ("assign", made.destination, move.acquire_s)
+        if (made.kind, made.bundle, at) != (says, bundle, broker):
+            raise self._impossible(f"{event} of {self._scenario.bundles.names[bundle]} by {name} is not what decision {identity} says")
+        if self._now < made.t_s + delay - TOLERANCE:
+            raise self._impossible(f"{event} {self._now - made.t_s:g} s after decision {identity}, expected {delay:g} s or more")
+        if self._unheard(broker, made.t_s):
+            raise self._impossible(f"decision {identity} never reached {name}, and has an effect there")
+        if not self._state.up[broker] or made.t_s < self._up_since[broker] - TOLERANCE:
+            raise self._impossible(f"{name} is down, or has been since decision {identity}, which has an effect there")
+
+    def _released(self, bundle: int, broker: int) -> None:
+        if self._owner[bundle] != broker:
+            raise self._impossible(
+                f"{self._scenario.brokers.names[broker]} releases {self._scenario.bundles.names[bundle]}, which it does not own"
+            )
+        drained = bool(self._state.drained[broker])
+        self._change(bundle, broker, -1, RELEASED, drained)
+        if self._rules.pinned[bundle] and not drained:
+            self._broke("pinned_moves", bundle, broker)
+
+    def _acquired(self, bundle: int, broker: int) -> None:
+        names, owner = self._scenario.brokers.names, int(self._owner[bundle])
+        if owner >= 0:
+            raise self._impossible(f"{names[broker]} acquires {self._scenario.bundles.names[bundle]}, which {names[owner]} owns")
+        rules = self._rules
+        if rules.isolation and not rules.allowed(self._state.up)[rules.policy[bundle], broker]:
+            self._broke("isolation_placements", bundle, broker)
+        if self._state.drained[broker]:
+            self._broke("drained_placements", bundle, broker)
+        if (group := int(rules.group[bundle])) >= 0:
+            there = self._groups[group][self._owner[self._groups[group]] == broker]
+            if (rules.namespace[there] != rules.namespace[bundle]).any():
+                self._broke("anti_affinity_placements", bundle, broker)
+        self._change(bundle, -1, broker, ACQUIRED, False)
+
+    def _change(self, bundle: int, old: int, new: int, cause: int, drained: bool) -> None:
+        self._owner[bundle] = new
+        self._changes.append((self._now, bundle, old, new, cause, drained))
+
+    def _broke(self, rule: str, bundle: int, broker: int) -> None:
+        self._breaks.append(Break(self._now, rule, bundle, broker))
+
+    def _impossible(self, what: str) -> TraceError:
+        return TraceError(f"impossible trace at {self._now:g} s: {what}")

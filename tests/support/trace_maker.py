@@ -1,0 +1,94 @@
+"""Random traces that can have happened: moves there and back, drains, failovers, lost decisions, bundles that nobody takes."""
+
+import heapq
+import random
+from collections.abc import Iterator
+from itertools import count
+from typing import Any
+
+import numpy as np
+
+from lb_stream.sim.scenario.scenario import Scenario
+
+Line = dict[str, Any]
+
+
+def random_trace(scenario: Scenario, seed: int, moves: int) -> list[Line]:
+    """Lines of a trace in which so many moves are begun. Half of them concern a few bundles, so that these come and go."""
+    return list(_Maker(scenario, random.Random(seed)).lines(moves))
+
+
+class _Maker:
+    def __init__(self, scenario: Scenario, chance: random.Random) -> None:
+        self.scenario, self.chance, self.number, self.order = scenario, chance, count(), count()
+        self.brokers, self.owner = range(len(scenario.brokers)), scenario.bundles.start_owner.tolist()
+        self.up, self.up_since = scenario.brokers.up.tolist(), [float("-inf")] * len(scenario.brokers)
+        self.due: list[tuple[float, int, Any]] = []
+        self.deaf = [one for one in scenario.faults if one.kind == "lost_decisions"]
+
+    def lines(self, moves: int) -> Iterator[Line]:
+        ruled = {one for group in self.scenario.policies.anti_affinity for one in group.namespaces}
+        ruled |= {*self.scenario.policies.pinned_namespaces, *self.scenario.policies.budgets}
+        rows = range(len(self.scenario.bundles))
+        special = [row for row in rows if self.scenario.namespaces[row] in ruled] or list(rows)
+        few = self.chance.sample(special, min(8, len(special)))
+        for event in self.scenario.events:
+            self.later(event.t_s, lambda event=event: self.happens(event), first=True)
+        for _ in range(moves):
+            bundle = self.chance.choice(few) if self.chance.random() < 0.5 else self.chance.randrange(len(rows))
+            self.later(
+                round(self.chance.uniform(0, self.scenario.end_s - 1), self.chance.randrange(3)), lambda bundle=bundle: self.unload(bundle)
+            )
+        while self.due:
+            self.now, _, act = heapq.heappop(self.due)
+            if self.now > self.scenario.end_s:
+                return
+            yield from act() or ()
+
+    def later(self, t_s: float, act: Any, first: bool = False) -> None:
+        heapq.heappush(self.due, (round(t_s, 3), next(self.order) - (10**9 if first else 0), act))
+
+    def happens(self, event: Any) -> None:
+        if event.kind == "up":
+            self.up[event.broker], self.up_since[event.broker] = True, self.now
+        elif event.kind in ("crash", "leave"):
+            self.up[event.broker] = False
+            for bundle in np.flatnonzero(np.array(self.owner) == event.broker).tolist():
+                self.owner[bundle] = -1
+                if self.chance.random() < 0.8:
+                    self.later(self.now + self.chance.uniform(1, 100), lambda bundle=bundle: self.assign(bundle))
+        elif event.kind == "drain":
+            for bundle in np.flatnonzero(np.array(self.owner) == event.broker).tolist():
+                self.later(self.now + self.chance.uniform(0, 60), lambda bundle=bundle: self.unload(bundle))
+
+    def unload(self, bundle: int) -> Iterator[Line]:
+        source = self.owner[bundle]
+        if source >= 0:
+            yield from self.decided("unload", bundle, source, self.scenario.move.release_s)
+
+    def assign(self, bundle: int) -> Iterator[Line]:
+        yield from self.decided("assign", bundle, self.chance.choice(self.brokers), self.scenario.move.acquire_s)
+
+    def decided(self, kind: str, bundle: int, broker: int, takes_s: float) -> Iterator[Line]:
+        names, made_s, identity = self.scenario.brokers.names, self.now, f"d:{next(self.number)}"
+        line: Line = {"t": made_s, "event": "decision", "id": identity, "kind": kind, "bundle": self.scenario.bundles.names[bundle]}
+        if kind == "assign":
+            line["destination"] = names[broker]
+        else:
+            line |= {"source": names[broker], "destination": self.chance.choice([None, *names])}
+        yield line
+        heard = self.up[broker] and not any(broker in one.brokers and one.from_s <= made_s < one.to_s for one in self.deaf)
+
+        def effect() -> Iterator[Line]:
+            here = heard and self.up[broker] and self.up_since[broker] <= made_s
+            done = {"bundle": line["bundle"], "broker": names[broker], "decision": identity}
+            if kind == "unload" and here and self.owner[bundle] == broker:
+                self.owner[bundle] = -1
+                yield {"t": self.now, "event": "released", **done}
+            elif kind == "assign" and here and self.owner[bundle] < 0:
+                self.owner[bundle] = broker
+                yield {"t": self.now, "event": "acquired", **done}
+            if self.owner[bundle] < 0 and self.chance.random() < 0.9:
+                self.later(self.now + self.chance.choice([0, 1, 30, 90]), lambda: self.assign(bundle))
+
+        self.later(made_s + takes_s + self.chance.choice([0, 0, 0.5]), effect)
