@@ -71,8 +71,10 @@ def series_of(scenario: Scenario, rules: Rules, history: History) -> Series:
             change = np.where(state.up & was_up, now - usage_of(scenario.brokers, before, demand, state.factor), 0.0)
             varied += np.abs(change)
             remained += change
+        if tick == 0 or before is not walk.owner or (state.up != was_up).any():
+            broken = _broken(scenario, rules, walk.owner, state.up)
         usage[tick], available[tick] = np.where(state.up, now, np.nan), state.available
-        counts[:, tick] = (*walk.without_owner(float(t_s[tick])), *_broken(scenario, rules, walk.owner, state.up))
+        counts[:, tick] = (*walk.without_owner(float(t_s[tick])), *broken)
     number = available.sum(axis=1)
     served = np.nan_to_num(usage)
     return Series(
