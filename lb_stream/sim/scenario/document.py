@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-from difflib import get_close_matches
+import re
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+from pydantic_core import PydanticCustomError
 
 from lb_stream.contracts.base import GREATEST, LONGEST_BROKER, LONGEST_NAMESPACE
-from lb_stream.core.config.cluster_config import expected
-from lb_stream.sim.scenario.errors import MISSING, ScenarioError, field_path
+from lb_stream.sim.scenario.errors import ScenarioError, told
 from lb_stream.sim.scenario.scenario import JUDGED, EventKind, FaultKind
 
 DOCUMENT = "scenario.json"
@@ -21,8 +21,19 @@ Positive = Annotated[float, Field(gt=0, le=GREATEST)]
 Amount = Annotated[float, Field(ge=0, le=GREATEST)]
 Ticks = Annotated[int, Field(ge=1, le=MOST_TICKS)]
 Text = Annotated[str, StringConstraints(min_length=1)]
-BrokerName = Annotated[str, StringConstraints(pattern=r"^[^\s/]+:\d+$", max_length=LONGEST_BROKER)]
-NamespaceName = Annotated[str, StringConstraints(pattern=r"^[^\s/]+/[^\s/]+(/[^\s/]+)?$", max_length=LONGEST_NAMESPACE)]
+
+
+def _form(pattern: str, expected: str) -> AfterValidator:
+    def check(text: str) -> str:
+        if not re.fullmatch(pattern, text):
+            raise PydanticCustomError("form", "{expected}", {"expected": expected})
+        return text
+
+    return AfterValidator(check)
+
+
+BrokerName = Annotated[str, StringConstraints(max_length=LONGEST_BROKER), _form(r"[^\s/]+:\d+", "host:port")]
+NamespaceName = Annotated[str, StringConstraints(max_length=LONGEST_NAMESPACE), _form(r"[^\s/]+/[^\s/]+(/[^\s/]+)?", "tenant/namespace")]
 
 
 class _Part(BaseModel):
@@ -136,56 +147,6 @@ def checked(path: Path, given: Any) -> Document:
     if document.judged != list(JUDGED):
         raise ScenarioError(path, "judged", document.judged, f"{list(JUDGED)}: format 1 has no other")
     return document
-
-
-def told(path: Path, model: type[BaseModel], error: ValidationError) -> ScenarioError:
-    """The first of pydantic's errors in our words."""
-    first = error.errors()[0]
-    kind, place = first["type"], tuple(first["loc"])
-    value = MISSING if kind == "missing" else first["input"]
-    if kind in ("missing", "extra_forbidden"):
-        known = list(_model_at(model, place[:-1]).model_fields)
-        near = get_close_matches(str(place[-1]), known, n=3) or known
-        wanted = "it: every key is needed" if kind == "missing" else f"one of the known keys; nearest: {', '.join(near)}"
-        return ScenarioError(path, field_path(place), value, wanted)
-    return ScenarioError(path, field_path(place), value, _words(first, place))
-
-
-def _words(error: Any, place: tuple[Any, ...]) -> str:
-    kind, context = error["type"], error.get("ctx", {})
-    if kind in _LIMITS:
-        limit, words = _LIMITS[kind]
-        return words.format(context[limit])
-    if kind in ("too_short", "string_too_short"):
-        return "at least one of them" if kind == "too_short" else "some text"
-    if kind == "string_pattern_mismatch":
-        return "host:port" if place[0] == "brokers" else "tenant/namespace"
-    if kind == "list_type":
-        return "a list"
-    return expected(error).replace("a section with keys in it", "an object with keys in it")
-
-
-_LIMITS = {
-    "greater_than": ("gt", "more than {:g}"),
-    "greater_than_equal": ("ge", "{:g} or more"),
-    "less_than_equal": ("le", "{:g} or less"),
-}
-
-
-def _model_at(model: type[BaseModel], place: tuple[Any, ...]) -> type[BaseModel]:
-    """The model of the object that stands there."""
-    for part in place:
-        if isinstance(part, str):
-            model = _within(model.model_fields[part].annotation)
-    return model
-
-
-def _within(annotation: Any) -> type[BaseModel]:
-    """The model itself, or the one that a list or an optional value holds."""
-    while get_args(annotation):
-        annotation = get_args(annotation)[0]
-    found: type[BaseModel] = annotation
-    return found
 
 
 def _once(path: Path, pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args, get_origin
+
+from pydantic import BaseModel, ValidationError
+
+from lb_stream.core.config.cluster_config import expected
 
 MISSING = object()
 """The value of what is not there."""
@@ -28,3 +33,64 @@ def _short(value: object) -> str:
 def field_path(parts: tuple[Any, ...]) -> str:
     """Where something stands in nested lists and objects: `brokers[3].name`."""
     return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in parts).removeprefix(".")
+
+
+def told(file: str | Path, model: type[BaseModel], error: ValidationError) -> ScenarioError:
+    """The first of pydantic's errors in our words."""
+    first = error.errors()[0]
+    kind, context = first["type"], first.get("ctx", {})
+    place, around = _place(model, first["loc"])
+    if kind.startswith("union_tag"):  # it has no kind, or one that nobody knows
+        value = first["input"].get("kind", MISSING) if isinstance(first["input"], dict) else first["input"]
+        return ScenarioError(file, field_path((*place, "kind")), value, f"one of {context.get('expected_tags', 'the known kinds')}")
+    if kind == "missing":
+        return ScenarioError(file, field_path(place), MISSING, "it: every key is needed")
+    if kind == "extra_forbidden":
+        known = list(around.model_fields)
+        near = get_close_matches(str(place[-1]), known, n=3) or known
+        return ScenarioError(file, field_path(place), first["input"], f"one of the known keys; nearest: {', '.join(near)}")
+    limit, words = _LIMITS.get(kind, ("", ""))
+    wanted = words.format(context[limit]) if limit else words or expected(first)
+    return ScenarioError(file, field_path(place), first["input"], wanted.replace("a section with keys in it", "an object with keys in it"))
+
+
+_LIMITS = {
+    "greater_than": ("gt", "more than {:g}"),
+    "greater_than_equal": ("ge", "{:g} or more"),
+    "less_than_equal": ("le", "{:g} or less"),
+    "too_short": ("", "at least one of them"),
+    "string_too_short": ("", "some text"),
+    "list_type": ("", "a list"),
+}
+"""Type of an error → the limit that it names, and what was expected in words."""
+
+
+def _place(model: type[BaseModel], loc: tuple[Any, ...]) -> tuple[tuple[Any, ...], type[BaseModel]]:
+    """Where it stands, without pydantic's own words for members of unions; and the model of the object around it."""
+    place: list[Any] = []
+    annotation: Any = model
+    for number, part in enumerate(loc):
+        if isinstance(part, str) and number < len(loc) - 1 and (tagged := _tagged(annotation, part)):
+            annotation = tagged
+            continue
+        if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+            model = annotation
+        place.append(part)
+        annotation = _held(model.model_fields[part].annotation if isinstance(part, str) and part in model.model_fields else annotation)
+    return tuple(place), model
+
+
+def _tagged(annotation: Any, kind: str) -> type[BaseModel] | None:
+    """The member of a union of models whose `kind` is this one."""
+    members = [one for one in get_args(annotation) if isinstance(one, type) and issubclass(one, BaseModel)]
+    return next((one for one in members if kind in get_args(one.model_fields["kind"].annotation)), None) if len(members) > 1 else None
+
+
+def _held(annotation: Any) -> Any:
+    """What a list holds, without what is annotated beside it."""
+    while get_origin(annotation) is not None and get_origin(annotation) is not Literal and get_args(annotation):
+        members = get_args(annotation)
+        if sum(isinstance(one, type) and issubclass(one, BaseModel) for one in members) > 1:
+            return annotation
+        annotation = members[0]
+    return annotation

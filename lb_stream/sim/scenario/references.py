@@ -82,13 +82,13 @@ def judged_times(within: References) -> None:
             raise ScenarioError(within.path, field, value, wanted)
 
 
-def events_of(within: References) -> tuple[Event, ...]:
-    """Events in order of time, each of which changes something."""
+def events_of(within: References, fields: Sequence[str] = ()) -> tuple[Event, ...]:
+    """Events in order of time, each of which changes something. `fields`: how errors call each, where it isn't its place in the list."""
     up = {one.name: one.up for one in within.document.brokers}
     drained = dict.fromkeys(up, False)
     found: list[Event] = []
     for at, one in enumerate(within.document.events):
-        field = f"events[{at}]"
+        field = fields[at] if fields else f"events[{at}]"
         row = within.broker(f"{field}.broker", one.broker)
         before_s = found[-1].t_s if found else 0.0
         if within.within(f"{field}.t_s", one.t_s) < before_s:
