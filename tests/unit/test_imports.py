@@ -32,7 +32,7 @@ FLOORS: tuple[dict[str, tuple[str, ...]], ...] = (
     {
         "job": ("job",),
         "query": ("query",),
-        "sim": ("sim.scenario", "sim.measures", "sim", "sim.play"),
+        "sim": ("sim.scenario", "sim.families", "sim.measures", "sim", "sim.play"),
     },
     {"cli": ("cli.shared", "cli.inspect", "cli.operate", "cli.run", "cli.demo", "cli.report", "cli.monitor", "cli")},
 )

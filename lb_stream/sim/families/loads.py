@@ -1,0 +1,121 @@
+"""Loads of a made scenario: what each bundle carries at first, and how that changes. Loads are LOADS × bundles."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lb_stream.sim.families.chance import chance, wander
+from lb_stream.sim.families.spec import Diurnal, DriftingHot, FlashCrowd, Growth, Shape, Spec
+from lb_stream.sim.scenario.errors import ScenarioError
+from lb_stream.sim.scenario.scenario import Floats, Ints
+
+CPU_MSGS_PER_S, CPU_BYTES_PER_S = 320e3, 320e6
+"""What the cpu of a machine of size 1 can carry, either alone."""
+JITTER_LASTS_S = 300.0
+
+
+def bandwidth_bytes_per_s(spec: Spec) -> float:
+    """What a machine of size 1 can carry each way."""
+    return spec.cluster.bandwidth_gbit_per_s * 1e9 / 8
+
+
+def needs(spec: Spec, loads: Floats) -> Floats:
+    """What part of a machine of size 1 each bundle asks for alone: cpu, bandwidth in, bandwidth out × bundles."""
+    rate_in, rate_out, bytes_in, bytes_out = loads
+    cpu = (rate_in + rate_out) / CPU_MSGS_PER_S + (bytes_in + bytes_out) / CPU_BYTES_PER_S
+    return np.stack([cpu, bytes_in / bandwidth_bytes_per_s(spec), bytes_out / bandwidth_bytes_per_s(spec)])
+
+
+def base_loads(file: str | Path, spec: Spec, count: int, size_up: float, brokers_up: int) -> tuple[Floats, Ints]:
+    """What bundles carry before any shape, and the number of each one's kind. `size_up`: sum of the sizes of the machines that are up."""
+    given = spec.load
+    draws = chance(spec.seed, "sizes")
+    shares = np.array([one.share for one in given.kinds])
+    kind = chance(spec.seed, "kinds").choice(len(shares), count, p=shares / shares.sum()).astype(np.int64)
+    message, fan_out = np.empty(count), np.empty(count)
+    for number, one in enumerate(given.kinds):
+        mine = np.flatnonzero(kind == number)
+        message[mine] = draws.choice(one.message_bytes, len(mine))
+        fan_out[mine] = draws.choice(one.fan_out, len(mine))
+    unit = np.stack([np.ones(count), fan_out, message, fan_out * message])
+    loads = unit * (_sizes(file, spec, count, brokers_up) / needs(spec, unit).max(axis=0))
+    return loads * (given.usage * size_up / needs(spec, loads).sum(axis=1).max()), kind
+
+
+def _sizes(file: str | Path, spec: Spec, count: int, brokers_up: int) -> Floats:
+    """What each bundle asks for of its dearest resource; 1 is what an average broker carries."""
+    given, draws = spec.load, chance(spec.seed, "spread")
+    match given.sizes:
+        case "equal":
+            sizes = np.ones(count)
+        case "lognormal":
+            sizes = np.exp(given.spread * draws.standard_normal(count))
+        case "zipf":
+            sizes = draws.permutation(np.arange(1, count + 1) ** -given.spread)
+    large = draws.permutation(count)[: len(given.largest)]
+    rest = brokers_up - sum(given.largest)
+    if rest <= 0 or len(given.largest) >= count:
+        raise ScenarioError(file, "load.largest", given.largest, f"less than {brokers_up} in all: that is the whole load")
+    sizes[large] = 0.0
+    sizes *= rest / sizes.sum()
+    sizes[large] = given.largest
+    return sizes
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What shapes may depend on. `owner_of`: row of the broker that each bundle starts at."""
+
+    spec: Spec
+    times_s: Floats  # of the steps
+    tenant: Ints  # of each bundle, numbered from 0
+    namespace: Ints
+    owner: Ints
+
+
+def changes(setting: Setting, growing: dict[int, list[int]]) -> Floats:
+    """The factor on each bundle's load, bundles × steps. `growing`: number of a shape → rows of its brokers."""
+    spec, steps = setting.spec, len(setting.times_s)
+    factor = np.ones((len(setting.tenant), steps))
+    for number, shape in enumerate(spec.shapes):
+        factor *= _factor(shape, setting, number, growing)
+    if spec.load.jitter > 0:
+        lasting = JITTER_LASTS_S / (spec.tick_s * spec.load_step_ticks)
+        own = wander(chance(spec.seed, "jitter"), len(factor), steps, lasting)
+        factor *= np.exp(spec.load.jitter * own - spec.load.jitter**2 / 2)
+    return factor
+
+
+def _factor(shape: Shape, setting: Setting, number: int, growing: dict[int, list[int]]) -> Floats:
+    draws, times = chance(setting.spec.seed, f"shape {number}"), setting.times_s
+    match shape:
+        case Diurnal():
+            phase = setting.tenant / setting.spec.cluster.tenants
+            found: Floats = 1.0 + shape.amplitude * np.sin(2 * math.pi * (times[None, :] / shape.period_s + phase[:, None]))
+            return found
+        case FlashCrowd():
+            chosen = draws.permutation(int(setting.namespace.max()) + 1)[: shape.namespaces]
+            during = (times >= shape.from_s) & (times < shape.to_s)
+            return np.where(np.isin(setting.namespace, chosen)[:, None] & during[None, :], shape.times, 1.0)
+        case DriftingHot():
+            turn = (times // shape.every_s).astype(np.int64)
+            hot = np.zeros((int(turn.max()) + 1, len(setting.tenant)), np.bool_)
+            for one in hot:
+                one[draws.permutation(len(one))[: max(1, round(shape.share * len(one)))]] = True
+            return np.where(hot[turn].T, shape.times, 1.0)
+        case Growth():
+            grown = np.clip((times - shape.from_s) / max(shape.to_s - shape.from_s, 1e-9), 0.0, 1.0)
+            mine = np.isin(setting.owner, growing[number])
+            return np.where(mine[:, None], 1.0 + (shape.times - 1.0) * grown[None, :], 1.0)
+
+
+def rounded(loads: NDArray[np.float32]) -> None:
+    """Keep 11 binary digits behind the first, 0.02 %, in place: what nobody would measure takes half of the file."""
+    digits = loads.view(np.uint32)
+    digits += 1 << 11
+    digits &= 0xFFFFF000

@@ -1,0 +1,202 @@
+"""What a scenario is made from: a short TOML file. Its keys, what they mean, their defaults. Times are seconds, rates messages/s.
+
+Keys that scenario.json has, too, have the same names.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import ConfigDict, Field, PlainValidator
+from pydantic_core import PydanticCustomError
+
+from lb_stream.contracts.keys import KeyModel, key
+from lb_stream.sim.scenario.scenario import EventKind, FaultKind
+
+MOST_BROKERS = 10_000
+MOST_BUNDLES_PER_BROKER = 10_000
+
+
+class _Part(KeyModel):
+    """Nothing is turned into another type: `--set` reads its values as TOML does."""
+
+    model_config = ConfigDict(strict=True)
+
+
+def _chosen(value: Any) -> int | str | list[str]:
+    names = isinstance(value, list) and all(isinstance(one, str) for one in value)
+    if names or value == "all" or (isinstance(value, int) and not isinstance(value, bool) and value >= 0):
+        found: int | str | list[str] = value
+        return found
+    raise PydanticCustomError("chosen", 'how many brokers, "all", or a list of their names')
+
+
+Chosen = Annotated[int | str | list[str], PlainValidator(_chosen)]
+"""Brokers: how many, which the seed chooses; or "all"; or their names."""
+
+
+class MoveSpec(_Part):
+    """How long a move takes."""
+
+    release_s: float = key(2.0, "from a decision to the release", unit="s", ge=0)
+    acquire_s: float = key(3.0, "from a decision to the acquisition", unit="s", ge=0)
+    reconnect_s: float = key(2.0, "what each client loses beside that", unit="s", ge=0)
+
+
+class ClusterSpec(_Part):
+    """Brokers, and how many bundles there are."""
+
+    brokers: int = key(12, "brokers, also those that come later", ge=1, le=MOST_BROKERS)
+    machines: list[Annotated[float, Field(gt=0, le=1e6)]] = key([1.0], "sizes of the machines, dealt to the brokers in turn", min_length=1)
+    bandwidth_gbit_per_s: float = key(2.5, "network of a machine of size 1, each way", gt=0, le=1e6)
+    bundles_per_broker: int = key(40, "bundles for each broker that is up at the start", ge=1, le=MOST_BUNDLES_PER_BROKER)
+    bundles_per_namespace: int = key(8, "bundles of a namespace", ge=1, le=MOST_BUNDLES_PER_BROKER)
+    tenants: int = key(5, "tenants, to whom namespaces are dealt in turn", ge=1, le=10_000)
+
+
+class KindSpec(_Part):
+    """A kind of bundles: what their messages are like."""
+
+    share: float = key(1.0, "this kind's part of the bundles, relative to the other kinds' parts", gt=0, le=1e6)
+    message_bytes: list[Annotated[float, Field(gt=0, le=1e9)]] = key([256.0, 512.0, 1024.0, 2048.0], "sizes, dealt by chance", min_length=1)
+    fan_out: list[Annotated[float, Field(ge=0, le=1e6)]] = key([1.0, 1.0, 2.0, 3.0], "messages out for each one in", min_length=1)
+
+
+class LoadSpec(_Part):
+    """How much load there is, and how it is spread over bundles."""
+
+    usage: float = key(0.45, "usage of brokers that share the load evenly", gt=0, le=100)
+    sizes: Literal["equal", "lognormal", "zipf"] = key("lognormal", "how unlike bundles are")
+    spread: float = key(0.5, "standard deviation of the logarithm; for zipf the exponent", ge=0, le=5)
+    largest: list[Annotated[float, Field(gt=0, le=1e6)]] = key([], "bundles of these sizes beside: 1 is what an average broker carries")
+    jitter: float = key(0.02, "standard deviation of each bundle's own ups and downs; 0: none", ge=0, le=2)
+    kinds: list[KindSpec] = key([KindSpec()], "kinds of bundles", min_length=1)
+
+
+class Diurnal(_Part):
+    """Each tenant's load follows a sine; their days are shifted against each other."""
+
+    kind: Literal["diurnal"]
+    period_s: float = key(7_200.0, "length of a day", unit="s", gt=0)
+    amplitude: float = key(0.6, "part of the mean that comes and goes", ge=0, le=1)
+
+
+class FlashCrowd(_Part):
+    """Some namespaces carry many times their load for a while."""
+
+    kind: Literal["flash_crowd"]
+    from_s: float = key(900.0, "when it begins", unit="s", ge=0)
+    to_s: float = key(1_800.0, "when it is over", unit="s", ge=0)
+    namespaces: int = key(3, "how many namespaces", ge=1)
+    times: float = key(7.0, "how many times their load", ge=0, le=1e6)
+
+
+class DriftingHot(_Part):
+    """Other bundles are hot, time and again."""
+
+    kind: Literal["drifting_hot"]
+    every_s: float = key(600.0, "how long each set of bundles is hot", unit="s", gt=0)
+    share: float = key(0.05, "part of the bundles that is hot", gt=0, le=1)
+    times: float = key(10.0, "how many times their load", ge=0, le=1e6)
+
+
+class Growth(_Part):
+    """The bundles that start at some brokers grow evenly, and stay so."""
+
+    kind: Literal["growth"]
+    brokers: Chosen = key(3, "whose bundles")
+    from_s: float = key(600.0, "when they begin to grow", unit="s", ge=0)
+    to_s: float = key(1_800.0, "when they are grown", unit="s", ge=0)
+    times: float = key(1.5, "how many times their load in the end", ge=0, le=1e6)
+
+
+Shape = Annotated[Diurnal | FlashCrowd | DriftingHot | Growth, Field(discriminator="kind")]
+
+
+class StartSpec(_Part):
+    """Where bundles are when the scenario begins."""
+
+    placement: Literal["balanced", "random", "equal_counts", "by_tenant", "by_kind"] = key("balanced", "how they lie")
+    own_share: float = key(0.8, "by_tenant, by_kind: part of the bundles that lies with its own", ge=0, le=1)
+    hot: Chosen = key(0, "balanced: brokers that carry more than the others")
+    hot_times: float = key(2.0, "how many times as much", gt=0, le=1e6)
+
+
+class NoiseSpec(_Part):
+    """What brokers mismeasure: the standard deviation of the factor."""
+
+    bundles: float = key(0.03, "on each bundle's load; 0: none", ge=0, le=2)
+    cpu: float = key(0.02, "on each broker's cpu; 0: none", ge=0, le=2)
+    lasting_s: float = key(0.0, "how long an error lasts; 0: until the next noise step", unit="s", ge=0)
+
+
+class EventSpec(_Part):
+    """Something that happens to brokers. A broker that comes `up` and hasn't gone before is down at the start."""
+
+    kind: EventKind
+    t_s: float = key(600.0, "when", unit="s", ge=0)
+    brokers: Chosen = key(1, "to whom")
+    every_s: float = key(0.0, "how long after one broker the next one's turn comes", unit="s", ge=0)
+    for_s: float = key(0.0, "when it is undone: crash and leave by up, drain by undrain, slow by factor 1; 0: never", unit="s", ge=0)
+    factor: float | None = key(None, "of slow: on the cpu's capacity", gt=0, le=1e6)
+
+
+class FaultSpec(_Part):
+    """What goes wrong at brokers for a while."""
+
+    kind: FaultKind
+    brokers: Chosen = key(1, "at whom")
+    from_s: float = key(0.0, "when it begins", unit="s", ge=0)
+    to_s: float | None = key(None, "when it is over; not given: never", unit="s", gt=0)
+    delay_s: float | None = key(None, "of stale_reports: how old their figures are", unit="s", ge=0)
+
+
+class IsolationSpec(_Part):
+    """Brokers for one tenant's namespaces alone."""
+
+    tenant: str
+    primary: Chosen = key(3, "the tenant's own brokers")
+    secondary: Chosen = key(0, "those that help out")
+    min_available: int = key(1, "fewest primaries that need no help", ge=0)
+
+
+class BudgetSpec(_Part):
+    """How often bundles of each namespace of a tenant may move."""
+
+    tenant: str
+    moves_per_hour: int = key(2, "most moves in an hour", ge=0)
+
+
+class PoliciesSpec(_Part):
+    """Rules that hold."""
+
+    isolation: list[IsolationSpec] = key([], "tenants with brokers of their own")
+    anti_affinity: list[Annotated[int, Field(ge=2)]] = key([], "groups of so many namespaces that keep apart from each other")
+    pinned_namespaces: int = key(0, "namespaces whose bundles stay", ge=0)
+    budgets: list[BudgetSpec] = key([], "tenants with a budget of moves")
+
+
+class Spec(_Part):
+    """The whole file."""
+
+    name: str = key("scenario", "what it is called", min_length=1)
+    why: str = key("", "what situation this is, and what a good policy does in it")
+    seed: int = key(1, "another seed, another scenario of the same kind", ge=0)
+    tick_s: float = key(10.0, "length of a tick", unit="s", gt=0)
+    ticks: int = key(360, "length of the scenario", unit="ticks", ge=1, le=100_000)
+    load_step_ticks: int = key(3, "loads change every so often", unit="ticks", ge=1)
+    noise_step_ticks: int = key(3, "what is mismeasured changes every so often", unit="ticks", ge=1)
+    noise_unit: float = key(0.005, "how finely noise is written", gt=0, le=1)
+    report_interval_s: float = key(30.0, "a broker's own rhythm of reports", unit="s", gt=0)
+    report_delay_s: float = key(1.0, "how long a report is on its way", unit="s", ge=0)
+    judge_from_s: float = key(0.0, "the disturbance begins", unit="s", ge=0)
+    settled_from_s: float | None = key(None, "it should be over; not given: after half of the scenario", unit="s", ge=0)
+    move: MoveSpec = key(MoveSpec(), "how long a move takes")
+    cluster: ClusterSpec = key(ClusterSpec(), "brokers and bundles")
+    load: LoadSpec = key(LoadSpec(), "how much load, and how it is spread")
+    shapes: list[Shape] = key([], "how load changes over time: each multiplies it")
+    start: StartSpec = key(StartSpec(), "where bundles are at the start")
+    noise: NoiseSpec = key(NoiseSpec(), "what brokers mismeasure")
+    events: list[EventSpec] = key([], "what happens to brokers")
+    faults: list[FaultSpec] = key([], "what goes wrong")
+    policies: PoliciesSpec = key(PoliciesSpec(), "rules that hold")

@@ -1,0 +1,219 @@
+"""Each family makes a valid scenario, the same each time, and what its name promises is in it."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+import numpy as np
+import pytest
+from pydantic import BaseModel
+
+from lb_stream.sim.families import TEMPLATE, Spec, families, make_from, make_scenario, preset
+from lb_stream.sim.families.loads import needs
+from lb_stream.sim.families.spec import BudgetSpec, Diurnal, DriftingHot, EventSpec, FaultSpec, FlashCrowd, Growth, IsolationSpec, KindSpec
+from lb_stream.sim.scenario import Scenario, read_scenario, write_scenario
+from tests.support.scenarios import same
+
+FAMILIES = [*families(), TEMPLATE]
+
+
+def made(family: str, *sets: str) -> Scenario:
+    return make_from(None, family, sets)
+
+
+def cpu_at_start(scenario: Scenario) -> np.ndarray:
+    """Of each broker, a machine of size 1."""
+    return np.bincount(scenario.bundles.start_owner, needs(Spec(), scenario.loads_at(0))[0], len(scenario.brokers))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_each_family_is_valid_and_the_same_each_time(family: str, tmp_path: Path) -> None:
+    scenario = made(family)
+    write_scenario(scenario, tmp_path)
+    assert same(read_scenario(tmp_path), scenario)
+    assert same(made(family), scenario)
+    assert not same(made(family, "seed=2"), scenario)
+    if family != TEMPLATE:
+        assert (scenario.name, scenario.why) == (family, families()[family])
+
+
+def test_another_purpose_of_chance_disturbs_no_other() -> None:
+    one, other = made("drain"), made("drain", "noise.cpu=0.0", "shapes=[{kind='diurnal'}]")
+    assert other.broker_noise is None
+    assert same(one.noise, other.noise)
+    assert same(one.bundles, other.bundles)
+    assert one.events == other.events
+
+
+def test_the_template_names_every_key_with_its_default() -> None:
+    text = preset(TEMPLATE)
+    given = tomllib.loads(text)
+    default = Spec()
+    assert Spec.model_validate(given).model_dump() == default.model_dump() | {"settled_from_s": 1800.0}
+    assert make_scenario(default).settled_from_s == 1800.0
+    parts: list[type[BaseModel]] = [
+        Spec,
+        BudgetSpec,
+        Diurnal,
+        DriftingHot,
+        EventSpec,
+        FaultSpec,
+        FlashCrowd,
+        Growth,
+        IsolationSpec,
+        KindSpec,
+    ]
+    parts += [type(value) for name in Spec.model_fields if isinstance(value := getattr(default, name), BaseModel)]
+    tables = ("move", "cluster", "load", "start", "noise", "policies", "shapes", "events", "faults", "kinds", "isolation", "budgets")
+    missing = [f"{part.__name__}.{name}" for part in parts for name in part.model_fields if name not in tables and f"{name} = " not in text]
+    assert missing == []
+    assert [name for name in tables if f"{name}]" not in text] == []
+
+
+def test_what_the_template_shows_as_comments_is_valid_too() -> None:
+    shown = "\n".join(line.removeprefix("# ") if line.startswith("# ") and ("=" in line or "[[" in line) else "" for line in _examples())
+    spec = Spec.model_validate(tomllib.loads(shown.replace('kind = "crash"', 'kind = "slow"')))
+    assert [shape.kind for shape in spec.shapes] == ["diurnal", "flash_crowd", "drifting_hot", "growth"]
+    assert (len(spec.events), len(spec.faults), len(spec.policies.isolation), len(spec.policies.budgets)) == (1, 1, 1, 1)
+    scenario = make_scenario(spec)
+    assert scenario.policies.isolation[0].name == "tenant-1"
+
+
+def _examples() -> list[str]:
+    lines = preset(TEMPLATE).splitlines()
+    return lines[next(at for at, line in enumerate(lines) if line.startswith("# [[")) :]
+
+
+def test_a_balanced_start_is_even_and_hot_brokers_carry_more() -> None:
+    even = cpu_at_start(made("template", "load.jitter=0.0"))
+    assert even == pytest.approx(np.full(12, 0.45), rel=0.01)
+    skewed = np.sort(cpu_at_start(made("steady_skewed")))
+    assert skewed[8:] == pytest.approx(np.full(4, 2.2 * skewed[0]), rel=0.02)
+
+
+def test_usage_is_that_of_the_dearest_resource() -> None:
+    scenario = made("multi_resource", "load.jitter=0.0")
+    spec = Spec.model_validate({"cluster": {"bandwidth_gbit_per_s": 1.0}})
+    assert (needs(spec, scenario.loads_at(0)).sum(axis=1) / len(scenario.brokers)).max() == pytest.approx(0.45, rel=1e-3)
+    assert scenario.brokers.bandwidth_in_bytes_per_s.tolist() == [125e6] * 11
+
+
+def test_the_largest_bundle_is_as_large_as_was_asked() -> None:
+    scenario = made("huge_bundle")
+    need = needs(Spec(), scenario.loads_at(0)).max(axis=0)
+    assert need.max() / (need.sum() / len(scenario.brokers)) == pytest.approx(1.6, rel=1e-3)
+
+
+def test_machines_of_several_sizes_hold_the_same_number_of_bundles() -> None:
+    scenario = made("heterogeneous")
+    assert set(np.bincount(scenario.bundles.start_owner).tolist()) == {40}
+    assert scenario.brokers.memory_bytes[:3].tolist() == [4 * 2**33, 2 * 2**33, 2**33]
+
+
+def test_a_flash_crowd_comes_and_goes() -> None:
+    scenario = made("flash_crowd", "load.jitter=0.0")
+    totals = scenario.loads.sum(axis=(0, 1))
+    steps = {at_s: int(at_s // 30) for at_s in (870, 900, 1770, 1800)}
+    assert totals[steps[870]] == pytest.approx(totals[steps[1800]], rel=1e-3)
+    assert totals[steps[900]] == pytest.approx(totals[steps[1770]], rel=1e-3)
+    assert totals[steps[900]] > 1.2 * totals[0]
+    hot = np.flatnonzero(scenario.loads[0, :, steps[900]] > 2 * scenario.loads[0, :, 0])
+    assert len({scenario.namespaces[row] for row in hot}) == 3
+
+
+def test_other_bundles_are_hot_every_ten_minutes() -> None:
+    rate = made("drifting_hot", "load.jitter=0.0").loads[0]
+    hot = rate > 5 * rate.min(axis=1, keepdims=True)
+    assert set(hot.sum(axis=0).tolist()) == {20}
+    assert np.array_equal(hot[:, 0], hot[:, 19])
+    assert not np.array_equal(hot[:, 19], hot[:, 20])
+
+
+def test_each_tenant_has_its_own_hour() -> None:
+    scenario = made("diurnal", "load.jitter=0.0")
+    by_tenant = {
+        tenant: scenario.loads[0, [row for row, name in enumerate(scenario.namespaces) if name.startswith(tenant)]].sum(axis=0)
+        for tenant in ("tenant-1", "tenant-2")
+    }
+    assert abs(int(by_tenant["tenant-1"].argmax()) - int(by_tenant["tenant-2"].argmax())) == pytest.approx(
+        24, abs=1
+    )  # a fifth of 120 steps
+
+
+def test_loads_of_growing_brokers_grow() -> None:
+    scenario = made("stale_reports", "load.jitter=0.0")
+    grown = scenario.loads[0, :, -1] / scenario.loads[0, :, 0]
+    growing = np.isin(scenario.bundles.start_owner, [1, 4, 8])
+    assert grown[growing] == pytest.approx(1.3, rel=1e-3)
+    assert grown[~growing] == pytest.approx(1.0)
+    assert scenario.faults[0].brokers == (1, 4, 8)
+
+
+def test_brokers_that_come_are_down_at_the_start_and_hold_nothing() -> None:
+    scenario = made("new_broker")
+    coming = [one.broker for one in scenario.events if one.kind == "up"]
+    assert np.flatnonzero(~scenario.brokers.up).tolist() == coming
+    assert not np.isin(scenario.bundles.start_owner, coming).any()
+    assert len(scenario.bundles) == 8 * 50
+
+
+def test_a_restart_goes_round_all_brokers() -> None:
+    scenario = made("rolling_restart")
+    assert [(one.t_s, one.kind) for one in scenario.events[:4]] == [(300.0, "leave"), (390.0, "up"), (480.0, "leave"), (570.0, "up")]
+    assert sorted(one.broker for one in scenario.events if one.kind == "leave") == list(range(9))
+
+
+def test_what_outlasts_the_scenario_is_not_undone() -> None:
+    assert [one.kind for one in made("crash_return", "events.0.for_s=9000.0").events] == ["crash"]
+
+
+def test_a_slow_broker_has_its_whole_cpu_again() -> None:
+    assert [(one.kind, one.factor) for one in made("slow_broker").events] == [("slow", 0.5)] * 2 + [("slow", 1.0)] * 2
+
+
+def test_walls_hold_at_the_start() -> None:
+    scenario = made("isolation")
+    rules = scenario.policies
+    assert [one.name for one in rules.isolation] == ["tenant-1", "tenant-2"]
+    own = {row for one in rules.isolation for row in one.primary}
+    assert len(own) == 7
+    for namespace, owner in zip(scenario.namespaces, scenario.bundles.start_owner.tolist(), strict=True):
+        policy = next((one for one in rules.isolation if namespace in one.namespaces), None)
+        assert owner in policy.primary if policy else owner not in own
+    (group,) = rules.anti_affinity
+    homes = {
+        namespace: {*scenario.bundles.start_owner[[at == namespace for at in scenario.namespaces]].tolist()}
+        for namespace in group.namespaces
+    }
+    assert all(len(home) == 1 for home in homes.values())
+    assert len(set.union(*homes.values())) == 4
+
+
+def test_budgets_are_of_each_namespace_of_a_tenant() -> None:
+    scenario = made("budgets")
+    by_tenant = {
+        tenant: {most for name, most in scenario.policies.budgets.items() if name.startswith(tenant)} for tenant in ("tenant-1", "tenant-2")
+    }
+    assert by_tenant == {"tenant-1": {0}, "tenant-2": {2}}
+    assert {name.partition("/")[0] for name in scenario.policies.budgets} == {"tenant-1", "tenant-2", "tenant-3"}
+
+
+def test_noise_is_as_loud_and_lasts_as_long_as_was_asked() -> None:
+    noise = made("noisy").noise
+    assert noise is not None
+    factors = noise * 0.005
+    assert factors.std() == pytest.approx(0.25, rel=0.05)
+    assert np.corrcoef(factors[:, :-1].ravel(), factors[:, 1:].ravel())[0, 1] == pytest.approx(np.exp(-30 / 240), abs=0.03)
+
+
+def test_noise_never_makes_a_load_negative(tmp_path: Path) -> None:
+    write_scenario(made("noisy", "noise.bundles=1.5", "noise_unit=0.02"), tmp_path)
+    noise = read_scenario(tmp_path).noise
+    assert noise is not None
+    assert noise.min() == -50
+
+
+def test_loads_that_never_change_have_one_step() -> None:
+    scenario = made("steady_skewed")
+    assert (scenario.load_step_ticks, scenario.loads.shape[2]) == (300, 1)
