@@ -3,5 +3,6 @@
 from lb_stream.sim.measures.measured import Measured, measure, measured
 from lb_stream.sim.measures.series import Series
 from lb_stream.sim.measures.trace import TraceError, read_trace
+from lb_stream.sim.measures.verdict import Verdict, verdict
 
-__all__ = ["Measured", "Series", "TraceError", "measure", "measured", "read_trace"]
+__all__ = ["Measured", "Series", "TraceError", "Verdict", "measure", "measured", "read_trace", "verdict"]
