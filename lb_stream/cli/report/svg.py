@@ -66,14 +66,14 @@ def line_chart(
     y = Scale(ticks[0], ticks[-1] if len(ticks) > 1 else ticks[0] + 1, height - BOTTOM, TOP)
     order = sorted(lines, key=lambda name: (-_peak(lines[name]), name))
     colour = {name: f"c{at}" for at, name in enumerate(order[:COLOURS])}
-    parts = [_open(identity, title, height, f'data-low="{y.low:g}" data-high="{y.high:g}"'), *_grid(x, y, ticks, times_ms, height, unit)]
+    parts = [open_svg(identity, title, height, f'data-low="{y.low:g}" data-high="{y.high:g}"'), *_grid(x, y, ticks, times_ms, height, unit)]
     for name in reversed(order):
         kind = colour.get(name, "rest")
         parts.append(f'<g class="line {kind}" data-name="{in_html(name)}">{"".join(_paths(lines[name], times_ms, x, y))}</g>')
     ends = {name: y(lines[name][-1] or 0.0) for name in order if name in colour and lines[name][-1] is not None}
     for name, at in _spread(ends, TOP, height - BOTTOM).items():
         value = lines[name][-1]
-        text = in_html(f"{_short(name)} {_figure(value or 0.0)}")
+        text = in_html(f"{short_name(name)} {_figure(value or 0.0)}")
         place = f'x="{WIDTH - RIGHT + 8}" y="{at + 4:.1f}"'
         parts.append(f'<text class="name {colour[name]}" {place}><title>{in_html(name)}</title>{text}</text>')
     parts.append(f'<line class="cursor" x1="0" x2="0" y1="{TOP}" y2="{height - BOTTOM}" visibility="hidden"/></svg>')
@@ -105,7 +105,7 @@ def mark_chart(identity: str, title: str, times_ms: Sequence[int], rows: Mapping
     """Marks on the time axis, a row for each kind. A mark: when, its class, what it says when pointed at."""
     height = TOP + 22 * max(1, len(rows)) + BOTTOM
     x = time_scale(times_ms)
-    parts = [_open(identity, title, height), *_time_axis(x, times_ms, height)]
+    parts = [open_svg(identity, title, height), *time_axis(x, times_ms, height)]
     for number, (kind, marks) in enumerate(rows.items()):
         top = TOP + 22 * number
         parts.append(f'<text class="axis" x="{LEFT - 8}" y="{top + 13}" text-anchor="end">{in_html(kind)}</text>')
@@ -120,7 +120,7 @@ def bar_chart(identity: str, title: str, bars: Sequence[tuple[str, str, float]],
     """Horizontal bars, the first at the top: name, a word beside it, value."""
     height, left, right = 20 * len(bars) + 8, 320, 200
     x = Scale(0.0, max((value for _, _, value in bars), default=1.0) or 1.0, 0, WIDTH - left - right)
-    parts = [_open(identity, title, height)]
+    parts = [open_svg(identity, title, height)]
     for number, (name, word, value) in enumerate(bars):
         top = 20 * number + 4
         label = f"<title>{in_html(name)}</title>{in_html(_middle_out(name, 46))}"
@@ -132,19 +132,20 @@ def bar_chart(identity: str, title: str, bars: Sequence[tuple[str, str, float]],
     return "".join([*parts, "</svg>"])
 
 
-def _open(identity: str, title: str, height: int, more: str = "") -> str:
+def open_svg(identity: str, title: str, height: int, more: str = "") -> str:
+    """The begin of a chart; `</svg>` ends it."""
     return f'<svg id="{in_html(identity)}" viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{in_html(title)}" {more}>'
 
 
 def _grid(x: Scale, y: Scale, ticks: Sequence[float], times_ms: Sequence[int], height: int, unit: str) -> list[str]:
-    parts = _time_axis(x, times_ms, height)
+    parts = time_axis(x, times_ms, height)
     for tick in ticks:
         parts.append(f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y(tick):.1f}" y2="{y(tick):.1f}"/>')
         parts.append(f'<text class="axis" x="{LEFT - 8}" y="{y(tick) + 4:.1f}" text-anchor="end">{_figure(tick)}</text>')
     return [*parts, f'<text class="axis" x="{LEFT - 8}" y="{height - 6}" text-anchor="end">{in_html(unit)}</text>']
 
 
-def _time_axis(x: Scale, times_ms: Sequence[int], height: int) -> list[str]:
+def time_axis(x: Scale, times_ms: Sequence[int], height: int) -> list[str]:
     """At most six times of day in UTC, with the date where the axis is longer than a day."""
     begin, end = int(x.low), int(x.high)
     form = "%H:%M:%S" if end - begin < 3_600_000 else "%H:%M" if end - begin < 86_400_000 else "%m-%d %H:%M"
@@ -173,7 +174,7 @@ def _spread(ends: Mapping[str, float], top: float, bottom: float) -> dict[str, f
     return placed
 
 
-def _short(name: str) -> str:
+def short_name(name: str) -> str:
     """What fits beside the chart; the whole name shows when it is pointed at."""
     host = name.rpartition(":")[0] or name
     return host if len(host) <= 15 else f"{host[:14]}…"
