@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from lb_stream.agent.adapter import Refused
 from lb_stream.contracts.reports import BundleStats
 from lb_stream.core.model.names import parse_bundle
 from lb_stream.core.reporting.broker_load import BrokerLoad
@@ -48,7 +49,7 @@ class SimBroker:
     def topics(self, bundle: str) -> Topics:
         """The topics of a bundle: evenly spread over its range, each with the same part of its traffic."""
         _, lower, upper = parse_bundle(bundle)
-        count, load = self._cluster.bundles[bundle].topics, self._cluster.bundle_load(bundle, self._clock())
+        count, load = int(self._cluster.model.topics[self._cluster.row(bundle)]), self._cluster.bundle_load(bundle, self._clock())
         hashes = lower + (upper - lower) * (2 * np.arange(count, dtype=np.int64) + 1) // (2 * max(count, 1))
         rate, throughput = np.full(count, load.rate_msgs_per_s / max(count, 1)), np.full(count, load.throughput_bytes_per_s / max(count, 1))
         return Topics(hashes, rate, throughput, np.ones(count, np.bool_))
@@ -62,8 +63,9 @@ class SimBroker:
         self._cluster.release(self._name, bundle)
 
     def acquire(self, bundle: str) -> None:
-        """Serve a bundle. Raises KeyError when the cluster has no such bundle."""
-        self._cluster.acquire(self._name, bundle)
+        """Serve a bundle. Raises KeyError when the cluster has no such bundle, Refused when another broker serves it."""
+        if not self._cluster.acquire(self._name, bundle) and not self.owns(bundle):
+            raise Refused(f"{bundle} is served by another broker")
 
     def give_up(self, bundle: str) -> None:
         """Stop serving a bundle that another broker owns now. Raises KeyError when it is not served here."""

@@ -137,12 +137,14 @@ class ClusterModel:
         """Of each broker the greatest demand among the judged resources: heap is none of them."""
         return _usage(self.demand(self.sums(self.loads(t_s))))
 
+    def noise(self, t_s: float) -> tuple[Floats, Floats]:
+        """By what factor each bundle's load and each broker's cpu is mismeasured."""
+        bundles, cpu = self.scenario.noise_at(self.scenario.tick_of(t_s))
+        return (bundles if self._whose is None else bundles[self._whose]), cpu
+
     def measure(self, t_s: float) -> Measured:
         """What brokers measure: with noise, and no more than they can deliver."""
-        loads = self.loads(t_s)
-        bundle_noise, cpu_noise = self.scenario.noise_at(self.scenario.tick_of(t_s))
-        if self._whose is not None:
-            bundle_noise = bundle_noise[self._whose]
+        loads, (bundle_noise, cpu_noise) = self.loads(t_s), self.noise(t_s)
         delivered = np.append(1 / np.maximum(self.usage(t_s), 1.0), 0.0)  # nobody delivers nothing
         measured: Floats = loads * (bundle_noise * delivered[self.owner])
         sums = self.sums(measured)

@@ -9,7 +9,9 @@ from lb_stream.contracts.balancer import BalancerConfig
 from lb_stream.contracts.reports import BundleStats, ModularLoadReport, ResourceUsage, SimpleLoadReport, SystemResourceUsage
 from lb_stream.core.reporting import load_data
 from lb_stream.core.reporting.broker_load import BrokerLoad, five_weights
-from lb_stream.sim.cluster import BrokerProfile, BundleProfile, Load, SimCluster
+from lb_stream.sim.cluster import SimCluster
+from lb_stream.sim.model import BUFFERED_S, Measured
+from lb_stream.sim.scenario.scenario import ScenarioBrokers
 
 ReportForm = Literal["modular", "simple", "extensible"]
 
@@ -19,10 +21,14 @@ MANAGERS: dict[ReportForm, str] = {
     "simple": "org.apache.pulsar.broker.loadbalance.impl.SimpleLoadManagerImpl",
     "extensible": "org.apache.pulsar.broker.loadbalance.extensions.ExtensibleLoadManagerImpl",
 }
-BITS_PER_KBIT = 1000.0
-CACHED_S = 1.0
-"""Seconds of inbound traffic that a broker keeps in memory for its readers."""
+BITS_PER_KBIT, MIB = 1000.0, 2.0**20
+CORES = 8
+"""Of each broker: cpu is reported in percent of one."""
+DIGITS = 3
+"""Figures are reported to a thousandth: reports stay readable."""
 
+_FOUR = ("msg_rate_in", "msg_rate_out", "msg_throughput_in", "msg_throughput_out")
+"""What the loads' rows are called in reports."""
 HISTORY_RATIO, TOP_BUNDLES = 0.9, 10  # the extensible manager's defaults
 LOAD_WEIGHTS = five_weights(BalancerConfig().weights, None)
 OVERLOADED_RATIO, UNDERLOADED_RATIO = 0.85, 0.50
@@ -52,10 +58,10 @@ def make_load_data(cluster: SimCluster, broker: str, now_ms: int, before: Broker
 
 
 def _report(cluster: SimCluster, broker: str, now_ms: int, form: ReportForm) -> Any:
-    measured = cluster.measure(broker, now_ms)
+    measured, place = cluster.measure(now_ms), cluster.broker_row(broker)
     gained, lost, at_ms = cluster.note_report(broker, now_ms)
-    profile = cluster.brokers[broker].profile
-    stats = {bundle: _stats(cluster.bundles[bundle], load) for bundle, load in measured.items()}
+    stats = _stats(cluster, broker, measured)
+    total: dict[str, Any] = dict(zip(_FOUR, measured.sums[:, place].round(DIGITS).tolist(), strict=True))
     common: dict[str, Any] = {
         "web_service_url": f"http://{broker}",
         "pulsar_service_url": f"pulsar://{broker.rpartition(':')[0]}:6650",
@@ -67,44 +73,43 @@ def _report(cluster: SimCluster, broker: str, now_ms: int, form: ReportForm) -> 
         "num_consumers": sum(one.consumer_count for one in stats.values()),
         "num_producers": sum(one.producer_count for one in stats.values()),
     }
-    total = Load.total(measured.values())
-    common["msg_rate_in"], common["msg_rate_out"] = total.rate_in_msgs_per_s, total.rate_out_msgs_per_s
-    resources = _resources(profile, total, stats)
+    resources = _resources(cluster.model.scenario.brokers, measured, place)
     make = _simple if form == "simple" else _modular
     return make(common, total, resources, stats, (gained, lost), at_ms, broker)
 
 
 def bundle_stats(cluster: SimCluster, broker: str, now_ms: int) -> dict[str, BundleStats]:
     """Latest statistics of every bundle that the broker serves."""
-    return {bundle: _stats(cluster.bundles[bundle], load) for bundle, load in cluster.measure(broker, now_ms).items()}
+    return _stats(cluster, broker, cluster.measure(now_ms))
 
 
-def _stats(profile: BundleProfile, load: Load) -> BundleStats:
-    return BundleStats(
-        msg_rate_in=load.rate_in_msgs_per_s,
-        msg_throughput_in=load.throughput_in_bytes_per_s,
-        msg_rate_out=load.rate_out_msgs_per_s,
-        msg_throughput_out=load.throughput_out_bytes_per_s,
-        consumer_count=profile.consumers,
-        producer_count=profile.producers,
-        topics=profile.topics,
-        cache_size=int(load.throughput_in_bytes_per_s * CACHED_S),
-    )
-
-
-def _resources(profile: BrokerProfile, total: Load, stats: Mapping[str, BundleStats]) -> dict[str, ResourceUsage]:
-    """Cpu and bandwidth follow the traffic, heap the topics, direct memory (whole MiB) the cache."""
-    cached_mib = sum(one.cache_size for one in stats.values()) / 2**20
-    heap_mib = 512.0 + 2.0 * sum(one.topics for one in stats.values())
-    kbit_in = total.throughput_in_bytes_per_s * 8 / BITS_PER_KBIT
-    kbit_out = total.throughput_out_bytes_per_s * 8 / BITS_PER_KBIT
-    cores = 100.0 * profile.cores
+def _stats(cluster: SimCluster, broker: str, measured: Measured) -> dict[str, BundleStats]:
+    """Bundle → its statistics, names in order."""
+    model, rows = cluster.model, cluster.rows_of(broker)
+    loads = measured.loads[:, rows].round(DIGITS).T.tolist()
     return {
-        "cpu": ResourceUsage(usage=round(cores * profile.cpu_ratio(total), 3), limit=cores),
-        "memory": ResourceUsage(usage=min(heap_mib, float(profile.heap_mib)), limit=float(profile.heap_mib)),
-        "direct_memory": ResourceUsage(usage=float(min(256 + int(cached_mib), profile.direct_mib)), limit=float(profile.direct_mib)),
-        "bandwidth_in": ResourceUsage(usage=round(min(kbit_in, profile.nic_kbit_per_s), 3), limit=profile.nic_kbit_per_s),
-        "bandwidth_out": ResourceUsage(usage=round(min(kbit_out, profile.nic_kbit_per_s), 3), limit=profile.nic_kbit_per_s),
+        model.names[row]: BundleStats(
+            **dict(zip(_FOUR, load, strict=True)),
+            consumer_count=int(model.consumers[row]),
+            producer_count=int(model.producers[row]),
+            topics=int(model.topics[row]),
+            cache_size=int(load[2] * BUFFERED_S),
+        )
+        for row, load in zip(rows, loads, strict=True)
+    }
+
+
+def _resources(brokers: ScenarioBrokers, measured: Measured, place: int) -> dict[str, ResourceUsage]:
+    limits = {
+        "cpu": 100.0 * CORES,
+        "memory": brokers.memory_bytes[place] / MIB,
+        "direct_memory": brokers.direct_memory_bytes[place] / MIB,
+        "bandwidth_in": brokers.bandwidth_in_bytes_per_s[place] * 8 / BITS_PER_KBIT,
+        "bandwidth_out": brokers.bandwidth_out_bytes_per_s[place] * 8 / BITS_PER_KBIT,
+    }
+    return {
+        name: ResourceUsage(usage=round(float(measured.used[name][place] * limit), DIGITS), limit=float(limit))
+        for name, limit in limits.items()
     }
 
 
@@ -115,7 +120,7 @@ def _ratios(resources: Mapping[str, ResourceUsage]) -> list[float]:
 
 def _modular(
     common: dict[str, Any],
-    total: Load,
+    total: dict[str, Any],
     resources: dict[str, ResourceUsage],
     stats: dict[str, BundleStats],
     changes: tuple[list[str], list[str]],
@@ -129,8 +134,7 @@ def _modular(
         direct_memory=resources["direct_memory"],
         bandwidth_in=resources["bandwidth_in"],
         bandwidth_out=resources["bandwidth_out"],
-        msg_throughput_in=total.throughput_in_bytes_per_s,
-        msg_throughput_out=total.throughput_out_bytes_per_s,
+        **total,
         last_update=at_ms,
         last_stats=stats,
         bundles=list(stats),
@@ -142,7 +146,7 @@ def _modular(
 
 def _simple(
     common: dict[str, Any],
-    _total: Load,
+    total: dict[str, Any],
     resources: dict[str, ResourceUsage],
     stats: dict[str, BundleStats],
     changes: tuple[list[str], list[str]],
@@ -152,6 +156,8 @@ def _simple(
     ratios, bundles = _ratios(resources), len(stats)
     return SimpleLoadReport(
         **common,
+        msg_rate_in=total["msg_rate_in"],
+        msg_rate_out=total["msg_rate_out"],
         name=broker,
         timestamp=at_ms,
         under_loaded=all(ratio < UNDERLOADED_RATIO for ratio in ratios),

@@ -1,44 +1,24 @@
-"""How load moves over time: each workload gives every bundle a factor on its base load, as a function of the time passed."""
+"""The small clusters that the demo and the tests run: some brokers, bundles dealt to them in turn, and how their load moves."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Collection
+from collections.abc import Sequence
+from itertools import pairwise
 
-Workload = Callable[[int, float], float]
-"""(number of the bundle, seconds since the start) → factor on its base load, 0 or more."""
+import numpy as np
+from numpy.typing import NDArray
 
+from lb_stream.sim.scenario.scenario import MoveTimes, Scenario, ScenarioBrokers, ScenarioBundles, ScenarioPolicies
 
-def steady() -> Workload:
-    """Every bundle keeps its base load."""
-    return lambda _bundle, _elapsed_s: 1.0
-
-
-def skewed(bundles: int, seed: int, exponent: float = 0.6) -> Workload:
-    """Few bundles carry much: Zipf's law with this exponent, dealt to the bundles by chance; the mean factor is 1.
-
-    With exponent 0.6 the greatest of 96 bundles carries 7 % of the cluster's load; with 1.0 it would be 19 %, more than a
-    sixth: no balancer could then even out six brokers.
-    """
-    weights = [(rank + 1) ** -exponent for rank in range(bundles)]
-    mean = sum(weights) / bundles
-    random.Random(f"skewed:{seed}").shuffle(weights)
-    factors = [weight / mean for weight in weights]
-    return lambda bundle, _elapsed_s: factors[bundle] if bundle < bundles else 1.0  # those of new namespaces come later
-
-
-def hot_spot(hot: Collection[int], factor: float = 3.0, at_s: float = 0.0, rise_s: float = 0.0) -> Workload:
-    """From `at_s` on the `hot` bundles carry `factor` times their base load, after rising evenly for `rise_s` seconds."""
-    chosen = frozenset(hot)
-
-    def load(bundle: int, elapsed_s: float) -> float:
-        if bundle not in chosen or elapsed_s < at_s:
-            return 1.0
-        risen = min(1.0, (elapsed_s - at_s) / rise_s) if rise_s > 0 else 1.0
-        return 1.0 + (factor - 1.0) * risen
-
-    return load
-
+BUNDLES_PER_NAMESPACE = 4  # Pulsar's default for a new namespace
+MEAN_USAGE = 0.25
+"""Cpu usage of an average broker under base load: a broker three times as busy still has room."""
+CPU_MSGS_PER_S, CPU_BYTES_PER_S = 320e3, 320e6
+NIC_BYTES_PER_S = 125e6
+MIB = 2.0**20
+HEAP_PER_TOPIC = 2 * MIB
+HOT_FACTOR = 3.0
 
 WORKLOADS: dict[str, str] = {
     "steady": "every bundle keeps its load",
@@ -48,11 +28,87 @@ WORKLOADS: dict[str, str] = {
 """Names that the command line knows, and what they are."""
 
 
-def workload(name: str, brokers: int, bundles: int, seed: int, at_s: float = 0.0) -> Workload:
-    """A workload by name, for bundles that are dealt to brokers in turn: bundle i to broker i modulo `brokers`. Raises KeyError."""
-    makers: dict[str, Callable[[], Workload]] = {
-        "steady": steady,
-        "skewed": lambda: skewed(bundles, seed),
-        "hot_spot": lambda: hot_spot(range(0, bundles, brokers), at_s=at_s),
-    }
-    return makers[name]()
+def small_scenario(brokers: int = 6, bundles: int = 96, workload: str = "hot_spot", seed: int = 1, at_s: float = 0.0) -> Scenario:
+    """A cluster whose bundles differ by chance. A hot spot begins after `at_s`; from then on load stays as it is.
+
+    Sizes are such that an average broker's cpu is at 25 % under base load, whatever the numbers are. Raises KeyError for a workload that
+    there isn't.
+    """
+    chance = random.Random(f"cluster:{seed}")
+    shapes = [(chance.uniform(0.6, 1.4), chance.choice((768.0, 1024.0, 1280.0)), chance.choice((1.0, 2.0, 3.0))) for _ in range(bundles)]
+    clients = [(chance.randint(2, 12), chance.randint(2, 8), chance.randint(2, 16)) for _ in range(bundles)]
+    rate, size, fan_out = np.array(shapes).T
+    rate = rate * MEAN_USAGE * brokers / max(float((rate * (1 + fan_out) * (1 / CPU_MSGS_PER_S + size / CPU_BYTES_PER_S)).sum()), 1e-12)
+    base = np.stack([rate, rate * fan_out, rate * size, rate * fan_out * size])
+    names = bundle_names(bundles)
+    topics, producers, consumers = np.array(clients, np.int64).T
+    owner = np.arange(bundles) % brokers
+    before, after = factors(workload, brokers, bundles, seed)
+    loads = np.stack([base * before, base * after], axis=2) if at_s > 0 else (base * after)[:, :, np.newaxis]
+    return small(brokers_of(brokers), ScenarioBundles(names, owner, topics, producers, consumers, _heap(topics)), loads, at_s)
+
+
+def small(brokers: ScenarioBrokers, bundles: ScenarioBundles, loads: NDArray[np.float64], at_s: float = 0.0) -> Scenario:
+    """A scenario without an end: its loads (LOADS × bundles × 1 or 2) stay; where there are two, the second begins at `at_s`."""
+    steps = loads.shape[2]
+    return Scenario(
+        name="small", why="A small cluster to look at.", tick_s=at_s if steps > 1 else 1.0, ticks=steps, load_step_ticks=1,
+        noise_step_ticks=1, noise_unit=0.0, report_interval_s=1.0, report_delay_s=0.0, move=MoveTimes(0.0, 0.0, 0.0), judge_from_s=0.0,
+        settled_from_s=0.0, brokers=brokers, bundles=bundles, events=(), faults=(), policies=ScenarioPolicies(),
+        loads=loads.astype(np.float32),
+    )  # fmt: skip
+
+
+def brokers_of(count: int) -> ScenarioBrokers:
+    """Brokers of eight cores, 1 Gbit/s, 4 GiB of heap and 8 GiB of direct memory."""
+
+    def each(value: float) -> NDArray[np.float64]:
+        return np.full(count, value)
+
+    return ScenarioBrokers(
+        names=tuple(f"broker-{number + 1}:8080" for number in range(count)),
+        up=np.ones(count, np.bool_),
+        cpu_msgs_per_s=each(CPU_MSGS_PER_S),
+        cpu_bytes_per_s=each(CPU_BYTES_PER_S),
+        bandwidth_in_bytes_per_s=each(NIC_BYTES_PER_S),
+        bandwidth_out_bytes_per_s=each(NIC_BYTES_PER_S),
+        memory_bytes=each(4096 * MIB),
+        memory_base_bytes=each(512 * MIB),
+        direct_memory_bytes=each(8192 * MIB),
+        direct_memory_base_bytes=each(256 * MIB),
+        report_phase_s=each(0.0),
+    )
+
+
+def _heap(topics: NDArray[np.int64]) -> NDArray[np.int64]:
+    return (topics * HEAP_PER_TOPIC).astype(np.int64)
+
+
+def factors(workload: str, brokers: int, bundles: int, seed: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """What each bundle carries, relative to its base load, before the workload's moment and from then on. Raises KeyError."""
+    steady, hot = np.ones(bundles), np.where(np.arange(bundles) % brokers == 0, HOT_FACTOR, 1.0)
+    skewed = _zipf(bundles, seed)
+    return {"steady": (steady, steady), "skewed": (skewed, skewed), "hot_spot": (steady, hot)}[workload]
+
+
+def _zipf(bundles: int, seed: int, exponent: float = 0.6) -> NDArray[np.float64]:
+    """Zipf's law, dealt to the bundles by chance; the mean factor is 1.
+
+    With exponent 0.6 the greatest of 96 bundles carries 7 % of the cluster's load; with 1.0 it would be 19 %, more than a
+    sixth: no balancer could then even out six brokers.
+    """
+    weights = [(rank + 1) ** -exponent for rank in range(bundles)]
+    random.Random(f"skewed:{seed}").shuffle(weights)
+    found: NDArray[np.float64] = np.array(weights) * (bundles / sum(weights))
+    return found
+
+
+def bundle_names(count: int) -> tuple[str, ...]:
+    """`shop/app-07/0x40000000_0x80000000` and so on: four even ranges in each namespace; the last namespace may have fewer."""
+    names: list[str] = []
+    for first in range(0, count, BUNDLES_PER_NAMESPACE):
+        ranges = min(BUNDLES_PER_NAMESPACE, count - first)
+        bounds: Sequence[int] = [2**32 // ranges * number for number in range(ranges)] + [0xFFFFFFFF]
+        namespace = f"shop/app-{first // BUNDLES_PER_NAMESPACE + 1:02d}"
+        names += [f"{namespace}/0x{low:08x}_0x{high:08x}" for low, high in pairwise(bounds)]
+    return tuple(names)

@@ -169,7 +169,7 @@ def namespaces(operator: Operator) -> None:
     )
     done("namespaces", "set-policies", "--remove-isolation", "only-a")
     done("namespaces", "delete", "shop/new")
-    wait_until(lambda: not any(name.startswith("shop/new/") for name in cluster.brokers[A].owned), "the deleted namespace to leave")
+    wait_until(lambda: not any(name.startswith("shop/new/") for name in cluster.owned(A)), "the deleted namespace to leave")
     (operator.run.folder / "more.json").write_text(json.dumps({"namespaces": [{"name": "shop/idle", "boundaries": [0, 7, 0xFFFFFFFF]}]}))
     assert done("namespaces", "import", "more.json").startswith("1 namespaces with 2 bundles")
 
@@ -195,7 +195,7 @@ def brokers_and_clusters(operator: Operator) -> None:
     done, refused, rows, cluster = operator.done, operator.refused, operator.rows, operator.cluster
     assert "unknown_broker" in refused("brokers", "drain", "nobody:1")
     assert done("brokers", "drain", C) == f"{C} has no bundle any more"
-    assert not cluster.brokers[C].owned
+    assert not cluster.owned(C)
     assert [row["drained"] for row in rows("clusters", "list")] == [[C]]
     done("brokers", "undrain", C)
     done("clusters", "pause", CLUSTER)

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -71,8 +71,8 @@ class Scene:
         """Every bundle of the model has one owner, and the table says so."""
         owners, records = self.cluster.owners(), self.records()
         return all(
-            len(brokers) == 1 and name in records and (records[name]["state"], records[name]["owner"]) == ("Owned", brokers[0])
-            for name, brokers in owners.items()
+            owner is not None and name in records and (records[name]["state"], records[name]["owner"]) == ("Owned", owner)
+            for name, owner in owners.items()
         )
 
     def alarms(self) -> set[int]:
@@ -118,8 +118,8 @@ def test_a_split_from_its_trigger_to_the_parents_tombstone(kafka: EmbeddedKafka,
     with playing(kafka, topic_names, tmp_path) as scene:
         cluster = scene.cluster
         owner = "broker-1:8080"
-        parent = min(cluster.brokers[owner].owned)
-        cluster.bundles = cluster.bundles | {parent: replace(cluster.bundles[parent], topics=1_200)}
+        parent = min(cluster.owned(owner))
+        cluster.model.topics[cluster.row(parent)] = 1_200
         wait_until(lambda: parent not in cluster.bundles, "its agent to split the bundle")
         wait_until(scene.owned, "the children to have owners")
         wait_until(lambda: scene.on_topic().get(parent, {}) is None, "the parent's empty record")
@@ -157,9 +157,9 @@ def test_a_dead_brokers_bundles_have_new_owners_in_the_round_of_its_death_and_a_
 ) -> None:
     with playing(kafka, topic_names, tmp_path) as scene:
         dead, *others = scene.cluster.brokers
-        orphans = set(scene.cluster.brokers[dead].owned)
+        orphans = set(scene.cluster.owned(dead))
         scene.fall_silent(dead)
-        scene.cluster.brokers[dead].owned.clear()  # its process is gone
+        scene.cluster.model.goes_down(scene.cluster.broker_row(dead))  # its process is gone
         wait_until(scene.owned, "new owners")
         rounds = sorted(scene.rows("rounds"), key=lambda row: row["log_seq"])
         death = next(row for row in rounds if dead in json.loads(row["memory"])["dead"])

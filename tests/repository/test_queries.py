@@ -86,7 +86,7 @@ def test_the_decisions_of_a_round_are_told_in_their_order(tmp_path: Path) -> Non
 
 def test_who_owns_it_is_whom_the_model_has_it_at(recorded: Recorder) -> None:
     (row,) = answered(recorded, "who_owns")
-    assert recorded.loop.cluster.owners()[BUNDLE] == [row["owner"]]
+    assert recorded.loop.cluster.owners()[BUNDLE] == row["owner"]
     assert row["state"] == "Owned"
 
 

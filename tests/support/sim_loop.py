@@ -74,7 +74,6 @@ class ClosedLoop:
     seen: Seen = field(default_factory=Seen)
     decisions: list[Decision] = field(default_factory=list)
     outcomes: list[Outcome] = field(default_factory=list)
-    owned_twice: list[str] = field(default_factory=list)
     at_once: list[tuple[str, Mapping[str, Any]]] = field(default_factory=list)
     acks: list[Ack] = field(default_factory=list)
     offset: int = 0
@@ -99,7 +98,6 @@ class ClosedLoop:
         self.at_once, self.acks = [], []
         for decision in made.decisions:
             self._obey(decision)
-        self.owned_twice += [bundle for bundle, owners in self.cluster.owners().items() if len(owners) > 1]
         return made
 
     def _obey(self, decision: Decision) -> None:

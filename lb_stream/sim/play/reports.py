@@ -11,17 +11,12 @@ import pyarrow as pa
 
 from lb_stream.core.model.blocks import EVENT_SCHEMA, REPORT_SCHEMA, SAMPLE_SCHEMA, Batch
 from lb_stream.sim.model import ClusterModel, Measured
+from lb_stream.sim.reports import BITS_PER_KBIT, MANAGERS, MIB, VERSION, ReportForm
 from lb_stream.sim.scenario.scenario import Floats, Ints
 
 TOPIC = "reports"
 START_MS = 1_700_000_000_000
 """The moment, ms since the epoch, at which every scenario begins: reports and decisions have times of day."""
-MIB, BITS_PER_KBIT = 2.0**20, 1000.0
-MANAGERS = {
-    "modular": "org.apache.pulsar.broker.loadbalance.impl.ModularLoadManagerImpl",
-    "simple": "org.apache.pulsar.broker.loadbalance.impl.SimpleLoadManagerImpl",
-    "extensible": "org.apache.pulsar.broker.loadbalance.extensions.ExtensibleLoadManagerImpl",
-}
 _FOUR = ("rate_in_msgs_per_s", "rate_out_msgs_per_s", "throughput_in_bytes_per_s", "throughput_out_bytes_per_s")
 """The columns of the loads' rows."""
 _COUNTS = ("topics", "producers", "consumers")
@@ -45,7 +40,7 @@ class Reporter:
     """Makes reports of a model's brokers. It remembers what brokers measured whose reports may get stale."""
 
     model: ClusterModel
-    manager: str  # the load manager whose reports these are
+    manager: ReportForm  # the load manager whose reports these are
     stale: frozenset[int] = frozenset()  # brokers that may report old figures
     _names: pa.Array = field(init=False)
     _past: dict[int, list[_Past]] = field(default_factory=dict)
@@ -100,7 +95,7 @@ class Reporter:
             "bundle_losses": np.zeros(count, np.int64),
             "persistent_topics": [True] * count,
             "non_persistent_topics": [True] * count,
-            "version": ["4.0.7"] * count,
+            "version": [VERSION] * count,
             "load_manager": [MANAGERS[self.manager]] * count,
             **{name: column.astype(np.int64) for name, column in counted.items()},
             **_limits(model, brokers),

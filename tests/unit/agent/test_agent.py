@@ -199,8 +199,8 @@ def test_records_are_remembered_only_as_long_as_they_are_of_use() -> None:
 
 def test_a_broker_gives_up_what_another_one_owns_by_now_and_reports_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = build_cluster(bundles=6)
-    broker, (mine, kept, *_) = SimBroker(cluster, A), sorted([*cluster.brokers[A].owned, *cluster.brokers[B].owned])
-    cluster.brokers[A].owned |= {mine, kept}
+    broker, (mine, kept, *_) = SimBroker(cluster, A), sorted(cluster.bundles)
+    cluster.model.owner[[cluster.row(mine), cluster.row(kept)]] = cluster.broker_row(A)
     assert isinstance(broker, YieldingAdapter)
     of = "lb-ownership"
     consumer = Consumer(
@@ -280,7 +280,7 @@ def test_what_was_gained_and_lost_in_reports_that_were_not_sent_is_told_by_the_n
 
 def test_an_agent_that_spares_its_reports_sends_the_first_and_the_forced_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = build_cluster(bundles=6, workload_name="steady")
-    cluster.noise_ratio = 0.0
+    cluster.model.noise_ratio = 0.0
     config = AgentConfig("unused:9092", CLUSTER, report_interval_s=0.005, sparing=lambda: ReportThrottle(ReportConfig()))
     producer, looked = Producer(), []
     broker = SimBroker(cluster, A)

@@ -18,7 +18,7 @@ EXTENSIBLE = {"load_manager": "extensible", "split_hit_count": 1}
 
 def broker(now: list[int], **changes: Any) -> SimBroker:
     cluster = build_cluster(brokers=2, bundles=24, workload_name="steady", **changes)
-    cluster.noise_ratio = 0.0
+    cluster.model.noise_ratio = 0.0
     return SimBroker(cluster, A, "extensible", clock=lambda: now[0])
 
 
@@ -40,11 +40,10 @@ def test_its_load_is_smoothed_and_begins_anew_when_its_bundles_change() -> None:
     simulated = broker(now)
     first = simulated.report()[0]
     cluster = simulated._cluster
-    for profile in list(cluster.bundles.values()):
-        cluster.bundles[profile.name] = type(profile)(profile.name, profile.rate_in_msgs_per_s * 2, profile.message_bytes, profile.fan_out)
+    cluster.model.factor[:] = 0.5  # a broker that is half as fast is twice as busy
     second = simulated.report()[0]
     assert second["weightedMaxEMA"] == pytest.approx(first["weightedMaxEMA"] * 0.9 + second["maxResourceUsage"] * 0.1)
-    cluster.brokers[A].owned.pop()
+    cluster.release(A, cluster.owned(A)[0])
     third = simulated.report()[0]
     assert third["weightedMaxEMA"] == pytest.approx(third["maxResourceUsage"])
 

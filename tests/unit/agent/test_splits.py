@@ -36,7 +36,7 @@ def split_of(bundle: str, boundaries: list[int]) -> Decision:
 
 def test_a_split_is_done_acknowledged_and_reported_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = build_cluster(bundles=6)
-    bundle = min(cluster.brokers[BROKER].owned)
+    bundle = min(cluster.owned(BROKER))
     lower = int(bundle.rpartition("/")[2][2:10], 16)
     broker = SimBroker(cluster, BROKER)
     assert isinstance(broker, SplittingAdapter)
@@ -52,7 +52,7 @@ def test_a_broker_that_cannot_split_refuses(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_a_split_that_goes_wrong_is_told_to_the_balancer(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = build_cluster(bundles=6)
-    bundle = min(cluster.brokers[BROKER].owned)
+    bundle = min(cluster.owned(BROKER))
     ack, _ = obeyed(SimBroker(cluster, BROKER), split_of(bundle, [0]), monkeypatch)
     assert ack.outcome == "failed" and "strictly inside" in ack.reason
     assert cluster.owns(BROKER, bundle)

@@ -4,29 +4,34 @@ import json
 import re
 from itertools import pairwise
 
+import numpy as np
 import pytest
 
+from lb_stream.agent.adapter import Refused
 from lb_stream.contracts.reports import ModularLoadReport, SimpleLoadReport, report_kind
 from lb_stream.core.model.names import BUNDLE_PATTERN
-from lb_stream.sim import BrokerProfile, BundleProfile, Load, SimBroker, SimCluster, build_cluster, hot_spot, steady
-from lb_stream.sim.cluster import bundle_names, max_over_mean
+from lb_stream.sim import Load, SimBroker, SimCluster, build_cluster
+from lb_stream.sim.cluster import max_over_mean
 from lb_stream.sim.reports import make_report, throughput_of
+from lb_stream.sim.scenario.scenario import ScenarioBundles
+from lb_stream.sim.workload import brokers_of, bundle_names, small
 
 START = 1_700_000_000_000
-SMALL = [BundleProfile("t/n/0x00000000_0x80000000", 100.0, 1000.0, 2.0), BundleProfile("t/n/0x80000000_0xffffffff", 300.0, 500.0, 1.0)]
-FIRST, SECOND = (bundle.name for bundle in SMALL)
+FIRST, SECOND = "t/n/0x00000000_0x80000000", "t/n/0x80000000_0xffffffff"
+A, B = "broker-1:8080", "broker-2:8080"
 
 
 def small_cluster(noise_ratio: float = 0.0) -> SimCluster:
-    """Two brokers, two bundles, both at a:1; the first bundle trebles after 10 s."""
-    cluster = SimCluster([BrokerProfile("a:1"), BrokerProfile("b:1")], SMALL, hot_spot({0}, 3.0, 10.0), START, noise_ratio=noise_ratio)
-    cluster.acquire("a:1", FIRST)
-    cluster.acquire("a:1", SECOND)
-    return cluster
+    """Two brokers, two bundles, both at the first; the first bundle trebles after 10 s."""
+    ones = np.ones(2, np.int64)
+    bundles = ScenarioBundles((FIRST, SECOND), 0 * ones, 4 * ones, 4 * ones, 8 * ones, 8 * 2**20 * ones)
+    first, second = [100.0, 200.0, 100_000.0, 200_000.0], [300.0, 300.0, 150_000.0, 150_000.0]
+    loads = np.array([[first, second], [[3 * value for value in first], second]]).transpose(2, 1, 0)
+    return SimCluster(small(brokers_of(2), bundles, loads, at_s=10.0), START, noise_ratio=noise_ratio)
 
 
 def test_a_brokers_load_is_the_sum_of_its_bundles() -> None:
-    assert small_cluster().loads(START) == {"a:1": Load(400.0, 500.0, 250_000.0, 350_000.0), "b:1": Load()}
+    assert small_cluster().loads(START) == {A: Load(400.0, 500.0, 250_000.0, 350_000.0), B: Load()}
 
 
 def test_load_follows_the_workload() -> None:
@@ -37,56 +42,57 @@ def test_load_follows_the_workload() -> None:
 
 def test_load_moves_with_the_bundle_and_a_released_bundle_is_nobodys() -> None:
     cluster = small_cluster()
-    cluster.release("a:1", FIRST)
-    assert cluster.owners() == {FIRST: [], SECOND: ["a:1"]}
-    cluster.acquire("b:1", FIRST)
-    assert cluster.loads(START)["b:1"].throughput_bytes_per_s == 300_000.0
-    assert cluster.owners() == {FIRST: ["b:1"], SECOND: ["a:1"]}
+    cluster.release(A, FIRST)
+    assert cluster.owners() == {FIRST: None, SECOND: A}
+    cluster.acquire(B, FIRST)
+    assert cluster.loads(START)[B].throughput_bytes_per_s == 300_000.0
+    assert cluster.owners() == {FIRST: B, SECOND: A}
 
 
 def test_a_split_bundle_is_no_more_and_its_children_carry_what_it_carried() -> None:
     cluster = small_cluster()
     before = cluster.bundle_load(FIRST, START)
-    cluster.split("a:1", FIRST, [0x20000000, 0x30000000])
+    cluster.split(A, FIRST, [0x20000000, 0x30000000])
     children = [f"t/n/0x{low:08x}_0x{high:08x}" for low, high in pairwise([0, 0x20000000, 0x30000000, 0x80000000])]
-    assert cluster.owners() == {SECOND: ["a:1"]} | {child: ["a:1"] for child in children}
+    assert cluster.owners() == {SECOND: A} | {child: A for child in children}
     assert [cluster.bundle_load(child, START).rate_in_msgs_per_s for child in children] == [25.0, 12.5, 62.5]
-    assert Load.total(cluster.bundle_load(child, START) for child in children) == before
+    assert sum(cluster.bundle_load(child, START).throughput_bytes_per_s for child in children) == before.throughput_bytes_per_s
     assert cluster.bundle_load(children[0], START + 10_000).rate_in_msgs_per_s == 75.0, "it follows its parent's workload"
-    profiles = [cluster.bundles[child] for child in children]
-    sums = [sum(counts) for counts in zip(*((one.topics, one.producers, one.consumers) for one in profiles), strict=True)]
-    assert sums == [4, 4, 8]
-    report = make_report(cluster, "a:1", START)
+    rows = [cluster.row(child) for child in children]
+    assert [int(getattr(cluster.model, name)[rows].sum()) for name in ("topics", "producers", "consumers")] == [4, 4, 8]
+    report = make_report(cluster, A, START)
     assert report["bundles"] == sorted([SECOND, *children])
 
 
 def test_without_boundaries_a_bundle_is_split_into_halves_and_what_cannot_be_split_is_an_error() -> None:
     cluster = small_cluster()
-    SimBroker(cluster, "a:1").split(SECOND, [], "topic_count_equally_divide")
+    SimBroker(cluster, A).split(SECOND, [], "topic_count_equally_divide")
     assert [name for name in cluster.owners() if name != FIRST] == ["t/n/0x80000000_0xbfffffff", "t/n/0xbfffffff_0xffffffff"]
     with pytest.raises(ValueError, match="strictly inside"):
-        cluster.split("a:1", FIRST, [0x80000000])
+        cluster.split(A, FIRST, [0x80000000])
     with pytest.raises(KeyError):
-        cluster.split("b:1", FIRST)
-    assert cluster.owners()[FIRST] == ["a:1"]
+        cluster.split(B, FIRST)
+    assert cluster.owners()[FIRST] == A
 
 
-def test_a_bundle_at_two_brokers_shows() -> None:
+def test_a_bundle_that_somebody_serves_is_not_acquired_by_another() -> None:
     cluster = small_cluster()
-    cluster.acquire("b:1", FIRST)
-    assert cluster.owners()[FIRST] == ["a:1", "b:1"]
+    assert not cluster.acquire(B, FIRST) and cluster.owners()[FIRST] == A
+    with pytest.raises(Refused, match="another broker"):
+        SimBroker(cluster, B).acquire(FIRST)
+    SimBroker(cluster, A).acquire(FIRST)
 
 
 def test_releasing_what_is_not_owned_and_acquiring_what_does_not_exist_are_errors() -> None:
     cluster = small_cluster()
     with pytest.raises(KeyError):
-        cluster.release("b:1", FIRST)
+        cluster.release(B, FIRST)
     with pytest.raises(KeyError):
-        cluster.acquire("b:1", "t/n/0x00000000_0xffffffff")
+        cluster.acquire(B, "t/n/0x00000000_0xffffffff")
 
 
 def test_a_modular_report_says_what_its_bundles_carry_in_every_field() -> None:
-    report = make_report(small_cluster(), "a:1", START + 5)
+    report = make_report(small_cluster(), A, START + 5)
     assert report_kind(report) == "modular"
     model = ModularLoadReport.model_validate_json(json.dumps(report))
     assert (model.msg_rate_in, model.msg_rate_out, model.msg_throughput_in, model.msg_throughput_out) == (400.0, 500.0, 250e3, 350e3)
@@ -95,53 +101,53 @@ def test_a_modular_report_says_what_its_bundles_carry_in_every_field() -> None:
     assert (model.last_update, model.start_timestamp) == (START + 5, START)
     assert model.bandwidth_in.usage == 250_000 * 8 / 1000 and model.bandwidth_out.usage == 350_000 * 8 / 1000
     assert model.cpu.usage == pytest.approx(800 * (600e3 / 320e6 + 900 / 320e3), abs=1e-3)
-    assert model.max_resource_usage == 256 / 8192  # direct memory
-    assert model.web_service_url == "http://a:1"
+    assert model.max_resource_usage == pytest.approx((256 + 0.25e6 / 2**20) / 8192, abs=1e-6)  # direct memory
+    assert model.web_service_url == f"http://{A}"
     assert all(report[name] not in (None, 0, "") for name in report if name not in ("protocols", "advertisedListeners", "lastBundleLosses"))
 
 
 def test_a_simple_report_tells_the_same_in_its_own_form() -> None:
-    report = make_report(small_cluster(), "a:1", START + 5, "simple")
+    report = make_report(small_cluster(), A, START + 5, "simple")
     assert report_kind(report) == "simple"
     model = SimpleLoadReport.model_validate_json(json.dumps(report))
-    assert (model.name, model.timestamp, model.under_loaded, model.over_loaded) == ("a:1", START + 5, True, False)
+    assert (model.name, model.timestamp, model.under_loaded, model.over_loaded) == (A, START + 5, True, False)
     assert sum(one.msg_rate_in for one in model.bundle_stats.values()) == model.msg_rate_in == 400.0
     assert model.system_resource_usage.bandwidth_in.usage == 2000.0
     assert model.bundle_gains == [FIRST, SECOND] and model.allocated_cpu == 8.0
-    assert throughput_of(report) == throughput_of(make_report(small_cluster(), "a:1", START + 5)) == 600_000.0
+    assert throughput_of(report) == throughput_of(make_report(small_cluster(), A, START + 5)) == 600_000.0
 
 
 def test_gains_and_losses_are_those_since_the_last_report() -> None:
     cluster = small_cluster()
-    make_report(cluster, "a:1", START)
-    cluster.release("a:1", FIRST)
-    changed, same = make_report(cluster, "a:1", START + 1), make_report(cluster, "a:1", START + 2)
+    make_report(cluster, A, START)
+    cluster.release(A, FIRST)
+    changed, same = make_report(cluster, A, START + 1), make_report(cluster, A, START + 2)
     assert (changed["lastBundleGains"], changed["lastBundleLosses"]) == ([], [FIRST])
     assert (same["lastBundleGains"], same["lastBundleLosses"]) == ([], [])
 
 
 def test_a_bundle_that_went_and_came_back_between_two_reports_is_no_change() -> None:
     cluster = small_cluster()
-    make_report(cluster, "a:1", START)
-    cluster.release("a:1", FIRST)
-    cluster.acquire("a:1", FIRST)
-    report = make_report(cluster, "a:1", START + 1)
+    make_report(cluster, A, START)
+    cluster.release(A, FIRST)
+    cluster.acquire(A, FIRST)
+    report = make_report(cluster, A, START + 1)
     assert (report["lastBundleGains"], report["lastBundleLosses"]) == ([], [])
 
 
 def test_the_time_of_reports_never_goes_back_even_when_the_clock_does() -> None:
     cluster = small_cluster()
-    assert [make_report(cluster, "a:1", at)["lastUpdate"] for at in (START + 9, START + 3, START + 10)] == [
+    assert [make_report(cluster, A, at)["lastUpdate"] for at in (START + 9, START + 3, START + 10)] == [
         START + 9,
         START + 9,
         START + 10,
     ]
 
 
-def test_measurements_are_noisy_but_small_in_error_and_the_seed_repeats_them() -> None:
+def test_measurements_are_noisy_but_small_in_error_and_the_same_at_the_same_moment() -> None:
     def measured() -> list[float]:
         cluster = small_cluster(noise_ratio=0.01)
-        return [throughput_of(make_report(cluster, "a:1", START)) for _ in range(200)]
+        return [throughput_of(make_report(cluster, A, START + at)) for at in range(200)]
 
     values = measured()
     assert values == measured() and len(set(values)) > 100
@@ -149,33 +155,30 @@ def test_measurements_are_noisy_but_small_in_error_and_the_seed_repeats_them() -
     assert max(abs(value / 600_000 - 1) for value in values) < 0.05
 
 
-def test_usage_never_exceeds_its_limit() -> None:
-    profile = BrokerProfile("a:1", nic_kbit_per_s=1000.0, rate_capacity_msgs_per_s=10.0)
-    cluster = SimCluster([profile], SMALL, steady(), START)
-    cluster.acquire("a:1", SECOND)
-    report = make_report(cluster, "a:1", START)
-    assert report["cpu"]["usage"] == report["cpu"]["limit"]
-    assert report["bandwidthIn"]["usage"] == report["bandwidthIn"]["limit"]
-    assert report["maxResourceUsage"] == 1.0
+def test_a_broker_that_is_asked_for_more_than_it_has_delivers_less_and_is_full() -> None:
+    cluster = small_cluster()
+    cluster.model.factor[:] = 0.001
+    report = make_report(cluster, A, START)
+    assert report["cpu"]["usage"] == report["cpu"]["limit"] and report["maxResourceUsage"] == 1.0
+    assert throughput_of(report) == pytest.approx(600_000 * 0.001 / (600e3 / 320e6 + 900 / 320e3), rel=1e-4)
 
 
 def test_the_adapter_speaks_for_its_own_broker_only() -> None:
     cluster = small_cluster()
-    a, b = (SimBroker(cluster, name, clock=lambda: START) for name in ("a:1", "b:1"))
-    assert (a.name, a.owns(FIRST), b.owns(FIRST)) == ("a:1", True, False)
+    a, b = (SimBroker(cluster, name, clock=lambda: START) for name in (A, B))
+    assert (a.name, a.owns(FIRST), b.owns(FIRST)) == (A, True, False)
     a.release(FIRST)
     b.acquire(FIRST)
     assert (a.owns(FIRST), b.owns(FIRST)) == (False, True)
-    assert b.report()["bundles"] == [FIRST] and SimBroker(cluster, "b:1", "simple").report()["name"] == "b:1"
+    assert b.report()["bundles"] == [FIRST] and SimBroker(cluster, B, "simple").report()["name"] == B
 
 
 @pytest.mark.parametrize(("brokers", "bundles"), [(1, 1), (3, 5), (6, 96), (10, 1000)])
 def test_a_built_cluster_deals_all_bundles_evenly_whatever_its_size(brokers: int, bundles: int) -> None:
     cluster = build_cluster(brokers, bundles, "steady", seed=1, start_ms=START)
-    assert {len(owners) for owners in cluster.owners().values()} == {1}
-    counts = [len(broker.owned) for broker in cluster.brokers.values()]
+    counts = [len(cluster.owned(broker)) for broker in cluster.brokers]
     assert sum(counts) == bundles and max(counts) - min(counts) <= 1
-    cpu = [broker.profile.demand_ratio(load) for broker, load in zip(cluster.brokers.values(), cluster.loads(START).values(), strict=True)]
+    cpu = cluster.model.demand(cluster.model.sums(cluster.model.loads(0.0)))["cpu"]
     assert sum(cpu) / brokers == pytest.approx(0.25, abs=1e-4)
 
 
