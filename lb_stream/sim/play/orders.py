@@ -11,25 +11,24 @@ from lb_stream.contracts.namespaces import NamespaceIsolation
 from lb_stream.core.commands.responder import Received
 from lb_stream.core.model.policies import host_of
 from lb_stream.sim.play.reports import at_ms
-from lb_stream.sim.scenario.scenario import Event, Isolation, Scenario
+from lb_stream.sim.scenario.scenario import Event, Isolation, ScenarioPolicies
 
 NAMED_AT_ONCE = 500
 """Namespaces of one command."""
 
 
-def settings_of(scenario: Scenario) -> dict[str, Any]:
+def settings_of(policies: ScenarioPolicies) -> dict[str, Any]:
     """What the scenario asks of a cluster's settings. Bundles aren't split: the physics has no splits."""
     return {
         "dry_run": False,
         "split_enabled": False,
-        "shedding_excluded_namespaces": scenario.policies.pinned_namespaces,
+        "shedding_excluded_namespaces": policies.pinned_namespaces,
     }
 
 
-def first_orders(scenario: Scenario) -> tuple[Received, ...]:
+def first_orders(policies: ScenarioPolicies, brokers: tuple[str, ...]) -> tuple[Received, ...]:
     """The policies, as commands at the start."""
-    policies = scenario.policies
-    commands = [SetPolicies(id=f"isolation:{one.name}", isolation=[_isolation(one, scenario.brokers.names)]) for one in policies.isolation]
+    commands = [SetPolicies(id=f"isolation:{one.name}", isolation=[_isolation(one, brokers)]) for one in policies.isolation]
     grouped: list[tuple[str, str | None]] = [(name, group.name) for group in policies.anti_affinity for name in group.namespaces]
     for first in range(0, len(grouped), NAMED_AT_ONCE):
         commands.append(SetPolicies(id=f"anti-affinity:{first}", anti_affinity=dict(grouped[first : first + NAMED_AT_ONCE])))

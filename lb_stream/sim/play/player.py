@@ -15,13 +15,10 @@ from typing import Any
 from lb_stream.agent.obey import Seen, acknowledgement, addressee, judge
 from lb_stream.contracts.decisions import Decision
 from lb_stream.contracts.reports import Ack
-from lb_stream.core.averages import fold
-from lb_stream.core.averages.cluster_view import view_of
 from lb_stream.core.commands.responder import Received
-from lb_stream.core.model.blocks import Shard
-from lb_stream.core.model.memory import Memory
-from lb_stream.core.round.decide import Inbox, decide
+from lb_stream.core.round.decide import Inbox
 from lb_stream.sim.model import ClusterModel
+from lb_stream.sim.play.balancer import Balancer
 from lb_stream.sim.play.orders import first_orders, order_of, settings_of
 from lb_stream.sim.play.policy import Policy
 from lb_stream.sim.play.reports import MadeReports, Post, Reporter, at_ms
@@ -74,16 +71,15 @@ class _Game:
 
     def __post_init__(self) -> None:
         scenario = self.scenario
-        self.config = self.policy.config(**settings_of(scenario))
+        self.balancer = Balancer(scenario.name, self.policy.config(**settings_of(scenario.policies)))
         self.model = ClusterModel(scenario)
         self.row_of = {name: row for row, name in enumerate(scenario.bundles.names)}
         self.broker_of = {name: row for row, name in enumerate(scenario.brokers.names)}
         stale = {broker for fault in scenario.faults if fault.kind == "stale_reports" for broker in fault.brokers}
-        self.reporter = Reporter(self.model, self.config.balancer.load_manager, frozenset(stale))
+        self.reporter = Reporter(self.model, self.balancer.config.balancer.load_manager, frozenset(stale))
         self.post, self.seen = Post(), Seen()
-        self.shard, self.memory = Shard.empty(), Memory(epoch=1)
         self.acks: list[Ack] = []
-        self.orders: list[Received] = list(first_orders(scenario))
+        self.orders: list[Received] = list(first_orders(scenario.policies, scenario.brokers.names))
         self.now_s = 0.0
         self._calendar: list[tuple[float, int, int, Callable[[], None]]] = []
         self._number = 0
@@ -176,13 +172,9 @@ class _Game:
     def _round(self) -> None:
         """The balancer reads what has arrived, and decides."""
         self.rounds += 1
-        now_ms, config = at_ms(self.now_s), self.config
-        self.shard, refused = fold(self.shard, self.post.take(), now_ms, config.fold)
-        if len(refused):
-            raise RuntimeError(f"t={self.now_s}: a report was taken for an old one: {refused.to_pylist()[0]}")
-        view = view_of(self.scenario.name, [self.shard], now_ms, config.balancer.weights)
-        made = decide(view, self.memory, Inbox(acks=tuple(self.acks), commands=tuple(self.orders)), config)
-        self.memory, self.acks, self.orders = made.memory, [], []
+        now_ms = at_ms(self.now_s)
+        made = self.balancer.ask(self.post.take(), Inbox(acks=tuple(self.acks), commands=tuple(self.orders)), now_ms)
+        self.acks, self.orders = [], []
         for record in made.ownership:
             self.seen.note_record(record.bundle, record, now_ms)
         for decision in made.decisions:
