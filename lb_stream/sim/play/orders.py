@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
-from lb_stream.contracts.commands import DrainBroker, SetPolicies, UndrainBroker
-from lb_stream.contracts.namespaces import NamespaceIsolation
+from lb_stream.contracts.commands import DrainBroker, ImportNamespaces, SetPolicies, UndrainBroker
+from lb_stream.contracts.namespaces import RING_END, ClusterNamespaces, Namespace, NamespaceIsolation
 from lb_stream.core.commands.responder import Received
+from lb_stream.core.model.names import parse_bundle
 from lb_stream.core.model.policies import host_of
 from lb_stream.sim.play.reports import at_ms
 from lb_stream.sim.scenario.scenario import Event, Isolation, ScenarioPolicies
@@ -26,13 +27,28 @@ def settings_of(policies: ScenarioPolicies) -> dict[str, Any]:
     }
 
 
-def first_orders(policies: ScenarioPolicies, brokers: tuple[str, ...]) -> tuple[Received, ...]:
-    """The policies, as commands at the start."""
+def first_orders(policies: ScenarioPolicies, brokers: tuple[str, ...], unowned: Iterable[str] = ()) -> tuple[Received, ...]:
+    """The policies, as commands at the start; and the namespaces that have `unowned` bundles, which no report names.
+
+    `unowned`: all bundles of these namespaces. A namespace whose bundles leave a gap can't be brought in.
+    """
     commands = [SetPolicies(id=f"isolation:{one.name}", isolation=[_isolation(one, brokers)]) for one in policies.isolation]
     grouped: list[tuple[str, str | None]] = [(name, group.name) for group in policies.anti_affinity for name in group.namespaces]
     for first in range(0, len(grouped), NAMED_AT_ONCE):
         commands.append(SetPolicies(id=f"anti-affinity:{first}", anti_affinity=dict(grouped[first : first + NAMED_AT_ONCE])))
-    return tuple(Received.of(command, at_ms(0.0)) for command in commands)
+    whole = list(_namespaces(unowned))
+    imports = [ImportNamespaces(id="namespaces", content=ClusterNamespaces(namespaces=whole))] if whole else []
+    return tuple(Received.of(command, at_ms(0.0)) for command in (*imports, *commands))
+
+
+def _namespaces(bundles: Iterable[str]) -> Iterator[Namespace]:
+    ranges: dict[str, list[tuple[int, int]]] = {}
+    for namespace, lower, upper in map(parse_bundle, bundles):
+        ranges.setdefault(namespace, []).append((lower, upper))
+    for namespace, own in ranges.items():
+        lowers, uppers = zip(*sorted(own), strict=True)
+        if lowers == (0, *uppers[:-1]) and uppers[-1] == RING_END:
+            yield Namespace(name=namespace, boundaries=[0, *uppers])
 
 
 def order_of(event: Event, broker: str, number: int) -> Received:

@@ -12,6 +12,8 @@ from enum import IntEnum
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from lb_stream.agent.obey import Seen, acknowledgement, addressee, judge
 from lb_stream.contracts.decisions import Decision
 from lb_stream.contracts.reports import Ack
@@ -79,7 +81,7 @@ class _Game:
         self.reporter = Reporter(self.model, self.balancer.config.balancer.load_manager, frozenset(stale))
         self.post, self.seen = Post(), Seen()
         self.acks: list[Ack] = []
-        self.orders: list[Received] = list(first_orders(scenario.policies, scenario.brokers.names))
+        self.orders: list[Received] = list(first_orders(scenario.policies, scenario.brokers.names, _with_unowned(scenario)))
         self.now_s = 0.0
         self._calendar: list[tuple[float, int, int, Callable[[], None]]] = []
         self._number = 0
@@ -231,3 +233,9 @@ class _Game:
     def _report_changes(self) -> None:
         brokers, self._changed = sorted(self._changed), set()
         self._report(brokers)
+
+
+def _with_unowned(scenario: Scenario) -> list[str]:
+    """All bundles of the namespaces that have one which nobody owns at the start."""
+    wanted = {scenario.namespaces[row] for row in np.flatnonzero(scenario.bundles.start_owner < 0).tolist()}
+    return [name for name, namespace in zip(scenario.bundles.names, scenario.namespaces, strict=True) if namespace in wanted]
