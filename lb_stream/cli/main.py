@@ -15,6 +15,7 @@ from lb_stream.cli.monitor import command as monitor
 from lb_stream.cli.operate import brokers, clusters, dry_run, dynamic_config, namespaces
 from lb_stream.cli.report import command as report
 from lb_stream.cli.run import agent, balance, jars, kafka_broker, lookup_server, reports, tables, topics
+from lb_stream.cli.scenario import command as scenario
 from lb_stream.cli.shared.output import ASCII, INTERRUPTED, CommandError, emit, hush, note
 from lb_stream.io.messages.troubles import told
 from lb_stream.query import QueryError
@@ -66,7 +67,7 @@ for module in (
     *(lookup_server, report, sql, replay, dynamic_config),
 ):
     module.register(app)
-for group in (brokers, clusters, namespaces, dry_run, reports, topics, tables, kafka_broker, jars, agent, config):
+for group in (brokers, clusters, namespaces, dry_run, reports, topics, tables, kafka_broker, jars, agent, config, scenario):
     app.add_typer(group.app)
 
 

@@ -34,7 +34,7 @@ FLOORS: tuple[dict[str, tuple[str, ...]], ...] = (
         "query": ("query",),
         "sim": ("sim.scenario", "sim.families", "sim.measures", "sim", "sim.play"),
     },
-    {"cli": ("cli.shared", "cli.inspect", "cli.operate", "cli.run", "cli.demo", "cli.report", "cli.monitor", "cli")},
+    {"cli": ("cli.shared", "cli.inspect", "cli.operate", "cli.run", "cli.demo", "cli.report", "cli.scenario", "cli.monitor", "cli")},
 )
 
 

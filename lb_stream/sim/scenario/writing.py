@@ -39,7 +39,7 @@ def _write(path: Path, columns: dict[str, pa.Array]) -> None:
     singles = [name for name, values in columns.items() if pa.types.is_float32(values.type)]
     options: dict[str, Any] = {"use_dictionary": False, "use_byte_stream_split": singles} if singles else {}
     pq.write_table(
-        pa.table(columns), path, compression="zstd", compression_level=9, write_page_checksum=True, store_schema=False, **options
+        pa.table(columns), path, compression="zstd", compression_level=6, write_page_checksum=True, store_schema=False, **options
     )
 
 

@@ -1,0 +1,1 @@
+"""`lbctl scenario`: scenarios for the simulator, made, checked, shown."""

@@ -1,0 +1,167 @@
+"""`lbctl scenario`: make, check and show scenarios for the simulator."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from lb_stream.cli.shared.options import Json
+from lb_stream.cli.shared.output import CommandError, emit, emit_json, emit_line, emit_rich, note, table
+
+if TYPE_CHECKING:
+    from lb_stream.cli.scenario.facts import ScenarioFacts
+
+app = typer.Typer(name="scenario", help="Scenarios for the simulator: make, check and show them.", no_args_is_help=True)
+
+Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The scenario's folder.")]
+MOST_BROKERS = 20
+
+
+@app.callback()
+def _group() -> None:
+    """Scenarios for the simulator: a cluster, its loads over time, what happens to it, the rules that hold. See docs/simulation.md."""
+
+
+@app.command(epilog="Example: lbctl scenario new --family drain --set cluster.brokers=30 --set load.usage=0.6 my-drain")
+def new(
+    paths: Annotated[list[Path] | None, typer.Argument(metavar="[FILE.toml] DIR", help="What to make, and where.")] = None,
+    family: Annotated[
+        str | None, typer.Option("--family", metavar="NAME", help="Begin with this family: see lbctl scenario families.")
+    ] = None,
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="One key, above family and file; may be given again.")
+    ] = None,
+    print_: Annotated[
+        bool, typer.Option("--print", help="Print the family's file, or one with every key, instead: a file of your own to begin with.")
+    ] = False,
+    force: Annotated[bool, typer.Option("--force", help="Write over the scenario that is in DIR.")] = False,
+    json: Json = False,
+) -> None:
+    """Make a scenario from a short TOML file, from a family, or from both. The same input gives the same bytes."""
+    from lb_stream.cli.scenario.facts import ScenarioFacts
+    from lb_stream.sim.families import TEMPLATE, make_from, preset
+    from lb_stream.sim.scenario import write_scenario
+
+    if print_:
+        if paths or set_:
+            raise CommandError("--print takes --family and nothing else: it writes no scenario", 2)
+        emit(preset(family or TEMPLATE))
+        return
+    if not paths or len(paths) > 2:
+        raise CommandError("name a folder for the scenario, and before it a TOML file if there is one: [FILE.toml] DIR", 2)
+    *files, folder = paths
+    if not (files or family or set_):
+        raise CommandError("say what to make: a TOML file before DIR (--print shows one), or --family NAME", 2)
+    if folder.exists() and not (folder.is_dir() and (force or not any(folder.iterdir()))):
+        raise CommandError(f"{folder}: there is something already; --force writes over a scenario", 2)
+    scenario = make_from(files[0] if files else None, family or "", set_ or ())
+    write_scenario(scenario, folder)
+    _tell(folder, ScenarioFacts(scenario), json)
+
+
+@app.command(epilog="Example: lbctl scenario families --json")
+def families(json: Json = False) -> None:
+    """List the families that `lbctl scenario new --family` knows."""
+    from lb_stream.sim.families import families as known
+
+    if json:
+        for name, why in known().items():
+            emit_json({"family": name, "why": why})
+        return
+    emit_rich(table(("family", "what it is about"), list(known().items())))
+
+
+@app.command(epilog="Example: lbctl scenario check my-drain")
+def check(folder: Folder, json: Json = False) -> None:
+    """Read a scenario and check all of it. Exit code 2, and one line that names file, field and value, if it breaks the format."""
+    from lb_stream.cli.scenario.facts import ScenarioFacts
+    from lb_stream.sim.scenario import ScenarioError, read_scenario
+
+    try:
+        facts = ScenarioFacts(read_scenario(folder))
+    except ScenarioError as error:
+        if json:
+            emit_json({"folder": str(folder), "ok": False, "error": str(error), "file": error.file, "field": error.field})
+        raise
+    _tell(folder, facts, json)
+
+
+@app.command(epilog="Example: lbctl scenario show my-drain --png my-drain.png")
+def show(
+    folder: Folder,
+    png: Annotated[Path | None, typer.Option("--png", metavar="FILE", help="Write a picture.")] = None,
+    html: Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Write a page that needs nothing else.")] = None,
+    json: Json = False,
+) -> None:
+    """Show what a scenario is: brokers and their load at the start, what happens when, and how uneven it gets if nothing is moved."""
+    from lb_stream.cli.scenario.facts import ScenarioFacts
+    from lb_stream.sim.scenario import read_scenario
+
+    facts = ScenarioFacts(read_scenario(folder))
+    for path, write in ((png, _png), (html, _html)):
+        if path is not None:
+            try:
+                write(facts, path)
+            except OSError as error:
+                raise CommandError(f"{path}: {error.strerror}") from None
+            note(f"wrote {path}")
+    if json:
+        emit_json({"folder": str(folder), **facts.summary(), **facts.details()})
+        return
+    _tell(folder, facts, json)
+    _show(facts.details())
+
+
+def _png(facts: ScenarioFacts, path: Path) -> None:
+    from lb_stream.cli.scenario.picture import draw
+
+    draw(facts, path)
+
+
+def _html(facts: ScenarioFacts, path: Path) -> None:
+    from lb_stream.cli.scenario.page import page
+
+    path.write_text(page(facts), encoding="utf-8")
+
+
+def _tell(folder: Path, facts: ScenarioFacts, json: bool) -> None:
+    """The short summary of `new` and `check`."""
+    said = facts.summary()
+    if json:
+        emit_json({"folder": str(folder), "ok": True, **said})
+        return
+    size = f"{said['brokers_up']} of {said['brokers']} brokers up, {said['bundles']} bundles in {said['namespaces']} namespaces"
+    emit_line(f"{folder}: {said['name']}, {said['length_s'] / 60:g} minutes, {size}")
+    if said["why"]:
+        emit_line(said["why"])
+    parts = {**said["events"], **said["faults"], **{name: count for name, count in said["policies"].items() if count}}
+    if parts:
+        emit_line("with " + ", ".join(f"{count} {name}" for name, count in parts.items()))
+    for one in said["notes"]:
+        note(f"note: {one}")
+
+
+def _show(details: dict[str, Any]) -> None:
+    rows = details["at_start"]
+    columns = ("broker", "bundles", "usage", "cpu", "in", "out")
+    cells = [
+        (
+            row["broker"] + ("" if row["up"] else " (down)"),
+            row["bundles"],
+            *(f"{row[name]:.2f}" for name in ("usage", "cpu", "bandwidth_in", "bandwidth_out")),
+        )
+        for row in rows[:MOST_BROKERS]
+    ]
+    emit_rich("", table(columns, cells, right=columns[1:]))
+    if len(rows) > MOST_BROKERS:
+        emit_line(f"and {len(rows) - MOST_BROKERS} more brokers (--json has all)")
+    happens = [(one["t_s"], f"{one['t_s']:g}", one["what"]) for one in details["events"]]
+    happens += [(one["from_s"], f"{one['from_s']:g} to {one['to_s']:g}", one["what"]) for one in details["faults"]]
+    if happens:
+        emit_rich("", table(("s", "what happens"), [cells[1:] for cells in sorted(happens)], right=("s",)))
+    names = ("t_s", "greatest", "mean", "bound", "orphaned")
+    unmoved = [(f"{one['t_s']:g}", *(f"{one[name]:.2f}" for name in names[1:4]), one["orphaned"]) for one in details["unmoved"]]
+    heads = ("s", "busiest", "mean", "bound", "bundles without owner")
+    emit_rich("", "If nothing is moved:", table(heads, unmoved, right=heads))

@@ -1,0 +1,140 @@
+"""What there is to say about a scenario: its size, how it starts, how uneven it gets if nobody moves anything, what looks odd."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from lb_stream.core.model.names import namespace_of
+from lb_stream.sim.measures import Series, measured
+from lb_stream.sim.scenario.scenario import AntiAffinity, Event, Fault, Isolation, Scenario
+
+TOLERANCE_S = 1e-6
+
+
+@dataclass(frozen=True)
+class ScenarioFacts:
+    """A scenario, and what happens in it without any policy."""
+
+    scenario: Scenario
+
+    @cached_property
+    def series(self) -> Series:
+        """Usage over time if nothing is ever moved: what dies with its broker stays without an owner."""
+        return measured(self.scenario, []).series
+
+    def summary(self) -> dict[str, Any]:
+        """What `check` tells, for programs."""
+        given = self.scenario
+        return {
+            "name": given.name,
+            "why": given.why,
+            "length_s": given.end_s,
+            "ticks": given.ticks,
+            "load_steps": given.loads.shape[2],
+            "judge_from_s": given.judge_from_s,
+            "settled_from_s": given.settled_from_s,
+            "brokers": len(given.brokers),
+            "brokers_up": int(given.brokers.up.sum()),
+            "bundles": len(given.bundles),
+            "bundles_unowned": int((given.bundles.start_owner < 0).sum()),
+            "namespaces": len(set(given.namespaces)),
+            "clients": int((given.bundles.producers + given.bundles.consumers).sum()),
+            "events": dict(Counter(one.kind for one in given.events)),
+            "faults": dict(Counter(one.kind for one in given.faults)),
+            "policies": {
+                "isolation": len(given.policies.isolation),
+                "anti_affinity": len(given.policies.anti_affinity),
+                "pinned_namespaces": len(given.policies.pinned_namespaces),
+                "budgets": len(given.policies.budgets),
+            },
+            "notes": self.notes(),
+        }
+
+    def details(self) -> dict[str, Any]:
+        """What `show` tells beside, for programs. Usages are ratios of capacity."""
+        series, last = self.series, len(self.series.t_s) - 1
+        return {
+            "unmoved": [
+                {
+                    "t_s": float(series.t_s[tick]),
+                    "greatest": float(series.greatest[tick]),
+                    "mean": float(series.mean[tick]),
+                    "bound": float(series.bound[tick]),
+                    "orphaned": int(series.orphaned[tick]),
+                }
+                for tick in sorted({0, *self.scenario_ticks(), last})
+            ],
+            "at_start": self.brokers(),
+            "events": [{"t_s": one.t_s, "what": self.event(one)} for one in self.scenario.events],
+            "faults": [{"from_s": one.from_s, "to_s": one.to_s, "what": self.fault(one)} for one in self.scenario.faults],
+        }
+
+    def scenario_ticks(self) -> list[int]:
+        """The ticks from which it is judged and settled."""
+        return [self.scenario.tick_of(t_s) for t_s in (self.scenario.judge_from_s, self.scenario.settled_from_s)]
+
+    def brokers(self) -> list[dict[str, Any]]:
+        """Each broker at the start, the busiest first."""
+        given = self.scenario
+        count = len(given.brokers)
+        place = given.bundles.start_owner + 1
+        rate_in, rate_out, bytes_in, bytes_out = (np.bincount(place, load, count + 1)[1:] for load in given.loads_at(0))
+        cpu = (rate_in + rate_out) / given.brokers.cpu_msgs_per_s + (bytes_in + bytes_out) / given.brokers.cpu_bytes_per_s
+        columns = {
+            "usage": np.nan_to_num(self.series.usage[0]),
+            "cpu": cpu,
+            "bandwidth_in": bytes_in / given.brokers.bandwidth_in_bytes_per_s,
+            "bandwidth_out": bytes_out / given.brokers.bandwidth_out_bytes_per_s,
+        }
+        bundles = np.bincount(place, minlength=count + 1)[1:]
+        order = np.argsort(-columns["usage"], kind="stable").tolist()
+        return [
+            {
+                "broker": given.brokers.names[row],
+                "up": bool(given.brokers.up[row]),
+                "bundles": int(bundles[row]),
+                **{name: float(values[row]) for name, values in columns.items()},
+            }
+            for row in order
+        ]
+
+    def event(self, one: Event) -> str:
+        """An event in words."""
+        broker = self.scenario.brokers.names[one.broker]
+        return f"{one.kind} {broker}" + (f" to {one.factor:g} of its cpu" if one.kind == "slow" else "")
+
+    def fault(self, one: Fault) -> str:
+        """A fault in words."""
+        names = ", ".join(self.scenario.brokers.names[row] for row in one.brokers)
+        return f"{one.kind} at {names}" + (f", {one.delay_s:g} s old" if one.kind == "stale_reports" else "")
+
+    def notes(self) -> list[str]:
+        """What is allowed and is hardly meant."""
+        given, notes = self.scenario, []
+        phase = given.brokers.report_phase_s
+        ticks = np.arange(given.ticks) * given.tick_s
+        silent = [
+            name
+            for name, phase_s in zip(given.brokers.names, phase.tolist(), strict=True)
+            if not (np.abs((ticks - phase_s + TOLERANCE_S) % given.report_interval_s) < 2 * TOLERANCE_S).any()
+        ]
+        if silent:
+            when = "no tick is at report_phase_s + n · report_interval_s"
+            notes.append(f"{len(silent)} brokers never report by their rhythm, {silent[0]} first: {when}")
+        known = set(map(namespace_of, given.bundles.names))
+        rules = given.policies
+        walls: list[Isolation | AntiAffinity] = [*rules.isolation, *rules.anti_affinity]
+        named = {name for one in walls for name in one.namespaces}
+        unknown = sorted((named | {*rules.pinned_namespaces, *rules.budgets}) - known)
+        if unknown:
+            notes.append(f"policies name {len(unknown)} namespaces without a bundle, {unknown[0]} first")
+        if self.series.isolation[0]:
+            notes.append(f"{int(self.series.isolation[0])} bundles start where isolation doesn't allow them")
+        if late := [one for one in given.faults if one.to_s > given.end_s + TOLERANCE_S]:
+            notes.append(f"{len(late)} faults last beyond the end, at {given.end_s:g} s")
+        return notes
