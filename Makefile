@@ -10,6 +10,7 @@ JARS := $(or $(LB_JARS_DIR),.jars)
 # Not part of this repository; found in a folder beside the clone, or named by whoever has them elsewhere.
 PULSAR_CLUSTER_DIR ?= $(patsubst %/,%,$(dir $(firstword $(wildcard ../*/pulsar-cluster/cluster.sh))))
 REFERENCE ?= $(firstword $(wildcard ../*/reference/run.sh))
+SCENARIOS ?= $(firstword $(wildcard ../*/scenarios/public) tests/data/scenarios)
 PULSAR_CLIENT := .make/pulsar-client
 
 hash = $(shell cat $(1) 2>/dev/null | cksum | cut -d' ' -f1)
@@ -28,7 +29,7 @@ export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
 unexport SPARK_HOME # another Spark on this machine must not be taken for the one in .venv
 
 .DEFAULT_GOAL := help
-.PHONY: help setup steps java check test test-long test-pulsar test-hostile differential demo bench bench-core bench-stream seed-checklist lock clean
+.PHONY: help setup steps java check test test-long test-pulsar test-hostile differential demo bench bench-core bench-stream bench-policies seed-checklist lock clean
 .NOTPARALLEL:
 
 help: ## show this list
@@ -73,6 +74,9 @@ bench: setup ## side-by-side timings (ARGS=name for one of them); the last line 
 # With the memory settings of Spark's workers in conf/spark-defaults.conf.
 bench-core: setup ## the core's strategies on three sizes of cluster (ARGS="--sizes 1000x100000", --reference: beside Pulsar's own classes); last line JSON
 	$(if $(REFERENCE),REFERENCE="$(REFERENCE)") MALLOC_MMAP_THRESHOLD_=33554432 MALLOC_TRIM_THRESHOLD_=268435456 $(BIN)/python -m tests.bench.core $(ARGS)
+
+bench-policies: setup ## every shedder with every placement in each scenario of the folder SCENARIOS (a quarter of an hour); last line JSON
+	$(BIN)/python -m tests.bench.policies $(SCENARIOS) $(ARGS)
 
 bench-stream: setup ## the whole stream beside what Spark alone does, half an hour or so (ARGS="--bundles 20000 --runs 3" for a glance); last line JSON
 	$(BIN)/python -m tests.bench.stream $(ARGS)
