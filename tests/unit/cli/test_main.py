@@ -63,6 +63,10 @@ COMMANDS = {
     ("namespaces", "import"),
     ("namespaces", "bundles"),
     ("namespaces", "set-policies"),
+    ("scenario", "new"),
+    ("scenario", "families"),
+    ("scenario", "check"),
+    ("scenario", "show"),
     *WITH_A_CONFIG_OF_THEIR_OWN,
 }
 IN_PROCESS = [sys.executable, "-c", "from lb_stream.cli.main import main; main()"]
@@ -88,7 +92,7 @@ def test_every_command_has_an_example_of_itself_and_json(tmp_path: Path, command
     assert "--json" in help_text
 
 
-SETTINGS_ALIKE = sorted(command for command in COMMANDS - WITH_A_CONFIG_OF_THEIR_OWN if command[0] not in ("kafka", "jars"))
+SETTINGS_ALIKE = sorted(command for command in COMMANDS - WITH_A_CONFIG_OF_THEIR_OWN if command[0] not in ("kafka", "jars", "scenario"))
 
 
 @pytest.mark.parametrize("command", SETTINGS_ALIKE, ids=" ".join)
