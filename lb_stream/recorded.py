@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
-from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,24 +10,15 @@ import pyarrow as pa
 from lb_stream.core.averages import fold
 from lb_stream.core.averages.cluster_view import view_of
 from lb_stream.core.config.cluster_config import cluster_config
-from lb_stream.core.model.blocks import BROKER_SCHEMA, BUNDLE_SCHEMA, RESOURCES, Batch, Shard, from_bytes, with_all_columns
+from lb_stream.core.model.blocks import BROKER_SCHEMA, BUNDLE_SCHEMA, RESOURCES, Shard, with_all_columns
 from lb_stream.core.model.memory import Memory
 from lb_stream.core.model.names import is_system_bundle
 from lb_stream.core.model.view import ClusterView
 from lb_stream.core.round.decide import Inbox, Round, decide
-from lb_stream.io.local.report_lines import Report, Unsendable, read_line
 from lb_stream.query import QueryError
 from lb_stream.query.lake import open_lake, records, run
-from lb_stream.stream.context import DecodeConfig
-from lb_stream.stream.decode import decode
+from lb_stream.query.past.reports import decoded, read_reports
 
-_RECORD = pa.schema(
-    [
-        ("key", pa.binary()), ("value", pa.binary()), ("kind", pa.string()),
-        ("topic", pa.string()), ("partition", pa.int32()), ("offset", pa.int64()), ("append_ms", pa.int64()),
-    ]
-)  # fmt: skip
-_GZIP = b"\x1f\x8b"
 _CLUSTERS = "SELECT DISTINCT cluster FROM broker_loads ORDER BY cluster"
 _BROKERS = """
     SELECT * FROM broker_loads WHERE cluster = $1 AND log_seq = (SELECT max(log_seq) FROM broker_loads WHERE cluster = $1) ORDER BY broker
@@ -44,10 +33,7 @@ def load_reports(file: str | Path, cluster: str = "recorded", broker: str | None
     Raises QueryError, naming the line and what is wrong with it, and SettingError for a setting.
     """
     config, path = cluster_config(settings), Path(file)
-    reports = list(_reports(path, broker))
-    if not reports:
-        raise QueryError(f"{path} has no load report: expected one on a line, as brokers emit them or as captured")
-    batch = _decoded(cluster, reports)
+    batch = decoded(cluster, read_reports(path, broker))
     now_ms = max(batch.reports["append_ms"].to_pylist(), default=0)
     shard, _ = fold(Shard.empty(), batch, now_ms, config.fold)
     return view_of(cluster, [shard], now_ms, config.balancer.weights)
@@ -73,36 +59,6 @@ def ask(view: ClusterView, memory: Memory | None = None, **settings: Any) -> Rou
     `memory` is that of an earlier answer, for a strategy that waits for some rounds in a row. Raises SettingError.
     """
     return decide(view, memory or Memory(), Inbox(), cluster_config(settings))
-
-
-def _reports(path: Path, broker: str | None) -> Iterator[Report]:
-    """Raises QueryError for a file that can't be read, and a line that is no report."""
-    number = 0  # of the line that is read
-    try:
-        data = path.read_bytes()
-        for line in (gzip.decompress(data) if data.startswith(_GZIP) else data).splitlines():
-            number += 1
-            report = read_line(line, broker)
-            if report is not None:
-                yield report
-    except Unsendable as error:
-        raise QueryError(f"{path}, line {number}: {error}") from None
-    except (OSError, EOFError) as error:
-        raise QueryError(f"{path} can't be read: {error}") from None
-
-
-def _decoded(cluster: str, reports: Iterable[Report]) -> Batch:
-    """All reports as the stream's decoder hands them to the fold, each appended at the time that it was captured."""
-    records = [
-        {"key": f"{cluster}/{one.broker}".encode(), "value": one.value, "topic": "reports", "partition": 0, "offset": offset}
-        | {"append_ms": int(one.at_ms or 0), "kind": None}
-        for offset, one in enumerate(reports)
-    ]
-    blocks = decode([pa.RecordBatch.from_pylist(records, _RECORD)], DecodeConfig(cluster, "commands", {}))
-    rows: list[dict[str, Any]] = [row for block in blocks for row in block.to_pylist() if row["cluster"] == cluster]
-    if not rows or rows[0]["reports"] is None:
-        raise QueryError("no report can be taken: `lbctl reports send` and the table rejected_reports say of each why not")
-    return Batch(from_bytes(rows[0]["reports"]), from_bytes(rows[0]["samples"]), Batch.empty().events)
 
 
 def _shard(brokers: list[dict[str, Any]], bundles: list[dict[str, Any]]) -> Shard:

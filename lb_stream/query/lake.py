@@ -11,6 +11,7 @@ from lb_stream.query.sql_file import MACROS
 
 if TYPE_CHECKING:
     import duckdb
+    import pyarrow as pa
 
     from lb_stream.contracts.tables import TableSpec
 
@@ -89,6 +90,16 @@ def run(lake: duckdb.DuckDBPyConnection, query: str, parameters: list[Any] | dic
 
     try:
         return lake.execute(query, parameters or [])
+    except duckdb.Error as error:
+        raise QueryError(_explain(query, error), code=2) from None
+
+
+def columns(lake: duckdb.DuckDBPyConnection, query: str, parameters: dict[str, Any]) -> pa.Table:
+    """What a query finds, as columns. Raises QueryError as `run` does."""
+    import duckdb
+
+    try:
+        return lake.sql(query, params=parameters or None).to_arrow_table()
     except duckdb.Error as error:
         raise QueryError(_explain(query, error), code=2) from None
 

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lb_stream.cli.inspect.replay import time_given
-from lb_stream.cli.shared.options import BrokerConf, Cluster, ConfigFile, Json, Set, effective
+from lb_stream.cli.shared.options import BrokerConf, Cluster, ConfigFile, Json, Set, effective, time_given
 from lb_stream.cli.shared.output import CommandError, emit, emit_json
 from lb_stream.io.messages.times import clock
 

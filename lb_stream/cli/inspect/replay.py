@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lb_stream.cli.shared.options import BrokerConf, Cluster, ConfigFile, Json, Set, effective
+from lb_stream.cli.shared.options import BrokerConf, Cluster, ConfigFile, Json, Set, effective, time_given
 from lb_stream.cli.shared.output import CommandError, emit_json, emit_rich, note, styled, table
 from lb_stream.io.messages.times import clock
 
@@ -23,16 +22,6 @@ def register(app: typer.Typer) -> None:
     """Add the command to lbctl."""
     codes = "Exit codes: 0 all that could be replayed are equal, 1 one differs or none could be."
     app.command("replay", epilog=f"Example: lbctl replay --since 2026-11-21T13:00 · {codes}")(replay)
-
-
-def time_given(text: str | None) -> datetime | None:
-    """A time given on the command line. Raises typer.BadParameter."""
-    if text is None:
-        return None
-    try:
-        return datetime.fromisoformat(text)
-    except ValueError:
-        raise typer.BadParameter(f"{text!r}: expected a time as 2026-11-21T13:00, local unless it ends with Z or +01:00") from None
 
 
 def replay(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from lb_stream.cli.scenario import from_history
 from lb_stream.cli.shared.options import Json
 from lb_stream.cli.shared.output import CommandError, emit, emit_json, emit_line, emit_rich, note, table
 
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from lb_stream.cli.scenario.facts import ScenarioFacts
 
 app = typer.Typer(name="scenario", help="Scenarios for the simulator: make, check and show them.", no_args_is_help=True)
+from_history.register(app)
 
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The scenario's folder.")]
 MOST_BROKERS = 20

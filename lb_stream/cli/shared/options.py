@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -41,6 +42,16 @@ def cluster_name(value: str | None) -> str | None:
     if value is not None and not re.fullmatch(r"[A-Za-z0-9._-]+", value):
         raise typer.BadParameter("letters, digits, dots, dashes and underscores only")
     return value
+
+
+def time_given(text: str | None) -> datetime | None:
+    """A time given on the command line. Raises typer.BadParameter."""
+    if text is None:
+        return None
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:
+        raise typer.BadParameter(f"{text!r}: expected a time as 2026-11-21T13:00, local unless it ends with Z or +01:00") from None
 
 
 Cluster = Annotated[str | None, typer.Option("--cluster", metavar="NAME", help="Only this cluster.", callback=cluster_name)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from datetime import datetime
+from datetime import UTC, datetime
 
 
 def clock(ms: int | None) -> str:
@@ -23,3 +23,8 @@ def ago(ms: int | None) -> str:
         if seconds >= 2 * length:
             return f"{seconds // length} {unit} ago"
     return f"{seconds} s ago"
+
+
+def utc(ms: int) -> str:
+    """A time in ms since the epoch, wherever it is read: 2026-11-21T13:00:00Z."""
+    return f"{datetime.fromtimestamp(ms / 1000, UTC):%Y-%m-%dT%H:%M:%SZ}"

@@ -1,0 +1,103 @@
+"""`lbctl scenario from-tables` and `from-reports`: a scenario of what a cluster has carried."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from lb_stream.cli.shared.options import Json, Set, cluster_name, time_given
+from lb_stream.cli.shared.output import CommandError, emit_json, emit_line, note
+
+if TYPE_CHECKING:
+    from lb_stream.sim.scenario.from_history import MadeScenario
+
+Tables = Annotated[Path, typer.Argument(metavar="TABLES", help="The folder of a job's tables (stream.tables).")]
+Reports = Annotated[Path, typer.Argument(metavar="FILE", help="Load reports, one on a line, as brokers emit them or captured; also .gz.")]
+Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The scenario's folder, made or written anew.")]
+From = Annotated[str | None, typer.Option("--from", metavar="TIME", help="Begin, as 2026-11-21T13:00. Default: where history begins.")]
+To = Annotated[str | None, typer.Option("--to", metavar="TIME", help="End. Default: where history ends.")]
+Tick = Annotated[float, typer.Option("--tick", metavar="SECONDS", help="Length of a tick: the history's resolution is a multiple of it.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to `lbctl scenario`."""
+    example = "lbctl scenario from-tables .lb/tables friday --from 2026-11-20T08:00Z --to 2026-11-20T20:00Z"
+    app.command("from-tables", epilog=f"Example: {example}")(from_tables)
+    app.command("from-reports", epilog="Example: lbctl scenario from-reports captured.jsonl.gz captured")(from_reports)
+
+
+def from_tables(
+    tables: Tables,
+    folder: Folder,
+    cluster: Annotated[
+        str | None, typer.Option("--cluster", metavar="NAME", help="Whose history; not needed for the only one.", callback=cluster_name)
+    ] = None,
+    from_: From = None,
+    to: To = None,
+    tick: Tick = 10.0,
+    json: Json = False,
+) -> None:
+    """Make a scenario of what a live cluster has carried: its brokers, bundles, loads, deaths, drains and policies.
+
+    Loads and limits are those of the tables bundle_history and broker_history, which a job keeps for 7 days. What cpu a load takes is
+    inferred; what nothing tells is assumed. Each is said.
+    """
+    from lb_stream.query.lake import open_lake
+    from lb_stream.query.past.tables import lake_asker, past_of, the_recorded
+    from lb_stream.sim.scenario.from_history import History, scenario_of
+
+    with open_lake(tables, whole=False) as lake:
+        ask = lake_asker(lake)
+        past = History(**past_of(ask, the_recorded(ask, cluster), *_range(from_, to)))
+    _write(scenario_of(past, tick), folder, json)
+
+
+def from_reports(
+    file: Reports,
+    folder: Folder,
+    cluster: Annotated[str, typer.Option("--cluster", metavar="NAME", help="What to call it.", callback=cluster_name)] = "recorded",
+    broker: Annotated[str | None, typer.Option("--broker", metavar="HOST:PORT", help="Whose a report is that doesn't say.")] = None,
+    from_: From = None,
+    to: To = None,
+    resolution: Annotated[float, typer.Option("--resolution", metavar="SECONDS", help="How often loads change.", min=1.0)] = 60.0,
+    tick: Tick = 10.0,
+    set_: Set = None,
+    json: Json = False,
+) -> None:
+    """Make a scenario of recorded load reports.
+
+    Reports don't tell of deaths, drains or policies: all brokers are up all the time, and --set may give settings that stand for some,
+    as --set balancer.shedding_excluded_namespaces=shop/orders.
+    """
+    from lb_stream.cli.shared.options import effective
+    from lb_stream.query.past.reports import past_of_reports
+    from lb_stream.sim.scenario.from_history import History, scenario_of
+
+    settings = effective(None, None, set_).settings.of_cluster(cluster)
+    from_ms, to_ms = _range(from_, to)
+    past = History(**past_of_reports(file, cluster, broker, round(resolution * 1000), from_ms, to_ms, settings))
+    _write(scenario_of(past, tick), folder, json)
+
+
+def _range(from_: str | None, to: str | None) -> tuple[int | None, int | None]:
+    """Begin and end, ms since the epoch. Raises typer.BadParameter."""
+    begin, end = (None if at is None else round(at.timestamp() * 1000) for at in map(time_given, (from_, to)))
+    if begin is not None and end is not None and end <= begin:
+        raise CommandError(f"--to {to}: expected a time after --from {from_}", 2)
+    return begin, end
+
+
+def _write(made: MadeScenario, folder: Path, json: bool) -> None:
+    from lb_stream.sim.scenario.writing import write_scenario
+
+    scenario = made.scenario
+    write_scenario(scenario, folder)
+    known: dict[str, Any] = {"brokers": len(scenario.brokers), "bundles": len(scenario.bundles), "seconds": scenario.end_s}
+    if json:
+        emit_json({"scenario": str(folder), **known, "events": len(scenario.events), "notes": list(made.notes)})
+        return
+    for line in made.notes:
+        note(line)
+    emit_line(f"{folder}: {known['brokers']} brokers, {known['bundles']:,} bundles, {scenario.end_s:,.0f} s")

@@ -1,0 +1,128 @@
+"""Load reports in a file: one on a line, as brokers emit them or as captured, also gzipped."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from lb_stream.contracts.tables import BROKER_LOADS
+from lb_stream.core.averages import fold
+from lb_stream.core.config.cluster_config import cluster_config
+from lb_stream.core.model.blocks import Batch, Shard, from_bytes
+from lb_stream.io.local.report_lines import Report, Unsendable, read_line
+from lb_stream.io.messages.times import utc
+from lb_stream.query import QueryError
+from lb_stream.stream.context import DecodeConfig
+from lb_stream.stream.decode import decode
+from lb_stream.stream.shards.history import broker_rows, bundle_rows, next_slot
+
+_RECORD = pa.schema(
+    [
+        ("key", pa.binary()), ("value", pa.binary()), ("kind", pa.string()),
+        ("topic", pa.string()), ("partition", pa.int32()), ("offset", pa.int64()), ("append_ms", pa.int64()),
+    ]
+)  # fmt: skip
+_GZIP = b"\x1f\x8b"
+_LIVES = pa.schema([BROKER_LOADS.schema.field(name) for name in ("now_ms", "broker", "alive", "seen_ms")])
+_DRAINS = pa.schema([("at_ms", pa.int64()), ("kind", pa.string()), ("broker", pa.string())])
+
+
+def read_reports(path: Path, broker: str | None = None) -> list[Report]:
+    """The reports of a file. `broker` is whose a report is that doesn't say itself.
+
+    Raises QueryError for a file that can't be read, a line that is no report, and a file without one.
+    """
+    reports = list(_reports(path, broker))
+    if not reports:
+        raise QueryError(f"{path} has no load report: expected one on a line, as brokers emit them or as captured")
+    return reports
+
+
+def _reports(path: Path, broker: str | None) -> Iterator[Report]:
+    number = 0  # of the line that is read
+    try:
+        data = path.read_bytes()
+        for line in (gzip.decompress(data) if data.startswith(_GZIP) else data).splitlines():
+            number += 1
+            report = read_line(line, broker)
+            if report is not None:
+                yield report
+    except Unsendable as error:
+        raise QueryError(f"{path}, line {number}: {error}") from None
+    except (OSError, EOFError) as error:
+        raise QueryError(f"{path} can't be read: {error}") from None
+
+
+def decoded(cluster: str, reports: Iterable[Report], first_offset: int = 0) -> Batch:
+    """All reports as the stream's decoder hands them to the fold, each appended at the time that it was captured. Raises QueryError."""
+    records = [
+        {"key": f"{cluster}/{one.broker}".encode(), "value": one.value, "topic": "reports", "partition": 0, "offset": offset}
+        | {"append_ms": int(one.at_ms or 0), "kind": None}
+        for offset, one in enumerate(reports, first_offset)
+    ]
+    blocks = decode([pa.RecordBatch.from_pylist(records, _RECORD)], DecodeConfig(cluster, "commands", {}))
+    rows: list[dict[str, Any]] = [row for block in blocks for row in block.to_pylist() if row["cluster"] == cluster]
+    if not rows or rows[0]["reports"] is None:
+        raise QueryError("no report can be taken: `lbctl reports send` and the table rejected_reports say of each why not")
+    return Batch(from_bytes(rows[0]["reports"]), from_bytes(rows[0]["samples"]), Batch.empty().events)
+
+
+def past_of_reports(
+    path: Path,
+    cluster: str,
+    broker: str | None = None,
+    resolution_ms: int = 60_000,
+    from_ms: int | None = None,
+    to_ms: int | None = None,
+    settings: Mapping[str, Any] = {},
+) -> dict[str, Any]:
+    """What a file's reports tell of a cluster's past: the fields of a scenario's `History`, as the job's tables would have them.
+
+    A slot has what was reported until its end. Times: None is the first, the last slot. Raises QueryError, and SettingError for a setting.
+    """
+    reports = sorted(read_reports(path, broker), key=lambda one: one.at_ms or 0)
+    if any(one.at_ms is None for one in reports):
+        raise QueryError(f"{path}: a report that doesn't say when it was made: expected capturedAtMs, lastUpdate or timestamp in each", 2)
+    config, shard, offset = cluster_config(settings).fold, Shard.empty(), 0
+    before_ms: int | None = None
+    bundles, brokers = [], []
+    taken = [one for one in reports if to_ms is None or (one.at_ms or 0) < to_ms]
+    for _, group in groupby(taken, key=lambda one: int(one.at_ms or 0) // resolution_ms):
+        some = list(group)
+        now_ms = int(some[-1].at_ms or 0)
+        shard, _ = fold(shard, decoded(cluster, some, offset), now_ms, config)
+        offset += len(some)
+        if (slot := next_slot(before_ms, now_ms, resolution_ms)) is not None:
+            bundles.append(bundle_rows(cluster, shard, slot))
+            brokers.append(broker_rows(cluster, shard, slot))
+        before_ms = now_ms
+    if not bundles:
+        raise QueryError(f"{path} has no report from before the end, {utc(to_ms or 0)}", 2)
+    slots = [rows["slot_ms"][0].as_py() for rows in brokers]
+    return {
+        "cluster": cluster,
+        "from_ms": slots[0] if from_ms is None else from_ms,
+        "to_ms": slots[-1] + resolution_ms if to_ms is None else to_ms,
+        "resolution_ms": resolution_ms,
+        "bundles": pa.concat_tables(bundles),
+        "brokers": pa.concat_tables(brokers),
+        "alive": _LIVES.empty_table(),
+        "drains": _DRAINS.empty_table(),
+        "settings": settings,
+        "report_interval_s": _interval_s(reports),
+    }
+
+
+def _interval_s(reports: list[Report]) -> float | None:
+    """The median time between two reports of a broker."""
+    at_s: dict[str, list[float]] = {}
+    for one in reports:
+        at_s.setdefault(one.broker, []).append((one.at_ms or 0) / 1000)
+    gaps = np.concatenate([np.diff(times) for times in at_s.values()])
+    return float(np.median(gaps)) if len(gaps) else None

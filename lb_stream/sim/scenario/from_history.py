@@ -1,0 +1,227 @@
+"""A scenario out of what a live cluster's tables, or its reports, tell of its past.
+
+What they don't tell is assumed, and said. Bundles that are split or merged have their last form from the beginning.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from lb_stream.core.commands.settings import in_force
+from lb_stream.core.config.cluster_config import cluster_config
+from lb_stream.core.model.memory import Memory
+from lb_stream.core.model.operator_state import OperatorState
+from lb_stream.core.model.policies import NO_POLICIES, host_of
+from lb_stream.io.messages.times import utc
+from lb_stream.sim.scenario.capacities import capacities, each_once
+from lb_stream.sim.scenario.errors import ScenarioError
+from lb_stream.sim.scenario.recorded_loads import RecordedLoads, recorded_loads
+from lb_stream.sim.scenario.scenario import (
+    AntiAffinity,
+    Bools,
+    Event,
+    EventKind,
+    Ints,
+    Isolation,
+    MoveTimes,
+    Scenario,
+    ScenarioBrokers,
+    ScenarioBundles,
+    ScenarioPolicies,
+)
+
+REPORT_DELAY_S, RECONNECT_S = 1.0, 2.0
+RELEASE_S, ACQUIRE_S, REPORT_INTERVAL_S = 2.0, 3.0, 30.0
+SETTLED_S = 1_800.0
+"""A policy is given so long to do away with what it finds, or a quarter of the time."""
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """What is known of a cluster's past, as columns. Times ms since the epoch."""
+
+    cluster: str
+    from_ms: int
+    to_ms: int  # before
+    resolution_ms: int
+    bundles: pa.Table  # of bundle_history, in order of time: all rows from an hour before on
+    brokers: pa.Table  # of broker_history, likewise
+    alive: pa.Table  # now_ms, broker, alive, seen_ms: of each broker the first round, and those in which `alive` changed; in order
+    drains: pa.Table  # at_ms, kind (drain-broker, undrain-broker), broker: operators' commands, in order
+    memory: str | None = None  # of the first round, as logged
+    settings: Mapping[str, Any] = field(default_factory=dict)  # the job's own for this cluster
+    report_interval_s: float | None = None  # medians, where anything tells
+    assign_s: float | None = None  # from the decision to its confirmation
+    move_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MadeScenario:
+    """The scenario, and a line for each thing that was inferred or assumed."""
+
+    scenario: Scenario
+    notes: tuple[str, ...]
+
+
+def scenario_of(history: History, tick_s: float = 10.0) -> MadeScenario:
+    """What the cluster carried, in ticks of so many seconds.
+
+    Raises ScenarioError where there is nothing to make one of, and for a tick that the history's resolution is no multiple of.
+    """
+    where, step_ms, from_ms = f"history of {history.cluster}", history.resolution_ms, history.from_ms
+    step_ticks, ticks = round(step_ms / 1000 / tick_s), math.floor((history.to_ms - from_ms) / 1000 / tick_s)
+    if step_ticks < 1 or not math.isclose(step_ticks * tick_s * 1000, step_ms):
+        raise ScenarioError(where, "tick", tick_s, f"a divisor of the history's resolution, {step_ms / 1000:g} s")
+    if ticks < 1 or not len(history.bundles) or not len(history.brokers):
+        found = f"{len(history.bundles)} rows of bundles, {len(history.brokers)} of brokers"
+        raise ScenarioError(where, "time", f"{utc(from_ms)} to {utc(history.to_ms)}", f"a time that rows tell of: there are {found}")
+    names = tuple(sorted(set(history.brokers["broker"].to_pylist())))
+    loads = recorded_loads(history.bundles, names, from_ms, step_ms, -(-ticks // step_ticks))
+    if not loads.names:
+        raise ScenarioError(where, "bundles", 0, "at least one that is not of the brokers' own namespaces")
+    orders, pinned = _orders(history)
+    up, events, said = _events(history, names, orders, tick_s, tick_s * ticks)
+    brokers, inferred = _brokers(history, names, up, tick_s)
+    owner = np.where(np.append(up, False)[loads.owner], loads.owner, -1)
+    move, interval_s, assumed = _times(history, tick_s)
+    policies, left_out = _policies(orders, pinned, loads, owner, names)
+    scenario = Scenario(
+        name=history.cluster,
+        why=f"What the cluster {history.cluster} carried from {utc(from_ms)} to {utc(history.to_ms)}.",
+        tick_s=tick_s,
+        ticks=ticks,
+        load_step_ticks=step_ticks,
+        noise_step_ticks=step_ticks,
+        noise_unit=0.0,
+        report_interval_s=interval_s,
+        report_delay_s=REPORT_DELAY_S,
+        move=move,
+        judge_from_s=0.0,
+        settled_from_s=math.floor(min(SETTLED_S, tick_s * ticks / 4) / tick_s) * tick_s,
+        brokers=brokers,
+        bundles=ScenarioBundles(loads.names, owner, **loads.counts, memory_bytes=np.zeros(len(loads.names), np.int64)),
+        events=events,
+        faults=(),
+        policies=policies,
+        loads=loads.loads,
+    )
+    return MadeScenario(scenario, (*inferred, *assumed, *loads.notes, *said, *left_out))
+
+
+def _orders(history: History) -> tuple[OperatorState, tuple[str, ...]]:
+    """What operators had laid down, and the namespaces that are never shed."""
+    orders = Memory.from_json(history.memory).orders if history.memory else OperatorState()
+    return orders, cluster_config(in_force(history.settings, orders.settings)).balancer.shedding_excluded_namespaces
+
+
+def _brokers(history: History, names: Sequence[str], up: Bools, tick_s: float) -> tuple[ScenarioBrokers, tuple[str, ...]]:
+    reports = each_once(history.brokers)
+    of = {name: row for row, name in enumerate(names)}
+    broker = np.array([of[name] for name in reports["broker"].to_pylist()], np.int64)
+    found = capacities(reports, broker, len(names))
+    interval_s = history.report_interval_s or REPORT_INTERVAL_S
+    last_s = np.zeros(len(names))
+    last_s[broker] = (reports["reported_ms"].to_numpy() - history.from_ms) / 1000
+    phase_s = np.floor(last_s % interval_s / tick_s) * tick_s
+    return ScenarioBrokers(tuple(names), up, **found.columns, report_phase_s=phase_s), found.notes
+
+
+def _times(history: History, tick_s: float) -> tuple[MoveTimes, float, list[str]]:
+    """How long things took: as it was, where outcomes tell, less the way of a report."""
+    notes = [f"assumed: report_delay_s = {REPORT_DELAY_S:g}, reconnect_s = {RECONNECT_S:g}"]
+    acquire_s, release_s, interval_s = ACQUIRE_S, RELEASE_S, REPORT_INTERVAL_S
+    if history.assign_s is None or history.move_s is None:
+        notes.append(f"assumed: release_s = {RELEASE_S:g}, acquire_s = {ACQUIRE_S:g}: no move was confirmed in this time")
+    else:
+        acquire_s = round(max(history.assign_s - REPORT_DELAY_S, 0.0), 3)
+        release_s = round(max(history.move_s - history.assign_s - REPORT_DELAY_S, 0.0), 3)
+        notes.append(f"release_s = {release_s:g}, acquire_s = {acquire_s:g}: medians of confirmed decisions, less report_delay_s")
+    if history.report_interval_s is None:
+        notes.append(f"assumed: report_interval_s = {REPORT_INTERVAL_S:g}")
+    else:
+        interval_s = max(round(history.report_interval_s / tick_s), 1) * tick_s
+        notes.append(f"report_interval_s = {interval_s:g}: the median, in whole ticks")
+    return MoveTimes(release_s, acquire_s, RECONNECT_S), interval_s, notes
+
+
+def _events(
+    history: History, names: Sequence[str], orders: OperatorState, tick_s: float, end_s: float
+) -> tuple[Bools, tuple[Event, ...], list[str]]:
+    """Which brokers are up at the start; who goes and comes, and who is drained, in order of time, each at a tick."""
+    of, from_ms = {name: row for row, name in enumerate(names)}, history.from_ms
+    found: list[tuple[float, int, EventKind]] = []
+
+    def happens(at_ms: int, broker: str, kind: EventKind) -> None:
+        t_s = math.ceil(max(at_ms - from_ms, 0) / 1000 / tick_s) * tick_s
+        if broker in of and t_s < end_s:
+            found.append((t_s, of[broker], kind))
+
+    up = np.ones(len(names), np.bool_)
+    lives = sorted(history.alive.to_pylist(), key=lambda row: (row["broker"], row["now_ms"]))
+    first_ms = min((row["now_ms"] for row in lives), default=from_ms)
+    for broker, rows in groupby(lives, key=lambda row: str(row["broker"])):
+        for number, row in enumerate(rows):
+            if number == 0 and broker in of:
+                up[of[broker]] = row["alive"] and row["now_ms"] == first_ms
+                if row["alive"] and row["now_ms"] > first_ms:  # new
+                    happens(row["now_ms"], broker, "up")
+            elif number:
+                happens(row["seen_ms"], broker, "up" if row["alive"] else "crash")
+    for broker in orders.drained:
+        happens(from_ms, broker, "drain")
+    for row in history.drains.to_pylist():
+        happens(row["at_ms"], row["broker"], "undrain" if row["kind"] == "undrain-broker" else "drain")
+    notes = [] if lives else ["no round tells who was alive: all brokers are up all the time"]
+    return up, tuple(_possible(sorted(found), up.tolist())), notes
+
+
+def _possible(found: Sequence[tuple[float, int, EventKind]], up: list[bool]) -> list[Event]:
+    """Without events that change nothing."""
+    drained = [False] * len(up)
+    events = []
+    for t_s, broker, kind in found:
+        state = up if kind in ("up", "crash") else drained
+        after = kind in ("up", "drain")
+        if state[broker] != after:
+            state[broker] = after
+            events.append(Event(t_s, broker, kind))
+    return events
+
+
+def _policies(
+    orders: OperatorState, pinned: Sequence[str], loads: RecordedLoads, owner: Ints, brokers: Sequence[str]
+) -> tuple[ScenarioPolicies, list[str]]:
+    """The operators' rules, in names instead of expressions; a rule that names nobody here, or is broken at the start, is left out."""
+    namespace_of = [name.rpartition("/")[0] for name in loads.names]
+    namespaces, notes = sorted(set(namespace_of)), []
+    given = orders.policies(NO_POLICIES)
+    isolation = []
+    for name, policy in zip(orders.isolation, given.isolation, strict=True):
+        hosts = [(row, host_of(broker)) for row, broker in enumerate(brokers)]
+        primary = tuple(row for row, host in hosts if policy.is_primary(host))
+        secondary = tuple(row for row, host in hosts if policy.is_secondary(host))
+        named = tuple(one for one in namespaces if policy.names(one))
+        if named and primary:
+            isolation.append(Isolation(name, named, primary, secondary, policy.min_available))
+        else:
+            notes.append(f"left out: the isolation policy {name} names no {'namespace' if not named else 'primary broker'} of this time")
+    at: dict[tuple[str, int], set[str]] = {}
+    groups: dict[str, list[str]] = {}
+    for one in namespaces:
+        if (group := given.group_of(one)) is not None:
+            groups.setdefault(group, []).append(one)
+    for namespace, row in zip(namespace_of, owner.tolist(), strict=True):
+        if row >= 0 and (group := given.group_of(namespace)) is not None:
+            at.setdefault((group, row), set()).add(namespace)
+    broken = {group for (group, _), together in at.items() if len(together) > 1}
+    notes += [f"left out: the anti-affinity group {group}, which is broken at the start" for group in sorted(broken)]
+    anti_affinity = [AntiAffinity(group, tuple(some)) for group, some in sorted(groups.items()) if group not in broken]
+    kept = tuple(one for one in pinned if one in namespaces)
+    return ScenarioPolicies(tuple(isolation), tuple(anti_affinity), kept), notes
