@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from lb_stream.cli.scenario import from_history
+from lb_stream.cli.scenario.from_history import Force, check_free
 from lb_stream.cli.shared.options import Json
 from lb_stream.cli.shared.output import CommandError, emit, emit_json, emit_line, emit_rich, note, table
 
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
     from lb_stream.cli.scenario.facts import ScenarioFacts
 
 app = typer.Typer(name="scenario", help="Scenarios for the simulator: make, check and show them.", no_args_is_help=True)
-from_history.register(app)
 
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The scenario's folder.")]
 MOST_BROKERS = 20
@@ -38,7 +38,7 @@ def new(
     print_: Annotated[
         bool, typer.Option("--print", help="Print the family's file, or one with every key, instead: a file of your own to begin with.")
     ] = False,
-    force: Annotated[bool, typer.Option("--force", help="Write over the scenario that is in DIR.")] = False,
+    force: Force = False,
     json: Json = False,
 ) -> None:
     """Make a scenario from a short TOML file, from a family, or from both. The same input gives the same bytes."""
@@ -56,8 +56,7 @@ def new(
     *files, folder = paths
     if not (files or family or set_):
         raise CommandError("say what to make: a TOML file before DIR (--print shows one), or --family NAME", 2)
-    if folder.exists() and not (folder.is_dir() and (force or not any(folder.iterdir()))):
-        raise CommandError(f"{folder}: there is something already; --force writes over a scenario", 2)
+    check_free(folder, force)
     scenario = make_from(files[0] if files else None, family or "", set_ or ())
     write_scenario(scenario, folder)
     _tell(folder, ScenarioFacts(scenario), json)
@@ -167,3 +166,6 @@ def _show(details: dict[str, Any]) -> None:
     unmoved = [(f"{one['t_s']:g}", *(f"{one[name]:.2f}" for name in names[1:4]), one["orphaned"]) for one in details["unmoved"]]
     heads = ("s", "busiest", "mean", "bound", "bundles without owner")
     emit_rich("", "If nothing is moved:", table(heads, unmoved, right=heads))
+
+
+from_history.register(app)

@@ -19,6 +19,13 @@ Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The scenario's fold
 From = Annotated[str | None, typer.Option("--from", metavar="TIME", help="Begin, as 2026-11-21T13:00. Default: where history begins.")]
 To = Annotated[str | None, typer.Option("--to", metavar="TIME", help="End. Default: where history ends.")]
 Tick = Annotated[float, typer.Option("--tick", metavar="SECONDS", help="Length of a tick: the history's resolution is a multiple of it.")]
+Force = Annotated[bool, typer.Option("--force", help="Write over the scenario that is in DIR.")]
+
+
+def check_free(folder: Path, force: bool) -> None:
+    """Raises CommandError where there is something that must not be written over."""
+    if folder.exists() and not (folder.is_dir() and (force or not any(folder.iterdir()))):
+        raise CommandError(f"{folder}: there is something already; --force writes over a scenario", 2)
 
 
 def register(app: typer.Typer) -> None:
@@ -37,6 +44,7 @@ def from_tables(
     from_: From = None,
     to: To = None,
     tick: Tick = 10.0,
+    force: Force = False,
     json: Json = False,
 ) -> None:
     """Make a scenario of what a live cluster has carried: its brokers, bundles, loads, deaths, drains and policies.
@@ -48,6 +56,7 @@ def from_tables(
     from lb_stream.query.past.tables import lake_asker, past_of, the_recorded
     from lb_stream.sim.scenario.from_history import History, scenario_of
 
+    check_free(folder, force)
     with open_lake(tables, whole=False) as lake:
         ask = lake_asker(lake)
         past = History(**past_of(ask, the_recorded(ask, cluster), *_range(from_, to)))
@@ -63,6 +72,7 @@ def from_reports(
     to: To = None,
     resolution: Annotated[float, typer.Option("--resolution", metavar="SECONDS", help="How often loads change.", min=1.0)] = 60.0,
     tick: Tick = 10.0,
+    force: Force = False,
     set_: Set = None,
     json: Json = False,
 ) -> None:
@@ -75,6 +85,7 @@ def from_reports(
     from lb_stream.query.past.reports import past_of_reports
     from lb_stream.sim.scenario.from_history import History, scenario_of
 
+    check_free(folder, force)
     settings = effective(None, None, set_).settings.of_cluster(cluster)
     from_ms, to_ms = _range(from_, to)
     past = History(**past_of_reports(file, cluster, broker, round(resolution * 1000), from_ms, to_ms, settings))

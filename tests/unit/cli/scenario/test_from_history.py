@@ -104,7 +104,9 @@ def test_captured_reports_of_real_brokers_make_a_scenario(tmp_path: Path) -> Non
     assert len(made.bundles) == done.objects[0]["bundles"] > 50
     assert made.loads.max() > 100 and (made.bundles.start_owner >= 0).all()
     first = (tmp_path / "captured" / "loads.parquet").read_bytes()
-    assert scenario(tmp_path, "from-reports", CAPTURED, tmp_path / "captured").code == 0
+    refused = scenario(tmp_path, "from-reports", CAPTURED, tmp_path / "captured")
+    assert (refused.code, "--force" in refused.err) == (2, True)
+    assert scenario(tmp_path, "from-reports", CAPTURED, tmp_path / "captured", "--force").code == 0
     assert (tmp_path / "captured" / "loads.parquet").read_bytes() == first
 
 
