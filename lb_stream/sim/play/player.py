@@ -59,13 +59,16 @@ def play(scenario: Scenario, policy: Policy, on_progress: OnProgress | None = No
 
     `on_progress` is told after each tick what part of the scenario is over, 0..1. Raises SettingError for settings that can't be.
     """
-    game = _Game(scenario, policy)
-    game.run(on_progress or (lambda _part: None))
+    game, told = Game(scenario, policy), on_progress or (lambda _part: None)
+    game.run(scenario.end_s, told)
+    told(1.0)
     return Played(scenario.name, policy.name, game.lines, game.rounds)
 
 
 @dataclass
-class _Game:
+class Game:
+    """A scenario that is being played. `lines` is the trace so far."""
+
     scenario: Scenario
     policy: Policy
     lines: list[dict[str, Any]] = field(default_factory=list)
@@ -84,26 +87,31 @@ class _Game:
         self.orders: list[Received] = list(first_orders(scenario.policies, scenario.brokers.names, _with_unowned(scenario)))
         self.now_s = 0.0
         self._calendar: list[tuple[float, int, int, Callable[[], None]]] = []
-        self._number = 0
+        self._number = self._added = 0
         self._rounds_at: set[float] = set()
         self._changed: set[int] = set()  # brokers whose bundles have changed at this very moment
 
-    def run(self, on_progress: OnProgress) -> None:
-        scenario = self.scenario
         for number, event in enumerate(scenario.events):
             self._at(event.t_s, Phase.EVENT, partial(self._happens, event, number))
         for tick in range(scenario.ticks):
-            t_s = tick * scenario.tick_s
-            self._at(t_s, Phase.REPORT, partial(self._tick, tick))
-            self._ask(t_s + scenario.report_delay_s)
-        ticks_over = 0
-        while self._calendar and self._calendar[0][0] <= scenario.end_s:
+            self._at(tick * scenario.tick_s, Phase.REPORT, self._tick)
+            self._ask(tick * scenario.tick_s + scenario.report_delay_s)
+
+    def run(self, until_s: float, on_progress: OnProgress) -> None:
+        """Go on until that moment, which is still played."""
+        tick_s, ticks = self.scenario.tick_s, self.scenario.ticks
+        over = int(self.now_s / tick_s)
+        while self._calendar and self._calendar[0][0] <= until_s:
             self.now_s, _, _, do = heapq.heappop(self._calendar)
             do()
-            if (over := int(self.now_s / scenario.tick_s)) > ticks_over:
-                ticks_over = over
-                on_progress(over / scenario.ticks)
-        on_progress(1.0)
+            if (now_over := int(self.now_s / tick_s)) > over:
+                over = now_over
+                on_progress(over / ticks)
+
+    def add(self, event: Event) -> None:
+        """Let something happen that the scenario doesn't have, now or later."""
+        self._added += 1
+        self._at(event.t_s, Phase.EVENT, partial(self._happens, event, len(self.scenario.events) + self._added))
 
     def _at(self, t_s: float, phase: Phase, do: Callable[[], None]) -> None:
         """Put something into the calendar; times are rounded to microseconds, so that equal ones are equal."""
@@ -138,7 +146,7 @@ class _Game:
 
     # --- reports ---
 
-    def _tick(self, tick: int) -> None:
+    def _tick(self) -> None:
         """Everybody gives a sign of life; those whose turn it is, and those that have come up, report."""
         scenario, t_s = self.scenario, self.now_s
         self.reporter.remember(t_s)
@@ -146,7 +154,7 @@ class _Game:
         names = [scenario.brokers.names[row] for row in up]
         self._at(self._later, Phase.ARRIVAL, lambda: self.post.add_events("heartbeat", names, self.now_s))
         since = self.model.up_since_s
-        due = [row for row in up if tick == 0 or self._is_due(row, t_s) or t_s - scenario.tick_s < since[row] <= t_s]
+        due = [row for row in up if t_s == 0.0 or self._is_due(row, t_s) or t_s - scenario.tick_s < since[row] <= t_s]
         self._report(due)
 
     def _is_due(self, broker: int, t_s: float) -> bool:
