@@ -34,7 +34,7 @@ class Cluster(RuleBasedStateMachine):
         owners[1] = 2  # within its wall
         policies = ScenarioPolicies(isolation=(Isolation("wall", (WALLED,), (2,), (), 1),), pinned_namespaces=(PINNED,))
         given = tuple(Fault(kind, (broker,), 50.0, 200.0, 40.0) for kind, broker in faults)  # type: ignore[arg-type]
-        self.scenario: Scenario = scene(owners, ticks=60, rates=rates[: len(owners)], policies=policies, faults=given)
+        self.scenario: Scenario = scene(owners, ticks=40, rates=rates[: len(owners)], policies=policies, faults=given)
         self.game = Game(self.scenario, read_policy(policy))
         self.events: list[Event] = []
         self.down_s: dict[int, float] = {}
@@ -53,7 +53,7 @@ class Cluster(RuleBasedStateMachine):
         self.t_s = min(self.t_s + seconds, self.scenario.end_s)
         self.game.run(self.t_s, lambda _part: None)
 
-    @precondition(lambda self: self.t_s < 500.0)
+    @precondition(lambda self: self.t_s < 300.0)
     @rule(broker=st.integers(0, 2), kind=st.sampled_from(("crash", "leave")))
     def goes_down(self, broker: int, kind: str) -> None:
         if broker not in self.down_s and len(self.down_s) < 2:
@@ -114,5 +114,5 @@ class Cluster(RuleBasedStateMachine):
         assert found["moves"] + found["failovers"] <= found["decisions"]
 
 
-Cluster.TestCase.settings = settings(max_examples=15, stateful_step_count=12, deadline=None)
+Cluster.TestCase.settings = settings(max_examples=12, stateful_step_count=10, deadline=None)
 TestCluster = Cluster.TestCase

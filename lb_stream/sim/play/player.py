@@ -151,11 +151,11 @@ class Game:
         scenario, t_s = self.scenario, self.now_s
         self.reporter.remember(t_s)
         up = [row for row, is_up in enumerate(self.model.up.tolist()) if is_up]
-        names = [scenario.brokers.names[row] for row in up]
-        self._at(self._later, Phase.ARRIVAL, lambda: self.post.add_events("heartbeat", names, self.now_s))
         since = self.model.up_since_s
         due = [row for row in up if t_s == 0.0 or self._is_due(row, t_s) or t_s - scenario.tick_s < since[row] <= t_s]
-        self._report(due)
+        self._report(due)  # first: a broker is known by its report, and a sign of life from before would not count
+        names = [scenario.brokers.names[row] for row in up]
+        self._at(self._later, Phase.ARRIVAL, lambda: self.post.add_events("heartbeat", names, self.now_s))
 
     def _is_due(self, broker: int, t_s: float) -> bool:
         interval_s = self.scenario.report_interval_s
