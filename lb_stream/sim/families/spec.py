@@ -47,8 +47,10 @@ class ClusterSpec(_Part):
     """Brokers, and how many bundles there are."""
 
     brokers: int = key(12, "brokers, also those that come later", ge=1, le=MOST_BROKERS)
-    machines: list[Annotated[float, Field(gt=0, le=1e6)]] = key([1.0], "sizes of the machines, dealt to the brokers in turn", min_length=1)
-    bandwidth_gbit_per_s: float = key(2.5, "network of a machine of size 1, each way", gt=0, le=1e6)
+    machines: list[Annotated[float, Field(ge=1e-6, le=1e6)]] = key(
+        [1.0], "sizes of the machines, dealt to the brokers in turn", min_length=1
+    )
+    bandwidth_gbit_per_s: float = key(2.5, "network of a machine of size 1, each way", ge=1e-6, le=1e6)
     bundles_per_broker: int = key(40, "bundles for each broker that is up at the start", ge=1, le=MOST_BUNDLES_PER_BROKER)
     bundles_per_namespace: int = key(8, "bundles of a namespace", ge=1, le=MOST_BUNDLES_PER_BROKER)
     tenants: int = key(5, "tenants, to whom namespaces are dealt in turn", ge=1, le=10_000)
@@ -57,18 +59,20 @@ class ClusterSpec(_Part):
 class KindSpec(_Part):
     """A kind of bundles: what their messages are like."""
 
-    share: float = key(1.0, "this kind's part of the bundles, relative to the other kinds' parts", gt=0, le=1e6)
-    message_bytes: list[Annotated[float, Field(gt=0, le=1e9)]] = key([256.0, 512.0, 1024.0, 2048.0], "sizes, dealt by chance", min_length=1)
+    share: float = key(1.0, "this kind's part of the bundles, relative to the other kinds' parts", ge=1e-6, le=1e6)
+    message_bytes: list[Annotated[float, Field(ge=1e-6, le=1e9)]] = key(
+        [256.0, 512.0, 1024.0, 2048.0], "sizes, dealt by chance", min_length=1
+    )
     fan_out: list[Annotated[float, Field(ge=0, le=1e6)]] = key([1.0, 1.0, 2.0, 3.0], "messages out for each one in", min_length=1)
 
 
 class LoadSpec(_Part):
     """How much load there is, and how it is spread over bundles."""
 
-    usage: float = key(0.45, "usage of brokers that share the load evenly", gt=0, le=100)
+    usage: float = key(0.45, "usage of brokers that share the load evenly", ge=1e-6, le=100)
     sizes: Literal["equal", "lognormal", "zipf"] = key("lognormal", "how unlike bundles are")
     spread: float = key(0.5, "standard deviation of the logarithm; for zipf the exponent", ge=0, le=5)
-    largest: list[Annotated[float, Field(gt=0, le=1e6)]] = key([], "bundles of these sizes beside: 1 is what an average broker carries")
+    largest: list[Annotated[float, Field(ge=1e-6, le=1e6)]] = key([], "bundles of these sizes beside: 1 is what an average broker carries")
     jitter: float = key(0.02, "standard deviation of each bundle's own ups and downs; 0: none", ge=0, le=2)
     kinds: list[KindSpec] = key([KindSpec()], "kinds of bundles", min_length=1)
 
@@ -77,7 +81,7 @@ class Diurnal(_Part):
     """Each tenant's load follows a sine; their days are shifted against each other."""
 
     kind: Literal["diurnal"]
-    period_s: float = key(7_200.0, "length of a day", unit="s", gt=0)
+    period_s: float = key(7_200.0, "length of a day", unit="s", ge=1e-6)
     amplitude: float = key(0.6, "part of the mean that comes and goes", ge=0, le=1)
 
 
@@ -95,8 +99,8 @@ class DriftingHot(_Part):
     """Other bundles are hot, time and again."""
 
     kind: Literal["drifting_hot"]
-    every_s: float = key(600.0, "how long each set of bundles is hot", unit="s", gt=0)
-    share: float = key(0.05, "part of the bundles that is hot", gt=0, le=1)
+    every_s: float = key(600.0, "how long each set of bundles is hot", unit="s", ge=1)
+    share: float = key(0.05, "part of the bundles that is hot", ge=1e-6, le=1)
     times: float = key(10.0, "how many times their load", ge=0, le=1e6)
 
 
@@ -119,7 +123,7 @@ class StartSpec(_Part):
     placement: Literal["balanced", "random", "equal_counts", "by_tenant", "by_kind"] = key("balanced", "how they lie")
     own_share: float = key(0.8, "by_tenant, by_kind: part of the bundles that lies with its own", ge=0, le=1)
     hot: Chosen = key(0, "balanced: brokers that carry more than the others")
-    hot_times: float = key(2.0, "how many times as much", gt=0, le=1e6)
+    hot_times: float = key(2.0, "how many times as much", ge=1e-6, le=1e6)
 
 
 class NoiseSpec(_Part):
@@ -138,7 +142,7 @@ class EventSpec(_Part):
     brokers: Chosen = key(1, "to whom")
     every_s: float = key(0.0, "how long after one broker the next one's turn comes", unit="s", ge=0)
     for_s: float = key(0.0, "when it is undone: crash and leave by up, drain by undrain, slow by factor 1; 0: never", unit="s", ge=0)
-    factor: float | None = key(None, "of slow: on the cpu's capacity", gt=0, le=1e6)
+    factor: float | None = key(None, "of slow: on the cpu's capacity", ge=1e-6, le=1e6)
 
 
 class FaultSpec(_Part):
@@ -147,7 +151,7 @@ class FaultSpec(_Part):
     kind: FaultKind
     brokers: Chosen = key(1, "at whom")
     from_s: float = key(0.0, "when it begins", unit="s", ge=0)
-    to_s: float | None = key(None, "when it is over; not given: never", unit="s", gt=0)
+    to_s: float | None = key(None, "when it is over; not given: never", unit="s", ge=1e-6)
     delay_s: float | None = key(None, "of stale_reports: how old their figures are", unit="s", ge=0)
 
 
@@ -182,12 +186,12 @@ class Spec(_Part):
     name: str = key("scenario", "what it is called", min_length=1)
     why: str = key("", "what situation this is, and what a good policy does in it")
     seed: int = key(1, "another seed, another scenario of the same kind", ge=0)
-    tick_s: float = key(10.0, "length of a tick", unit="s", gt=0)
+    tick_s: float = key(10.0, "length of a tick", unit="s", ge=1e-6)
     ticks: int = key(360, "length of the scenario", unit="ticks", ge=1, le=100_000)
     load_step_ticks: int = key(3, "loads change every so often", unit="ticks", ge=1)
     noise_step_ticks: int = key(3, "what is mismeasured changes every so often", unit="ticks", ge=1)
-    noise_unit: float = key(0.005, "how finely noise is written", gt=0, le=1)
-    report_interval_s: float = key(30.0, "a broker's own rhythm of reports", unit="s", gt=0)
+    noise_unit: float = key(0.005, "how finely noise is written", ge=1e-3, le=1)
+    report_interval_s: float = key(30.0, "a broker's own rhythm of reports", unit="s", ge=1e-6)
     report_delay_s: float = key(1.0, "how long a report is on its way", unit="s", ge=0)
     judge_from_s: float = key(0.0, "the disturbance begins", unit="s", ge=0)
     settled_from_s: float | None = key(None, "it should be over; not given: after half of the scenario", unit="s", ge=0)

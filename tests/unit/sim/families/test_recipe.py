@@ -35,7 +35,7 @@ FILES = {
     "no shape": ("shapes = [{ times = 2.0 }]", "shapes[0].kind is missing: expected one of "),
     "key of another shape": ("shapes = [{ kind = 'diurnal', times = 2.0 }]", "shapes[0].times = 2.0: expected one of the known keys"),
     "shape's figure": ("shapes = [{ kind = 'diurnal', amplitude = 2.0 }]", "shapes[0].amplitude = 2.0: expected 1 or less"),
-    "kind's figure": ("load.kinds = [{}, { share = 0.0 }]", "load.kinds[1].share = 0.0: expected more than 0"),
+    "kind's figure": ("load.kinds = [{}, { share = 0.0 }]", "load.kinds[1].share = 0.0: expected 1e-06 or more"),
     "unknown event": ("events = [{ kind = 'boom' }]", "events[0].kind = 'boom': expected 'crash', 'leave'"),
     "event without kind": ("events = [{ t_s = 5.0 }]", "events[0].kind is missing: expected it"),
     "event too late": ("events = [{ kind = 'drain', t_s = 4000.0 }]", "events[0].t_s = 4000.0: expected 3600 or less"),
@@ -112,4 +112,4 @@ def test_a_file_lies_over_its_family_and_arguments_lie_over_both(tmp_path: Path)
 def test_an_error_names_the_layer_that_gave_the_value(tmp_path: Path) -> None:
     file = written(tmp_path, 'family = "drain"\nload.usage = 0.3\n')
     assert refused(file, "", "ticks=30").startswith("family drain: judge_from_s = 2000.0: expected 0 or more, and 290")
-    assert refused(file, "", "load.usage=-1.0").startswith("--set: load.usage = -1.0: expected more than 0")
+    assert refused(file, "", "load.usage=-1.0").startswith("--set: load.usage = -1.0: expected 1e-06 or more")
