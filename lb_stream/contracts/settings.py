@@ -15,6 +15,9 @@ from pydantic_core import PydanticCustomError
 from lb_stream.contracts.base import CLUSTER_PATTERN
 from lb_stream.contracts.keys import KeyModel, SettingError, key
 
+SHADOW = "shadow"
+"""The section within a cluster's that holds its shadows' settings."""
+
 CRASH_POINTS = {
     "after_fence": "the job before it is shut out of publishing, the log is not read yet",
     "in_catch_up": "what an earlier run has logged is published, not projected",
@@ -126,6 +129,14 @@ class StreamSettings(KeyModel):
     round_timeout_ms: int = key(
         300_000, "a cluster's round that takes longer fails, and the others go on; 0: never", unit="ms", dynamic=False, ge=0
     )
+    shadow_share_percent: int = key(
+        100, "shadows together may take this share of the time that their batch's rounds take, and 0.2 s; one that needs more is skipped. "
+        "0: no shadow runs", unit="%", dynamic=False, ge=0, le=1_000,
+    )  # fmt: skip
+    shadow_hold_ms: int = key(
+        86_400_000, "how long a shadow's own moves count as carried out; then it sees their bundles where they really are", unit="ms",
+        dynamic=False, ge=1,
+    )  # fmt: skip
     shuffle_partitions: int = key(2, "partitions of the stream's state; fixed by the first checkpoint", dynamic=False, ge=1)
     metrics_address: str = key(
         "127.0.0.1:9474",
@@ -149,6 +160,8 @@ class UpkeepSettings(KeyModel):
     keep_decisions_hours: int = _keep(90, "decisions")
     keep_outcomes_hours: int = _keep(90, "outcomes of decisions")
     keep_refusals_hours: int = _keep(7, "refusals")
+    keep_shadow_rounds_hours: int = _keep(30, "figures of shadows' rounds")
+    keep_shadow_decisions_hours: int = _keep(30, "decisions of shadows")
     keep_broker_loads_hours: int = _keep(7, "loads of brokers")
     keep_bundle_history_hours: int = _keep(7, "loads of bundles over time")
     keep_broker_history_hours: int = _keep(7, "loads and limits of brokers over time")
@@ -170,8 +183,14 @@ class Settings(KeyModel):
     stream: StreamSettings = StreamSettings()
     upkeep: UpkeepSettings = UpkeepSettings()
     balancer: dict[str, Any] = key({}, "settings of every cluster's balancer, under our names or Pulsar's")
-    cluster: dict[str, dict[str, Any]] = key({}, "[cluster.<name>]: settings of one cluster, over the general ones")
+    cluster: dict[str, dict[str, Any]] = key(
+        {}, "[cluster.<name>]: settings of one cluster, over the general ones; [cluster.<name>.shadow.<shadow>]: of one of its shadows"
+    )
 
     def of_cluster(self, name: str) -> dict[str, Any]:
         """One cluster's balancer settings as they were given."""
-        return {**self.balancer, **self.cluster.get(name, {})}
+        return self.balancer | {key: value for key, value in self.cluster.get(name, {}).items() if key != SHADOW}
+
+    def shadows_of(self, name: str) -> dict[str, dict[str, Any]]:
+        """One cluster's shadows: the settings that each has over the cluster's, as they were given."""
+        return dict(self.cluster.get(name, {}).get(SHADOW, {}))

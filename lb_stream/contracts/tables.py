@@ -23,7 +23,8 @@ class TableSpec:
     """One table: its name (also its folder), columns, partition column if any, and what a row is.
 
     `kept_by`: the column with a row's time (ms since the epoch), by which old rows are deleted; None: the table holds the present.
-    `from_log`: whether `lbctl tables rebuild` can write it anew from the log.
+    `from_log`: whether `lbctl tables rebuild` can write it anew from the log. `added`: columns that tables of earlier versions lack; they
+    are added when such a table is opened, empty in its rows.
     """
 
     name: str
@@ -32,6 +33,7 @@ class TableSpec:
     partition_by: str | None = None
     kept_by: str | None = None
     from_log: bool = False
+    added: tuple[str, ...] = ()
 
 
 ROUNDS = TableSpec(
@@ -56,9 +58,12 @@ ROUNDS = TableSpec(
             ("files", pa.string()),  # JSON object: table → the Parquet file that this batch's task wrote for it; named in one of its rounds
             ("blocks", pa.string()),  # JSON array: of each shard, where its brokers, bundle names and values are (kept for some batches)
             ("error", pa.string()),  # what went wrong in this cluster, if anything
+            ("shadows", pa.string()),  # JSON array: the cluster's own policy and what each shadow made of the round; none without shadows
+            ("shadow_memory", pa.string()),  # JSON object: shadow → what its next round starts from
         ]
     ),
     kept_by="now_ms",
+    added=("shadows", "shadow_memory"),
 )
 DECISIONS = TableSpec(
     "decisions",
@@ -280,6 +285,61 @@ COMMANDS = TableSpec(
     kept_by="now_ms",
     from_log=True,
 )
+SHADOW_ROUNDS = TableSpec(
+    "shadow_rounds",
+    "one policy in one round: the cluster's own (real), or a shadow's, which decides and publishes nothing",
+    pa.schema(
+        [
+            ("cluster", pa.string()),
+            ("seq", pa.int64()),
+            ("now_ms", pa.int64()),
+            ("policy", pa.string()),  # the shadow's name, or real
+            ("outcome", pa.string()),  # done, skipped, failed
+            ("detail", pa.string()),  # why it failed; of real: whether it was a dry run
+            ("strategies", pa.string()),  # shedder + placement
+            ("shed", pa.bool_()),  # whether this was a shedding pass
+            ("moves", pa.int64()),  # that the shedder decided
+            ("assignments", pa.int64()),
+            ("moved_bytes_per_s", pa.float64()),  # of these moves' bundles
+            ("arrived", pa.int64()),  # of real: bundles that reports showed at another broker than before, whoever moved them
+            ("elsewhere", pa.int64()),  # of a shadow: bundles that are in its world where they are not really
+            ("before_max_ratio", pa.float64()),  # greatest usage before its decisions
+            ("max_ratio", pa.float64()),  # greatest and mean usage: of real as reported, of a shadow as predicted with its decisions
+            ("mean_ratio", pa.float64()),
+            ("refused_by", pa.list_(pa.string())),  # rules
+            ("log_seq", pa.int64()),
+        ]
+    ),
+    kept_by="now_ms",
+    from_log=True,
+)
+SHADOW_DECISIONS = TableSpec(
+    "shadow_decisions",
+    "one decision that a shadow would have made",
+    pa.schema(
+        [
+            ("cluster", pa.string()),
+            ("seq", pa.int64()),
+            ("now_ms", pa.int64()),
+            ("policy", pa.string()),
+            ("number", pa.int64()),  # within its round
+            ("kind", pa.string()),
+            ("bundle", pa.string()),
+            ("source", pa.string()),
+            ("destination", pa.string()),
+            ("reason", pa.string()),
+            ("rule", pa.string()),
+            ("strategy", pa.string()),
+            ("saw", pa.float64()),
+            ("limit", pa.float64()),
+            ("unit", pa.string()),
+            ("bytes_per_s", pa.float64()),  # the bundle's short-term average
+            ("log_seq", pa.int64()),
+        ]
+    ),
+    kept_by="now_ms",
+    from_log=True,
+)
 LEADERS = TableSpec(
     "leaders",
     "one start of the job: who leads from then on; the last row leads",
@@ -331,7 +391,7 @@ BATCHES = TableSpec(
 HISTORY_TABLES = (BUNDLE_HISTORY, BROKER_HISTORY)
 TABLES = (
     *(ROUNDS, DECISIONS, OUTCOMES, OWNERSHIP, BUNDLE_AVERAGES, BROKER_LOADS, *HISTORY_TABLES),
-    *(REFUSALS, REJECTED_REPORTS, COMMANDS, LEADERS, BATCHES),
+    *(REFUSALS, REJECTED_REPORTS, COMMANDS, SHADOW_ROUNDS, SHADOW_DECISIONS, LEADERS, BATCHES),
 )
 
 _SQL_TYPES = {"string": "STRING", "int64": "BIGINT", "int32": "INT", "float": "FLOAT", "double": "DOUBLE", "bool": "BOOLEAN"}

@@ -44,7 +44,7 @@ def open_lake(folder: Path, whole: bool = True) -> duckdb.DuckDBPyConnection:
         lake.execute(macro)
     for spec in TABLES:
         rows = _readable_rows(folder, spec) if spec.name in existing else spec.schema.empty_table()
-        if missing := [name for name in spec.schema.names if name not in rows.schema.names] if whole else []:
+        if missing := [name for name in spec.schema.names if name not in (*rows.schema.names, *spec.added)] if whole else []:
             raise QueryError(f"{folder / spec.name} has no column {', '.join(missing)}: another version wrote it; {_mend(spec)}")
         lake.register(spec.name, rows)
     for setting in READ_ONLY:

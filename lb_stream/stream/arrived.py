@@ -49,7 +49,9 @@ class Arrived:
     def inputs(self, context: BatchContext) -> dict[str, Any]:
         """What the log says that the round was given, beside its memory and its blocks; who acknowledged what is added later."""
         asks = [{"broker": broker, "payload": ask.to_json()} for broker, ask in self.asks]
-        return {
+        shadows = context.settings.shadows_of(self.cluster)
+        of_shadows = {"shadows": shadows, "shadow_hold_ms": context.settings.stream.shadow_hold_ms} if shadows else {}
+        return of_shadows | {
             "offsets": _offsets(self.clock),
             "times": self.times(context.settings.topics.reports),
             "caught_up": context.caught_up,

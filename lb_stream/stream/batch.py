@@ -82,6 +82,7 @@ class Balancer:
             epoch=self.epoch,
             caught_up=self.caught_up.now,
             memories=dict(self.log.memories),
+            shadow_memories=dict(self.log.shadow_memories),
             first_seq=self.log.first_seq,
             unreadable=self.unreadable.told(batch_id, known.keys()),
             recorded=self.tables.recorded(leaving) if leaving else {},

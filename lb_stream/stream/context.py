@@ -37,7 +37,7 @@ class DecodeConfig:
 
 @dataclass(frozen=True, slots=True)
 class BatchContext:
-    """What a batch's rounds start from, beside their views. `memories` is canonical JSON by cluster."""
+    """What a batch's rounds start from, beside their views. `memories` is canonical JSON by cluster; so is what shadows remember."""
 
     settings: Settings
     file_tag: str  # begins the names of this batch's files
@@ -47,4 +47,5 @@ class BatchContext:
     memories: Mapping[str, str]
     first_seq: int = 0  # a cluster without a memory counts its rounds from here: none of a forgotten one's is counted twice
     unreadable: Mapping[str, list[dict[str, Any]]] = field(default_factory=dict)  # by cluster; rejected events of records stepped over
+    shadow_memories: Mapping[str, str] = field(default_factory=dict)
     recorded: Mapping[str, Mapping[str, int]] = field(default_factory=dict)  # of clusters that may be forgotten: bundle → record's version

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 import traceback
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -25,11 +26,14 @@ from lb_stream.core.model.memory import Memory
 from lb_stream.core.model.view import ClusterView
 from lb_stream.core.observing.outcomes import counting
 from lb_stream.core.round.decide import Inbox, Round, decide
+from lb_stream.core.shadow.every import NOTHING
+from lb_stream.core.shadow.look_on import Looked
 from lb_stream.stream import figures
 from lb_stream.stream.arrived import Arrived
 from lb_stream.stream.averages import read_shard
 from lb_stream.stream.context import BatchContext
 from lb_stream.stream.shards.block_files import Blocks
+from lb_stream.stream.task.allowance import Allowance
 from lb_stream.stream.task.crash import crash_point
 from lb_stream.stream.task.deadline import within
 
@@ -49,6 +53,8 @@ ROUND_SCHEMA = pa.schema(
         ("files", pa.string()),
         ("blocks", pa.string()),
         ("error", pa.string()),
+        ("shadows", pa.string()),
+        ("shadow_memory", pa.string()),
         # Not logged: how many bundles there are, whether there is anything new to see, and whether nothing at all has happened.
         ("bundles", pa.int64()),
         ("sampled", pa.bool_()),
@@ -58,7 +64,7 @@ ROUND_SCHEMA = pa.schema(
 ROUND_DDL = (
     "cluster string, seq bigint, epoch bigint, now_ms bigint, decisions string, outcomes string, ownership string, "
     "refusals string, results string, memory string, inputs string, files string, blocks string, error string, "
-    "bundles bigint, sampled boolean, idle boolean"
+    "shadows string, shadow_memory string, bundles bigint, sampled boolean, idle boolean"
 )
 
 
@@ -74,21 +80,24 @@ def decide_clusters(batches: Iterable[pa.RecordBatch], context: BatchContext, ta
     shards = pa.Table.from_batches(given).sort_by([("cluster", "ascending"), ("shard", "ascending")])
     clusters = shards["cluster"].to_numpy(zero_copy_only=False)
     begins = [0, *(np.flatnonzero(clusters[1:] != clusters[:-1]) + 1).tolist()]
-    taken = figures.FigureFiles(context, task)
+    taken, allowance = figures.FigureFiles(context, task), Allowance.of(context.settings.stream.shadow_share_percent)
     rows = [
-        decide_cluster(shards.slice(begin, end - begin), context, taken)
+        decide_cluster(shards.slice(begin, end - begin), context, taken, allowance)
         for begin, end in zip(begins, [*begins[1:], len(shards)], strict=True)
     ]
     taken.write(rows)
     yield from pa.Table.from_pylist(rows, ROUND_SCHEMA).to_batches()
 
 
-def decide_cluster(rows: pa.Table, context: BatchContext, taken: figures.FigureFiles) -> dict[str, Any]:
+def decide_cluster(rows: pa.Table, context: BatchContext, taken: figures.FigureFiles, allowance: Allowance | None = None) -> dict[str, Any]:
     """One cluster's round in one batch. `rows`: its shards in order. Returns one row of ROUND_SCHEMA.
 
     Whatever goes wrong becomes the row's `error`, with nothing decided and the memory as it was: the other clusters don't notice. A cluster
     that fails again and again is suspended: no round is tried for a while, unless a command comes.
+
+    Once a round has been made that is to be logged, the cluster's shadows look at it, as long as `allowance` lets them.
     """
+    begin = time.perf_counter()
     arrived = Arrived.of(rows)
     cluster, now_ms = arrived.cluster, arrived.now_ms
     known = cluster in context.memories
@@ -97,6 +106,8 @@ def decide_cluster(rows: pa.Table, context: BatchContext, taken: figures.FigureF
     row: dict[str, Any] = {"cluster": cluster, "seq": 0, "epoch": context.epoch, "now_ms": now_ms, "memory": remembered, "error": None}
     row |= dict.fromkeys(("decisions", "outcomes", "ownership", "refusals", "results"), "[]") | {"files": "{}"}
     row |= {"inputs": canonical_json(inputs), "blocks": canonical_json(arrived.blocks), "bundles": 0, "sampled": False}
+    row |= NOTHING | {"shadow_memory": context.shadow_memories.get(cluster, NOTHING["shadow_memory"])}
+    looked = None
     try:
         taken.rejected(cluster, [*arrived.events, *context.unreadable.get(cluster, ())])
         if not arrived.heard:
@@ -111,30 +122,36 @@ def decide_cluster(rows: pa.Table, context: BatchContext, taken: figures.FigureF
             return row | {"idle": True}
         arrived.raise_trouble()
         inbox = Inbox(acks, context.caught_up, arrived.commands, arrived.asks, balances)
-        _decide(row, arrived, replace(memory, errors=0, retry_ms=0), inbox, context, taken)
+        looked = _decide(row, arrived, replace(memory, errors=0, retry_ms=0), inbox, context, taken)
     except Exception as error:
         row |= _failed(error, remembered, now_ms, context)
         row |= _unanswered(arrived.commands, f"the round failed: {row['error'].splitlines()[-1]}", "round_failed")
     crash_point("in_decide")
     row["idle"] = not (row["sampled"] or row["error"]) and _nothing_happened(row, remembered)
+    if allowance is not None and looked is not None and not row["idle"] and (shadows := context.settings.shadows_of(cluster)):
+        allowance.earn(time.perf_counter() - begin)
+        row |= allowance.look(looked, shadows, row["shadow_memory"])
     return row
 
 
-def _decide(row: dict[str, Any], arrived: Arrived, memory: Memory, inbox: Inbox, context: BatchContext, taken: figures.FigureFiles) -> None:
-    """Make the round and put it into the log's row."""
+def _decide(
+    row: dict[str, Any], arrived: Arrived, memory: Memory, inbox: Inbox, context: BatchContext, taken: figures.FigureFiles
+) -> Looked | None:
+    """Make the round and put it into the log's row. Returns what shadows look at; None without a broker."""
     cluster, settings = arrived.cluster, context.settings
     config = config_of(settings.of_cluster(cluster))
     view = _complete_view(arrived, config_before(memory, config), settings)
     row["bundles"] = len(view.bundles)
     if not len(view.brokers):
         row |= _unanswered(inbox.commands, f"no broker of a cluster {cluster} has reported: is its name right?", "unknown_cluster")
-        return
+        return None
     with within(settings.stream.round_timeout_ms, "stream.round_timeout_ms"):
         made = decide(view, memory, inbox, config)
     row["sampled"] = bool(view.brokers.sampled.any() or view.bundles.gained.any())
     if row["sampled"]:  # loads are written when there is something new to see
         taken.loads(view, made)
     row |= logged(made)
+    return Looked(view, made, config, context.caught_up, settings.stream.shadow_hold_ms)
 
 
 def _forgotten(cluster: str, now_ms: int, context: BatchContext) -> dict[str, Any]:
@@ -147,7 +164,7 @@ def _forgotten(cluster: str, now_ms: int, context: BatchContext) -> dict[str, An
         Ownership(cluster=cluster, bundle=bundle, state="Init", version=version, since_ms=now_ms, epoch=context.epoch)
         for bundle, version in sorted(context.recorded.get(cluster, {}).items())
     ]
-    return {"memory": "", "seq": context.log_seq + 1, "blocks": "[]", "ownership": _records(ends)}
+    return NOTHING | {"memory": "", "seq": context.log_seq + 1, "blocks": "[]", "ownership": _records(ends)}
 
 
 def _unanswered(commands: Iterable[Received], text: str, rule: str) -> dict[str, Any]:

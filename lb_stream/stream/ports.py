@@ -52,12 +52,17 @@ class Logged:
         return self._parsed("results")
 
     @cached_property
+    def shadows(self) -> Entries:
+        """What shadows made of the round, and beside them the cluster's own policy (core.shadow.look_on)."""
+        return self._parsed("shadows")
+
+    @cached_property
     def files(self) -> list[dict[str, dict[str, Any]]]:
         """Table → the file of figures that the round names for it (stream.figures.File)."""
         return [json.loads(text) for text in self.rounds["files"].to_pylist()]
 
     def _parsed(self, column: str) -> Entries:
-        return [json.loads(text) for text in self.rounds[column].to_pylist()]
+        return [json.loads(text or "[]") for text in self.rounds[column].to_pylist()]  # none: an earlier version wrote the row
 
 
 def forgotten_in(logged: Logged) -> list[str]:
@@ -78,6 +83,10 @@ class Log(Protocol):
     @property
     def memories(self) -> Mapping[str, str]:
         """Each cluster's memory after its last round, canonical JSON; none of clusters that have been forgotten."""
+
+    @property
+    def shadow_memories(self) -> Mapping[str, str]:
+        """The same of each cluster's shadows."""
 
     @property
     def first_seq(self) -> int:

@@ -36,6 +36,7 @@ class World:
         self._rounds, self.shard = rounds, dict[str, Any](SHARD)
         self.last_seq = 6
         self.memories: dict[str, str] = {}
+        self.shadow_memories: dict[str, str] = {}
         self.first_seq = 0
         self._logged = logged
 

@@ -13,6 +13,7 @@ from lb_stream.contracts.settings import Settings
 from lb_stream.contracts.tables import BATCHES, ROUNDS
 from lb_stream.core.model.memory import Memory
 from lb_stream.core.round.decide import Round
+from lb_stream.core.shadow.every import NOTHING
 from lb_stream.io.local.configuration import load
 from lb_stream.io.tables.delta import open_table
 from lb_stream.io.tables.projections import Projections
@@ -66,7 +67,7 @@ class Recorder:
         row = {
             "app": self._app, "batch_id": self._log_seq, "log_seq": self._log_seq, "cluster": made.cluster, "epoch": made.memory.epoch,
             "now_ms": made.now_ms, "inputs": canonical_json(inputs), "files": "{}", "blocks": "[]", "error": None, "idle": False,
-        } | logged(made)  # fmt: skip
+        } | NOTHING | logged(made)  # fmt: skip
         taken.write([row])
         rounds = pa.Table.from_pylist([{name: row[name] for name in ROUNDS.schema.names}], ROUNDS.schema)
         write_deltalake(self._log, rounds, mode="append")

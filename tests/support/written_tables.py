@@ -65,6 +65,7 @@ class Job:
                 "memory": json.dumps({"seq": batch + 1, "padding": [batch] * 50}),
                 "inputs": json.dumps({"offsets": {"r": {"0": [batch, batch]}} if offsets is None else offsets, "settings": {}}),
                 "files": "{}",
+                "shadow_memory": "{}",
             }
             for cluster in clusters
         ]

@@ -18,8 +18,9 @@ from typing import Any
 from pydantic import ValidationError
 
 from lb_stream.contracts.keys import SettingError, pulsar_names
-from lb_stream.contracts.settings import Settings
-from lb_stream.core.config.cluster_config import all_models, canonical, cluster_config, expected, known_keys
+from lb_stream.contracts.settings import SHADOW, Settings
+from lb_stream.core.config.cluster_config import ClusterConfig, all_models, canonical, cluster_config, expected, known_keys
+from lb_stream.core.shadow.settings import check_shadow, shadow_config
 from lb_stream.io.messages.secrets import learn
 
 ENVIRONMENT_PREFIX = "LB_"
@@ -33,7 +34,8 @@ SECTIONS = ("kafka", "topics", "stream", "upkeep", "balancer", "cluster")
 
 
 KeyPath = tuple[str, ...]
-"""Where a key stands: ("balancer", "dry_run"), ("cluster", "eu-1", "dry_run"), ("kafka", "options", "ssl_cafile")."""
+"""Where a key stands: ("balancer", "dry_run"), ("cluster", "eu-1", "dry_run"), ("cluster", "eu-1", "shadow", "avg", "shedding_strategy"),
+("kafka", "options", "ssl_cafile")."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +87,15 @@ def load(
         given |= _from_argument(argument)
     settings = _checked(given)
     warnings = (one for cluster in ("", *settings.cluster) for one in cluster_config(settings.of_cluster(cluster)).warnings)
-    return Loaded(settings, {path: one.origin for path, one in given.items()}, tuple(dict.fromkeys((*replaced, *warnings))))
+    of_shadows = (
+        f"cluster.{cluster}.shadow.{name}: {one}"
+        for cluster in settings.cluster
+        for name, own in settings.shadows_of(cluster).items()
+        for one in shadow_config(settings.of_cluster(cluster), {}, own).warnings
+        if one not in cluster_config(settings.of_cluster(cluster)).warnings
+    )
+    told = tuple(dict.fromkeys((*replaced, *warnings, *of_shadows)))
+    return Loaded(settings, {path: one.origin for path, one in given.items()}, told)
 
 
 def _replaced(broker_conf: Mapping[KeyPath, Given], toml: Mapping[KeyPath, Given]) -> Iterator[str]:
@@ -135,8 +145,24 @@ def _checked(given: Mapping[KeyPath, Given]) -> Settings:
             own = ("cluster", cluster, error.key)
             path = own if own in given else ("balancer", error.key)
             raise SettingError(".".join(path), error.value, error.expected, origins.get(path, "")) from None
-    clusters = {cluster: _typed(own, typed[cluster]) for cluster, own in settings.cluster.items()}
+    clusters = {cluster: _typed(keys, typed[cluster]) for cluster, keys in settings.cluster.items()}
+    for cluster, keys in clusters.items():
+        if shadows := settings.shadows_of(cluster):
+            keys[SHADOW] = {name: _checked_shadow(settings, cluster, name, origins) for name in shadows}
     return settings.model_copy(update={"balancer": _typed(settings.balancer, typed[""]), "cluster": clusters})
+
+
+def _checked_shadow(settings: Settings, cluster: str, name: str, origins: Mapping[KeyPath, str]) -> dict[str, Any]:
+    """A shadow's own settings in their types. Raises SettingError for those that can't be, or don't go with the cluster's."""
+    own = settings.shadows_of(cluster)[name]
+    place: KeyPath = ("cluster", cluster, SHADOW, name)
+    try:
+        check_shadow(name, own)
+        return _typed(own, _in_force(shadow_config(settings.of_cluster(cluster), {}, own)))
+    except SettingError as error:
+        path = (*place, error.key) if error.key != name else place
+        origin = origins.get(path) or next((origin for at, origin in origins.items() if at[:4] == place), "")
+        raise SettingError(".".join(path), error.value, error.expected, origin) from None
 
 
 def _typed(given: Mapping[str, Any], effective: Mapping[str, Any]) -> dict[str, Any]:
@@ -146,7 +172,10 @@ def _typed(given: Mapping[str, Any], effective: Mapping[str, Any]) -> dict[str, 
 
 def effective(settings: Settings, cluster: str = "") -> dict[str, Any]:
     """Every key that one cluster's rounds run with, defaults included, typed. "" stands for clusters that have no settings of their own."""
-    checked = cluster_config(settings.of_cluster(cluster))
+    return _in_force(cluster_config(settings.of_cluster(cluster)))
+
+
+def _in_force(checked: ClusterConfig) -> dict[str, Any]:
     found: dict[str, Any] = {}
     # A strategy may read a key of the balancer's.
     for model in (checked.balancer, checked.shedder_config, checked.placement_config, checked.splitting, checked.reporting):
@@ -181,16 +210,32 @@ def _flat(values: Mapping[str, Any], origin: str) -> dict[KeyPath, Given]:
             found |= _balancer((section,), keys, origin)
         elif section == "cluster":
             for cluster, own in keys.items():
-                found |= _balancer((section, cluster), _section(f"cluster.{cluster}", own, origin), origin)
+                found |= _cluster(cluster, dict(_section(f"cluster.{cluster}", own, origin)), origin)
         else:
             found |= {(section, name): Given(value, origin) for name, value in keys.items()}
     options = found.pop(("kafka", "options"), Given({}, origin)).value
     return found | {("kafka", "options", name): Given(value, origin) for name, value in _section("kafka.options", options, origin).items()}
 
 
+def _cluster(cluster: str, own: dict[str, Any], origin: str) -> dict[KeyPath, Given]:
+    """A cluster's settings, and its shadows'."""
+    section = f"cluster.{cluster}.{SHADOW}"
+    shadows = _section(section, own.pop(SHADOW, {}), origin)
+    found = _balancer(("cluster", cluster), own, origin)
+    for name, keys in shadows.items():
+        place = f"{section}.{name}"
+        if not _section(place, keys, origin):
+            raise SettingError(place, {}, "a section with keys in it: what the shadow does otherwise than its cluster", origin)
+        found |= _balancer(("cluster", cluster, SHADOW, name), keys, origin)
+    return found
+
+
 def _balancer(prefix: KeyPath, keys: Mapping[str, Any], origin: str) -> dict[KeyPath, Given]:
     found: dict[KeyPath, Given] = {}
     for name, value in keys.items():
+        if name == SHADOW:
+            expected = "a setting; shadows stand in [cluster.CLUSTER.shadow.NAME], and have none of their own"
+            raise SettingError(".".join((*prefix, name)), value, expected, origin)
         try:
             ((ours, own_value),) = canonical({name: value}).items()
         except SettingError as error:
@@ -266,7 +311,8 @@ def _from_argument(argument: str) -> dict[KeyPath, Given]:
         shown = re.match(r"[\w.-]*", argument)
         raise SettingError("--set", shown[0] if shown else "", "KEY=VALUE")  # what follows may be a secret
     if path[0] == "cluster" and len(path) > 3:
-        path = ("cluster", ".".join(path[1:-1]), path[-1])  # a cluster's name may hold dots
+        end = -3 if path[-3] == SHADOW else -1
+        path = ("cluster", ".".join(path[1:end]), *path[end:])  # a cluster's name may hold dots
     return _flat(_nested(path if len(path) > 1 else ("balancer", *path), text), "--set")
 
 

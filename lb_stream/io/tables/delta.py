@@ -18,7 +18,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Transaction
+from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Schema, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.transaction import AddAction
 from pyarrow import fs
@@ -73,9 +73,10 @@ def _columns_with_bounds(spec: TableSpec) -> list[str]:
 
 
 def open_table(root: str, spec: TableSpec) -> DeltaTable:
-    """The table, created with its columns when it isn't there yet. Raises UnfitTable when it has other columns."""
+    """The table, created with its columns when it isn't there yet. Raises UnfitTable when it has other columns than an earlier version's."""
     uri = table_uri(root, spec)
     if (table := existing_table(root, spec)) is not None:
+        _add_columns(table, spec)
         check_columns(table, spec)
         renew_properties(table, spec)
         return table
@@ -88,6 +89,13 @@ def open_table(root: str, spec: TableSpec) -> DeltaTable:
         partition_by=[spec.partition_by] if spec.partition_by else None,
         configuration=configuration(spec),
     )
+
+
+def _add_columns(table: DeltaTable, spec: TableSpec) -> None:
+    """Add the columns that a later version has added; in the rows that are there they are empty."""
+    found = {field.name for field in table.schema().fields}
+    if missing := [field for field in spec.schema if field.name in spec.added and field.name not in found]:
+        table.alter.add_columns(list(Schema.from_arrow(pa.schema(missing)).fields))
 
 
 def renew_properties(table: DeltaTable, spec: TableSpec) -> None:

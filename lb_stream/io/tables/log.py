@@ -57,6 +57,7 @@ class RoundLog:
         self.last_epoch = int(pc.max(rows["epoch"]).as_py()) if len(rows) else 0
         self.first_seq = self._table.transaction_version(self._forgotten) or 0
         self.memories: dict[str, str] = {}
+        self.shadow_memories: dict[str, str] = {}
         if len(rows):
             self.remember(self._last_rounds(rows))
 
@@ -75,7 +76,7 @@ class RoundLog:
         """Each cluster's last row, as far as `remember` needs it."""
         last = rows.group_by("cluster").aggregate([("log_seq", "max")])
         wanted = {(cluster, seq) for cluster, seq in zip(last["cluster"].to_pylist(), last["log_seq_max"].to_pylist(), strict=True)}
-        columns = ["cluster", "log_seq", "seq", "memory", "error"]
+        columns = ["cluster", "log_seq", "seq", "memory", "error", "shadow_memory"]
         found = self._read(columns, pc.field("log_seq").isin(sorted({seq for _, seq in wanted})))
         return found.filter(pa.array([(row["cluster"], row["log_seq"]) in wanted for row in found.select(columns[:2]).to_pylist()]))
 
@@ -154,12 +155,14 @@ class RoundLog:
 
         One that has been forgotten is none any more.
         """
-        for row in rounds.select(["cluster", "seq", "memory", "error"]).to_pylist():
+        for row in rounds.select(["cluster", "seq", "memory", "error", "shadow_memory"]).to_pylist():
             if not row["memory"]:
                 self.memories.pop(row["cluster"], None)
+                self.shadow_memories.pop(row["cluster"], None)
                 self.first_seq = max(self.first_seq, row["seq"])
             elif row["seq"] > 0 or row["error"] is not None:
                 self.memories[row["cluster"]] = row["memory"]
+                self.shadow_memories[row["cluster"]] = row["shadow_memory"] or "{}"  # none: an earlier version wrote the row
 
     def _read_to(self, inputs: pa.ChunkedArray) -> Iterator[Mark]:
         """How far these rounds' batch has read, as transactions: they are kept for ever, and found without reading the log."""

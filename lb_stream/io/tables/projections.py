@@ -23,6 +23,8 @@ from lb_stream.contracts.tables import (
     OWNERSHIP,
     REFUSALS,
     REJECTED_REPORTS,
+    SHADOW_DECISIONS,
+    SHADOW_ROUNDS,
     TableSpec,
 )
 from lb_stream.io.tables.delta import TIDY_EVERY, Mark, add_files, append_rows, commit_once, committed, dataset, open_table, place, tidy
@@ -47,6 +49,11 @@ def _commands(logged: Logged) -> Rows:
     return [row | {"arguments": json.dumps(row["arguments"], sort_keys=True)} for row in rows]
 
 
+def _shadow_decisions(logged: Logged) -> Rows:
+    of_rounds = [row for row in _entries(logged, logged.shadows) if row.get("decisions")]
+    return [row | one | {"number": number} for row in of_rounds for number, one in enumerate(row["decisions"])]
+
+
 def _entries(logged: Logged, column: Entries) -> Rows:
     """All entries of one of the batch's columns, with their round's cluster, number and time."""
     rows: Rows = []
@@ -60,6 +67,8 @@ ROW_TABLES: tuple[tuple[TableSpec, Callable[[Logged], Rows]], ...] = (
     (OUTCOMES, lambda logged: _entries(logged, logged.outcomes)),
     (REFUSALS, lambda logged: _entries(logged, logged.refusals)),
     (COMMANDS, _commands),
+    (SHADOW_ROUNDS, lambda logged: _entries(logged, logged.shadows)),
+    (SHADOW_DECISIONS, _shadow_decisions),
 )
 FILE_TABLES: tuple[TableSpec, ...] = (BROKER_LOADS, REJECTED_REPORTS)
 

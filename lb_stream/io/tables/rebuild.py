@@ -25,7 +25,6 @@ from lb_stream.contracts.tables import OWNERSHIP, ROUNDS, TABLES, TableSpec
 from lb_stream.io.tables.delta import (
     add_files,
     by_numbers,
-    check_columns,
     existing_table,
     open_table,
     place,
@@ -125,10 +124,9 @@ def rebuild(root: str, names: Sequence[str], report: Report = lambda *_: None) -
 
 def _open(root: str) -> _Log:
     """The log as far as it has been projected: what comes after that the job's next start projects, once it is published."""
-    table = existing_table(root, ROUNDS)
+    table = open_table(root, ROUNDS) if existing_table(root, ROUNDS) is not None else None
     if table is None or (pipeline := pipeline_of(table)) is None:
         raise LogError(f"there is no log in {table_uri(root, ROUNDS)}: name the tables' folder with stream.tables")
-    check_columns(table, ROUNDS)
     others = [other for spec in TABLES if spec.from_log and (other := existing_table(root, spec)) is not None]
     versions = [version for other in others if (version := other.transaction_version(pipeline)) is not None]
     end = table.transaction_version(pipeline)

@@ -21,6 +21,9 @@ from lb_stream.core.commands.settings import config_before, config_of
 from lb_stream.core.commands.responder import Received
 from lb_stream.core.model.memory import Memory
 from lb_stream.core.round.decide import Inbox, decide
+from lb_stream.core.shadow.every import looked_on_again
+from lb_stream.core.shadow.look_on import Looked
+from lb_stream.core.shadow.settings import REAL
 from lb_stream.io.kafka.checkpoint import checkpoint_uuid
 from lb_stream.io.tables.delta import dataset, open_table
 from lb_stream.stream.arrived import asks_of
@@ -29,6 +32,8 @@ from lb_stream.stream.decide import cluster_view, logged, read_shards
 COMPARED = ("decisions", "outcomes", "ownership", "refusals", "results", "memory")
 
 Result = Literal["equal", "different", "view gone", "failed then"]
+Remembered = tuple[str, str]
+"""The memory of a cluster and that of its shadows, canonical JSON."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,25 +79,28 @@ def replay(stream: StreamSettings, wanted: Wanted) -> tuple[int, Iterator[Replay
 
 def _replayed_rows(log: Dataset, rows: list[dict[str, Any]], checkpoint: str) -> Iterator[Replayed]:
     own = checkpoint_uuid(checkpoint)
-    memories: dict[str, str] = {}
+    memories: dict[str, Remembered] = {}
     for row in rows:
-        memory = memories.pop(row["cluster"]) if row["cluster"] in memories else _memory_before(log, row)
-        memories[row["cluster"]] = row["memory"]
+        memory, of_shadows = memories.pop(row["cluster"]) if row["cluster"] in memories else _memory_before(log, row)
+        memories[row["cluster"]] = row["memory"], row["shadow_memory"] or "{}"
         if not row["memory"]:
             continue  # the cluster was forgotten
-        memory = memory or Memory(seq=max(row["seq"] - 1, 0)).to_json()
+        before = memory or Memory(seq=max(row["seq"] - 1, 0)).to_json(), of_shadows
         here = row["app"].rpartition("/")[2] == own
-        yield _replayed(row, memory, checkpoint if here else None)
+        yield _replayed(row, before, checkpoint if here else None)
 
 
-def _memory_before(log: Dataset, row: dict[str, Any]) -> str:
+def _memory_before(log: Dataset, row: dict[str, Any]) -> Remembered:
     """The memory in the cluster's row before this one; "" where there is none, or where that row says that the cluster was forgotten."""
     before = (pc.field("cluster") == row["cluster"]) & (pc.field("log_seq") < row["log_seq"])
-    found = log.to_table(["log_seq", "memory"], before).sort_by("log_seq")["memory"]
-    return str(found[-1].as_py()) if len(found) else ""
+    found = log.to_table(["log_seq", "memory", "shadow_memory"], before).sort_by("log_seq")
+    if not len(found):
+        return "", "{}"
+    last = found.slice(len(found) - 1).to_pylist()[0]
+    return last["memory"], last["shadow_memory"] or "{}"
 
 
-def _replayed(row: dict[str, Any], remembered: str, checkpoint: str | None) -> Replayed:
+def _replayed(row: dict[str, Any], remembered: Remembered, checkpoint: str | None) -> Replayed:
     """`checkpoint`: beside which the round's view may still be; None: it was another one."""
     result: Result
     differences: dict[str, tuple[str, str]] = {}
@@ -104,7 +112,7 @@ def _replayed(row: dict[str, Any], remembered: str, checkpoint: str | None) -> R
     else:
         try:
             now = _decided(row, remembered, checkpoint, blocks)
-            differences = {name: (row[name], now[name]) for name in COMPARED if now[name] != row[name]}
+            differences = {name: (row[name], now[name]) for name in now if now[name] != row[name]}
             result = "different" if differences else "equal"
         except FileNotFoundError:
             result = "view gone"
@@ -116,16 +124,22 @@ def _balances(inputs: dict[str, Any]) -> dict[str, tuple[str, ...]]:
     return {broker: tuple(keys) for broker, keys in inputs.get("balances", {}).items()}
 
 
-def _decided(row: dict[str, Any], remembered: str, checkpoint: str, blocks: list[tuple[str, str, str]]) -> dict[str, Any]:
-    """The columns of the log, decided now."""
+def _decided(row: dict[str, Any], remembered: Remembered, checkpoint: str, blocks: list[tuple[str, str, str]]) -> dict[str, Any]:
+    """The columns of the log, decided now; those of shadows where they looked at the round."""
     inputs = json.loads(row["inputs"])
-    memory = replace(Memory.from_json(remembered), epoch=row["epoch"])
+    memory = replace(Memory.from_json(remembered[0]), epoch=row["epoch"])
     config = config_of(inputs["settings"])
     times = {int(partition): append_ms for partition, append_ms in inputs.get("times", {}).items()}
     weights = config_before(memory, config).balancer.weights
     view = cluster_view(row["cluster"], read_shards(checkpoint, blocks), blocks, row["now_ms"], weights, times)
     if not len(view.brokers):
-        return {name: "[]" for name in COMPARED} | {"memory": remembered, "results": row["results"]}
+        return {name: "[]" for name in COMPARED} | {"memory": remembered[0], "results": row["results"]}
     acks, asks = tuple(Ack.model_validate(ack) for ack in inputs["acks"]), asks_of(inputs.get("asks", ()))
     commands = tuple(Received(**command) for command in inputs["commands"])
-    return logged(decide(view, memory, Inbox(acks, inputs["caught_up"], commands, asks, _balances(inputs)), config))
+    made = decide(view, memory, Inbox(acks, inputs["caught_up"], commands, asks, _balances(inputs)), config)
+    columns = logged(made)
+    now = {name: columns[name] for name in COMPARED}
+    if any(entry["policy"] == REAL for entry in json.loads(row["shadows"] or "[]")):
+        looked = Looked(view, made, config, inputs["caught_up"], inputs["shadow_hold_ms"])
+        now |= looked_on_again(looked, inputs["shadows"], remembered[1], row["shadows"])
+    return now

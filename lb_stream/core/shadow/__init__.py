@@ -1,0 +1,1 @@
+"""Shadows: other policies on the same views, whose moves happen only in worlds of their own."""

@@ -1,0 +1,146 @@
+"""One look of a shadow at a round: what it would have decided in its own world, and what would have come of that.
+
+Pure, as `decide` is: the same arguments give the same result.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from lb_stream.contracts.base import canonical_json
+from lb_stream.contracts.decisions import MOVES, Decision
+from lb_stream.core.commands.settings import config_before
+from lb_stream.core.config.cluster_config import ClusterConfig
+from lb_stream.core.model.memory import Memory
+from lb_stream.core.model.operator_state import OperatorState
+from lb_stream.core.model.resources import max_weighted_usage
+from lb_stream.core.model.view import ClusterView
+from lb_stream.core.round.decide import Inbox, Round, decide
+from lb_stream.core.shadow.settings import REAL, shadow_config
+from lb_stream.core.shadow.world import Elsewhere, elsewhere_in, greatest_and_mean, still_held, world
+
+Entry = dict[str, Any]
+"""What the log says of one policy in one round (columns of `shadow_rounds`), and under `decisions` what a shadow would have decided."""
+
+
+@dataclass(frozen=True, slots=True)
+class Looked:
+    """What shadows look at: a round that has been made. `view`: as reported; `config`: the job's own settings, without commands."""
+
+    view: ClusterView
+    made: Round
+    config: ClusterConfig
+    caught_up: bool
+    hold_ms: int  # how long a shadow's move counts as carried out
+
+
+@dataclass(frozen=True, slots=True)
+class ShadowMemory:
+    """What a shadow remembers. `own`: its settings; with other ones it begins anew."""
+
+    own: Mapping[str, Any]
+    memory: Memory
+    elsewhere: Elsewhere = field(default_factory=dict)
+
+    @staticmethod
+    def begin(own: Mapping[str, Any], real: Memory) -> ShadowMemory:
+        """Before its first round: it knows what the cluster's policy knows of brokers, of its last moves, and when it is due."""
+        known = ("seq", "epoch", "first_ms", "last_shed_ms", "recently_unloaded", "unloaded_brokers", "dead", "suspension", "unsteady_ms")
+        return ShadowMemory(own, Memory(published_to=None, **{name: getattr(real, name) for name in known}))
+
+    @staticmethod
+    def of(data: Mapping[str, Any]) -> ShadowMemory:
+        """What `to_dict` gave."""
+        elsewhere = {bundle: (broker, at_ms) for bundle, (broker, at_ms) in data["elsewhere"].items()}
+        return ShadowMemory(data["own"], Memory.from_json(canonical_json(data["memory"])), elsewhere)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON-able fields."""
+        return {"own": self.own, "memory": json.loads(self.memory.to_json()), "elsewhere": self.elsewhere}
+
+    def without_moves_of(self, looked: Looked) -> ShadowMemory:
+        """With the bundles where they are that the cluster's own shedder moves in this round: those moves are not the shadow's."""
+        if looked.made.decisions:
+            shedder = config_before(looked.made.memory, looked.config).shedder.name
+            moves = (one for one in _shed(looked.made.decisions, shedder) if not one.dry_run and one.source is not None)
+            stay = {one.bundle: (str(one.source), looked.view.now_ms) for one in moves if one.bundle not in self.elsewhere}
+            return replace(self, elsewhere={**self.elsewhere, **stay})
+        return self
+
+
+def look_on(looked: Looked, shadow: ShadowMemory) -> tuple[ShadowMemory, Entry]:
+    """The shadow's round on this view, in its own world. Returns what it remembers then, and its entry.
+
+    Its moves are carried out at once, by the load model of moves in flight, and stay so for `hold_ms`. Commands are not its own to
+    answer; what they have laid down (drains, policies, pauses, settings) counts for it too. Raises SettingError, and what strategies raise.
+    """
+    view, orders = looked.view, looked.made.memory.orders
+    config = shadow_config(looked.config.given, orders.settings, shadow.own)
+    held = still_held(view, shadow.elsewhere, looked.hold_ms, orders.deleted)
+    before = world(view, held)
+    memory = replace(shadow.memory, epoch=looked.made.memory.epoch, orders=replace(orders, settings={}, answers=(), waiting=()))
+    made = decide(before, memory, Inbox(caught_up=looked.caught_up), config)
+    held |= {one.bundle: (one.destination or "", view.now_ms) for one in made.decisions}
+    held = still_held(view, held, looked.hold_ms, orders.deleted)
+    after = world(view, held)
+    alive, weights = looked.made.view.brokers.alive, looked.made.view.brokers.weights
+    entry = _entry(made, config, view) | {
+        "elsewhere": elsewhere_in(view, held),
+        "before_max_ratio": greatest_and_mean(max_weighted_usage(before.brokers.resources, weights), alive)[0],
+        "decisions": list(_decisions(made, view)),
+    }
+    entry["max_ratio"], entry["mean_ratio"] = greatest_and_mean(max_weighted_usage(after.brokers.resources, weights), alive)
+    return ShadowMemory(shadow.own, _own(made.memory), held), entry
+
+
+def real_entry(looked: Looked) -> Entry:
+    """The cluster's own policy in this round, beside which the shadows' entries stand: what it has decided, and what is so."""
+    view, made = looked.view, looked.made
+    config = config_before(made.memory, looked.config)
+    brokers, bundles = made.view.brokers, view.bundles
+    greatest, mean = greatest_and_mean(max_weighted_usage(view.brokers.resources, brokers.weights), brokers.alive)
+    return _entry(made, config, view) | {
+        "policy": REAL,
+        "detail": "dry run" if config.balancer.dry_run else "",
+        "arrived": int(np.count_nonzero(bundles.gained & ~bundles.appeared & (bundles.owner >= 0) & ~bundles.system)),
+        "before_max_ratio": greatest,
+        "max_ratio": greatest,
+        "mean_ratio": mean,
+    }
+
+
+def _entry(made: Round, config: ClusterConfig, view: ClusterView) -> Entry:
+    """What is said alike of all policies."""
+    moves = [one.bundle for one in _shed(made.decisions, config.shedder.name)]
+    return {
+        "outcome": "done",
+        "strategies": f"{config.shedder.name} + {config.placement.name}",
+        "shed": made.memory.last_shed_ms == view.now_ms,
+        "moves": len(moves),
+        "assignments": sum(one.kind == "assign" for one in made.decisions),
+        "moved_bytes_per_s": float(view.bundles.short.throughput[view.bundles.rows_of(moves)].sum()),
+        "refused_by": sorted({one.rule for one in made.refusals}),
+    }
+
+
+def _shed(decisions: tuple[Decision, ...], shedder: str) -> Iterator[Decision]:
+    """The moves that a shedder wanted; not those of operators, drains and splits."""
+    return (one for one in decisions if one.kind in MOVES and one.strategy == shedder)
+
+
+def _decisions(made: Round, view: ClusterView) -> Iterator[Entry]:
+    rows = view.bundles.rows_of(one.bundle for one in made.decisions).tolist()
+    for one, row in zip(made.decisions, rows, strict=True):
+        told = {name: getattr(one, name) for name in ("kind", "bundle", "source", "destination", "reason", "rule", "strategy")}
+        explained = {"saw": one.explain.saw, "limit": one.explain.limit, "unit": one.explain.unit}
+        yield told | explained | {"bytes_per_s": float(view.bundles.short.throughput[row]) if row >= 0 else None}
+
+
+def _own(memory: Memory) -> Memory:
+    """Without what is the cluster's, and without ownership records: a shadow has none."""
+    return replace(memory, orders=OperatorState(), versions={}, unserved={}, untold=(), published_to=None)

@@ -1,0 +1,65 @@
+"""How long the shadows of a task may look at its rounds. The rounds are made by then and stand, whatever becomes of the shadows."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from lb_stream.contracts.base import canonical_json
+from lb_stream.core.shadow.every import NOTHING, Attempt, Look, Settings, failed, looked_on
+from lb_stream.core.shadow.look_on import Entry, Looked, ShadowMemory
+from lb_stream.stream.task.deadline import TooLong, within
+
+LEAST_S = 0.2
+"""For all shadows of one task in one batch, however quick its rounds are."""
+SKIPPED: Entry = {"outcome": "skipped", "detail": "it would have taken more than shadows' share of the round (stream.shadow_share_percent)"}
+
+
+@dataclass(slots=True)
+class Allowance:
+    """What is left of the shadows' time in one task of a batch: a share of what its rounds have taken so far, and LEAST_S."""
+
+    share: float
+    left_s: float
+
+    @staticmethod
+    def of(share_percent: int) -> Allowance:
+        """Before the first round. A share of 0: no time at all."""
+        return Allowance(share_percent / 100.0, LEAST_S if share_percent else 0.0)
+
+    def earn(self, seconds: float) -> None:
+        """A round has taken so long."""
+        self.left_s += self.share * seconds
+
+    def look(self, looked: Looked, shadows: Settings, remembered: str) -> dict[str, str]:
+        """Let a cluster's shadows look at a round, as `looked_on`, each for its part of what is left. Raises nothing.
+
+        Shadows whose memory can't be read begin anew with the next round.
+        """
+        try:
+            return looked_on(looked, shadows, remembered, self._attempt(len(shadows)))
+        except Exception as error:
+            return NOTHING | {"shadows": canonical_json([failed(error) | {"policy": name} for name in sorted(shadows)])}
+
+    def _attempt(self, shadows: int) -> Attempt:
+        waiting = shadows
+
+        def attempt(_name: str, look: Look) -> tuple[ShadowMemory | None, Entry]:
+            nonlocal waiting
+            limit_ms, begin = int(1000 * self.left_s / waiting), time.perf_counter()
+            waiting -= 1
+            try:
+                if limit_ms < 1:
+                    raise TooLong
+                with within(limit_ms, "stream.shadow_share_percent"):
+                    memory, entry = look()
+                    canonical_json([memory.to_dict(), entry])  # what can't be logged has failed
+                return memory, entry
+            except TooLong:
+                return None, SKIPPED
+            except (Exception, SystemExit) as error:
+                return None, failed(error)
+            finally:
+                self.left_s -= time.perf_counter() - begin
+
+        return attempt
