@@ -16,7 +16,9 @@ CREATE TABLE rounds (
   `inputs` STRING,
   `files` STRING,
   `blocks` STRING,
-  `error` STRING
+  `error` STRING,
+  `shadows` STRING,
+  `shadow_memory` STRING
 ) USING DELTA;
 
 -- one decision; how it ended is in outcomes
@@ -219,6 +221,49 @@ CREATE TABLE commands (
   `decision_ids` ARRAY<STRING>,
   `seq` BIGINT,
   `now_ms` BIGINT,
+  `log_seq` BIGINT
+) USING DELTA;
+
+-- one policy in one round: the cluster's own (real), or a shadow's, which decides and publishes nothing
+CREATE TABLE shadow_rounds (
+  `cluster` STRING,
+  `seq` BIGINT,
+  `now_ms` BIGINT,
+  `policy` STRING,
+  `outcome` STRING,
+  `detail` STRING,
+  `strategies` STRING,
+  `shed` BOOLEAN,
+  `moves` BIGINT,
+  `assignments` BIGINT,
+  `moved_bytes_per_s` DOUBLE,
+  `arrived` BIGINT,
+  `elsewhere` BIGINT,
+  `before_max_ratio` DOUBLE,
+  `max_ratio` DOUBLE,
+  `mean_ratio` DOUBLE,
+  `refused_by` ARRAY<STRING>,
+  `log_seq` BIGINT
+) USING DELTA;
+
+-- one decision that a shadow would have made
+CREATE TABLE shadow_decisions (
+  `cluster` STRING,
+  `seq` BIGINT,
+  `now_ms` BIGINT,
+  `policy` STRING,
+  `number` BIGINT,
+  `kind` STRING,
+  `bundle` STRING,
+  `source` STRING,
+  `destination` STRING,
+  `reason` STRING,
+  `rule` STRING,
+  `strategy` STRING,
+  `saw` DOUBLE,
+  `limit` DOUBLE,
+  `unit` STRING,
+  `bytes_per_s` DOUBLE,
   `log_seq` BIGINT
 ) USING DELTA;
 

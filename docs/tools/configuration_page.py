@@ -77,7 +77,8 @@ def page() -> str:
         about = _SECTIONS.get(section, str(model.__doc__).splitlines()[0])
         parts.append(f"## [{section}]\n\n{about}\n\n{_table(_rows(model, (job_reader(section),)))}\n")
     parts.append(
-        "## [balancer] and [cluster.NAME]\n\nWhat the balancer does. Keys of a cluster's own section lie over those of `[balancer]`.\n\n"
+        "## [balancer] and [cluster.NAME]\n\nWhat the balancer does. Keys of a cluster's own section lie over those of `[balancer]`,\n"
+        "and those of `[cluster.NAME.shadow.SHADOW]`, of one of its [shadows](operating.md#shadows), over both.\n\n"
         f"### All strategies\n\n{_table(_rows(BalancerConfig))}\n\n### Splitting\n\n{_table(_rows(SplittingConfig))}\n\n"
         f"### Strategies\n\nOne key may be read by several.\n\n{_table(_of_strategies())}\n\n"
         f"### Reporting\n\nWhen a broker's agent writes a report.\n\n"

@@ -10,7 +10,7 @@ import typer
 from typer.core import TyperCommand
 
 from lb_stream import __version__
-from lb_stream.cli.inspect import commands, compare, config, decisions, explain, leader, lookup, replay, sql, status
+from lb_stream.cli.inspect import commands, compare, config, decisions, explain, leader, lookup, replay, shadow, sql, status
 from lb_stream.cli.monitor import command as monitor
 from lb_stream.cli.operate import brokers, clusters, dry_run, dynamic_config, namespaces
 from lb_stream.cli.report import command as report
@@ -64,7 +64,7 @@ def _demo() -> None:
 
 for module in (
     *(balance, status, decisions, explain, compare, monitor, leader, lookup, commands),
-    *(lookup_server, report, sql, replay, dynamic_config),
+    *(lookup_server, report, sql, replay, shadow, dynamic_config),
 ):
     module.register(app)
 for group in (brokers, clusters, namespaces, dry_run, reports, topics, tables, kafka_broker, jars, agent, config, scenario):

@@ -17,6 +17,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from lb_stream.contracts.decisions import DecisionKind
+from lb_stream.core.shadow.settings import REAL
 from lb_stream.io.metrics.round_figures import Memories, RoundFigures
 from lb_stream.io.metrics.spark_progress import is_batch, lag, number, spark_phases, state_of
 from lb_stream.stream.ports import Logged, forgotten_in
@@ -126,6 +127,10 @@ class Metrics:
         self.refusals = counter("refusals", "what a rule refused", "rule")
         self.rejected = counter("rejected_records", "records that could not be taken")
         self.round_errors = counter("round_errors", "rounds that failed, with nothing decided")
+        self.shadow_rounds = counter("shadow_rounds", "rounds that a shadow looked at, or should have", "shadow", "outcome")
+        self.shadow_decisions = counter("shadow_decisions", "decisions that a shadow would have made", "shadow", "kind")
+        of_policies = "greatest usage of a broker: as reported (policy real), or as a shadow predicts it with its own moves"
+        self.shadow_usage = Gauge("lb_stream_shadow_max_usage_ratio", of_policies, ["cluster", "policy"], registry=self.registry)
 
     def _define_pulsar(self) -> None:
         def counter(name: str, text: str, *labels: str) -> Counter:
@@ -159,6 +164,7 @@ class Metrics:
             self._count_outcomes(cluster, logged.outcomes[at])
             self._count_refusals(cluster, refusals)
             self.round_errors.labels(cluster).inc(row["error"] is not None)
+            self._count_shadows(cluster, logged.shadows[at])
             totals["rounds"] += 1
             totals["decisions"] += len(decisions)
             totals["refusals"] += sum(one["count"] for one in refusals)
@@ -239,6 +245,18 @@ class Metrics:
                 if kind == "unload" and one.get("released_ms") is not None:
                     waited_ms -= one["at_ms"] - one["released_ms"]
                 self.latencies[kind].labels(cluster, "bundleUnloading").observe(waited_ms)
+
+    def _count_shadows(self, cluster: str, entries: list[dict[str, Any]]) -> None:
+        for one in entries:
+            policy = one["policy"]
+            if one.get("max_ratio") is not None:
+                self.shadow_usage.labels(cluster, policy).set(one["max_ratio"])
+            if policy == REAL:
+                continue
+            for outcome in ("done", "skipped", "failed"):
+                self.shadow_rounds.labels(cluster, policy, outcome).inc(one["outcome"] == outcome)
+            for kind, count in Counted(decision["kind"] for decision in one.get("decisions", ())).items():
+                self.shadow_decisions.labels(cluster, policy, kind).inc(count)
 
     def _count_refusals(self, cluster: str, refusals: list[dict[str, Any]]) -> None:
         for one in refusals:

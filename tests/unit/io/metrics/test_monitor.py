@@ -78,7 +78,7 @@ def progress_of(batch_id: int, records: int) -> dict[str, Any]:
 def rounds(*rows: Mapping[str, Any]) -> Logged:
     """A logged batch with number 3."""
     nothing = {"cluster": "eu", "now_ms": 5_000, "memory": "{}", "error": None, "files": "{}"}
-    nothing |= dict.fromkeys(("decisions", "outcomes", "refusals"), "[]")
+    nothing |= dict.fromkeys(("decisions", "outcomes", "refusals", "shadows"), "[]")
     schema = pa.schema([(name, pa.int64() if name == "now_ms" else pa.string()) for name in nothing])
     return Logged(3, pa.Table.from_pylist([nothing | row for row in rows], schema))
 
@@ -185,6 +185,24 @@ def test_clusters_that_are_forgotten_together_all_end_and_are_counted_without_a_
     until(lambda: scrape(monitor).get(("lb_stream_rounds_total", "asia")) == 2)
     until(lambda: not [series for series in scrape(monitor) if {"eu", "us"} & set(series[1:])])
     assert not [series for series in scrape(monitor) if series[0] == "lb_stream_monitoring_errors_total"]
+
+
+def test_rounds_of_shadows_are_counted_and_their_usage_stands_beside_the_real_one(started: Any) -> None:
+    monitor, query = started()
+    entries = [
+        {"policy": "real", "outcome": "done", "max_ratio": 0.8},
+        {"policy": "avg", "outcome": "done", "max_ratio": 0.5, "decisions": [{"kind": "unload"}, {"kind": "unload"}, {"kind": "assign"}]},
+        {"policy": "slow", "outcome": "skipped"},
+    ]
+    run(monitor, query, 0, rounds(written(shadows=entries)))
+    until(lambda: ("lb_stream_rounds_total", "eu") in scrape(monitor))
+    found = scrape(monitor)
+    counted = {key[2:]: value for key, value in found.items() if key[:2] == ("lb_stream_shadow_rounds_total", "eu") and value}
+    assert counted == {("done", "avg"): 1, ("skipped", "slow"): 1}
+    assert found[("lb_stream_shadow_rounds_total", "eu", "failed", "avg")] == 0
+    assert found[("lb_stream_shadow_decisions_total", "eu", "unload", "avg")] == 2
+    usage = {key[2]: value for key, value in found.items() if key[:2] == ("lb_stream_shadow_max_usage_ratio", "eu")}
+    assert usage == {"real": 0.8, "avg": 0.5}
 
 
 def test_decisions_and_refusals_are_counted_by_cluster_and_under_pulsars_names(started: Any) -> None:
