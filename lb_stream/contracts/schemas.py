@@ -26,7 +26,8 @@ from lb_stream.contracts.reports import (
     SplitAsk,
     TopBundlesReport,
 )
-from lb_stream.contracts.tables import TABLES, ddl
+from lb_stream.contracts.table_spec import ddl
+from lb_stream.contracts.tables import TABLES
 
 FOLDER = Path(__file__).resolve().parents[2] / "schemas"
 DIALECT = "https://json-schema.org/draft/2020-12/schema"

@@ -1,39 +1,20 @@
-"""The Delta tables: their columns, what they partition by, and their DDL.
+"""The Delta tables: their columns, and what they partition by.
 
 Units are in the names. `log_seq` numbers the batches of a pipeline for ever, across checkpoints; `seq` numbers a cluster's rounds.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import pyarrow as pa
 
 from lb_stream.contracts.reports import RESOURCES
+from lb_stream.contracts.table_spec import TableSpec, counts, texts
 
 _FOUR = ("throughput_in_bytes_per_s", "throughput_out_bytes_per_s", "rate_in_msgs_per_s", "rate_out_msgs_per_s")
 
 
 def _four(*prefixes: str) -> list[pa.Field]:
     return [pa.field(f"{prefix}_{value}", pa.float64()) for prefix in prefixes for value in _FOUR]
-
-
-@dataclass(frozen=True, slots=True)
-class TableSpec:
-    """One table: its name (also its folder), columns, partition column if any, and what a row is.
-
-    `kept_by`: the column with a row's time (ms since the epoch), by which old rows are deleted; None: the table holds the present.
-    `from_log`: whether `lbctl tables rebuild` can write it anew from the log. `added`: columns that tables of earlier versions lack; they
-    are added when such a table is opened, empty in its rows.
-    """
-
-    name: str
-    row: str
-    schema: pa.Schema
-    partition_by: str | None = None
-    kept_by: str | None = None
-    from_log: bool = False
-    added: tuple[str, ...] = ()
 
 
 ROUNDS = TableSpec(
@@ -70,23 +51,16 @@ DECISIONS = TableSpec(
     "one decision; how it ended is in outcomes",
     pa.schema(
         [
-            ("decision_id", pa.string()),
-            ("cluster", pa.string()),
+            *texts("decision_id", "cluster"),
             ("seq", pa.int64()),
             ("epoch", pa.int64()),
-            ("kind", pa.string()),
-            ("bundle", pa.string()),
-            ("source", pa.string()),
-            ("destination", pa.string()),
-            ("expected_owner", pa.string()),
+            *texts("kind", "bundle", "source", "destination", "expected_owner"),
             ("expected_version", pa.int64()),
             ("children", pa.list_(pa.string())),
             ("boundaries", pa.list_(pa.int64())),
             ("algorithm", pa.string()),
             ("unload_children", pa.bool_()),
-            ("reason", pa.string()),
-            ("rule", pa.string()),
-            ("strategy", pa.string()),
+            *texts("reason", "rule", "strategy"),
             ("issued_ms", pa.int64()),
             ("expires_ms", pa.int64()),
             ("dry_run", pa.bool_()),
@@ -102,8 +76,7 @@ OUTCOMES = TableSpec(
     "how one decision ended: confirmed, superseded, refused, expired or failed",
     pa.schema(
         [
-            ("decision_id", pa.string()),
-            ("cluster", pa.string()),
+            *texts("decision_id", "cluster"),
             ("seq", pa.int64()),
             ("bundle", pa.string()),
             ("outcome", pa.string()),
@@ -121,12 +94,7 @@ OWNERSHIP = TableSpec(
     "the ownership record of one bundle, as on the topic; earlier ones are in the log",
     pa.schema(
         [
-            ("cluster", pa.string()),
-            ("bundle", pa.string()),
-            ("state", pa.string()),
-            ("owner", pa.string()),
-            ("source", pa.string()),
-            ("destination", pa.string()),
+            *texts("cluster", "bundle", "state", "owner", "source", "destination"),
             ("children", pa.list_(pa.string())),
             ("version", pa.int64()),
             ("force", pa.bool_()),
@@ -285,15 +253,13 @@ COMMANDS = TableSpec(
     kept_by="now_ms",
     from_log=True,
 )
+_ROUND_OF_A_POLICY = [*texts("cluster"), *counts("seq", "now_ms"), *texts("policy")]  # real, or the shadow's name
 SHADOW_ROUNDS = TableSpec(
     "shadow_rounds",
     "one policy in one round: the cluster's own (real), or a shadow's, which decides and publishes nothing",
     pa.schema(
         [
-            ("cluster", pa.string()),
-            ("seq", pa.int64()),
-            ("now_ms", pa.int64()),
-            ("policy", pa.string()),  # the shadow's name, or real
+            *_ROUND_OF_A_POLICY,
             ("outcome", pa.string()),  # done, skipped, failed
             ("detail", pa.string()),  # why it failed; of real: whether it was a dry run
             ("strategies", pa.string()),  # shedder + placement
@@ -318,20 +284,10 @@ SHADOW_DECISIONS = TableSpec(
     "one decision that a shadow would have made",
     pa.schema(
         [
-            ("cluster", pa.string()),
-            ("seq", pa.int64()),
-            ("now_ms", pa.int64()),
-            ("policy", pa.string()),
+            *_ROUND_OF_A_POLICY,
             ("number", pa.int64()),  # within its round
-            ("kind", pa.string()),
-            ("bundle", pa.string()),
-            ("source", pa.string()),
-            ("destination", pa.string()),
-            ("reason", pa.string()),
-            ("rule", pa.string()),
-            ("strategy", pa.string()),
-            ("saw", pa.float64()),
-            ("limit", pa.float64()),
+            *texts("kind", "bundle", "source", "destination", "reason", "rule", "strategy"),
+            *((name, pa.float64()) for name in ("saw", "limit")),
             ("unit", pa.string()),
             ("bytes_per_s", pa.float64()),  # the bundle's short-term average
             ("log_seq", pa.int64()),
@@ -365,9 +321,7 @@ BATCHES = TableSpec(
             ("started_ms", pa.int64()),  # the driver's clock
             ("input_records", pa.int64()),
             ("lag_records", pa.int64()),  # there when the batch was planned, and not read by it
-            ("rounds", pa.int64()),
-            ("decisions", pa.int64()),
-            ("refusals", pa.int64()),
+            *counts("rounds", "decisions", "refusals"),
             ("errors", pa.int64()),  # rounds that failed
             ("whole_ms", pa.int64()),
             ("offsets_ms", pa.int64()),  # ... of which: asking Kafka what there is
@@ -381,9 +335,7 @@ BATCHES = TableSpec(
             ("next_ms", pa.float64()),  # writing down what the next batch must know
             ("commit_ms", pa.int64()),  # Spark writes down that the batch is done
             ("state_updates_ms", pa.int64()),  # part of decide_ms, summed over tasks
-            ("state_commit_ms", pa.int64()),
-            ("state_rows", pa.int64()),
-            ("state_bytes", pa.int64()),
+            *counts("state_commit_ms", "state_rows", "state_bytes"),
         ]
     ),
     kept_by="started_ms",
@@ -393,18 +345,3 @@ TABLES = (
     *(ROUNDS, DECISIONS, OUTCOMES, OWNERSHIP, BUNDLE_AVERAGES, BROKER_LOADS, *HISTORY_TABLES),
     *(REFUSALS, REJECTED_REPORTS, COMMANDS, SHADOW_ROUNDS, SHADOW_DECISIONS, LEADERS, BATCHES),
 )
-
-_SQL_TYPES = {"string": "STRING", "int64": "BIGINT", "int32": "INT", "float": "FLOAT", "double": "DOUBLE", "bool": "BOOLEAN"}
-
-
-def _sql_type(kind: pa.DataType) -> str:
-    if pa.types.is_list(kind):
-        return f"ARRAY<{_sql_type(kind.value_type)}>"
-    return _SQL_TYPES[str(kind)]
-
-
-def ddl(spec: TableSpec) -> str:
-    """CREATE TABLE statement of one table, for readers in SQL."""
-    columns = ",\n".join(f"  `{field.name}` {_sql_type(field.type)}" for field in spec.schema)
-    partitioned = f"\nPARTITIONED BY (`{spec.partition_by}`)" if spec.partition_by else ""
-    return f"-- {spec.row}\nCREATE TABLE {spec.name} (\n{columns}\n) USING DELTA{partitioned};\n"

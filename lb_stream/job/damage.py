@@ -19,7 +19,8 @@ from deltalake.exceptions import DeltaError
 from pyarrow import fs
 
 from lb_stream.contracts.settings import Settings
-from lb_stream.contracts.tables import ROUNDS, TABLES, TableSpec
+from lb_stream.contracts.table_spec import TableSpec
+from lb_stream.contracts.tables import ROUNDS, TABLES
 from lb_stream.io.kafka.checkpoint import last_batch
 from lb_stream.io.messages.troubles import chain
 from lb_stream.stream.ports import Stopped

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import duckdb
     import pyarrow as pa
 
-    from lb_stream.contracts.tables import TableSpec
+    from lb_stream.contracts.table_spec import TableSpec
 
 READ_ONLY = (
     "SET temp_directory = ''",  # .tmp here otherwise, for what doesn't fit into memory

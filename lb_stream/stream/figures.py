@@ -17,7 +17,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lb_stream.contracts.base import canonical_json
-from lb_stream.contracts.tables import BROKER_HISTORY, BROKER_LOADS, BUNDLE_AVERAGES, BUNDLE_HISTORY, REJECTED_REPORTS, TableSpec
+from lb_stream.contracts.table_spec import TableSpec
+from lb_stream.contracts.tables import BROKER_HISTORY, BROKER_LOADS, BUNDLE_AVERAGES, BUNDLE_HISTORY, REJECTED_REPORTS
 from lb_stream.core.model.blocks import FOUR, RESOURCES, Shard
 from lb_stream.core.model.resources import max_weighted_usage, percent
 from lb_stream.core.model.view import ClusterView, Rates

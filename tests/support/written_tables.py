@@ -11,7 +11,8 @@ import pyarrow as pa
 from deltalake import DeltaTable
 
 from lb_stream.contracts.decisions import example_decision
-from lb_stream.contracts.tables import BROKER_LOADS, TableSpec
+from lb_stream.contracts.table_spec import TableSpec
+from lb_stream.contracts.tables import BROKER_LOADS
 from lb_stream.io.tables.delta import dataset
 from lb_stream.io.tables.log import RoundLog
 from lb_stream.io.tables.projections import Projections

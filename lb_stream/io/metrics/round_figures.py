@@ -13,7 +13,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lb_stream.contracts.tables import BROKER_LOADS, REJECTED_REPORTS, TableSpec
+from lb_stream.contracts.table_spec import TableSpec
+from lb_stream.contracts.tables import BROKER_LOADS, REJECTED_REPORTS
 from lb_stream.stream.ports import Logged, forgotten_in
 from lb_stream.stream.task.folders import folder_at
 

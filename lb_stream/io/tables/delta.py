@@ -25,7 +25,8 @@ from pyarrow import fs
 from pyarrow.dataset import Dataset, FileSystemDataset, InMemoryDataset, UnionDataset
 
 from lb_stream.stream.task.folders import to_disk
-from lb_stream.contracts.tables import BROKER_LOADS, BUNDLE_AVERAGES, HISTORY_TABLES, REJECTED_REPORTS, TableSpec
+from lb_stream.contracts.table_spec import TableSpec
+from lb_stream.contracts.tables import BROKER_LOADS, BUNDLE_AVERAGES, HISTORY_TABLES, REJECTED_REPORTS
 from lb_stream.stream.ports import Stopped
 
 Mark = tuple[str, int]

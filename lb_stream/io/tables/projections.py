@@ -13,6 +13,7 @@ from deltalake import CommitProperties, DeltaTable
 from deltalake.transaction import AddAction
 from pyarrow import fs
 
+from lb_stream.contracts.table_spec import TableSpec
 from lb_stream.contracts.tables import (
     BROKER_LOADS,
     BUNDLE_AVERAGES,
@@ -25,7 +26,6 @@ from lb_stream.contracts.tables import (
     REJECTED_REPORTS,
     SHADOW_DECISIONS,
     SHADOW_ROUNDS,
-    TableSpec,
 )
 from lb_stream.io.tables.delta import TIDY_EVERY, Mark, add_files, append_rows, commit_once, committed, dataset, open_table, place, tidy
 from lb_stream.stream.task.crash import crash_point

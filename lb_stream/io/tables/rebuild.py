@@ -21,7 +21,8 @@ from deltalake.transaction import AddAction
 from pyarrow import fs
 from pyarrow.dataset import Dataset
 
-from lb_stream.contracts.tables import OWNERSHIP, ROUNDS, TABLES, TableSpec
+from lb_stream.contracts.table_spec import TableSpec
+from lb_stream.contracts.tables import OWNERSHIP, ROUNDS, TABLES
 from lb_stream.io.tables.delta import (
     add_files,
     by_numbers,

@@ -21,7 +21,8 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 from pyarrow import fs
 
 from lb_stream.contracts.settings import UpkeepSettings
-from lb_stream.contracts.tables import ROUNDS, TABLES, TableSpec
+from lb_stream.contracts.table_spec import TableSpec
+from lb_stream.contracts.tables import ROUNDS, TABLES
 from lb_stream.io.tables.delta import ONLY_COMMIT, by_numbers, existing_table, place, replaced_ms
 from lb_stream.io.tables.log import pipeline_of
 

@@ -16,7 +16,8 @@ from deltalake import write_deltalake
 from pyarrow.fs import SubTreeFileSystem
 
 from lb_stream.contracts.decisions import Decision, example_decision
-from lb_stream.contracts.tables import BROKER_LOADS, BUNDLE_AVERAGES, DECISIONS, OUTCOMES, TABLES, TableSpec
+from lb_stream.contracts.table_spec import TableSpec
+from lb_stream.contracts.tables import BROKER_LOADS, BUNDLE_AVERAGES, DECISIONS, OUTCOMES, TABLES
 from lb_stream.query.lake import _rows, open_lake, records
 from tests.support.lbctl_runner import Result, lbctl
 from tests.support.recorded_tables import Recorder

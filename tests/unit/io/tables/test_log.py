@@ -12,7 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
-from lb_stream.contracts.tables import BROKER_LOADS, DECISIONS, OWNERSHIP, ROUNDS, TableSpec
+from lb_stream.contracts.table_spec import TableSpec
+from lb_stream.contracts.tables import BROKER_LOADS, DECISIONS, OWNERSHIP, ROUNDS
 from lb_stream.io.tables import delta
 from lb_stream.io.tables.delta import UnfitTable, append_rows, dataset, open_table
 from lb_stream.io.tables.log import LogError, RoundLog

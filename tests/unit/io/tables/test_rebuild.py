@@ -12,7 +12,8 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from lb_stream.contracts.settings import UpkeepSettings
-from lb_stream.contracts.tables import BROKER_LOADS, DECISIONS, OWNERSHIP, REFUSALS, TABLES, TableSpec
+from lb_stream.contracts.table_spec import TableSpec
+from lb_stream.contracts.tables import BROKER_LOADS, DECISIONS, OWNERSHIP, REFUSALS, TABLES
 from lb_stream.io.tables import rebuild as rebuilding
 from lb_stream.io.tables.delta import UnfitTable, configuration
 from lb_stream.io.tables.rebuild import RebuildRefused, Rebuilt, rebuild, rebuildable

@@ -1,0 +1,51 @@
+"""What is said of a Delta table: its name, columns, partition, how long rows are kept; and its DDL."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+
+@dataclass(frozen=True, slots=True)
+class TableSpec:
+    """One table: its name (also its folder), columns, partition column if any, and what a row is.
+
+    `kept_by`: the column with a row's time (ms since the epoch), by which old rows are deleted; None: the table holds the present.
+    `from_log`: whether `lbctl tables rebuild` can write it anew from the log. `added`: columns that tables of earlier versions lack; they
+    are added when such a table is opened, empty in its rows.
+    """
+
+    name: str
+    row: str
+    schema: pa.Schema
+    partition_by: str | None = None
+    kept_by: str | None = None
+    from_log: bool = False
+    added: tuple[str, ...] = ()
+
+
+def texts(*names: str) -> list[pa.Field]:
+    """Columns of text."""
+    return [pa.field(name, pa.string()) for name in names]
+
+
+def counts(*names: str) -> list[pa.Field]:
+    """Columns of whole numbers."""
+    return [pa.field(name, pa.int64()) for name in names]
+
+
+_SQL_TYPES = {"string": "STRING", "int64": "BIGINT", "int32": "INT", "float": "FLOAT", "double": "DOUBLE", "bool": "BOOLEAN"}
+
+
+def _sql_type(kind: pa.DataType) -> str:
+    if pa.types.is_list(kind):
+        return f"ARRAY<{_sql_type(kind.value_type)}>"
+    return _SQL_TYPES[str(kind)]
+
+
+def ddl(spec: TableSpec) -> str:
+    """CREATE TABLE statement of one table, for readers in SQL."""
+    columns = ",\n".join(f"  `{field.name}` {_sql_type(field.type)}" for field in spec.schema)
+    partitioned = f"\nPARTITIONED BY (`{spec.partition_by}`)" if spec.partition_by else ""
+    return f"-- {spec.row}\nCREATE TABLE {spec.name} (\n{columns}\n) USING DELTA{partitioned};\n"
