@@ -78,7 +78,7 @@ def page() -> str:
         parts.append(f"## [{section}]\n\n{about}\n\n{_table(_rows(model, (job_reader(section),)))}\n")
     parts.append(
         "## [balancer] and [cluster.NAME]\n\nWhat the balancer does. Keys of a cluster's own section lie over those of `[balancer]`,\n"
-        "and those of one of its [shadows](operating.md#shadows), `[cluster.NAME.shadow.SHADOW]`, over both.\n\n"
+        "those of its [shadows](operating.md#shadows), `[cluster.NAME.shadow.SHADOW]`, over both.\n\n"
         f"### All strategies\n\n{_table(_rows(BalancerConfig))}\n\n### Splitting\n\n{_table(_rows(SplittingConfig))}\n\n"
         f"### Strategies\n\nOne key may be read by several.\n\n{_table(_of_strategies())}\n\n"
         f"### Reporting\n\nWhen a broker's agent writes a report.\n\n"

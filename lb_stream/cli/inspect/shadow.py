@@ -6,8 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from lb_stream.cli.inspect.replay import time_given
-from lb_stream.cli.shared.options import BrokerConf, Cluster, ConfigFile, Json, Set, effective
+from lb_stream.cli.shared.options import BrokerConf, Cluster, ConfigFile, Json, Set, effective, time_given
 from lb_stream.cli.shared.output import emit_json, emit_rich, note, table
 from lb_stream.io.messages.times import clock
 
