@@ -24,10 +24,10 @@ def fetch(json: Json = False) -> None:
     LB_JARS_DIR names another folder, LB_IVY_SETTINGS an ivysettings.xml with another repository. Once they are here it needs no network.
     """
     from lb_stream.io.local.jars import Lock, default_folder, retrieve
-    from lb_stream.io.local.progress import jar_progress
+    from lb_stream.io.local.progress import progress
 
-    with jar_progress() as progress:
-        fetched = retrieve(progress=progress)
+    with progress("jars") as told:
+        fetched = retrieve(progress=told)
     folder = default_folder()
     rows: list[tuple[str, str, str, int]] = []
     for dependency in ET.parse(Lock().ivy).iter("dependency"):

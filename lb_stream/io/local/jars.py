@@ -193,17 +193,17 @@ def _sha256(path: Path) -> str:
 
 def main(arguments: list[str]) -> int:
     """`python -m lb_stream.io.local.jars [--relock]`: exit 0 when the jars are there, 1 when they cannot be had, 2 for unfit Java."""
-    from lb_stream.io.local.progress import jar_progress  # noqa: PLC0415 (rich is imported only when something is shown)
+    from lb_stream.io.local.progress import progress  # noqa: PLC0415 (rich is imported only when something is shown)
 
     try:
-        with jar_progress() as progress:
+        with progress("jars") as told:
             if arguments == ["--relock"]:
-                relock(progress=progress)
+                relock(progress=told)
             elif arguments:
                 print("usage: python -m lb_stream.io.local.jars [--relock]", file=sys.stderr)
                 return 2
             else:
-                retrieve(progress=progress)
+                retrieve(progress=told)
     except JavaUnfit as error:
         print(error, file=sys.stderr)
         return 2

@@ -1,4 +1,4 @@
-"""Progress of long retrievals: a bar on a terminal, a line now and then elsewhere (a CI log)."""
+"""Progress of what takes long: a bar on a terminal, a line now and then elsewhere (a CI log)."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -6,18 +6,21 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def jar_progress() -> Iterator[Callable[[str, int, int], None]]:
-    """Gives a function (what, steps done, steps in all) to report progress with. Writes to stderr; shows nothing if never called."""
+def progress(label: str, every: int = 20) -> Iterator[Callable[[str, int, int], None]]:
+    """Gives a function (what, steps done, steps in all) to report progress with. Writes to stderr; shows nothing if never called.
+
+    `every`: where there is no terminal, a line after so many steps.
+    """
     from rich.console import Console  # noqa: PLC0415
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn  # noqa: PLC0415
 
     console = Console(stderr=True)
     if not console.is_terminal:
-        yield _plain()
+        yield _plain(label, every)
         return
-    columns = (TextColumn("jars"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.fields[what]}"))
+    columns = (TextColumn(label), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.fields[what]}"))
     with Progress(*columns, console=console, transient=True) as bar:
-        task = bar.add_task("jars", total=None, what="asking for versions", visible=False)
+        task = bar.add_task(label, total=None, what="", visible=False)
 
         def report(what: str, done: int, total: int) -> None:
             bar.update(task, completed=done, total=total, visible=True)
@@ -27,14 +30,14 @@ def jar_progress() -> Iterator[Callable[[str, int, int], None]]:
         yield report
 
 
-def _plain(every: int = 20) -> Callable[[str, int, int], None]:
+def _plain(label: str, every: int) -> Callable[[str, int, int], None]:
     last = -every
 
     def report(what: str, done: int, total: int) -> None:
         nonlocal last
         if done - last >= every or done == total:
             if done != last:
-                print(f"jars: {done} of {total} steps", file=sys.stderr, flush=True)
+                print(f"{label}: {done} of {total} steps", file=sys.stderr, flush=True)
             last = done
 
     return report

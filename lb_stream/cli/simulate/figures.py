@@ -1,0 +1,80 @@
+"""Rows of a simulation's tables: measures side by side, what was lost and why, budgets, rules broken."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from lb_stream.sim.measures import Measured
+from lb_stream.sim.measures.moves import above_budget, clients_of, moves_within_hour, throughput_of
+from lb_stream.sim.measures.verdict import BROKEN
+
+MOST_BROKEN = 50
+
+
+def side_by_side(figures: Mapping[str, Mapping[str, Any]]) -> list[list[str]]:
+    """A row for each measure, a column for each policy. Rules that nobody broke are left out; – is no figure."""
+    flat = [
+        {name: value for name, value in (*one.items(), *one["violations"].items()) if name not in ("scenario", "violations")}
+        for one in figures.values()
+    ]
+    rules = {rule for one in figures.values() for rule in one["violations"]}
+    return [[name, *(_told(one[name]) for one in flat)] for name in flat[0] if name not in rules or any(one[name] for one in flat)]
+
+
+def _told(value: float | None) -> str:
+    if value is None:
+        return "–"
+    return f"{value:,.0f}" if value == int(value) or abs(value) >= 1000 else f"{value:.3f}"
+
+
+def lost(one: Measured) -> list[dict[str, Any]]:
+    """Time without an owner by what began it: moves, and each broker that went down."""
+    gaps, names = one.gaps, one.scenario.brokers.names
+    cost = clients_of(one.scenario, gaps) * (gaps.length_s + one.scenario.move.reconnect_s)
+    unsent = throughput_of(one.scenario, gaps) * gaps.length_s
+    causes = [
+        "moves" if moved else f"{names[source]} went down at {since:g} s"
+        for moved, source, since in zip(gaps.moved.tolist(), gaps.source.tolist(), gaps.since_s.tolist(), strict=True)
+    ]
+    return [
+        {
+            "because of": cause,
+            "bundles": len(np.unique(gaps.bundle[these])),
+            "longest, s": f"{gaps.length_s[these].max():,.1f}",
+            "clients' seconds": f"{cost[these].sum():,.0f}",
+            "GB": f"{unsent[these].sum() / 1e9:,.1f}",
+            "never served again": int(np.count_nonzero(gaps.destination[these] < 0)),
+        }
+        for cause in dict.fromkeys(causes)
+        for these in (np.array([other == cause for other in causes]),)
+    ]
+
+
+def budgets(one: Measured) -> list[dict[str, Any]]:
+    """Namespaces that moved and have a budget: the most moves in an hour beside it, those above it first."""
+    rules, moves = one.rules, one.gaps.of(one.gaps.moved & ~one.gaps.drained)
+    namespace, above = rules.namespace[moves.bundle], above_budget(rules, moves)
+    rows = [
+        {
+            "namespace": rules.namespaces[row],
+            "budget an hour": int(rules.budget[row]),
+            "most in an hour": int(moves_within_hour(moves.since_s[namespace == row]).max()),
+            "moves": int(np.count_nonzero(namespace == row)),
+            "above budget": int(np.count_nonzero(above & (namespace == row))),
+        }
+        for row in np.unique(namespace).tolist()
+        if rules.budget[row] >= 0
+    ]
+    return sorted(rows, key=lambda row: (-row["above budget"], row["namespace"]))
+
+
+def broken(one: Measured) -> list[dict[str, Any]]:
+    """The first effects that broke a rule."""
+    brokers, bundles = one.scenario.brokers.names, one.scenario.bundles.names
+    return [
+        {"at, s": f"{each.t_s:g}", "rule": BROKEN[each.rule], "bundle": bundles[each.bundle], "broker": brokers[each.broker]}
+        for each in one.history.breaks[:MOST_BROKEN]
+    ]
