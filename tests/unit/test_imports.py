@@ -34,11 +34,12 @@ FLOORS: tuple[dict[str, tuple[str, ...]], ...] = (
         "query": ("query", "query.past"),
         "sim": ("sim.scenario", "sim.families", "sim.measures", "sim", "sim.play"),
     },
-<<<<<<< HEAD
-    {"cli": ("cli.shared", "cli.inspect", "cli.operate", "cli.run", "cli.demo", "cli.report", "cli.scenario", "cli.monitor", "cli")},
-=======
-    {"cli": ("cli.shared", "cli.inspect", "cli.operate", "cli.run", "cli.demo", "cli.report", "cli.simulate", "cli.monitor", "cli")},
->>>>>>> 9f97e7b (lbctl simulate: policies side by side, why a scenario is lost, a page)
+    {
+        "cli": (
+            *("cli.shared", "cli.inspect", "cli.operate", "cli.run", "cli.demo", "cli.report", "cli.scenario", "cli.simulate"),
+            *("cli.monitor", "cli"),
+        )
+    },
 )
 
 

@@ -151,4 +151,4 @@ def table(name: str, title: str, columns: Sequence[str], rows: Sequence[Sequence
     head = "".join(cell("th", column, number) for column, number in zip(columns, numbers, strict=True))
     body = "".join(f"<tr>{''.join(cell('td', value, number) for value, number in zip(row, numbers, strict=True))}</tr>" for row in rows)
     opened = f'{heading}<div class="scroll"><table data-table="{in_html(name)}">'
-    return f'{opened}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
+    return f"{opened}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"

@@ -59,12 +59,13 @@ def line_chart(
     unit: str,
     height: int = 260,
     low: float = 0.0,
+    ranked: bool = True,
 ) -> str:
-    """Lines over time with their names at the right. The named ones are the greatest at the end, as many as there are colours."""
+    """Lines over time with their names at the right. Those with the highest peaks have colours, or the first ones, if they aren't ranked."""
     x = time_scale(times_ms)
     ticks = nice_ticks(low, max((value for line in lines.values() for value in line if value is not None), default=low + 1.0))
     y = Scale(ticks[0], ticks[-1] if len(ticks) > 1 else ticks[0] + 1, height - BOTTOM, TOP)
-    order = sorted(lines, key=lambda name: (-_peak(lines[name]), name))
+    order = sorted(lines, key=lambda name: (-_peak(lines[name]), name)) if ranked else list(lines)
     colour = {name: f"c{at}" for at, name in enumerate(order[:COLOURS])}
     parts = [open_svg(identity, title, height, f'data-low="{y.low:g}" data-high="{y.high:g}"'), *_grid(x, y, ticks, times_ms, height, unit)]
     for name in reversed(order):

@@ -43,9 +43,10 @@ def _compared(name: str, of: Mapping[str, Measured]) -> str:
     """The policies side by side."""
     first = next(iter(of.values()))
     times = _times(first)
-    over = {label: _thinned(one.series.max_over_bound) for label, one in of.items()} | {f"{BALANCED}: balanced": [BALANCED] * len(times)}
+    over = {label: _thinned(one.series.max_over_bound) for label, one in of.items()} | {"balanced": [BALANCED] * len(times)}
     low = min(1.0, *(float(one.series.max_over_bound.min()) for one in of.values()))
     unserved = {label: _thinned(one.series.unserved) for label, one in of.items()}
+    some = any(one.series.unserved.any() for one in of.values())
     moves = {label: _thinned(_moves_in_the_last_minute(one)) for label, one in of.items()}
     verdicts = [[label, "lost" if said.lost else "held", said.why] for label, one in of.items() for said in (verdict(one),)]
     figures = side_by_side({label: one.figures for label, one in of.items()})
@@ -58,10 +59,10 @@ def _compared(name: str, of: Mapping[str, Measured]) -> str:
         chart(
             "Imbalance against its bound",
             "The greatest usage over the least that any allowed assignment of all bundles can reach. 1: nobody could do better.",
-            line_chart(f"over-{number}", "imbalance", times, over, "", low=low),
+            line_chart(f"over-{number}", "imbalance", times, over, "", low=low, ranked=False),
         ),
         chart("Moves per minute", "Bundles released in the minute before.", _low_chart(f"moves-{name}", "moves", times, moves)),
-        chart("Bundles without an owner", "", _low_chart(f"unserved-{name}", "unserved", times, unserved)),
+        chart("Bundles without an owner", "", _low_chart(f"unserved-{name}", "unserved", times, unserved)) if some else "",
         table(f"measures-{name}", "Measures", ["measure", *of], figures, ""),
         "</section>\n",
     ]
@@ -98,7 +99,7 @@ def _one(identity: str, label: str, one: Measured) -> str:
 
 
 def _low_chart(identity: str, title: str, times: Sequence[int], lines: Mapping[str, Sequence[float | None]]) -> str:
-    return line_chart(in_html(identity), title, times, lines, "", height=170)
+    return line_chart(in_html(identity), title, times, lines, "", height=170, ranked=False)
 
 
 def _budgets(identity: str, one: Measured) -> str:
