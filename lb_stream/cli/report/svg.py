@@ -61,7 +61,7 @@ def line_chart(
     low: float = 0.0,
     ranked: bool = True,
 ) -> str:
-    """Lines over time with their names at the right. Those with the highest peaks have colours, or the first ones, if they aren't ranked."""
+    """Lines over time with their names at the right. Those with the highest peaks have colours; the first ones, if not ranked."""
     x = time_scale(times_ms)
     ticks = nice_ticks(low, max((value for line in lines.values() for value in line if value is not None), default=low + 1.0))
     y = Scale(ticks[0], ticks[-1] if len(ticks) > 1 else ticks[0] + 1, height - BOTTOM, TOP)

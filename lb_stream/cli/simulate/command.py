@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json as json_module
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -63,23 +64,12 @@ def simulate(
     One line says why a policy lost the scenario. Two runs give the same bytes. --json: the last line is one object with all measures, by
     scenario and policy where there are several. docs/simulation.md says what each measure is.
     """
-    from lb_stream.io.local.progress import progress
-    from lb_stream.sim.measures import measured
-    from lb_stream.sim.play import play, read_policy
+    from lb_stream.sim.play import read_policy
     from lb_stream.sim.scenario import read_scenario
 
     scenarios = _by_name("--scenario", (read_scenario(one) for one in scenario))
     policies = _by_name("--policy", (read_policy(one) for one in policy))
-    files = {} if trace is None else _traces(trace, list(scenarios), list(policies))
-    runs: Runs = {}
-    with progress("simulating", every=PARTS) as told:
-        for name, one in scenarios.items():
-            for label, chosen in policies.items():
-                done = sum(map(len, runs.values()))
-                played = play(one, chosen, _part(told, f"{name} {label}", done, len(scenarios) * len(policies)))
-                if (name, label) in files:
-                    _write(files[name, label], (json_module.dumps(line) + "\n" for line in (played.header, *played.lines)))
-                runs.setdefault(name, {})[label] = measured(one, played.lines)
+    runs = _play_all(scenarios, policies, {} if trace is None else _traces(trace, list(scenarios), list(policies)))
     if html is not None:
         from lb_stream.cli.simulate.page import page
 
@@ -89,6 +79,23 @@ def simulate(
         emit_json(_nested(runs))
     else:
         _show(runs)
+
+
+def _play_all(scenarios: Mapping[str, Scenario], policies: Mapping[str, Policy], traces: Mapping[tuple[str, str], Path]) -> Runs:
+    """Every policy in every scenario; where a trace is wanted, it is written as soon as it is there."""
+    from lb_stream.io.local.progress import progress
+    from lb_stream.sim.measures import measured
+    from lb_stream.sim.play import play
+
+    runs: Runs = {name: {} for name in scenarios}
+    plays = len(scenarios) * len(policies)
+    with progress("simulating", every=PARTS) as told:
+        for done, (name, label) in enumerate(product(scenarios, policies)):
+            played = play(scenarios[name], policies[label], _part(told, f"{name} {label}", done, plays))
+            if (name, label) in traces:
+                _write(traces[name, label], (json_module.dumps(line) + "\n" for line in (played.header, *played.lines)))
+            runs[name][label] = measured(scenarios[name], played.lines)
+    return runs
 
 
 def _part(told: Callable[[str, int, int], None], what: str, done: int, plays: int) -> Callable[[float], None]:
