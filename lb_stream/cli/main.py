@@ -18,6 +18,7 @@ from lb_stream.cli.run import agent, balance, jars, kafka_broker, lookup_server,
 from lb_stream.cli.scenario import command as scenario
 from lb_stream.cli.shared.output import ASCII, INTERRUPTED, CommandError, emit, hush, note
 from lb_stream.cli.simulate import command as simulate
+from lb_stream.cli.simulate import what_if
 from lb_stream.io.messages.troubles import told
 from lb_stream.query import QueryError
 
@@ -65,7 +66,7 @@ def _demo() -> None:
 
 for module in (
     *(balance, status, decisions, explain, compare, monitor, leader, lookup, commands),
-    *(lookup_server, report, simulate, sql, replay, shadow, dynamic_config),
+    *(lookup_server, report, simulate, sql, replay, shadow, what_if, dynamic_config),
 ):
     module.register(app)
 for group in (brokers, clusters, namespaces, dry_run, reports, topics, tables, kafka_broker, jars, agent, config, scenario):

@@ -9,6 +9,7 @@ import typer
 
 from lb_stream.cli.operate import dynamic_config
 from lb_stream.cli.shared.options import BrokerConf, Cluster, ConfigFile, Json, Set, effective
+from lb_stream.cli.shared.outlook import Preview, show_outlook
 from lb_stream.cli.shared.output import emit_json, emit_rich, note, styled, table
 from lb_stream.cli.shared.sending import Sending, sends
 from lb_stream.io.messages.times import ago
@@ -107,9 +108,12 @@ BrokerArgument = Annotated[str, typer.Argument(metavar="BROKER", help="host:port
 
 @app.command(epilog="Example: lbctl brokers drain broker-3.eu:8080 --cluster eu-1")
 @sends()
-def drain(broker: BrokerArgument, *, send: Sending) -> None:
+def drain(broker: BrokerArgument, preview: Preview = False, *, send: Sending) -> None:
     """Unload all bundles of a broker and give it none from now on; waits until it is empty."""
-    send("drain-broker", broker=broker)
+    if preview:
+        show_outlook(send.given, send.cluster, {}, [broker], json=send.json)
+    else:
+        send("drain-broker", broker=broker)
 
 
 @app.command(epilog="Example: lbctl brokers undrain broker-3.eu:8080 --cluster eu-1")

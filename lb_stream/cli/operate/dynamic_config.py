@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from lb_stream.cli.shared.options import BrokerConf, Cluster, ConfigFile, Json, Set, effective
+from lb_stream.cli.shared.outlook import Preview, show_outlook
 from lb_stream.cli.shared.output import emit, emit_json
 from lb_stream.cli.shared.sending import Sending, SettingsFile, sends
 
@@ -35,11 +36,15 @@ def register_brokers(app: typer.Typer) -> None:
 def update(
     key: Key,
     value: Annotated[str, typer.Option("--value", metavar="VALUE", help="Its new value, as it would stand in broker.conf.")],
+    preview: Preview = False,
     *,
     send: Sending,
 ) -> None:
     """Change a setting of a running cluster, until it is changed or taken back. Which ones: list-dynamic-config."""
-    send("set-config", values={key: value})
+    if preview:
+        show_outlook(send.given, send.cluster, {key: value}, json=send.json)
+    else:
+        send("set-config", values={key: value})
 
 
 @sends(all_clusters=True, config=SettingsFile)

@@ -1,0 +1,49 @@
+"""`lbctl what-if`: what would come of other settings, or of a drain, before brokers feel it."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from lb_stream.cli.shared.options import BrokerConf, Cluster, ConfigFile, Json, effective
+from lb_stream.cli.shared.outlook import MINUTES, show_outlook
+from lb_stream.cli.shared.output import CommandError
+
+_BALANCER = "balancer."
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to lbctl."""
+    example = "Example: lbctl what-if --cluster eu-1 --set shedding_strategy=AvgShedder --minutes 60"
+    app.command("what-if", epilog=f"{example} · Exit codes: 0 it fits, 1 it doesn't.")(what_if)
+
+
+def what_if(
+    cluster: Cluster = None,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="A balancer's setting to try, Pulsar's name or ours; others are lbctl's own."),
+    ] = None,
+    drain: Annotated[list[str] | None, typer.Option("--drain", metavar="BROKER", help="Empty this broker: does it fit?")] = None,
+    minutes: Annotated[float, typer.Option("--minutes", metavar="M", min=1.0, max=1440.0, help="How long to play.")] = MINUTES,
+    config: ConfigFile = None,
+    broker_conf: BrokerConf = None,
+    json: Json = False,
+) -> None:
+    """Play a live cluster's present with other settings, beside what would happen without them: moves, clients disturbed, evenness reached.
+
+    Nothing is sent. Loads stay as they are now. What is played, and what is assumed: docs/simulation.md.
+    """
+    tried, own = {}, []
+    for one in set_ or []:
+        name, equals, value = one.partition("=")
+        if not equals:
+            raise CommandError(f"--set {one}: expected KEY=VALUE", 2)
+        if "." not in name or name.startswith(_BALANCER):
+            tried[name.removeprefix(_BALANCER)] = value
+        else:
+            own.append(one)
+    if not tried and not drain:
+        raise CommandError("nothing to try: expected --set KEY=VALUE of a balancer's setting, or --drain BROKER", 2)
+    show_outlook(effective(config, broker_conf, own), cluster, tried, drain or [], minutes, json)

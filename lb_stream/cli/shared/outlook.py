@@ -1,0 +1,92 @@
+"""What would come of a change, before it is made: for `lbctl what-if`, and for --preview of the commands that change something."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from lb_stream.cli.shared.options import Effective
+from lb_stream.cli.shared.output import emit_json, emit_rich, note, table
+
+if TYPE_CHECKING:
+    from lb_stream.sim.play.outlook import Outlook
+
+MINUTES = 30.0
+MOST_MOVES = 10
+PARTS = 100
+Preview = Annotated[
+    bool, typer.Option("--preview", help="Send nothing: show what would come of it, played from the present for half an hour.")
+]
+_ROWS = {
+    "moves": "moves",
+    "clients_disturbed": "clients disturbed",
+    "client_seconds_lost": "seconds lost by clients, summed",
+    "moved_bytes_per_s": "traffic moved, bytes/s",
+    "usage_max_now": "greatest usage now",
+    "usage_max_after": "greatest usage at the end",
+    "max_over_mean_now": "greatest ÷ mean now",
+    "max_over_mean_after": "greatest ÷ mean at the end",
+    "drain_s": "seconds until drained brokers are empty",
+    "violation_count": "rules broken",
+}
+
+
+def show_outlook(
+    given: Effective,
+    cluster: str | None,
+    changes: Mapping[str, Any],
+    drained: Sequence[str] = (),
+    minutes: float = MINUTES,
+    json: bool = False,
+) -> None:
+    """Play the present of a cluster (None: the only one) as it is and changed, and print both.
+
+    Raises typer.Exit(1) when the change doesn't fit; QueryError, SettingError, ScenarioError.
+    """
+    from lb_stream.io.local.progress import progress
+    from lb_stream.query.lake import open_lake
+    from lb_stream.query.past.tables import lake_asker, past_of, recorded_times, the_recorded
+    from lb_stream.sim.play.outlook import outlook
+    from lb_stream.sim.scenario.from_history import History
+
+    with open_lake(given.tables, whole=False) as lake:
+        ask = lake_asker(lake)
+        name = the_recorded(ask, cluster)
+        history = History(**past_of(ask, name, recorded_times(ask)[name][1]))
+    with progress("simulating", every=PARTS) as told:
+        found, notes = outlook(history, changes, drained, minutes, lambda part: told(name, int(part * PARTS), PARTS))
+    if json:
+        emit_json({"cluster": name, "minutes": minutes, **{label: {**one.figures, "moved": one.moves} for label, one in found.items()}})
+    else:
+        for line in notes:
+            note(line)
+        _show(name, minutes, found)
+    if not all(one.figures["fits"] for one in found.values()):
+        raise typer.Exit(1)
+
+
+def _show(cluster: str, minutes: float, found: Mapping[str, Outlook]) -> None:
+    labels = list(found)
+    rows = [
+        [title, *(_told(one.figures[name]) for one in found.values())]
+        for name, title in _ROWS.items()
+        if any(one.figures[name] is not None for one in found.values())
+    ]
+    emit_rich(f"{cluster}, the next {minutes:g} minutes with the load of now", table(["", *labels], rows, right=labels), "")
+    changed = found[labels[-1]]
+    if not changed.figures["fits"]:
+        emit_rich("It doesn't fit: a broker is asked for more than it has, or keeps bundles that should leave.")
+    if changed.moves:
+        first = changed.moves[:MOST_MOVES]
+        moves = [[f"{one['t_s']:g}", one["bundle"], one["from"], one["to"] or "nobody", str(one["clients"])] for one in first]
+        emit_rich(table(["after s", "bundle", "from", "to", "clients"], moves, right=["after s", "clients"]))
+        if len(changed.moves) > MOST_MOVES:
+            emit_rich(f"and {len(changed.moves) - MOST_MOVES} more")
+
+
+def _told(value: float | None) -> str:
+    if value is None:
+        return "–"
+    return f"{value:,.0f}" if float(value).is_integer() or abs(value) >= 1000 else f"{value:.3f}"
