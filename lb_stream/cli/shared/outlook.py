@@ -63,7 +63,7 @@ def show_outlook(
         for line in notes:
             note(line)
         _show(name, minutes, found)
-    if not all(one.figures["fits"] for one in found.values()):
+    if not list(found.values())[-1].figures["fits"]:
         raise typer.Exit(1)
 
 
