@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -38,17 +39,21 @@ def outlook(
     """
     commanded = Memory.from_json(history.memory).orders.settings if history.memory else {}
     settings = {"enabled": True} | in_force(history.settings, commanded)
-    policies = {AS_IT_IS: (Policy(AS_IT_IS, settings), ()), CHANGED: (Policy(CHANGED, in_force(settings, changes)), drained)}
-    for policy, _ in policies.values():
+    plans = {AS_IT_IS: (settings, ()), CHANGED: (in_force(settings, changes), drained)}
+    made = {name: present_scenario(history, minutes, empties) for name, (_, empties) in plans.items()}
+    policies = {name: Policy(name, wanted) for name, (wanted, _) in plans.items()}
+    for policy in policies.values():
         policy.config()  # before the long part
     found: dict[str, Outlook] = {}
-    notes: tuple[str, ...] = ()
-    for name, (policy, empties) in policies.items():
-        made = present_scenario(history, minutes, empties)
-        notes, done = made.notes, len(found)
-        told = None if on_progress is None else (lambda part, done=done: on_progress((done + part) / len(policies)))
-        found[name] = _outlook(measured(made.scenario, play(made.scenario, policy, told).lines), empties)
-    return found, notes
+    for number, (name, (_, empties)) in enumerate(plans.items()):
+        told = None if on_progress is None else partial(_told, on_progress, number, len(plans))
+        scenario = made[name].scenario
+        found[name] = _outlook(measured(scenario, play(scenario, policies[name], told).lines), empties)
+    return found, made[CHANGED].notes
+
+
+def _told(on_progress: OnProgress, number: int, count: int, part: float) -> None:
+    on_progress((number + part) / count)
 
 
 def _outlook(seen: Measured, drained: Sequence[str]) -> Outlook:
