@@ -106,7 +106,9 @@ def decide_cluster(rows: pa.Table, context: BatchContext, taken: figures.FigureF
     row: dict[str, Any] = {"cluster": cluster, "seq": 0, "epoch": context.epoch, "now_ms": now_ms, "memory": remembered, "error": None}
     row |= dict.fromkeys(("decisions", "outcomes", "ownership", "refusals", "results"), "[]") | {"files": "{}"}
     row |= {"inputs": canonical_json(inputs), "blocks": canonical_json(arrived.blocks), "bundles": 0, "sampled": False}
-    row |= NOTHING | {"shadow_memory": context.shadow_memories.get(cluster, NOTHING["shadow_memory"])}
+    row |= NOTHING
+    if shadows := context.settings.shadows_of(cluster):
+        row["shadow_memory"] = context.shadow_memories.get(cluster, row["shadow_memory"])
     looked = None
     try:
         taken.rejected(cluster, [*arrived.events, *context.unreadable.get(cluster, ())])
@@ -128,7 +130,7 @@ def decide_cluster(rows: pa.Table, context: BatchContext, taken: figures.FigureF
         row |= _unanswered(arrived.commands, f"the round failed: {row['error'].splitlines()[-1]}", "round_failed")
     crash_point("in_decide")
     row["idle"] = not (row["sampled"] or row["error"]) and _nothing_happened(row, remembered)
-    if allowance is not None and looked is not None and not row["idle"] and (shadows := context.settings.shadows_of(cluster)):
+    if shadows and allowance is not None and looked is not None and not row["idle"]:
         allowance.earn(time.perf_counter() - begin)
         row |= allowance.look(looked, shadows, row["shadow_memory"])
     return row

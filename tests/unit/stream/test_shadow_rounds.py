@@ -200,6 +200,8 @@ def test_a_shadow_with_other_settings_begins_anew_and_one_that_is_gone_is_forgot
     memories = json.loads(stage.job.log.shadow_memories["eu"])
     assert list(memories) == ["keen"] and memories["keen"]["own"] == {"threshold_percent": 2}
     assert memories["keen"]["memory"]["first_ms"] is not None
+    stage.settings = stage.settings.model_copy(update={"cluster": {}})
+    assert stage.run()["shadow_memory"] == "{}"
 
 
 def test_shadows_share_what_is_left_of_their_time_equally_and_earn_a_part_of_each_rounds() -> None:
