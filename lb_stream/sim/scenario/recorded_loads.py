@@ -65,9 +65,7 @@ def _first_owner(row: Ints, bundle: Ints, owners: Ints) -> Ints:
 
 def _counts(rows: pa.Table, row: Ints) -> dict[str, Ints]:
     known = np.maximum((row >= 0).sum(axis=1), 1)
-    return {
-        name: np.rint(np.append(rows[name].fill_null(0).to_numpy(), 0)[row].sum(axis=1) / known).astype(np.int64) for name in COUNTS
-    }
+    return {name: np.rint(np.append(rows[name].fill_null(0).to_numpy(), 0)[row].sum(axis=1) / known).astype(np.int64) for name in COUNTS}
 
 
 def _without_parents(found: RecordedLoads, owned: NDArray[np.bool_]) -> RecordedLoads:

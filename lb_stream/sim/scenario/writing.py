@@ -18,9 +18,13 @@ from lb_stream.sim.scenario.tables import BROKER_NOISE, BUNDLES, COUNTS, LOADS_F
 
 
 def write_scenario(scenario: Scenario, folder: str | Path) -> None:
-    """Write the folder's files; what it has of an earlier scenario goes. `read_scenario` reads an equal one. scenario.json comes last."""
+    """Write the folder's files; what it has of an earlier scenario goes. `read_scenario` reads an equal one.
+
+    scenario.json goes first and comes last: a folder that is half written is no scenario.
+    """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
+    (folder / DOCUMENT).unlink(missing_ok=True)
     bundles = scenario.bundles
     owners = {"name": pa.array(bundles.names, pa.string()), "start_owner": pa.array(bundles.start_owner.astype(np.int32))}
     _write(folder / BUNDLES, owners | {name: pa.array(getattr(bundles, name)) for name in COUNTS})

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lb_stream.sim.scenario import read_scenario, write_scenario
+from lb_stream.sim.scenario import ScenarioError, read_scenario, write_scenario
 from lb_stream.sim.scenario.scenario import Event
 from tests.support.scenarios import NAMES, SCENARIOS, copied, same
 
@@ -39,3 +39,14 @@ def test_noise_of_an_earlier_scenario_goes(tmp_path: Path) -> None:
     write_scenario(dataclasses.replace(read_scenario(folder), noise=None), folder)
     assert read_scenario(folder).noise is None
     assert read_scenario(folder).broker_noise is not None
+
+
+def test_a_folder_that_is_half_written_is_no_scenario(tmp_path: Path) -> None:
+    folder = copied("steady_skewed", tmp_path)
+    scenario = read_scenario(folder)
+    (folder / "loads.parquet").unlink()
+    (folder / "loads.parquet").mkdir()
+    with pytest.raises(OSError, match=r"loads\.parquet"):
+        write_scenario(scenario, folder)
+    with pytest.raises(ScenarioError, match=r"scenario\.json is missing"):
+        read_scenario(folder)
