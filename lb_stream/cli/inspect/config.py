@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json as json_
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Annotated, Any
 
 import typer
@@ -32,15 +32,18 @@ def show(
     json: Json = False,
 ) -> None:
     """Print all settings after files, environment (LB_SECTION__KEY) and --set, as TOML that --config takes; secrets are hidden."""
+    from lb_stream.contracts.settings import SHADOW
+
     given = effective(config, broker_conf, set_)
     sections = _sections(given)
     if json:
         clusters = {name.partition(".")[2]: keys for name, keys in sections.items() if name.startswith("cluster.")}
+        clusters = {name: keys | {SHADOW: own} if (own := given.settings.shadows_of(name)) else keys for name, keys in clusters.items()}
         origins = {".".join(path): origin for path, origin in given.origins.items()}
         general = {name: keys for name, keys in sections.items() if not name.startswith("cluster.")}
         emit_json(general | {"cluster": clusters, "origins": origins})
         return
-    emit("\n".join(_toml(name, keys, given, explain) for name, keys in sections.items()))
+    emit("\n".join([*(_toml(name, keys, given, explain) for name, keys in sections.items()), *_shadows(given)]))
 
 
 def _sections(given: Effective) -> dict[str, dict[str, Any]]:
@@ -51,6 +54,17 @@ def _sections(given: Effective) -> dict[str, dict[str, Any]]:
     sections = {name: hidden(name, getattr(settings, name).model_dump()) for name in ("kafka", "topics", "stream", "upkeep")}
     sections["balancer"] = balancer(settings)
     return sections | {f"cluster.{name}": balancer(settings, name) for name in settings.cluster}
+
+
+def _shadows(given: Effective) -> Iterator[str]:
+    """The sections of the clusters' shadows: what each has of its own."""
+    from lb_stream.contracts.settings import SHADOW
+
+    for cluster in given.settings.cluster:
+        for name, own in given.settings.shadows_of(cluster).items():
+            place = ("cluster", cluster, SHADOW, name)
+            lines = [f"{key} = {as_toml(value)}  # {given.origins.get((*place, key), '')}" for key, value in own.items()]
+            yield "\n".join([f"[cluster.{json_.dumps(cluster)}.{SHADOW}.{name}]", *lines]) + "\n"
 
 
 def _toml(section: str, keys: dict[str, Any], given: Effective, explain: bool) -> str:

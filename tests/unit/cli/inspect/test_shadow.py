@@ -70,3 +70,11 @@ def test_since_leaves_out_what_was_before_and_no_shadow_is_no_error(tables: Path
 def test_tables_of_a_version_without_shadows_are_read(tmp_path: Path) -> None:
     fill(tmp_path, DECISIONS, [])
     assert "no shadow has looked at a round yet" in ask(tmp_path).err
+
+
+def test_config_show_prints_shadows_as_config_takes_them(tmp_path: Path) -> None:
+    given = ("cluster.eu.shadow.calm.shedding_excluded_namespaces=a/b,a/c", "cluster.eu.shadow.calm.threshold_percent=30")
+    shown = lbctl("config", "show", *(part for one in given for part in ("--set", one)), cwd=tmp_path)
+    (tmp_path / "lb.toml").write_text(shown.out)
+    (again,) = lbctl("config", "show", "--json", "--config", "lb.toml", cwd=tmp_path).objects
+    assert again["cluster"]["eu"]["shadow"] == {"calm": {"shedding_excluded_namespaces": ["a/b", "a/c"], "threshold_percent": 30.0}}
