@@ -305,3 +305,25 @@ CREATE TABLE batches (
   `state_rows` BIGINT,
   `state_bytes` BIGINT
 ) USING DELTA;
+
+-- one trial of a back-test: one policy, with what one cluster has carried in one window of time
+CREATE TABLE backtests (
+  `run` STRING,
+  `made_ms` BIGINT,
+  `cluster` STRING,
+  `from_ms` BIGINT,
+  `to_ms` BIGINT,
+  `tick_s` DOUBLE,
+  `policy` STRING,
+  `settings` STRING,
+  `max_over_bound_median` DOUBLE,
+  `max_over_bound_p95` DOUBLE,
+  `balanced_share` DOUBLE,
+  `moves` BIGINT,
+  `client_seconds_lost` DOUBLE,
+  `overload_s_85` DOUBLE,
+  `failovers` BIGINT,
+  `violation_count` BIGINT,
+  `measures` STRING,
+  `error` STRING
+) USING DELTA;

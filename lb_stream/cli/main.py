@@ -14,7 +14,7 @@ from lb_stream.cli.inspect import commands, compare, config, decisions, explain,
 from lb_stream.cli.monitor import command as monitor
 from lb_stream.cli.operate import brokers, clusters, dry_run, dynamic_config, namespaces
 from lb_stream.cli.report import command as report
-from lb_stream.cli.run import agent, balance, jars, kafka_broker, lookup_server, reports, tables, topics
+from lb_stream.cli.run import agent, backtest, balance, jars, kafka_broker, lookup_server, reports, tables, topics
 from lb_stream.cli.scenario import command as scenario
 from lb_stream.cli.shared.output import ASCII, INTERRUPTED, CommandError, emit, hush, note
 from lb_stream.cli.simulate import command as simulate
@@ -66,7 +66,7 @@ def _demo() -> None:
 
 for module in (
     *(balance, status, decisions, explain, compare, monitor, leader, lookup, commands),
-    *(lookup_server, report, simulate, sql, replay, shadow, what_if, dynamic_config),
+    *(lookup_server, report, simulate, sql, replay, shadow, what_if, dynamic_config, backtest),
 ):
     module.register(app)
 for group in (brokers, clusters, namespaces, dry_run, reports, topics, tables, kafka_broker, jars, agent, config, scenario):

@@ -44,6 +44,11 @@ def _sql_type(kind: pa.DataType) -> str:
     return _SQL_TYPES[str(kind)]
 
 
+def columns_ddl(spec: TableSpec) -> str:
+    """A table's columns as Spark reads a schema."""
+    return ", ".join(f"`{field.name}` {_sql_type(field.type)}" for field in spec.schema)
+
+
 def ddl(spec: TableSpec) -> str:
     """CREATE TABLE statement of one table, for readers in SQL."""
     columns = ",\n".join(f"  `{field.name}` {_sql_type(field.type)}" for field in spec.schema)

@@ -340,8 +340,34 @@ BATCHES = TableSpec(
     ),
     kept_by="started_ms",
 )
+BACKTESTS = TableSpec(
+    "backtests",
+    "one trial of a back-test: one policy, with what one cluster has carried in one window of time",
+    pa.schema(
+        [
+            ("run", pa.string()),  # the same for runs of the same trials
+            ("made_ms", pa.int64()),
+            ("cluster", pa.string()),
+            ("from_ms", pa.int64()),
+            ("to_ms", pa.int64()),  # before
+            ("tick_s", pa.float64()),
+            ("policy", pa.string()),
+            ("settings", pa.string()),  # JSON object: what the policy stands for
+            ("max_over_bound_median", pa.float64()),  # greatest usage ÷ a bound of what is possible
+            ("max_over_bound_p95", pa.float64()),
+            ("balanced_share", pa.float64()),
+            ("moves", pa.int64()),
+            ("client_seconds_lost", pa.float64()),
+            ("overload_s_85", pa.float64()),  # seconds x brokers above 85 %
+            ("failovers", pa.int64()),
+            ("violation_count", pa.int64()),
+            ("measures", pa.string()),  # JSON object: all measures
+            ("error", pa.string()),  # why there are none
+        ]
+    ),
+)
 HISTORY_TABLES = (BUNDLE_HISTORY, BROKER_HISTORY)
 TABLES = (
     *(ROUNDS, DECISIONS, OUTCOMES, OWNERSHIP, BUNDLE_AVERAGES, BROKER_LOADS, *HISTORY_TABLES),
-    *(REFUSALS, REJECTED_REPORTS, COMMANDS, SHADOW_ROUNDS, SHADOW_DECISIONS, LEADERS, BATCHES),
+    *(REFUSALS, REJECTED_REPORTS, COMMANDS, SHADOW_ROUNDS, SHADOW_DECISIONS, LEADERS, BATCHES, BACKTESTS),
 )

@@ -19,10 +19,11 @@ JVM_OPTIONS = (
 )
 DEFAULTS = CONF / "spark-defaults.conf"
 JOB = Path(__file__).with_name("balance.py")
+BACKTEST = Path(__file__).parents[1] / "backtest" / "main.py"
 
 
-def submit_command(arguments: list[str], driver_memory: str = "3g") -> tuple[list[str], dict[str, str]]:
-    """The whole command and its environment for the job with `arguments`, on this machine.
+def submit_command(arguments: list[str], driver_memory: str = "3g", program: Path = JOB) -> tuple[list[str], dict[str, str]]:
+    """The whole command and its environment for a program of ours with `arguments`, on this machine.
 
     Raises JarsError when the jars aren't there and JavaUnfit when there is no fitting Java.
     """
@@ -36,7 +37,7 @@ def submit_command(arguments: list[str], driver_memory: str = "3g") -> tuple[lis
         "--driver-memory", driver_memory,
         "--driver-java-options", " ".join(JVM_OPTIONS),
         "--jars", jars,
-        str(JOB),
+        str(program),
         *arguments,
     ]  # fmt: skip
     environment = {

@@ -34,6 +34,7 @@ FLOORS: tuple[dict[str, tuple[str, ...]], ...] = (
         "query": ("query", "query.past"),
         "sim": ("sim.scenario", "sim.families", "sim.measures", "sim", "sim.play"),
     },
+    {"backtest": ("backtest",)},
     {
         "cli": (
             *("cli.shared", "cli.inspect", "cli.operate", "cli.run", "cli.demo", "cli.report", "cli.scenario", "cli.simulate"),

@@ -35,6 +35,7 @@ def recorded_loads(rows: pa.Table, brokers: Sequence[str], from_ms: int, step_ms
     What comes later than the first step is carried by nobody before; its owner is the first that it has. Bundles of the brokers' own
     namespaces are left out.
     """
+    rows = rows.filter(pc.less(rows["slot_ms"], from_ms + steps * step_ms))
     rows = rows.filter(pc.invert(pc.match_substring_regex(rows["bundle"], SYSTEM_PATTERN)))
     encoded = rows["bundle"].combine_chunks().dictionary_encode()
     order = pc.sort_indices(encoded.dictionary)

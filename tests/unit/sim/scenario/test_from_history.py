@@ -96,6 +96,10 @@ def test_rows_from_before_the_begin_count_until_a_later_one_comes() -> None:
     assert scenario.bundles.start_owner.tolist() == [1], "b, not a, has it at the begin"
 
 
+def test_what_comes_after_the_end_does_not_count() -> None:
+    assert rates(of(to_ms=65_000, bundles=bundles((0, CARTS, A, 1.0), (1, CARTS, B, 2.0), (1, LOW, B, 3.0)))) == {CARTS: [1.0]}
+
+
 def test_what_comes_later_carries_nothing_before_and_begins_with_its_first_owner() -> None:
     history = of(bundles=bundles((0, CARTS, A, 1.0), (1, LOW, None, 2.0), (2, LOW, B, 3.0)))
     scenario = scenario_of(history).scenario

@@ -1,0 +1,85 @@
+"""The back-test as a Spark job: history out of the Delta tables, one task for each trial, results into the Delta table `backtests`."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from lb_stream.backtest.trial import Window, run_name, tried
+from lb_stream.contracts.table_spec import columns_ddl
+from lb_stream.contracts.tables import BACKTESTS, TABLES
+from lb_stream.io.tables.delta import append_rows, existing_table, open_table
+from lb_stream.query.past.tables import TABLES as ASKED
+from lb_stream.query.past.tables import Ask
+from lb_stream.sim.play import Policy
+
+OnProgress = Callable[[int, int], None]
+DELTA = {
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+}
+LOOK_S = 1.0
+_GROUP = "backtest"
+
+
+def spark_asker(spark: SparkSession, root: str) -> Ask:
+    """Asks the Delta tables through Spark; one that isn't there is empty."""
+    for spec in TABLES:
+        if spec.name in ASKED:
+            there = existing_table(root, spec) is not None
+            rows = spark.read.format("delta").load(f"{root}/{spec.name}") if there else spark.createDataFrame([], columns_ddl(spec))
+            rows.createOrReplaceTempView(spec.name)
+
+    def ask(query: str, values: dict[str, Any]) -> pa.Table:
+        return spark.sql(query, args=values).toArrow()
+
+    return ask
+
+
+def try_all(
+    spark: SparkSession, windows: Sequence[Window], policies: Sequence[Policy], on_progress: OnProgress = lambda *_: None
+) -> list[dict[str, Any]]:
+    """A row for each window and policy, in their order. `on_progress`: trials done, trials in all."""
+    context = spark.sparkContext
+    sent = [context.broadcast(window) for window in windows]
+    trials = [(number, policy) for number in range(len(windows)) for policy in policies]
+    found: list[dict[str, Any]] = []
+    failed: list[BaseException] = []
+
+    def collect() -> None:
+        try:
+            context.setJobGroup(_GROUP, "trials of a back-test")
+            rows = context.parallelize(trials, len(trials)).map(lambda trial: tried(sent[trial[0]].value, trial[1])).collect()
+            found.extend(rows)
+        except BaseException as error:
+            failed.append(error)
+
+    waiting = threading.Thread(target=collect, daemon=True)
+    waiting.start()
+    told = 0
+    while waiting.is_alive():
+        waiting.join(LOOK_S)
+        if (done := _done(context)) > told:
+            on_progress(told := done, len(trials))
+    if failed:
+        raise failed[0]
+    return found
+
+
+def _done(context: Any) -> int:
+    tracker = context.statusTracker()
+    infos = [tracker.getStageInfo(stage) for job in tracker.getJobIdsForGroup(_GROUP) for stage in tracker.getJobInfo(job).stageIds]
+    return sum(info.numCompletedTasks for info in infos if info is not None)
+
+
+def keep(root: str, windows: Sequence[Window], policies: Sequence[Policy], rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Append the rows to `backtests`. Returns them with the run's name and time."""
+    run, made_ms = run_name(windows, policies), time.time_ns() // 1_000_000
+    whole = [{"run": run, "made_ms": made_ms} | row for row in rows]
+    append_rows(open_table(root, BACKTESTS), BACKTESTS, pa.Table.from_pylist(whole, BACKTESTS.schema), run)
+    return whole

@@ -1,0 +1,113 @@
+"""The back-test's program, which `lbctl backtest` and jobs/backtest.py run.
+
+Plays what clusters have carried (the history in a job's tables, or a file of load reports) with each policy, and keeps how that went in the
+Delta table `backtests`. The last line on stdout is one JSON object: the run's name and its rows. Exit codes: 0 all trials done, 1 one
+failed, 2 wrong usage.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from lb_stream.backtest.trial import Window, windows_of
+from lb_stream.io.messages.troubles import told
+from lb_stream.query import QueryError
+from lb_stream.query.past.reports import past_of_reports
+from lb_stream.query.past.tables import Ask, past_of, the_recorded
+from lb_stream.sim.play import read_policy
+from lb_stream.sim.scenario.from_history import History, MadeScenario, scenario_of
+
+Past = Callable[[int | None, int | None], dict[str, Any]]
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    made = argparse.ArgumentParser(prog="backtest.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    made.add_argument("--tables", default=".lb/tables", metavar="FOLDER", help="the job's tables; results go there, too")
+    made.add_argument("--reports", type=Path, metavar="FILE", help="load reports instead of the tables' history")
+    made.add_argument("--cluster", action="append", default=[], metavar="NAME", help="may be given again; default: the only one")
+    made.add_argument("--policy", action="append", default=[], required=True, metavar="NAME|FILE", help="may be given again")
+    made.add_argument("--from", dest="begin", type=_ms, metavar="TIME", help="as 2026-11-21T13:00; default: where history begins")
+    made.add_argument("--to", dest="end", type=_ms, metavar="TIME", help="default: where history ends")
+    made.add_argument("--window", type=float, default=0.0, metavar="HOURS", help="cut the time into windows, each played by itself")
+    made.add_argument("--tick", type=float, default=30.0, metavar="SECONDS", help="length of a tick")
+    return made
+
+
+def _ms(text: str) -> int:
+    return round(datetime.fromisoformat(text).timestamp() * 1000)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run it; the exit code. Every error becomes a line here; only what nobody foresaw keeps its trace."""
+    options = parser().parse_args(arguments)
+    try:
+        return backtest(options)
+    except QueryError as error:
+        return _said(str(error), error.code)
+    except Exception as error:
+        if (found := told(error)) is None:
+            raise
+        return _said(*found)
+
+
+def _said(line: str, code: int) -> int:
+    print(f"backtest.py: {line}", file=sys.stderr, flush=True)
+    return code
+
+
+def backtest(options: argparse.Namespace) -> int:
+    """Read the policies and the past, then have Spark try each policy in each window."""
+    policies = [read_policy(name) for name in options.policy]  # before Spark starts
+
+    from pyspark.sql import SparkSession  # noqa: PLC0415
+
+    from lb_stream.backtest.job import DELTA, keep, spark_asker, try_all  # noqa: PLC0415
+
+    builder = SparkSession.builder.appName("backtest").config("spark.pyspark.python", sys.executable)
+    for name, value in DELTA.items():
+        builder = builder.config(name, value)
+    spark = builder.getOrCreate()
+    try:
+        windows = _windows(options, None if options.reports else spark_asker(spark, options.tables))
+        rows = keep(options.tables, windows, policies, try_all(spark, windows, policies, _progress))
+    finally:
+        spark.stop()
+    print(json.dumps({"run": rows[0]["run"], "rows": rows}), flush=True)
+    return int(any(row["error"] is not None for row in rows))
+
+
+def _windows(options: argparse.Namespace, ask: Ask | None) -> list[Window]:
+    if ask is None:
+        cluster = options.cluster[0] if options.cluster else "recorded"
+        return _cut(options, cluster, lambda begin, end: past_of_reports(options.reports, cluster, from_ms=begin, to_ms=end))
+    clusters = [the_recorded(ask, name) for name in options.cluster or [None]]
+    return [window for cluster in clusters for window in _cut(options, cluster, partial(past_of, ask, cluster))]
+
+
+def _cut(options: argparse.Namespace, cluster: str, past: Past) -> list[Window]:
+    """The scenario of each window; what was inferred and assumed is said once."""
+    whole = History(**past(options.begin, options.end))
+    windows: list[Window] = []
+    for from_ms, to_ms in windows_of(whole.from_ms, whole.to_ms, options.window):
+        part = whole if (from_ms, to_ms) == (whole.from_ms, whole.to_ms) else History(**past(from_ms, to_ms))
+        made: MadeScenario = scenario_of(part, options.tick)
+        for note in made.notes if not windows else ():
+            print(f"{cluster}: {note}", file=sys.stderr, flush=True)
+        windows.append(Window(cluster, from_ms, to_ms, made.scenario))
+    return windows
+
+
+def _progress(done: int, total: int) -> None:
+    print(f"{done} of {total} trials", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

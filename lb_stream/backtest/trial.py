@@ -1,0 +1,77 @@
+"""One trial of a back-test: one policy, with what one cluster has carried in one window of time. The same trial gives the same row."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import traceback
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from lb_stream.contracts.base import canonical_json
+from lb_stream.sim.measures import measure
+from lb_stream.sim.play import Policy, play
+from lb_stream.sim.scenario.scenario import Scenario
+
+SHOWN = (
+    *("max_over_bound_median", "max_over_bound_p95", "balanced_share", "moves", "client_seconds_lost", "overload_s_85", "failovers"),
+    "violation_count",
+)
+"""Measures that are columns of `backtests`; all of them are in its column `measures`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """What one cluster has carried from `from_ms` on until before `to_ms`."""
+
+    cluster: str
+    from_ms: int
+    to_ms: int
+    scenario: Scenario
+
+
+def windows_of(from_ms: int, to_ms: int, hours: float) -> Iterator[tuple[int, int]]:
+    """Windows of so many hours, the last one as it comes; 0: a single one."""
+    length = round(hours * 3_600_000) or to_ms - from_ms
+    for number in range(math.ceil((to_ms - from_ms) / length)):
+        yield from_ms + number * length, min(from_ms + (number + 1) * length, to_ms)
+
+
+def tried(window: Window, policy: Policy) -> dict[str, Any]:
+    """A row of `backtests`, without its run. What goes wrong is the row's `error`: other trials go on."""
+    row: dict[str, Any] = {"cluster": window.cluster, "from_ms": window.from_ms, "to_ms": window.to_ms, "tick_s": window.scenario.tick_s}
+    row |= {"policy": policy.name, "settings": canonical_json(dict(policy.settings)), "measures": None, "error": None}
+    row |= dict.fromkeys(SHOWN)
+    try:
+        measures = measure(window.scenario, play(window.scenario, policy).lines)
+    except Exception as error:
+        return row | {"error": "".join(traceback.format_exception(error)[-3:]).strip()}
+    return row | {name: measures[name] for name in SHOWN} | {"measures": json.dumps(measures, sort_keys=True)}
+
+
+def run_name(windows: Iterable[Window], policies: Iterable[Policy]) -> str:
+    """Names a run by all that it follows from: the same run has the same name."""
+    digest = hashlib.blake2b(digest_size=8)
+    for window in windows:
+        scenario = window.scenario
+        digest.update(repr((window.cluster, window.from_ms, window.to_ms, scenario.tick_s, scenario.brokers, scenario.events)).encode())
+        digest.update(repr((scenario.bundles.names, scenario.bundles.start_owner.tolist(), scenario.policies)).encode())
+        digest.update(scenario.loads.tobytes())
+    for policy in policies:
+        digest.update(canonical_json([policy.name, dict(policy.settings)]).encode())
+    return digest.hexdigest()
+
+
+def compared(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """For each policy its means over clusters and windows, the evenest first; those that failed come last, with how often."""
+    of: dict[str, list[Mapping[str, Any]]] = {}
+    for row in rows:
+        of.setdefault(row["policy"], []).append(row)
+    found = []
+    for policy, some in of.items():
+        done = [row for row in some if row["error"] is None]
+        means = {name: sum(row[name] for row in done) / len(done) if done else None for name in SHOWN}
+        found.append({"policy": policy, "trials": len(some), "failed": len(some) - len(done), **means})
+    return sorted(found, key=lambda one: (one["failed"], one["max_over_bound_median"] or 0.0, one["moves"] or 0.0, one["policy"]))
