@@ -132,15 +132,9 @@ BUNDLE_HISTORY = TableSpec(
     "one bundle as a slot of time found it: its owner and latest statistics; without a row it is as in its row before",
     pa.schema(
         [
-            ("slot_ms", pa.int64()),  # begin of the slot
-            ("cluster", pa.string()),
-            ("bundle", pa.string()),
-            ("owner", pa.string()),
+            *(("slot_ms", pa.int64()), *((name, pa.string()) for name in ("cluster", "bundle", "owner"))),  # slot_ms: its begin
             *((value, pa.float32()) for value in _FOUR),
-            ("topics", pa.int32()),
-            ("producers", pa.int32()),
-            ("consumers", pa.int32()),
-            ("cache_size_bytes", pa.int64()),
+            *(*((name, pa.int32()) for name in ("topics", "producers", "consumers")), ("cache_size_bytes", pa.int64())),
         ]
     ),
     kept_by="slot_ms",
@@ -151,16 +145,11 @@ BROKER_HISTORY = TableSpec(
     pa.schema(
         [
             ("slot_ms", pa.int64()),  # begin of the slot
-            ("cluster", pa.string()),
-            ("broker", pa.string()),
-            ("seen_ms", pa.int64()),
-            ("reported_ms", pa.int64()),
+            *(("cluster", pa.string()), ("broker", pa.string()), ("seen_ms", pa.int64()), ("reported_ms", pa.int64())),
             ("left", pa.bool_()),  # it said goodbye
             # As reported: cpu in percent of a core, memories in MiB, bandwidths in kbit/s.
             *((f"{resource}_{part}", pa.float64()) for resource in RESOURCES for part in ("usage", "limit")),
-            *((value, pa.float64()) for value in _FOUR),
-            ("topics", pa.int64()),
-            ("bundles", pa.int64()),
+            *(*((value, pa.float64()) for value in _FOUR), ("topics", pa.int64()), ("bundles", pa.int64())),
         ]
     ),
     kept_by="slot_ms",
@@ -345,24 +334,12 @@ BACKTESTS = TableSpec(
     "one trial of a back-test: one policy, with what one cluster has carried in one window of time",
     pa.schema(
         [
-            ("run", pa.string()),  # the same for runs of the same trials
-            ("made_ms", pa.int64()),
-            ("cluster", pa.string()),
-            ("from_ms", pa.int64()),
-            ("to_ms", pa.int64()),  # before
-            ("tick_s", pa.float64()),
-            ("policy", pa.string()),
-            ("settings", pa.string()),  # JSON object: what the policy stands for
-            ("max_over_bound_median", pa.float64()),  # greatest usage ÷ a bound of what is possible
-            ("max_over_bound_p95", pa.float64()),
-            ("balanced_share", pa.float64()),
-            ("moves", pa.int64()),
-            ("client_seconds_lost", pa.float64()),
-            ("overload_s_85", pa.float64()),  # seconds x brokers above 85 %
-            ("failovers", pa.int64()),
-            ("violation_count", pa.int64()),
-            ("measures", pa.string()),  # JSON object: all measures
-            ("error", pa.string()),  # why there are none
+            # run: the same for runs of the same trials; to_ms: before; settings: JSON object
+            *((name, pa.string()) for name in ("run", "cluster", "policy", "settings")),
+            *counts("made_ms", "from_ms", "to_ms", "moves", "failovers", "violation_count"),
+            *((f"max_over_bound_{which}", pa.float64()) for which in ("median", "p95")),
+            *((name, pa.float64()) for name in ("tick_s", "balanced_share", "client_seconds_lost", "overload_s_85")),
+            *(("measures", pa.string()), ("error", pa.string())),  # JSON object: all measures; why there are none
         ]
     ),
 )
