@@ -132,7 +132,7 @@ BUNDLE_HISTORY = TableSpec(
     "one bundle as a slot of time found it: its owner and latest statistics; without a row it is as in its row before",
     pa.schema(
         [
-            *(("slot_ms", pa.int64()), *((name, pa.string()) for name in ("cluster", "bundle", "owner"))),  # slot_ms: its begin
+            *(*counts("slot_ms"), *texts("cluster", "bundle", "owner")),  # slot_ms: begin of the slot
             *((value, pa.float32()) for value in _FOUR),
             *(*((name, pa.int32()) for name in ("topics", "producers", "consumers")), ("cache_size_bytes", pa.int64())),
         ]
@@ -145,11 +145,11 @@ BROKER_HISTORY = TableSpec(
     pa.schema(
         [
             ("slot_ms", pa.int64()),  # begin of the slot
-            *(("cluster", pa.string()), ("broker", pa.string()), ("seen_ms", pa.int64()), ("reported_ms", pa.int64())),
+            *(*texts("cluster", "broker"), *counts("seen_ms", "reported_ms")),
             ("left", pa.bool_()),  # it said goodbye
             # As reported: cpu in percent of a core, memories in MiB, bandwidths in kbit/s.
             *((f"{resource}_{part}", pa.float64()) for resource in RESOURCES for part in ("usage", "limit")),
-            *(*((value, pa.float64()) for value in _FOUR), ("topics", pa.int64()), ("bundles", pa.int64())),
+            *(*((value, pa.float64()) for value in _FOUR), *counts("topics", "bundles")),
         ]
     ),
     kept_by="slot_ms",
@@ -335,11 +335,11 @@ BACKTESTS = TableSpec(
     pa.schema(
         [
             # run: the same for runs of the same trials; to_ms: before; settings: JSON object
-            *((name, pa.string()) for name in ("run", "cluster", "policy", "settings")),
+            *texts("run", "cluster", "policy", "settings"),
             *counts("made_ms", "from_ms", "to_ms", "moves", "failovers", "violation_count"),
             *((f"max_over_bound_{which}", pa.float64()) for which in ("median", "p95")),
             *((name, pa.float64()) for name in ("tick_s", "balanced_share", "client_seconds_lost", "overload_s_85")),
-            *(("measures", pa.string()), ("error", pa.string())),  # JSON object: all measures; why there are none
+            *texts("measures", "error"),  # JSON object: all measures; why there are none
         ]
     ),
 )
