@@ -19,10 +19,14 @@ from lb_stream.query.past.tables import Ask
 from lb_stream.sim.play import Policy
 
 OnProgress = Callable[[int, int], None]
-DELTA = {
+SPARK = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    # A day of history is some megabytes: the 50 and 200 tasks that are the defaults only wait for each other.
+    "spark.databricks.delta.snapshotPartitions": "2",
+    "spark.sql.shuffle.partitions": "4",
 }
+"""Settings of the session."""
 LOOK_S = 1.0
 _GROUP = "backtest"
 

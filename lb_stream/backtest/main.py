@@ -69,10 +69,10 @@ def backtest(options: argparse.Namespace) -> int:
 
     from pyspark.sql import SparkSession  # noqa: PLC0415
 
-    from lb_stream.backtest.job import DELTA, keep, spark_asker, try_all  # noqa: PLC0415
+    from lb_stream.backtest.job import SPARK, keep, spark_asker, try_all  # noqa: PLC0415
 
     builder = SparkSession.builder.appName("backtest").config("spark.pyspark.python", sys.executable)
-    for name, value in DELTA.items():
+    for name, value in SPARK.items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
     try:
