@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 from lb_stream.agent import Agent, AgentConfig, Verdict
-from lb_stream.agent.adapter import BrokerAdapter
 from lb_stream.contracts.decisions import Decision
 
 BROKERS = ("b1:8080", "b2:8080", "b3:8080")
@@ -97,12 +96,14 @@ class CalmBroker:
         return bundle in self.cluster.known.owned[self.name]
 
     def release(self, bundle: str) -> None:
+        assert self.cluster.obeying, "nothing moves but by decisions"
         self.cluster.known.owned[self.name].remove(bundle)
         if self.cluster.known.hot == self.name:
             self.cluster.known.hot = None
         self.cluster.changed(self.name)
 
     def acquire(self, bundle: str) -> None:
+        assert self.cluster.obeying, "nothing moves but by decisions"
         self.cluster.known.owned[self.name] = sorted({*self.cluster.known.owned[self.name], bundle})
         self.cluster.changed(self.name)
 
@@ -115,10 +116,10 @@ class CalmAgent(Agent):
         self._cluster = cluster
         self.seen.done.update({(broker, decision): 2**62 for broker, decision in cluster.known.obeyed})
 
-    def _obey(self, adapter: BrokerAdapter, decision: Decision) -> Verdict:
-        self._cluster.obeying = decision.decision_id
+    def _take(self, value: bytes | None) -> str | None:
+        self._cluster.obeying = json.loads(value or b"{}").get("decision_id", "")
         try:
-            return super()._obey(adapter, decision)
+            return super()._take(value)
         finally:
             self._cluster.obeying = ""
 
