@@ -72,11 +72,16 @@ def backtest(
     lists = {"--cluster": cluster or (), "--policy": policy}
     arguments += [part for option, values in lists.items() for value in values for part in (option, value)]
     command, environment = submit_command(arguments, driver_memory, BACKTEST)
-    done = subprocess.run(command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, check=False)
-    if not (lines := done.stdout.splitlines()):
-        raise typer.Exit(done.returncode or 1)
-    _show(json_.loads(lines[-1]), json)
-    raise typer.Exit(done.returncode)
+    result = None
+    with subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True) as process:
+        for line in process.stdout or ():  # spark-submit puts the program's stderr there, too
+            if line.startswith('{"run": '):
+                result = json_.loads(line)
+            else:
+                note(line.rstrip())
+    if result is not None:
+        _show(result, json)
+    raise typer.Exit(process.returncode if result is not None else process.returncode or 1)
 
 
 def _show(result: dict[str, Any], json: bool) -> None:
