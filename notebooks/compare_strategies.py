@@ -123,7 +123,6 @@ def closed_loop(name, workload="hot_spot", seed=1):
         loop.step()
         uneven.append(loop.unevenness())
     moved = Counter(one.bundle for one in loop.decisions if one.kind in ("unload", "transfer"))
-    assert not loop.owned_twice
     return uneven, sum(moved.values()), sum(count > 1 for count in moved.values())
 
 

@@ -55,7 +55,7 @@ def test_with_each_bundles_last_row_history_tells_what_every_slot_found() -> Non
         loop.now_ms += 1_000
         if second % 7 == 6:  # a bundle moves, which its old broker may be long in saying
             source, destination = names[second % 6], names[(second + 1) % 6]
-            moving = min(loop.cluster.brokers[source].owned)
+            moving = min(loop.cluster.owned(source))
             loop.cluster.release(source, moving)
             loop.cluster.acquire(destination, moving)
         speaking = [name for number, name in enumerate(names) if second % (4 * number + 1) == 0]
