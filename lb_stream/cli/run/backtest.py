@@ -31,7 +31,7 @@ HEADS = {
 
 def register(app: typer.Typer) -> None:
     """Add the command to lbctl."""
-    example = "lbctl backtest --tables .lb/tables --cluster eu-1 --policy AvgShedder --policy ThresholdShedder+RoundRobin --window 6"
+    example = "lbctl backtest --tables .lb/tables --cluster eu-1 --policy AvgShedder --policy TransferShedder --window 6"
     codes = "Exit codes: 0 all trials done, 1 one failed, 2 wrong usage."
     app.command("backtest", epilog=f"Example: {example} · {codes}")(backtest)
 

@@ -48,7 +48,7 @@ def show_outlook(
     from lb_stream.io.local.progress import progress
     from lb_stream.query.lake import open_lake
     from lb_stream.query.past.tables import lake_asker, past_of, recorded_times, the_recorded
-    from lb_stream.sim.play.outlook import outlook
+    from lb_stream.sim.play.outlook import CHANGED, outlook
     from lb_stream.sim.scenario.from_history import History
 
     with open_lake(given.tables, whole=False) as lake:
@@ -63,7 +63,7 @@ def show_outlook(
         for line in notes:
             note(line)
         _show(name, minutes, found)
-    if not list(found.values())[-1].figures["fits"]:
+    if not found[CHANGED].figures["fits"]:
         raise typer.Exit(1)
 
 

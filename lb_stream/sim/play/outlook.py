@@ -38,7 +38,7 @@ def outlook(
     Raises SettingError and ScenarioError.
     """
     commanded = Memory.from_json(history.memory).orders.settings if history.memory else {}
-    settings = {"enabled": True} | in_force(history.settings, commanded)
+    settings = in_force(history.settings, commanded)
     plans = {AS_IT_IS: (settings, ()), CHANGED: (in_force(settings, changes), drained)}
     made = {name: present_scenario(history, minutes, empties) for name, (_, empties) in plans.items()}
     policies = {name: Policy(name, wanted) for name, (wanted, _) in plans.items()}

@@ -23,7 +23,7 @@ from lb_stream.sim.model import ClusterModel
 from lb_stream.sim.play.balancer import Balancer
 from lb_stream.sim.play.orders import first_orders, order_of, settings_of
 from lb_stream.sim.play.policy import Policy
-from lb_stream.sim.play.reports import MadeReports, Post, Reporter, at_ms
+from lb_stream.sim.play.reports import Post, Reporter, at_ms
 from lb_stream.sim.scenario.scenario import Event, Scenario
 
 OnProgress = Callable[[float], None]
@@ -167,7 +167,7 @@ class Game:
         if not brokers:
             return
         stale = {row: late for row in brokers if (late := self._fault("stale_reports", row)) is not None}
-        made: MadeReports = self.reporter.make(brokers, self.now_s, stale)
+        made = self.reporter.make(brokers, self.now_s, stale)
         self._at(self._later, Phase.ARRIVAL, lambda: self.post.add_reports(made, self.now_s))
 
     def _fault(self, kind: str, broker: int) -> float | None:

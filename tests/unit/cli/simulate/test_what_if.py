@@ -82,7 +82,9 @@ def test_the_commands_that_change_something_have_it_as_a_preview_and_send_nothin
     drained = asked(tables, "brokers", "drain", "c:8080", "--preview")
     assert drained.code == 0 and "clients disturbed" in drained.out
     changed = asked(tables, "update-dynamic-config", "--config", "loadBalancerSheddingEnabled", "--value", "true", "--preview", "--json")
-    assert changed.code == 0 and changed.objects[0]["changed"]["moves"] >= 0
+    (found,) = changed.objects
+    assert (changed.code, found["minutes"], found["as it is"]["moves"]) == (0, 30.0, 0)
+    assert found["changed"]["usage_max_now"] == found["as it is"]["usage_max_after"], "both begin from what there is"
 
 
 @pytest.mark.parametrize(
