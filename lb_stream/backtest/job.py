@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -29,6 +30,7 @@ SPARK = {
 """Settings of the session."""
 LOOK_S = 1.0
 _GROUP = "backtest"
+_PARAMETER = re.compile(r":([a-z_]+)\b")
 
 
 def spark_asker(spark: SparkSession, root: str) -> Ask:
@@ -40,9 +42,16 @@ def spark_asker(spark: SparkSession, root: str) -> Ask:
             rows.createOrReplaceTempView(spec.name)
 
     def ask(query: str, values: dict[str, Any]) -> pa.Table:
-        return spark.sql(query, args=values).toArrow()
+        return spark.sql(_PARAMETER.sub(lambda found: _literal(values[found[1]]), query)).toArrow()
 
     return ask
+
+
+def _literal(value: str | int) -> str:
+    """A value as Spark's SQL writes it: with Delta's extensions Spark leaves parameters unbound."""
+    if isinstance(value, str):
+        return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
+    return str(int(value))
 
 
 def try_all(
