@@ -16,7 +16,7 @@ from lb_stream.core.model.view import Bools, ClusterView, Rows
 from lb_stream.core.round.limits import MoveBudget
 from lb_stream.core.round.relief import place_shed
 from lb_stream.core.round.state import RoundState
-from lb_stream.core.shedding.base import ShedContext, Unload, traits_of
+from lb_stream.core.shedding.base import Disruption, ShedContext, Unload, traits_of
 
 
 def shedding_is_due(state: RoundState) -> bool:
@@ -103,6 +103,7 @@ def _shed_context(state: RoundState, seen: ClusterView, movable: Bools) -> ShedC
         may_take=_may_take(state),
         unloaded=state.inputs.unloaded_brokers,
         unloading=tuple(sorted(unloading)),
+        disruption=Disruption.none(len(state.view.bundles)),
     )
 
 

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from typing import Any, Generic, Literal, Protocol, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from lb_stream.core.model.refusals import Refusal, refusal
 from lb_stream.core.model.registry import Registry, Strategy
 from lb_stream.core.model.rules import Refuses, Rule
-from lb_stream.core.model.view import Bools, ClusterView, Floats, Rows
+from lb_stream.core.model.view import Bools, ClusterView, Floats, Ints, Rows
 
 MB = 1024 * 1024
 
@@ -43,6 +44,35 @@ class Unloads:
     refusals: tuple[Refusal, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Disruption:
+    """What operators let moves cost the clients of namespaces. All columns but `left` have a row for each bundle."""
+
+    held: Bools  # may not move now, as operators have said; such a bundle is not eligible
+    weight: Floats  # factor on what its move costs: its namespace's disruption_weight
+    budget: NDArray[np.int32]  # row of `left`: its namespace's budget of moves; -1: it has none
+    left: Ints  # how many moves each budget leaves now
+
+    @staticmethod
+    def none(bundles: int) -> Disruption:
+        """Nobody has said anything about any of so many bundles. O(1)."""
+        held, weight = np.broadcast_to(np.False_, bundles), np.broadcast_to(np.float64(1), bundles)
+        return Disruption(held, weight, np.broadcast_to(np.int32(-1), bundles), np.empty(0, np.int64))
+
+    def within(self, rows: Rows) -> Rows:
+        """The given bundles in their order, of each budget as many of the first ones as it leaves moves. O(rows)."""
+        if not len(self.left):
+            return rows
+        budget = self.budget[rows]
+        order = np.argsort(budget, kind="stable")  # those of one budget together
+        grouped = budget[order]
+        place = np.arange(len(rows)) - np.searchsorted(grouped, grouped)
+        fits = np.empty(len(rows), np.bool_)
+        fits[order] = (grouped < 0) | (place < self.left[grouped])
+        kept: Rows = rows[fits]
+        return kept
+
+
 Config = TypeVar("Config")
 Remembered = TypeVar("Remembered")
 
@@ -60,6 +90,7 @@ class ShedContext(Generic[Config, Remembered]):
     may_take: Callable[[int, int], bool]  # (bundle, broker): whether the filters let that broker have that bundle
     unloaded: Mapping[str, int]  # broker → when a move out of it was last confirmed, ms
     unloading: tuple[str, ...]  # brokers with unconfirmed moves out of them, sorted
+    disruption: Disruption  # what operators let moves cost
 
     @staticmethod
     def of(
@@ -71,10 +102,13 @@ class ShedContext(Generic[Config, Remembered]):
         movable: Bools | None = None,
         reported: ClusterView | None = None,
         may_take: Callable[[int, int], bool] = lambda _bundle, _broker: True,
+        disruption: Disruption | None = None,
     ) -> ShedContext[Config, Remembered]:
         """A cluster in which nothing is in flight and, where nothing else is said, every bundle may go to everybody."""
         chosen = np.ones(len(view.bundles), np.bool_) if eligible is None else eligible
-        return ShedContext(view, config, memory, chosen, chosen if movable is None else movable, reported or view, may_take, {}, ())
+        movable, reported = chosen if movable is None else movable, reported or view
+        allowed = disruption or Disruption.none(len(view.bundles))
+        return ShedContext(view, config, memory, chosen, movable, reported, may_take, {}, (), allowed)
 
 
 class Shedder(Protocol):
