@@ -74,7 +74,7 @@ def try_all(
 
     waiting = threading.Thread(target=collect, daemon=True)
     waiting.start()
-    told = 0
+    on_progress(told := 0, len(trials))
     while waiting.is_alive():
         waiting.join(LOOK_S)
         if (done := _done(context)) > told:

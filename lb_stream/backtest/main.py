@@ -106,6 +106,7 @@ def _cut(options: argparse.Namespace, cluster: str, past: Past) -> list[Window]:
 
 
 def _progress(done: int, total: int) -> None:
+    """A line that `lbctl backtest` draws its bar from."""
     print(f"{done} of {total} trials", file=sys.stderr, flush=True)
 
 

@@ -7,8 +7,10 @@ import json
 import math
 import traceback
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
+
+import numpy as np
 
 from lb_stream.contracts.base import canonical_json
 from lb_stream.sim.measures import measure
@@ -55,13 +57,19 @@ def run_name(windows: Iterable[Window], policies: Iterable[Policy]) -> str:
     """Names a run by all that it follows from: the same run has the same name."""
     digest = hashlib.blake2b(digest_size=8)
     for window in windows:
-        scenario = window.scenario
-        digest.update(repr((window.cluster, window.from_ms, window.to_ms, scenario.tick_s, scenario.brokers, scenario.events)).encode())
-        digest.update(repr((scenario.bundles.names, scenario.bundles.start_owner.tolist(), scenario.policies)).encode())
-        digest.update(scenario.loads.tobytes())
+        digest.update(repr((window.cluster, window.from_ms, window.to_ms)).encode())
+        for value in _values(window.scenario):
+            digest.update(value.tobytes() if isinstance(value, np.ndarray) else repr(value).encode())
     for policy in policies:
         digest.update(canonical_json([policy.name, dict(policy.settings)]).encode())
     return digest.hexdigest()
+
+
+def _values(part: Any) -> Iterator[Any]:
+    """All that a scenario, or a part of one, consists of: arrays and plain values."""
+    for field in fields(part):
+        value = getattr(part, field.name)
+        yield from _values(value) if is_dataclass(value) else (value,)
 
 
 def compared(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json as json_
+import re
 import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from lb_stream.cli.shared.options import Json
-from lb_stream.cli.shared.output import CommandError, emit_json, emit_rich, note, table
+from lb_stream.cli.shared.output import INTERRUPTED, CommandError, emit_json, emit_rich, note, table
 from lb_stream.io.messages.times import utc
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ HEADS = {
     "violation_count": "rules broken",
 }
 """Measure → head of its column."""
+_DONE = re.compile(r"(\d+) of (\d+) trials\n")
 
 
 def register(app: typer.Typer) -> None:
@@ -57,31 +59,72 @@ def backtest(
     Loads, limits, deaths, drains and rules come from the tables (docs/backtest.md); what was inferred and assumed is printed. Each policy
     is played in each window of each cluster, one Spark task for each, and its measures become a row of the table backtests.
     """
-    from lb_stream.cli.shared.options import time_given
+    from lb_stream.cli.shared.options import range_given
     from lb_stream.job.submit import BACKTEST, submit_command
     from lb_stream.sim.play import read_policy
 
     for one in policy:
         read_policy(one)
-    for text in (from_, to):
-        time_given(text)
-    if reports is None and not tables.exists():
-        raise CommandError(f"no tables in {tables}: name the job's with --tables FOLDER, or load reports with --reports FILE", 2)
+    range_given(from_, to)
+    _check_past(tables, reports, cluster or [None])
     given = {"--tables": tables, "--reports": reports, "--from": from_, "--to": to, "--window": window, "--tick": tick}
     arguments = [part for option, value in given.items() if value is not None for part in (option, str(value))]
     lists = {"--cluster": cluster or (), "--policy": policy}
     arguments += [part for option, values in lists.items() for value in values for part in (option, value)]
-    command, environment = submit_command(arguments, driver_memory, BACKTEST)
-    result = None
-    with subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True) as process:
-        for line in process.stdout or ():  # spark-submit puts the program's stderr there, too
-            if line.startswith('{"run": '):
-                result = json_.loads(line)
-            else:
-                note(line.rstrip())
+    result, code = _run(*submit_command(arguments, driver_memory, BACKTEST))
     if result is not None:
         _show(result, json)
-    raise typer.Exit(process.returncode if result is not None else process.returncode or 1)
+    raise typer.Exit(code)
+
+
+def _check_past(tables: Path, reports: Path | None, clusters: Sequence[str | None]) -> None:
+    """Before Spark starts: is there anything to play? Raises CommandError, QueryError."""
+    from lb_stream.query.lake import open_lake
+    from lb_stream.query.past.reports import read_reports
+    from lb_stream.query.past.tables import lake_asker, the_recorded
+
+    if reports is not None:
+        read_reports(reports)
+        return
+    if not (tables / "bundle_history").exists():
+        raise CommandError(f"{tables} has no bundle_history: expected a job's tables in --tables FOLDER, or --reports FILE", 2)
+    with open_lake(tables, whole=False) as lake:
+        for cluster in clusters:
+            the_recorded(lake_asker(lake), cluster)
+
+
+def _run(command: list[str], environment: dict[str, str]) -> tuple[dict[str, Any] | None, int]:
+    """Run the program in a session of its own, and tell how far it is. What it has found, if anything, and its exit code.
+
+    Ctrl-C ends it with all that it has started: Spark would tell of it in many lines. Raises typer.Exit then.
+    """
+    from lb_stream.io.local.processes import end_with_parent
+    from lb_stream.io.local.progress import progress
+    from lb_stream.io.local.signals import StopRequest
+    from lb_stream.job.process import end_session
+
+    result = None
+    process = subprocess.Popen(
+        command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True,
+        start_new_session=True, preexec_fn=end_with_parent,  # noqa: PLW1509 (it takes no lock)
+    )  # fmt: skip
+    try:
+        with progress("playing", every=1) as told:
+            for line in process.stdout or ():  # spark-submit puts the program's stderr there, too
+                if done := _DONE.fullmatch(line):
+                    told("", int(done[1]), int(done[2]))
+                elif line.startswith('{"run": '):
+                    result = json_.loads(line)
+                else:
+                    note(line.rstrip())
+        code = process.wait()
+    except KeyboardInterrupt:
+        with StopRequest() as stop:
+            end_session(process.pid, process.poll, hurry=lambda: bool(stop))
+        note("stopped: no row of this run is kept")
+        raise typer.Exit(INTERRUPTED) from None
+    code = code if code >= 0 else 128 - code
+    return result, code if result is not None else code or 1
 
 
 def _show(result: dict[str, Any], json: bool) -> None:

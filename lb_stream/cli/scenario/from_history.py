@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lb_stream.cli.shared.options import Json, Set, cluster_name, time_given
+from lb_stream.cli.shared.options import Json, Set, cluster_name, range_given
 from lb_stream.cli.shared.output import CommandError, emit_json, emit_line, note
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def from_tables(
     check_free(folder, force)
     with open_lake(tables, whole=False) as lake:
         ask = lake_asker(lake)
-        past = History(**past_of(ask, the_recorded(ask, cluster), *_range(from_, to)))
+        past = History(**past_of(ask, the_recorded(ask, cluster), *range_given(from_, to)))
     _write(scenario_of(past, tick), folder, json)
 
 
@@ -87,17 +87,8 @@ def from_reports(
 
     check_free(folder, force)
     settings = effective(None, None, set_).settings.of_cluster(cluster)
-    from_ms, to_ms = _range(from_, to)
-    past = History(**past_of_reports(file, cluster, broker, round(resolution * 1000), from_ms, to_ms, settings))
+    past = History(**past_of_reports(file, cluster, broker, round(resolution * 1000), *range_given(from_, to), settings))
     _write(scenario_of(past, tick), folder, json)
-
-
-def _range(from_: str | None, to: str | None) -> tuple[int | None, int | None]:
-    """Begin and end, ms since the epoch. Raises typer.BadParameter."""
-    begin, end = (None if at is None else round(at.timestamp() * 1000) for at in map(time_given, (from_, to)))
-    if begin is not None and end is not None and end <= begin:
-        raise CommandError(f"--to {to}: expected a time after --from {from_}", 2)
-    return begin, end
 
 
 def _write(made: MadeScenario, folder: Path, json: bool) -> None:

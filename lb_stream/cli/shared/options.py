@@ -54,6 +54,22 @@ def time_given(text: str | None) -> datetime | None:
         raise typer.BadParameter(f"{text!r}: expected a time as 2026-11-21T13:00, local unless it ends with Z or +01:00") from None
 
 
+def _ms(option: str, text: str | None) -> int | None:
+    try:
+        at = time_given(text)
+    except typer.BadParameter as error:
+        raise CommandError(f"{option} {error.message}", 2) from None
+    return None if at is None else round(at.timestamp() * 1000)
+
+
+def range_given(from_: str | None, to: str | None) -> tuple[int | None, int | None]:
+    """Begin and end given by --from and --to, ms since the epoch. Raises CommandError."""
+    begin, end = (_ms(option, text) for option, text in (("--from", from_), ("--to", to)))
+    if begin is not None and end is not None and end <= begin:
+        raise CommandError(f"--to {to}: expected a time after --from {from_}", 2)
+    return begin, end
+
+
 Cluster = Annotated[str | None, typer.Option("--cluster", metavar="NAME", help="Only this cluster.", callback=cluster_name)]
 
 

@@ -49,10 +49,14 @@ def _started_at_by_ps(pid: int) -> str | None:
     return started.strip() if started and not state.startswith("Z") else None
 
 
+_LIBC = ctypes.CDLL(None)
+"""Opened here: between fork and exec no lock may be asked for that another thread may hold."""
+
+
 def end_with_parent() -> None:
-    """For `preexec_fn`: on Linux the new process gets SIGTERM when the one that started it is gone, by kill -9 even. No threads then."""
+    """For `preexec_fn`: on Linux the new process gets SIGTERM when the one that started it is gone, by kill -9 even."""
     if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG; exec keeps it
+        _LIBC.prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG; exec keeps it
 
 
 def end(pid: int, mark: str, grace_s: float = 15) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby
 from pathlib import Path
@@ -36,11 +37,11 @@ _DRAINS = pa.schema([("at_ms", pa.int64()), ("kind", pa.string()), ("broker", pa
 def read_reports(path: Path, broker: str | None = None) -> list[Report]:
     """The reports of a file. `broker` is whose a report is that doesn't say itself.
 
-    Raises QueryError for a file that can't be read, a line that is no report, and a file without one.
+    Raises QueryError (exit code 2) for a file that can't be read, a line that is no report, and a file without one.
     """
     reports = list(_reports(path, broker))
     if not reports:
-        raise QueryError(f"{path} has no load report: expected one on a line, as brokers emit them or as captured")
+        raise QueryError(f"{path} has no load report: expected one on a line, as brokers emit them or as captured", 2)
     return reports
 
 
@@ -54,9 +55,9 @@ def _reports(path: Path, broker: str | None) -> Iterator[Report]:
             if report is not None:
                 yield report
     except Unsendable as error:
-        raise QueryError(f"{path}, line {number}: {error}") from None
-    except (OSError, EOFError) as error:
-        raise QueryError(f"{path} can't be read: {error}") from None
+        raise QueryError(f"{path}, line {number}: {error}", 2) from None
+    except (OSError, EOFError, zlib.error) as error:
+        raise QueryError(f"{path} can't be read: {error}", 2) from None
 
 
 def decoded(cluster: str, reports: Iterable[Report], first_offset: int = 0) -> Batch:

@@ -56,9 +56,7 @@ def test_a_run_is_named_by_all_that_it_follows_from(window: Window) -> None:
     assert len({name, run_name([other], policies), run_name([window], policies[:1]), run_name([window, window], policies)}) == 4
 
 
-@pytest.mark.parametrize(
-    ("hours", "ends"), [(0, [(0, 10)]), (4, [(0, 4), (4, 8), (8, 10)]), (5, [(0, 5), (5, 10)]), (24, [(0, 10)])]
-)
+@pytest.mark.parametrize(("hours", "ends"), [(0, [(0, 10)]), (4, [(0, 4), (4, 8), (8, 10)]), (5, [(0, 5), (5, 10)]), (24, [(0, 10)])])
 def test_time_is_cut_into_windows_and_nothing_is_lost(hours: float, ends: list[tuple[int, int]]) -> None:
     assert list(windows_of(0, 10 * HOUR_MS, hours)) == [(begin * HOUR_MS, end * HOUR_MS) for begin, end in ends]
 
