@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lb_stream.contracts.base import canonical_json
-from lb_stream.core.model.blocks import Batch, Shard, with_columns
+from lb_stream.core.model.blocks import Batch, Shard, one_array, with_columns
 
 
 def believed(payload: str, broker: str, asked: Mapping[str, tuple[str, str]]) -> str:
@@ -33,7 +33,7 @@ def follow_acks(shard: Shard, batch: Batch) -> Shard:
     acks = _naming_bundles(batch)
     if not acks:
         return shard
-    rows = pc.index_in(pa.array([ack["bundle"] for ack in acks], pa.string()), value_set=shard.bundles["name"].combine_chunks()).to_pylist()
+    rows = pc.index_in(pa.array([ack["bundle"] for ack in acks], pa.string()), value_set=one_array(shard.bundles["name"])).to_pylist()
     number = {name: at for at, name in enumerate(shard.brokers["name"].to_pylist())}
     columns = {
         name: shard.bundles[name].to_numpy(zero_copy_only=False).copy() for name in ("owner", "owner_since_ms", "reported_ms", "gained")

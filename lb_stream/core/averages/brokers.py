@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from lb_stream.core.averages.samples import Ints
-from lb_stream.core.model.blocks import BROKER_SCHEMA, EVENT_SCHEMA, REPORT_FIELDS, Batch
+from lb_stream.core.model.blocks import BROKER_SCHEMA, EVENT_SCHEMA, REPORT_FIELDS, Batch, one_array
 
 CLOCK_CORRECTED_MS = 3_600_000
 """A report whose lastUpdate lies this far or farther behind the broker's previous one is no old report: its clock was set back."""
@@ -64,7 +64,7 @@ class _Records:
     def of(known: pa.Table, batch: Batch) -> _Records:
         lives = batch.events.filter(pc.is_in(batch.events["kind"], value_set=pa.array(SIGNS_OF_LIFE)))
         names = pa.concat_arrays([*batch.reports["name"].chunks, *lives["broker"].chunks])
-        number = pc.index_in(names, value_set=known["name"].combine_chunks())
+        number = pc.index_in(names, value_set=one_array(known["name"]))
         new_names = pc.unique(names.filter(pc.is_null(number)))
         if len(new_names):
             number = pc.coalesce(number, pc.add(pc.index_in(names, value_set=new_names), pa.scalar(len(known), pa.int32())))
@@ -124,7 +124,7 @@ def _lives(known: pa.Table, records: _Records, taken: TakenReports) -> dict[str,
     sampled = np.zeros(len(known) + new, np.bool_)
     sampled[broker[taken.fresh]] = True
     return {
-        "name": pa.concat_arrays([known["name"].combine_chunks(), records.new_names]),
+        "name": pa.concat_arrays([one_array(known["name"]), records.new_names]),
         "seen_ms": seen_ms,
         "reported_ms": reported_ms,
         "heartbeats": heartbeats,

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from lb_stream.core.averages.brokers import TakenReports
 from lb_stream.core.averages.samples import DEFAULT_FOUR, Floats, FoldConfig, Ints, fold_samples
-from lb_stream.core.model.blocks import BUNDLE_SCHEMA, FOUR, STATS_SCHEMA, Batch
+from lb_stream.core.model.blocks import BUNDLE_SCHEMA, FOUR, STATS_SCHEMA, Batch, one_array
 from lb_stream.core.model.names import SYSTEM_PATTERN
 
 NEWS = ("gained", "appeared")
@@ -33,7 +33,7 @@ class Columns:
         added = len(new_names)
         values = {field.name: bundles[field.name].to_numpy() for field in BUNDLE_SCHEMA if field.name not in ("name", *NEWS)}
         if not added:
-            return Columns(bundles["name"].combine_chunks(), values)
+            return Columns(one_array(bundles["name"]), values)
         values = {name: np.concatenate([old, np.zeros(added, old.dtype)]) for name, old in values.items()}
         values["owner"][len(bundles) :] = -1
         values["system"][len(bundles) :] = pc.match_substring_regex(new_names, SYSTEM_PATTERN).to_numpy(zero_copy_only=False)
@@ -69,7 +69,7 @@ def fold_bundles(bundles: pa.Table, brokers: pa.Table, row_of: Ints, batch: Batc
     broker_of_rank = taken.broker
     owner = row_of.astype(np.int32).take(bundles["owner"].to_numpy())
     place = _place_in_group(_is_first(rank_of))
-    row, new_names = _look_up(samples["name"].combine_chunks(), place, rank_of, broker_of_rank, bundles, owner)
+    row, new_names = _look_up(one_array(samples["name"]), place, rank_of, broker_of_rank, bundles, owner)
     columns = Columns.of(bundles, new_names)
     values = columns.values
     values["owner"] = np.concatenate([owner, np.full(len(new_names), -1, np.int32)])
@@ -141,7 +141,7 @@ def _look_up(
     A broker lists its bundles mostly in the order of its last report. So the bundle that was in this `place` of its owner's
     report is tried first: comparing names costs a tenth of hashing them. What has another name is looked up among all.
     """
-    known = bundles["name"].combine_chunks()
+    known = one_array(bundles["name"])
     nowhere = len(known)
     before, group = bundles["place"].to_numpy(), np.add(owner, 1, dtype=np.intp)  # nobody's come first
     owned = np.bincount(group, minlength=broker_of_rank.max(initial=-1) + 2)  # how many each broker has

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from lb_stream.core.model.blocks import FOUR, RESOURCES, Shard
+from lb_stream.core.model.blocks import FOUR, RESOURCES, Shard, one_array
 from lb_stream.core.model.resources import max_weighted_usage
 from lb_stream.core.model.view import Bools, Brokers, Bundles, ClusterView, Ints, Rates
 
@@ -51,13 +51,13 @@ def view_of(
     shards = list(shards)
     brokers = _all_brokers(shards)
     clock_ms = _clocks(brokers["partition"], times, now_ms)
-    broker_names = brokers["name"].combine_chunks()
+    broker_names = one_array(brokers["name"])
     owners = []
     for shard in shards:
         rows = pc.index_in(shard.brokers["name"], value_set=broker_names).to_numpy().astype(np.int32)
         owners.append(np.append(rows, np.int32(-1))[shard.bundles["owner"].to_numpy()])
     if len(shards) == 1:
-        bundles = _bundles(shards[0].bundles["name"].combine_chunks(), owners[0], lambda name: shards[0].bundles[name])
+        bundles = _bundles(one_array(shards[0].bundles["name"]), owners[0], lambda name: shards[0].bundles[name])
         return ClusterView(cluster, now_ms, _brokers(brokers, clock_ms, bundles, weights), bundles)
     known = order or name_order([shard.bundles["name"] for shard in shards])
 

@@ -14,7 +14,7 @@ from lb_stream.core.averages.acknowledgements import follow_acks
 from lb_stream.core.averages.brokers import SIGNS_OF_LIFE, fold_brokers
 from lb_stream.core.averages.bundles import fold_bundles
 from lb_stream.core.averages.samples import FoldConfig
-from lb_stream.core.model.blocks import EVENT_SCHEMA, Batch, Shard, with_columns
+from lb_stream.core.model.blocks import EVENT_SCHEMA, Batch, Shard, one_array, with_columns
 
 
 def fold(shard: Shard, batch: Batch, now_ms: int, config: FoldConfig) -> tuple[Shard, pa.Table]:
@@ -38,7 +38,7 @@ def fold(shard: Shard, batch: Batch, now_ms: int, config: FoldConfig) -> tuple[S
 
 def _renumber(before: pa.ChunkedArray, after: pa.ChunkedArray) -> NDArray[np.int32]:
     """Old broker row → new broker row, with one entry more at the end so that -1 (nobody) stays -1."""
-    rows = pc.index_in(before, value_set=after.combine_chunks()).fill_null(-1)
+    rows = pc.index_in(before, value_set=one_array(after)).fill_null(-1)
     return np.append(rows.to_numpy().astype(np.int32), np.int32(-1))
 
 
@@ -58,6 +58,8 @@ def _forget(shard: Shard, now_ms: int, config: FoldConfig) -> Shard:
         gained = lost | shard.bundles["gained"].to_numpy(zero_copy_only=False)
         shard = Shard(brokers, with_columns(shard.bundles, {"owner": owner, "owner_since_ms": since, "gained": gained}))
     gone = shard.bundles["owner"].to_numpy() < 0
+    if not gone.any():
+        return shard
     if config.bundle_retention_ms:  # a round must have seen that it is nobody's
         gone &= ~shard.bundles["gained"].to_numpy(zero_copy_only=False)
     expired = gone & (now_ms - shard.bundles["owner_since_ms"].to_numpy() >= config.bundle_retention_ms)

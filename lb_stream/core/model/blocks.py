@@ -103,6 +103,11 @@ offsets that were read of one partition.
 """
 
 
+def one_array(column: pa.ChunkedArray) -> pa.Array:
+    """A column as one array. It is copied only when it has several chunks: `combine_chunks` copies a single one, too."""
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+
+
 def to_bytes(table: pa.Table) -> bytes:
     """One table as an Arrow IPC stream."""
     sink = pa.BufferOutputStream()
