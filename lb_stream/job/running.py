@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming import StreamingQuery
 
 from lb_stream.contracts.settings import Settings
-from lb_stream.io.kafka.checkpoint import check_none_lost, next_offsets
+from lb_stream.io.kafka.checkpoint import check_none_lost, last_batch, next_offsets
 from lb_stream.io.kafka.outbox import KafkaAway
 from lb_stream.io.kafka.rights import REFUSALS, Denied, denied_in
 from lb_stream.io.kafka.set_aside import Guard, Replan
@@ -27,6 +27,9 @@ _AWAY = re.compile(r"common\.errors\.(Timeout|Disconnect|Network|Coordinator|Bro
 
 _WORKER_DIED = re.compile(r"Python worker (exited unexpectedly|failed to connect back)|pyspark\.daemon's stdout|socket to Python daemon")
 """What Spark says when a worker's process is gone, or the one that forks them: a Python exception in it reads otherwise."""
+
+_NOT_EMPTY = "STATE_STORE_CHECKPOINT_LOCATION_NOT_EMPTY"
+"""What Spark says when it finds state although no batch was planned when it looked."""
 
 LOOK_EVERY_S = 0.5
 LONGEST_SAID, NEW_LINE = 500, "\n"
@@ -129,7 +132,7 @@ class Running:
             return self.batches.failure
         if denied := denied_in(self.settings, said):
             return denied
-        if "CONCURRENT_STREAM_LOG_UPDATE" in said:
+        if "CONCURRENT_STREAM_LOG_UPDATE" in said or self._began_beside_another(said):
             return SharedCheckpoint(checkpoint)
         try:
             check_none_lost(self.settings, next_offsets(checkpoint), new_checkpoint=False)
@@ -145,6 +148,10 @@ class Running:
                 "log tells); then give the machine more, or let a batch read less (stream.max_offsets_per_trigger)"
             )
         return KafkaAway("Kafka did not answer Spark") if _AWAY.search(said) else error
+
+    def _began_beside_another(self, said: str) -> bool:
+        """Whether the checkpoint was empty when the query looked, and then held another one's first batch."""
+        return _NOT_EMPTY in said and last_batch(self.settings.stream.checkpoint) is not None
 
     def stop(self) -> None:
         """Stop ticking, let the batch under way come to its end, end the query, release the connections."""

@@ -120,6 +120,18 @@ def test_a_fault_of_the_machine_behind_an_error_is_what_is_told(monkeypatch: pyt
     assert run(monkeypatch, Run(3, RuntimeError("a fault of ours"))).calls[-1] == "RuntimeError"
 
 
+@pytest.mark.parametrize(("planned", "shared"), [(0, True), (None, False)])
+def test_state_that_came_while_the_first_batch_was_planned_is_another_jobs(
+    monkeypatch: pytest.MonkeyPatch, planned: int | None, shared: bool
+) -> None:
+    monkeypatch.setattr("lb_stream.job.running.check_none_lost", lambda *_, **__: "")
+    monkeypatch.setattr("lb_stream.job.running.next_offsets", lambda _: {})
+    monkeypatch.setattr("lb_stream.job.running.last_batch", lambda _: planned)
+    waiting = running(Query(1), Watched(lambda *_: None), 0)  # type: ignore[arg-type]
+    said = "[STATE_STORE_CHECKPOINT_LOCATION_NOT_EMPTY] The checkpoint location file:/c/state/0 should be empty on the first batch"
+    assert isinstance(waiting._reason(StreamingQueryException(said)), SharedCheckpoint) is shared
+
+
 @pytest.mark.parametrize(
     "why",
     [
