@@ -13,11 +13,11 @@ from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin
 
 from lb_stream.cli.inspect.config_explain import job_reader, job_sections
-from lb_stream.contracts.balancer import PROFILES, SHEDDER_PROFILES, BalancerConfig
+from lb_stream.contracts.balancer import PROFILES, SHEDDER_PROFILES, BalancerConfig, NamespaceConfig
 from lb_stream.contracts.keys import KeyModel, metadata
 from lb_stream.contracts.unread import WHY, UnreadKeys
 from lb_stream.core.config.cluster_config import OLD_SPELLINGS, all_models
-from lb_stream.core.config.key_usage import key_usage, strategies_reading
+from lb_stream.core.config.key_usage import EVERY_CLUSTER, key_usage, strategies_reading
 from lb_stream.core.model.registry import Registry
 from lb_stream.core.placement import placement, simple_placement
 from lb_stream.core.reporting.report_needed import ReportConfig
@@ -83,6 +83,12 @@ def page() -> str:
         f"### Strategies\n\nOne key may be read by several.\n\n{_table(_of_strategies())}\n\n"
         f"### Reporting\n\nWhen a broker's agent writes a report.\n\n"
         f"{_table(_rows(ReportConfig))}\n"
+    )
+    parts.append(
+        '## [namespace."TENANT/NAMESPACE"]\n\nWhat moves may cost the clients of one namespace\n'
+        "([how it is counted](strategies.md#what-moves-may-cost-a-namespace)).\n"
+        '`[cluster.NAME.namespace."TENANT/NAMESPACE"]` lies over it. For `--set` and commands they are keys\nof the balancer: '
+        f"`namespace.TENANT/NAMESPACE.KEY`.\n\n{_table(_rows(NamespaceConfig, (EVERY_CLUSTER,)))}\n"
     )
     parts.append(_profiles())
     parts.append(_unread())

@@ -161,6 +161,18 @@ class BalancerConfig(KeyModel):
         return weights
 
 
+class NamespaceConfig(KeyModel):
+    """How much balancing may disturb the clients of one namespace. Failovers, and moves out of drained brokers, it never holds up."""
+
+    moves_per_hour: int | None = key(
+        None, "most of its bundles' moves in any hour; operators' own unloads count too, but are never refused; unset: no limit",
+        unit="moves", ge=0, le=100_000,
+    )  # fmt: skip
+    disruption_weight: float = key(
+        1.0, "factor on what moving one of its bundles costs, for strategies that weigh that", gt=0, le=1_000_000
+    )
+
+
 PROFILES: dict[str, dict[str, object]] = {
     "pulsar-4.0": {},
     "documented": {

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lb_stream.contracts.decisions import MOVES
+from lb_stream.core.disruption.budgets import budgets
+from lb_stream.core.model.memory import Memory
 from lb_stream.core.model.names import is_system_bundle
 from lb_stream.core.model.rules import PLACES
 from lb_stream.core.round.limits import MINUTE_MS
@@ -136,6 +138,18 @@ def limits(now: Situation, broker: str | None, bytes_per_s: float | None) -> Ite
         full = load + (bytes_per_s or 0.0) > limit
         told = f"{figure(load, 'bytes/s')} of {figure(limit, 'bytes/s')}, it would add {figure(bytes_per_s or 0.0, 'bytes/s')}"
         yield Check("limits: traffic moved a minute", told + (room if full else ""), full)
+
+
+def budget(now: Situation, bundle: str, drained: bool) -> Iterator[Check]:
+    """How much of its namespace's budget of moves is used, and when there is room."""
+    namespace = bundle.rpartition("/")[0]
+    found = budgets(now.config.namespaces, Memory.from_json(now.last["memory"]), (), now.now_ms).get(namespace)
+    if found is None:
+        yield Check("limits: moves of its namespace an hour", f"{namespace} has no budget (moves_per_hour)")
+        return
+    again_ms = found.room_ms()
+    room = "" if found.left else "; there is never room" if again_ms is None else f"; room at {clock(again_ms)}"
+    yield Check("limits: moves of its namespace an hour", f"{len(found.until_ms)} of {found.most}{room}", not found.left and not drained)
 
 
 def policies(now: Situation, bundle: str, drained: bool) -> Iterator[Check]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from lb_stream.contracts.decisions import MOVES
 from lb_stream.io.messages.figures import figure
+from lb_stream.io.messages.times import clock
 from lb_stream.query import QueryError
 from lb_stream.query.lake import records, run
 from lb_stream.query.rule_words import why_decided, why_refused
@@ -206,12 +207,18 @@ def decisions_about(lake: Lake, column: str, value: str, cluster: str | None, la
 
 
 def refusals_about(lake: Lake, where: str, parameters: list[Any]) -> list[Row]:
-    """Refusals by rule and broker that meet a condition: how often, what was seen, the limit."""
+    """Refusals by rule, broker and namespace that meet a condition: how often, what was seen, the limit, until when."""
     query = f"""
-        SELECT cluster, rule, broker, sum("count")::BIGINT AS times, max(seq) AS last_seq, max(now_ms) AS last_ms,
-               arg_max("limit", seq) AS "limit", min(least) AS least, max(greatest) AS greatest, any_value(unit) AS unit
-        FROM refusals WHERE {where} GROUP BY cluster, rule, broker ORDER BY last_seq DESC, times DESC, rule"""
-    return [row | {"why": why_refused(row["rule"])} for row in records(run(lake, query, parameters))]
+        SELECT cluster, rule, broker, namespace, sum("count")::BIGINT AS times, max(seq) AS last_seq, max(now_ms) AS last_ms,
+               arg_max("limit", seq) AS "limit", min(least) AS least, max(greatest) AS greatest, any_value(unit) AS unit,
+               arg_max(until_ms, seq) AS until_ms
+        FROM refusals WHERE {where} GROUP BY cluster, rule, broker, namespace ORDER BY last_seq DESC, times DESC, rule, namespace"""
+    return [row | {"why": why_refused(row["rule"]) + _whose_and_until(row)} for row in records(run(lake, query, parameters))]
+
+
+def _whose_and_until(row: Row) -> str:
+    told = [row["namespace"] or "", f"until {clock(row['until_ms'])}" if row["until_ms"] else ""]
+    return f" ({', '.join(filter(None, told))})" if any(told) else ""
 
 
 def seen_broker(lake: Lake, broker: str, cluster: str | None) -> bool:

@@ -46,7 +46,7 @@ def open_lake(folder: Path, whole: bool = True) -> duckdb.DuckDBPyConnection:
         rows = _readable_rows(folder, spec) if spec.name in existing else spec.schema.empty_table()
         if missing := [name for name in spec.schema.names if name not in (*rows.schema.names, *spec.added)] if whole else []:
             raise QueryError(f"{folder / spec.name} has no column {', '.join(missing)}: another version wrote it; {_mend(spec)}")
-        lake.register(spec.name, rows)
+        lake.register(spec.name, _with_added(rows, spec))
     for setting in READ_ONLY:
         lake.execute(setting)
     return lake
@@ -60,6 +60,18 @@ def _readable_rows(folder: Path, spec: TableSpec) -> Any:
         raise
     except Exception as error:  # what delta-rs and pyarrow raise for a damaged file has no common ancestor
         raise QueryError(f"{folder / spec.name} can't be read ({str(error).splitlines()[0]}): {_mend(spec)}") from error
+
+
+def _with_added(rows: Any, spec: TableSpec) -> Any:
+    """The rows of a table that an earlier version wrote, with the columns that it lacks, empty."""
+    import pyarrow as pa
+
+    lacking = [field for field in spec.schema if field.name in spec.added and field.name not in rows.schema.names]
+    if lacking and isinstance(rows, pa.Table):
+        for field in lacking:
+            rows = rows.append_column(field, pa.nulls(len(rows), field.type))
+        return rows
+    return rows.replace_schema(pa.schema([*rows.schema, *lacking])) if lacking else rows
 
 
 def _mend(spec: TableSpec) -> str:

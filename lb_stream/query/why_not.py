@@ -79,6 +79,7 @@ def why_not(lake: Lake, bundle: str, cluster: str | None) -> WhyNot:
         checks.owner(now, known),
         checks.pending(now, bundle),
         *checks.limits(now, owner, known["short_bytes_per_s"]),
+        *checks.budget(now, bundle, drained),
         *checks.policies(now, bundle, drained),
         *checks.waiting(now, known, drained),
         *checks.of_last_pass(now, refusals, drained),

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from lb_stream.contracts.balancer import SHEDDER_PROFILES
+from lb_stream.contracts.balancer import SHEDDER_PROFILES, NamespaceConfig
 from lb_stream.core import filters
 from lb_stream.core.averages import DEFAULT_FOUR
 from lb_stream.core.config.cluster_config import all_models, cluster_config
@@ -134,7 +134,7 @@ def test_half_of_the_target_counts_as_underloaded_up_to_a_half() -> None:
 
 
 def test_every_rule_and_filter_named_is_one_of_the_code() -> None:
-    known = {name for model in all_models() for name in model.model_fields}
+    known = {name for model in (*all_models(), NamespaceConfig) for name in model.model_fields}
     rules = {word for word in re.findall(r"`([a-z_0-9]+)`", PROSE) if word not in known and not word.startswith("lb")}
     assert [rule for rule in sorted(rules) if f'"{rule}"' not in SOURCE] == []
     table = re.findall(r"^\| ((?:`\w+`(?:, )?)+) \| [^|]* \|$", PROSE.partition("## Placement")[2].partition("###")[0], re.MULTILINE)

@@ -11,7 +11,7 @@ import typer
 from lb_stream.cli.inspect.config_explain import explain
 from lb_stream.cli.shared.options import BrokerConf, ConfigFile, Effective, Json, Set, effective
 from lb_stream.cli.shared.output import emit, emit_json
-from lb_stream.cli.shared.settings_text import as_toml, hidden
+from lb_stream.cli.shared.settings_text import as_key, as_toml, hidden
 
 app = typer.Typer(name="config", help="The settings in force.", no_args_is_help=True)
 
@@ -63,7 +63,7 @@ def _shadows(given: Effective) -> Iterator[str]:
     for cluster in given.settings.cluster:
         for name, own in given.settings.shadows_of(cluster).items():
             place = ("cluster", cluster, SHADOW, name)
-            lines = [f"{key} = {as_toml(value)}  # {given.origins.get((*place, key), '')}" for key, value in own.items()]
+            lines = [f"{as_key(key)} = {as_toml(value)}  # {given.origins.get((*place, key), '')}" for key, value in own.items()]
             yield "\n".join([f"[cluster.{json_.dumps(cluster)}.{SHADOW}.{name}]", *lines]) + "\n"
 
 
@@ -75,18 +75,22 @@ def _toml(section: str, keys: dict[str, Any], given: Effective, explain: bool) -
         if prefix[0] == "cluster" and origin is None:
             continue  # as in [balancer]
         lines += [f"# {line}" for line in _explained(prefix[0], name)] if explain else []
-        text = f"{name} = {as_toml(value)}" if value is not None else f"# {name} is not set"
+        text = f"{as_key(name)} = {as_toml(value)}" if value is not None else f"# {name} is not set"
         lines.append(f"{text}  # {origin}" if origin else text)
     return "\n".join(lines) + "\n"
 
 
 def _explained(section: str, name: str) -> Iterable[str]:
+    from lb_stream.contracts.balancer import NamespaceConfig
     from lb_stream.contracts.keys import metadata
     from lb_stream.contracts.settings import Settings
     from lb_stream.core.config.cluster_config import all_models
+    from lb_stream.core.config.namespaces import PREFIX
 
     model = Settings.model_fields[section].annotation
     models: Any = all_models() if section in ("balancer", "cluster") else (model,)
+    if name.startswith(PREFIX):
+        models, name = (NamespaceConfig,), name.rpartition(".")[2]
     for one in models:
         if name in one.model_fields:
             extra = metadata(one, name)

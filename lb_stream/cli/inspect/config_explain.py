@@ -108,10 +108,11 @@ def job_reader(section: str) -> str:
 
 
 def _of_balancer(given: Effective, cluster: str) -> Iterator[ExplainedSetting]:
-    from lb_stream.contracts.balancer import PROFILES, SHEDDER_PROFILES
+    from lb_stream.contracts.balancer import PROFILES, SHEDDER_PROFILES, NamespaceConfig
     from lb_stream.contracts.keys import metadata
     from lb_stream.core.config.cluster_config import all_models, cluster_config
-    from lb_stream.core.config.key_usage import key_usage, reading, why_unread
+    from lb_stream.core.config.key_usage import BALANCER, EVERY_CLUSTER, key_usage, reading, why_unread
+    from lb_stream.core.config.namespaces import PREFIX, nested
     from lb_stream.io.local.configuration import effective as in_force
 
     values, checked = in_force(given.settings, cluster), cluster_config(given.settings.of_cluster(cluster))
@@ -131,6 +132,14 @@ def _of_balancer(given: Effective, cluster: str) -> Iterator[ExplainedSetting]:
             "balancer", name, extra["pulsar"] or "", value, extra["unit"], field.default, origin, extra["dynamic"],
             str(field.description), key_usage(name), read_by, "" if read_by else why_unread(name, checked),
         )  # fmt: skip
+    for namespace, keys in nested(own).items():
+        for own_key in keys:
+            name, field = f"{PREFIX}{namespace}.{own_key}", NamespaceConfig.model_fields[own_key]
+            yield ExplainedSetting(
+                "balancer", name, "", values[name], metadata(NamespaceConfig, own_key)["unit"], field.default,
+                given.origins.get(("cluster", cluster, name)) or given.origins.get(("balancer", name), ""), True,
+                str(field.description), (EVERY_CLUSTER,), (BALANCER,), "",
+            )  # fmt: skip
 
 
 def _typed(model: type[KeyModel], name: str, value: Any) -> Any:

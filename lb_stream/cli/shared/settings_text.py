@@ -19,6 +19,16 @@ def _hidden(path: tuple[str, ...], value: Any) -> Any:
     return "***" if is_secret(path) else hide(value) if isinstance(value, str) else value
 
 
+def as_key(name: str) -> str:
+    """A key of a cluster's as TOML writes it: those of namespaces have a part that needs quotes."""
+    from lb_stream.core.config.namespaces import PREFIX, namespace_key
+
+    if not name.startswith(PREFIX):
+        return name
+    namespace, own = namespace_key(name, None)
+    return f"{PREFIX}{json.dumps(namespace)}.{own}"
+
+
 def as_toml(value: Any) -> str:
     """A value as TOML writes it."""
     if isinstance(value, dict):

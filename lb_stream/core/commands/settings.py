@@ -9,12 +9,14 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from lb_stream.contracts.balancer import NamespaceConfig
 from lb_stream.contracts.base import canonical_json
 from lb_stream.contracts.commands import Command, DeleteConfig, DryRun, SetConfig
 from lb_stream.contracts.keys import SettingError, metadata
 from lb_stream.core.commands.responder import CommandResponder, Received, named
 from lb_stream.core.config.cluster_config import ClusterConfig, all_models, canonical, cluster_config, expected
 from lb_stream.core.config.managers import CLASS_KEYS
+from lb_stream.core.config.namespaces import PREFIX
 from lb_stream.core.model.memory import Memory
 
 PUBLISHED = "decisions are published from now on"
@@ -73,6 +75,7 @@ def dynamic_keys() -> dict[str, str]:
             extra = metadata(model, name)
             if extra["dynamic"]:
                 found[str(extra["pulsar"] or name)] = str(field.description)
+    found |= {f"{PREFIX}TENANT/NAMESPACE.{name}": str(field.description) for name, field in NamespaceConfig.model_fields.items()}
     return dict(sorted(found.items()))
 
 
@@ -155,6 +158,9 @@ def _ours(name: str, value: Any) -> str:
 def _checked(name: str, value: Any) -> str:
     """Our name of a key that may be set to this value while the job runs. Raises SettingError."""
     ((ours, own_value),) = canonical({name: value}).items()
+    if ours.startswith(PREFIX):
+        cluster_config({ours: own_value})
+        return ours
     for model in all_models():
         if ours not in model.model_fields:
             continue

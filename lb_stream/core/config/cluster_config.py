@@ -11,11 +11,12 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from lb_stream.contracts.balancer import PROFILES, SHEDDER_PROFILES, BalancerConfig
+from lb_stream.contracts.balancer import PROFILES, SHEDDER_PROFILES, BalancerConfig, NamespaceConfig
 from lb_stream.contracts.keys import KeyModel, SettingError, pulsar_names
 from lb_stream.contracts.unread import UnreadKeys, told
 from lb_stream.core.averages import FoldConfig
 from lb_stream.core.config.managers import in_pulsars_words, resolve
+from lb_stream.core.config.namespaces import PREFIX, namespace_key, nested
 from lb_stream.core.model.registry import Registry, Strategy, UnknownStrategyError
 from lb_stream.core.placement import extensible_placement, placement, simple_placement
 from lb_stream.core.placement.base import Placement
@@ -48,6 +49,7 @@ class ClusterConfig:
     splitting: SplittingConfig
     split_algorithms: Algorithms
     reporting: ReportConfig
+    namespaces: Mapping[str, NamespaceConfig] = field(default_factory=dict)  # those with settings of their own, by name
     warnings: tuple[str, ...] = ()
     given: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
@@ -82,7 +84,8 @@ def _names_of(models: tuple[type[KeyModel], ...]) -> dict[str, tuple[str, int]]:
 def canonical(values: Mapping[str, Any]) -> dict[str, Any]:
     """The same settings under our names. Raises SettingError for a name that nothing knows."""
     known = known_keys()
-    result: dict[str, Any] = {}
+    result = {name: value for name, value in values.items() if name.startswith(PREFIX) and namespace_key(name, value)}
+    values = {name: value for name, value in values.items() if name not in result}
     if not known.keys() >= values.keys():  # a plug-in's, perhaps
         for registry in REGISTRIES:
             registry.load_plugins()
@@ -152,6 +155,7 @@ def cluster_config(values: Mapping[str, Any], *, dynamic: bool = False) -> Clust
         splitting=splitting,
         split_algorithms=algorithms,
         reporting=reporting,
+        namespaces={name: _build(NamespaceConfig, own, f"{PREFIX}{name}.") for name, own in nested(given).items()},
         warnings=(*resolved.warnings, *placement_warnings, *algorithms.warnings, *told(_build(UnreadKeys, given), given)),
         given=values,
     )
@@ -173,12 +177,12 @@ def _placement(balancer: BalancerConfig) -> tuple[Strategy[Placement], tuple[str
             return placement[balancer.placement_strategy], ()
 
 
-def _build(model: type[Model], given: Mapping[str, Any]) -> Model:
+def _build(model: type[Model], given: Mapping[str, Any], prefix: str = "") -> Model:
     try:
         return model(**{name: value for name, value in given.items() if name in model.model_fields})
     except ValidationError as error:
         first = error.errors()[0]
-        raise SettingError(".".join(map(str, first["loc"])), first["input"], expected(first)) from None
+        raise SettingError(prefix + ".".join(map(str, first["loc"])), first["input"], expected(first)) from None
 
 
 def expected(error: Any) -> str:
@@ -198,6 +202,7 @@ _EXPECTED = {
     "finite_number": "a finite number",
     "literal_error": "{expected}",
     "greater_than_equal": "{ge} or more",
+    "greater_than": "more than {gt}",
     "less_than_equal": "{le} or less",
     "dict_type": "a section with keys in it",
     "mapping_type": "a section with keys in it",

@@ -107,6 +107,8 @@ class Memory:
     orders: OperatorState = field(default_factory=OperatorState)  # what operators have laid down
     moved: tuple[tuple[int, int, float], ...] = ()  # of each round of the last minute with moves: when, how many, their bytes/s
     assigned: tuple[tuple[int, int], ...] = ()  # of each round of the last minute: when, how many orphans got an owner
+    spent: Mapping[str, tuple[tuple[int, int], ...]] = field(default_factory=dict)  # namespace → until when how many moves count
+    spending: tuple[str, ...] = ()  # decisions of `pending` that count in a budget
 
     def to_json(self) -> str:
         """Canonical JSON."""
@@ -117,6 +119,9 @@ class Memory:
         data["unserved"] = {bundle: asdict(one) for bundle, one in self.unserved.items()}
         data["orders"] = asdict(self.orders)
         data["suspension"] = None if self.suspension is None else asdict(self.suspension)
+        for name in ("spent", "spending"):
+            if not data[name]:
+                del data[name]  # most clusters have no budget
         return canonical_json(data)
 
     @staticmethod
@@ -135,5 +140,7 @@ class Memory:
         data["balances"] = {broker: tuple(keys) for broker, keys in data.get("balances", {}).items()}
         data["dead"] = tuple(data["dead"])
         data["orders"] = OperatorState.of(data["orders"])
+        data["spent"] = {name: tuple((until_ms, moves) for until_ms, moves in rows) for name, rows in data.get("spent", {}).items()}
+        data["spending"] = tuple(data.get("spending", ()))
         data["moved"] = tuple((at_ms, moves, load) for at_ms, moves, load in data["moved"])
         return Memory(**data)

@@ -23,10 +23,17 @@ class Refusal:
     greatest: float | None
     unit: str
     subjects: tuple[str, ...]
+    namespace: str | None = None  # whose limit it is
+    until_ms: int | None = None  # when it refuses no more, where that is known
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON-able fields."""
-        return asdict(self) | {"subjects": list(self.subjects)}
+        """As JSON-able fields; without the last two where they say nothing."""
+        said = {name: value for name in _LATER if (value := getattr(self, name)) is not None}
+        return {name: value for name, value in asdict(self).items() if name not in _LATER} | {"subjects": list(self.subjects)} | said
+
+
+_LATER = ("namespace", "until_ms")
+"""Fields that refusals of earlier versions don't have."""
 
 
 def refusal(
@@ -37,6 +44,8 @@ def refusal(
     saw: Iterable[float] = (),
     limit: float | None = None,
     unit: str | None = None,
+    namespace: str | None = None,
+    until_ms: int | None = None,
 ) -> Refusal:
     """A refusal of some subjects (bundles or brokers), with the value seen of each. Twenty subjects are named, all are counted.
 
@@ -54,14 +63,16 @@ def refusal(
         greatest=max(seen, default=None),
         unit=unit,
         subjects=tuple(sorted(named)[:MOST_SUBJECTS]),
+        namespace=namespace,
+        until_ms=until_ms,
     )
 
 
 def merged(refusals: Iterable[Refusal]) -> tuple[Refusal, ...]:
-    """One row for each rule and broker, in the order of their names."""
-    groups: dict[tuple[str, str], list[Refusal]] = {}
+    """One row for each rule, broker and namespace, in the order of their names."""
+    groups: dict[tuple[str, str, str], list[Refusal]] = {}
     for row in refusals:
-        groups.setdefault((row.rule, row.broker or ""), []).append(row)
+        groups.setdefault((row.rule, row.broker or "", row.namespace or ""), []).append(row)
     return tuple(_union(groups[key]) for key in sorted(groups))
 
 
@@ -78,4 +89,6 @@ def _union(rows: list[Refusal]) -> Refusal:
         greatest=max(seen, default=None),
         unit=first.unit,
         subjects=tuple(subjects[:MOST_SUBJECTS]),
+        namespace=first.namespace,
+        until_ms=max((row.until_ms for row in rows if row.until_ms is not None), default=None),
     )

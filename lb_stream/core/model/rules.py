@@ -110,6 +110,12 @@ class Refuses:
     )
     MOVES_PER_MINUTE = Rule("moves_per_minute", "as many moves as allowed were begun within the last minute", "moves", place="limits")
     MOVED_PER_MINUTE = Rule("moved_per_minute", "as much load as allowed was moved within the last minute", "bytes/s", place="limits")
+    MOVES_PER_HOUR = Rule(
+        "moves_per_hour",
+        "as many of its namespace's moves as its budget allows were begun within the last hour",
+        "moves",
+        place="limits",
+    )
     NO_CANDIDATE = Rule("no_candidate", "no broker may take it", "brokers", place="policies")
     SHIFTS_OVERLOAD = Rule(
         "shifts_overload",
@@ -129,7 +135,7 @@ class Refuses:
     NO_BUNDLES = Rule("no_bundles", "the broker has no bundle", "bundles", place="strategy")
     NO_ELIGIBLE_BUNDLE = Rule(
         "no_eligible_bundle",
-        "none of the broker's bundles may move now: lately unloaded, on their way, or excluded",
+        "none of the broker's bundles may move now: lately unloaded, on their way, excluded, or held by limits of their namespaces",
         "bundles",
         place="strategy",
     )

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lb_stream.contracts.decisions import MOVES
+from lb_stream.core.disruption.holds import Holds
 from lb_stream.core.model.refusals import Refusal, refusal
 from lb_stream.core.model.rules import Refuses
 from lb_stream.core.round.state import RoundState
@@ -59,6 +60,11 @@ class MoveBudget:
     def _load(self, bundle: int) -> float:
         short = self.state.view.bundles.short
         return float(short.throughput_in[bundle] + short.throughput_out[bundle])
+
+
+def holds_of(state: RoundState) -> Holds:
+    """What keeps bundles from being moved by balancing, as things stand in this round."""
+    return Holds.of(state.config.namespaces, state.memory, state.decisions, state.now_ms)
 
 
 def moved_lately(state: RoundState) -> tuple[tuple[int, int, float], ...]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from lb_stream.contracts.decisions import Decision, Ownership
 from lb_stream.core.commands.progress import update_command_progress
 from lb_stream.core.commands.responder import CommandAnswer
+from lb_stream.core.disruption.budgets import counting, limited_namespaces
 from lb_stream.core.model.memory import Memory, Move, Pending
 from lb_stream.core.model.refusals import Refusal, merged, refusal
 from lb_stream.core.model.rules import Refuses
@@ -76,6 +77,7 @@ def _memory_after(state: RoundState, moves: Mapping[str, Move]) -> Memory:
     inputs, ledger, memory, now_ms = state.inputs, state.ledger, state.memory, state.now_ms
     dry_run, alive = state.config.balancer.dry_run, inputs.alive
     new = () if dry_run else tuple(_pending(decision, ledger) for decision in state.decisions)
+    spending = () if dry_run else counting(state.decisions, limited_namespaces(state.config.namespaces), memory)
     assigned = {one.bundle for one in state.decisions if one.kind == "assign" and not one.dry_run}
     return replace(
         memory,
@@ -102,6 +104,7 @@ def _memory_after(state: RoundState, moves: Mapping[str, Move]) -> Memory:
         orders=state.desk.orders,
         moved=moved_lately(state),
         strategies=state.strategies_after(),
+        spending=memory.spending + tuple(one.decision_id for one in spending),
     )
 
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from lb_stream.contracts.balancer import BalancerConfig
 from lb_stream.contracts.reports import Ack
+from lb_stream.core.disruption.budgets import limited_namespaces, spent_after
 from lb_stream.core.filters.candidates import superseded
 from lb_stream.core.model.chance import seed_of
 from lb_stream.core.model.memory import Memory, Pending, Retry
@@ -36,10 +37,11 @@ def settle(seen: Observed, acks: tuple[Ack, ...]) -> RoundState:
     ended = [(pending, pending.kind == "split" and outcome.outcome == "confirmed", outcome.at_ms) for pending, outcome in settled.ended]
     ledger.settle(ended, settled.open, memory.dead, config.tombstone_delay_ms)
     reported, view, quotas, not_finite = _views(seen, settled)
+    spent, spending = spent_after(memory, settled, limited_namespaces(seen.config.namespaces), now_ms)
     inputs = RoundInputs(
         reported=reported,
         view=view,
-        memory=replace(memory, pending=settled.open, quotas=quotas),
+        memory=replace(memory, pending=settled.open, quotas=quotas, spent=spent, spending=spending),
         config=seen.config,
         seed=seed_of(view.cluster, memory.seq + 1),
         alive=alive,

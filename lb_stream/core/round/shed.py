@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 
 from lb_stream.contracts.decisions import Candidate, DecisionKind, Explain
+from lb_stream.core.disruption.holds import Holds
 from lb_stream.core.model.refusals import Refusal, refusal
 from lb_stream.core.model.rules import Refuses, Rule
 from lb_stream.core.model.view import Bools, ClusterView, Rows
-from lb_stream.core.round.limits import MoveBudget
+from lb_stream.core.round.limits import MoveBudget, holds_of
 from lb_stream.core.round.relief import place_shed
 from lb_stream.core.round.state import RoundState
 from lb_stream.core.shedding.base import Disruption, ShedContext, Unload, traits_of
@@ -51,18 +52,19 @@ def unload_from_hot(state: RoundState) -> None:
     if alive <= 1:
         state.refusals.append(refusal(Refuses.SINGLE_BROKER, None, saw=[alive], limit=2))
         return
-    strategy = state.config.shedder
-    movable = _movable(state)
-    unloads, memory = strategy.function(_shed_context(state, seen, movable))
+    strategy, holds = state.config.shedder, holds_of(state)
+    unloads, memory = strategy.function(_shed_context(state, seen, holds.disruption(state.view)))
     state.remember(strategy, memory)
-    state.refusals += unloads.refusals
+    state.refusals += [*holds.standing(state.view), *unloads.refusals]
     if state.config.balancer.count_pending_moves and preselects(state):
         state.relieved = frozenset(proposal.source for proposal in unloads.proposals)
     room = MoveBudget.of(state)
     for proposals in _exchanges(unloads.proposals):
-        if _has_room(state, proposals, room):
+        if _has_room(state, proposals, holds, room):
+            before = len(state.decisions)
             for proposal in proposals:
                 _decide(state, proposal, room)
+            holds.take(state.decisions[before:])
 
 
 def _without_drained(view: ClusterView) -> ClusterView:
@@ -73,9 +75,9 @@ def _without_drained(view: ClusterView) -> ClusterView:
     return replace(view, brokers=replace(view.brokers, alive=view.brokers.alive & ~drained))
 
 
-def _movable(state: RoundState) -> Bools:
-    """Bundles that may leave their broker at all: free ones, of namespaces that are not excluded."""
-    movable = state.free_bundles()
+def _movable(state: RoundState, held: Bools) -> Bools:
+    """Bundles that may leave their broker at all: free ones that nothing holds, of namespaces that are not excluded."""
+    movable = state.free_bundles() & ~held
     for namespace in state.config.balancer.shedding_excluded_namespaces:
         movable[state.view.bundles.rows_of_namespace(namespace)] = False
     return movable
@@ -91,7 +93,8 @@ def _not_lately(state: RoundState, movable: Bools) -> Bools:
     return eligible
 
 
-def _shed_context(state: RoundState, seen: ClusterView, movable: Bools) -> ShedContext[Any, Any]:
+def _shed_context(state: RoundState, seen: ClusterView, disruption: Disruption) -> ShedContext[Any, Any]:
+    movable = _movable(state, disruption.held)
     unloading = {one.source for one in state.memory.pending if one.kind in ("unload", "transfer") and one.source is not None}
     return ShedContext(
         view=seen,
@@ -103,7 +106,7 @@ def _shed_context(state: RoundState, seen: ClusterView, movable: Bools) -> ShedC
         may_take=_may_take(state),
         unloaded=state.inputs.unloaded_brokers,
         unloading=tuple(sorted(unloading)),
-        disruption=Disruption.none(len(state.view.bundles)),
+        disruption=disruption,
     )
 
 
@@ -137,9 +140,10 @@ def _exchanges(proposals: Iterable[Unload]) -> Iterator[list[Unload]]:
         yield group
 
 
-def _has_room(state: RoundState, proposals: list[Unload], room: MoveBudget) -> bool:
-    """Whether the limits leave room for all of these."""
-    limit = room.refusal([(one.bundle, one.source) for one in proposals])
+def _has_room(state: RoundState, proposals: list[Unload], holds: Holds, room: MoveBudget) -> bool:
+    """Whether budgets and limits leave room for all of these."""
+    limit = holds.refusal([state.view.bundles.name(one.bundle) for one in proposals])
+    limit = limit or room.refusal([(one.bundle, one.source) for one in proposals])
     state.refusals += [] if limit is None else [limit]
     return limit is None
 

@@ -18,7 +18,7 @@ from lb_stream.core.model.names import begins_with_another, namespace_codes, par
 from lb_stream.core.model.refusals import MOST_SUBJECTS, Refusal, refusal
 from lb_stream.core.model.rules import Decides, Refuses, Rule
 from lb_stream.core.model.view import Bools, ClusterView, Ints, Rows
-from lb_stream.core.round.limits import MoveBudget
+from lb_stream.core.round.limits import MoveBudget, holds_of
 from lb_stream.core.round.shed import preselects
 from lb_stream.core.round.state import Division, RoundState
 from lb_stream.core.splitting import SplitLoads, SplitRejected, SplittingConfig, TooLarge, cut, plan, split_simple, split_task
@@ -146,7 +146,7 @@ def _children(view: ClusterView, parent: Pending, free: Bools) -> list[int]:
 def _unload_child(state: RoundState, row: int) -> Refusal | None:
     name, owner = state.view.bundles.name(row), int(state.view.bundles.owner[row])
     source = state.view.brokers.names[owner]
-    if (limit := MoveBudget.of(state).refusal([(row, owner)])) is not None:
+    if (limit := holds_of(state).refusal([name]) or MoveBudget.of(state).refusal([(row, owner)])) is not None:
         return limit
     choice = state.place(row)
     if choice is None:

@@ -50,7 +50,10 @@ class ShadowMemory:
     @staticmethod
     def begin(own: Mapping[str, Any], real: Memory) -> ShadowMemory:
         """Before its first round: it knows what the cluster's policy knows of brokers, of its last moves, and when it is due."""
-        known = ("seq", "epoch", "first_ms", "last_shed_ms", "recently_unloaded", "unloaded_brokers", "dead", "suspension", "unsteady_ms")
+        known = (
+            *("seq", "epoch", "first_ms", "last_shed_ms", "recently_unloaded", "unloaded_brokers", "spent"),
+            *("dead", "suspension", "unsteady_ms"),
+        )
         return ShadowMemory(own, Memory(published_to=None, **{name: getattr(real, name) for name in known}))
 
     @staticmethod

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Generic, Literal, Protocol, TypeVar
 
 import numpy as np
@@ -71,6 +71,13 @@ class Disruption:
         fits[order] = (grouped < 0) | (place < self.left[grouped])
         kept: Rows = rows[fits]
         return kept
+
+    def less(self, rows: Rows) -> Disruption:
+        """What is left when these bundles move. O(rows + budgets)."""
+        if not len(self.left):
+            return self
+        budget = self.budget[rows]
+        return replace(self, left=self.left - np.bincount(budget[budget >= 0], minlength=len(self.left)))
 
 
 Config = TypeVar("Config")
@@ -186,16 +193,20 @@ class Need:
     average: float | None
 
 
-def shed_throughput(view: ClusterView, needs: Sequence[Need], eligible: Bools) -> tuple[list[Unload], list[Refusal]]:
+def shed_throughput(
+    view: ClusterView, needs: Sequence[Need], eligible: Bools, disruption: Disruption | None = None
+) -> tuple[list[Unload], list[Refusal]]:
     """For each need the broker's heaviest bundles by short-term throughput, until it is met; at least one where there is any.
 
-    A broker with one bundle or none keeps it: moving it would only move the trouble.
+    Of each budget of `disruption` no more are chosen than it leaves, for all needs together. A broker with one bundle or none keeps it:
+    moving it would only move the trouble.
     """
     proposals: list[Unload] = []
     refusals: list[Refusal] = []
     if not needs:
         return proposals, refusals
     load, counts = view.bundles.short.throughput, view.bundle_counts()
+    budgets = disruption or Disruption.none(len(view.bundles))
     rows = rows_by_broker(view, np.array([need.broker for need in needs], np.intp), eligible)
     for need in needs:
         bundles = int(counts[need.broker])
@@ -203,10 +214,11 @@ def shed_throughput(view: ClusterView, needs: Sequence[Need], eligible: Bools) -
             rule = Refuses.SOLE_BUNDLE if bundles == 1 else Refuses.NO_BUNDLES
             refusals.append(refusal(rule, view.brokers.names[need.broker], saw=[bundles], limit=2))
             continue
-        chosen = until_enough(heaviest_first(rows[need.broker], load), load, need.bytes_per_s)
+        chosen = until_enough(budgets.within(heaviest_first(rows[need.broker], load)), load, need.bytes_per_s)
         if not len(chosen):
             refusals.append(refusal(Refuses.NO_ELIGIBLE_BUNDLE, view.brokers.names[need.broker], saw=[0], limit=1))
             continue
+        budgets = budgets.less(chosen)
         throughput = float(view.brokers.latest.throughput[need.broker])
         left = max(0.0, 1.0 - float(np.sum(load[chosen])) / throughput) if throughput > 0 else 1.0
         for row in chosen.tolist():

@@ -39,5 +39,5 @@ def shed_overloaded(context: ShedContext[OverloadShedderConfig, None]) -> tuple[
         )
         for broker in hot
     ]
-    proposals, refusals = shed_throughput(view, needs, context.eligible)
+    proposals, refusals = shed_throughput(view, needs, context.eligible, context.disruption)
     return Unloads(tuple(proposals), tuple(refusals)), None

@@ -96,7 +96,7 @@ def shed_by_average(
     context: ShedContext[AverageConfig, ThresholdMemory], below_average: BelowAverage | None
 ) -> tuple[Unloads, ThresholdMemory]:
     """The pass above the average; when it selects nothing, the pass below it."""
-    view, config, eligible = context.view, context.config, context.eligible
+    view, config, eligible, disruption = context.view, context.config, context.eligible, context.disruption
     alive = np.flatnonzero(view.brokers.alive)
     usage = _smoothed(view, config, context.memory)
     average = mean_of(usage[alive])
@@ -112,10 +112,10 @@ def shed_by_average(
         need = Need(broker, float(view.brokers.latest.throughput[broker]) * share, Decides.ABOVE_AVERAGE, saw, limit, average)
         if is_worth_it(view, config, need, refusals):
             needs.append(need)
-    proposals, refused = shed_throughput(view, needs, eligible)
+    proposals, refused = shed_throughput(view, needs, eligible, disruption)
     if not proposals and below_average is not None:
         usage = _smoothed(view, config, _remember(view, usage))  # a second sample in this round: observable in the reference, so kept
-        proposals, more = shed_throughput(view, below_average(view, config, usage, refusals), eligible)
+        proposals, more = shed_throughput(view, below_average(view, config, usage, refusals), eligible, disruption)
         refused += more
     return Unloads(tuple(proposals), (*refusals, *refused)), _remember(view, usage)
 

@@ -20,6 +20,7 @@ from pydantic import ValidationError
 from lb_stream.contracts.keys import SettingError, pulsar_names
 from lb_stream.contracts.settings import SHADOW, Settings
 from lb_stream.core.config.cluster_config import ClusterConfig, all_models, canonical, cluster_config, expected, known_keys
+from lb_stream.core.config.namespaces import PREFIX, SECTION, flat
 from lb_stream.core.shadow.settings import check_shadow, shadow_config
 from lb_stream.io.messages.secrets import learn
 
@@ -180,6 +181,8 @@ def _in_force(checked: ClusterConfig) -> dict[str, Any]:
     # A strategy may read a key of the balancer's.
     for model in (checked.balancer, checked.shedder_config, checked.placement_config, checked.splitting, checked.reporting):
         found = {name: getattr(model, name) for name in type(model).model_fields} | found
+    for namespace, own in checked.namespaces.items():
+        found |= {f"{PREFIX}{namespace}.{name}": getattr(own, name) for name in sorted(own.model_fields_set)}
     return dict(sorted(found.items(), key=lambda item: item[0] != "profile"))
 
 
@@ -202,12 +205,17 @@ def _known_in(section: str) -> list[str]:
 def _flat(values: Mapping[str, Any], origin: str) -> dict[KeyPath, Given]:
     """Nested sections as paths, the balancer's keys under our names."""
     found: dict[KeyPath, Given] = {}
-    for section, content in values.items():
-        if section not in SECTIONS:
-            raise SettingError(section, content, f"one of the sections {', '.join(SECTIONS)}", origin)
+    for section, content in sorted(values.items(), key=lambda item: item[0] == SECTION):
+        if section not in (*SECTIONS, SECTION):
+            raise SettingError(section, content, f"one of the sections {', '.join((*SECTIONS, SECTION))}", origin)
         keys = _section(section, content, origin)
         if section == "balancer":
             found |= _balancer((section,), keys, origin)
+        elif section == SECTION:
+            own = _balancer(("balancer",), {section: keys}, origin)
+            for path in found.keys() & own.keys():
+                raise SettingError(".".join(path), own[path].value, f"it once: in [{SECTION}] or in [balancer.{SECTION}]", origin)
+            found |= own
         elif section == "cluster":
             for cluster, own in keys.items():
                 found |= _cluster(cluster, dict(_section(f"cluster.{cluster}", own, origin)), origin)
@@ -232,7 +240,8 @@ def _cluster(cluster: str, own: dict[str, Any], origin: str) -> dict[KeyPath, Gi
 
 def _balancer(prefix: KeyPath, keys: Mapping[str, Any], origin: str) -> dict[KeyPath, Given]:
     found: dict[KeyPath, Given] = {}
-    for name, value in keys.items():
+    own = _section(".".join((*prefix, SECTION)), keys.get(SECTION, {}), origin)
+    for name, value in ({name: value for name, value in keys.items() if name != SECTION} | _of_namespaces(prefix, own, origin)).items():
         if name == SHADOW:
             expected = "a setting; shadows stand in [cluster.CLUSTER.shadow.NAME], and have none of their own"
             raise SettingError(".".join((*prefix, name)), value, expected, origin)
@@ -245,6 +254,13 @@ def _balancer(prefix: KeyPath, keys: Mapping[str, Any], origin: str) -> dict[Key
             raise SettingError(".".join((*prefix, name)), value, f"only one spelling of {ours}", origin)
         found[path] = Given(own_value, origin if name == ours else f"{origin}, {name}")
     return found
+
+
+def _of_namespaces(prefix: KeyPath, namespaces: Mapping[str, Any], origin: str) -> dict[str, Any]:
+    """The sections of namespaces as keys."""
+    for namespace, keys in namespaces.items():
+        _section(".".join((*prefix, SECTION, namespace)), keys, origin)
+    return flat(namespaces)
 
 
 def _section(name: str, content: Any, origin: str) -> Mapping[str, Any]:
@@ -305,12 +321,13 @@ def _refuse_single_underscore(name: str, text: str, path: KeyPath) -> None:
 
 def _from_argument(argument: str) -> dict[KeyPath, Given]:
     name, equals, text = argument.partition("=")
-    path = tuple(name.strip().split("."))
+    above, of_namespace, own = f".{name.strip()}".partition(f".{PREFIX}")  # a namespace's name may hold dots
+    path = tuple(above.split("."))[1:] + ((PREFIX + own,) if of_namespace else ())
     learn(path, text)
     if not equals or not name.strip():
         shown = re.match(r"[\w.-]*", argument)
         raise SettingError("--set", shown[0] if shown else "", "KEY=VALUE")  # what follows may be a secret
-    if path[0] == "cluster" and len(path) > 3:
+    if path[:1] == ("cluster",) and len(path) > 3:
         end = -3 if path[-3] == SHADOW else -1
         path = ("cluster", ".".join(path[1:end]), *path[end:])  # a cluster's name may hold dots
     return _flat(_nested(path if len(path) > 1 else ("balancer", *path), text), "--set")

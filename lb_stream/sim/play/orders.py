@@ -9,6 +9,7 @@ from typing import Any
 from lb_stream.contracts.commands import DrainBroker, ImportNamespaces, SetPolicies, UndrainBroker
 from lb_stream.contracts.namespaces import RING_END, ClusterNamespaces, Namespace, NamespaceIsolation
 from lb_stream.core.commands.responder import Received
+from lb_stream.core.config.namespaces import PREFIX
 from lb_stream.core.model.names import parse_bundle
 from lb_stream.core.model.policies import host_of
 from lb_stream.sim.play.reports import at_ms
@@ -19,11 +20,12 @@ NAMED_AT_ONCE = 500
 
 
 def settings_of(policies: ScenarioPolicies) -> dict[str, Any]:
-    """What the scenario asks of a cluster's settings. Bundles aren't split: the physics has no splits."""
+    """What the scenario asks of a cluster's settings: pinned namespaces, budgets. Bundles aren't split: the physics has no splits."""
     return {
         "dry_run": False,
         "split_enabled": False,
         "shedding_excluded_namespaces": policies.pinned_namespaces,
+        **{f"{PREFIX}{namespace}.moves_per_hour": most for namespace, most in policies.budgets.items()},
     }
 
 

@@ -1,0 +1,72 @@
+"""What keeps bundles from being moved by balancing in one round: for strategies as columns, for the tables as refusals."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from lb_stream.contracts.balancer import NamespaceConfig
+from lb_stream.contracts.decisions import Decision
+from lb_stream.core.disruption.budgets import HOUR_MS, Budget, budgets, counting
+from lb_stream.core.model.memory import Memory
+from lb_stream.core.model.names import namespace_of
+from lb_stream.core.model.refusals import MOST_SUBJECTS, Refusal
+from lb_stream.core.model.view import ClusterView
+from lb_stream.core.shedding.base import Disruption
+
+
+@dataclass(slots=True)
+class Holds:
+    """The limits of namespaces, and how much of them is left."""
+
+    namespaces: Mapping[str, NamespaceConfig]
+    memory: Memory
+    budgets: dict[str, Budget]
+
+    @staticmethod
+    def of(namespaces: Mapping[str, NamespaceConfig], memory: Memory, decisions: Iterable[Decision], now_ms: int) -> Holds:
+        """As things stand. `decisions`: those of this round, which count already."""
+        return Holds(namespaces, memory, budgets(namespaces, memory, decisions, now_ms))
+
+    def disruption(self, view: ClusterView) -> Disruption:
+        """The same as columns. O(1) where no namespace has settings, else O(bundles)."""
+        bundles = view.bundles
+        if not self.namespaces:
+            return Disruption.none(len(bundles))
+        held, weight, budget = np.zeros(len(bundles), np.bool_), np.ones(len(bundles)), np.full(len(bundles), -1, np.int32)
+        left = np.array([one.left for one in self.budgets.values()], np.int64)
+        row_of = {name: row for row, name in enumerate(self.budgets)}
+        for name, own in self.namespaces.items():
+            rows = bundles.rows_of_namespace(name)
+            weight[rows] = own.disruption_weight
+            if name in row_of:
+                budget[rows] = row_of[name]
+                held[rows] = left[row_of[name]] == 0
+        return Disruption(held, weight, budget, left)
+
+    def standing(self, view: ClusterView) -> list[Refusal]:
+        """Of each namespace none of whose bundles may move now: why, and until when."""
+        found = []
+        for name, budget in self.budgets.items():
+            mine = view.bundles.rows_of_namespace(name)
+            if not budget.left and mine.stop > mine.start:
+                some = view.bundles.names[mine.start : min(mine.stop, mine.start + MOST_SUBJECTS)].to_pylist()
+                found.append(replace(budget.refusal(some), count=mine.stop - mine.start))
+        return found
+
+    def refusal(self, bundles: Sequence[str]) -> Refusal | None:
+        """Why these bundles may not all move now, if so."""
+        for namespace, moves in Counter(map(namespace_of, bundles)).items():
+            budget = self.budgets.get(namespace)
+            if budget is not None and budget.left < moves:
+                return budget.refusal([one for one in bundles if namespace_of(one) == namespace], moves)
+        return None
+
+    def take(self, decisions: Iterable[Decision]) -> None:
+        """Count what has been decided since."""
+        for one in counting(decisions, self.budgets, self.memory):
+            budget = self.budgets[namespace_of(one.bundle)]
+            self.budgets[budget.namespace] = replace(budget, until_ms=(*budget.until_ms, one.expires_ms + HOUR_MS))

@@ -1,0 +1,191 @@
+"""Budgets of moves: how moves are counted, what is refused and until when, and that the count outlives a restart."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from lb_stream.contracts.balancer import NamespaceConfig
+from lb_stream.contracts.commands import COMMANDS
+from lb_stream.contracts.reports import Ack, BundleStats
+from lb_stream.core.averages import fold
+from lb_stream.core.averages.cluster_view import view_of
+from lb_stream.core.commands.responder import Received
+from lb_stream.core.config.cluster_config import cluster_config
+from lb_stream.core.disruption.budgets import HOUR_MS, Budget, budgets
+from lb_stream.core.model.blocks import Shard
+from lb_stream.core.model.memory import Memory
+from lb_stream.core.model.refusals import Refusal
+from lb_stream.core.round.decide import Inbox, Round, decide
+from tests.support.build import Event, Report, batch_of
+
+NOW_MS, TIMEOUT_MS = 1_700_000_000_000, 60_000
+HEAVY = [f"t/heavy/0x{number}0000000_0x{number + 1}0000000" for number in range(6)]
+LIGHT = [f"t/light/0x{number}0000000_0x{number + 1}0000000" for number in range(6)]
+SETTINGS = {
+    "dry_run": False, "shedding_strategy": "OverloadShedder", "overloaded_threshold_percent": 60, "shedding_interval_ms": 0,
+    "split_enabled": False,
+}  # fmt: skip
+BUDGET = "namespace.t/heavy.moves_per_hour"
+
+
+class Cluster:
+    """Two brokers; the first is overloaded. What is decided is obeyed when a test says so."""
+
+    def __init__(self, **settings: Any) -> None:
+        self.config = cluster_config({**SETTINGS, **settings})
+        self.shard, self.memory, self.now_ms = Shard.empty(), Memory(), NOW_MS
+        self.owned = {"a": [*HEAVY, *LIGHT], "b": list[str]()}
+
+    def round(self, after_ms: int = 10_000, *, acks: tuple[Ack, ...] = (), commands: tuple[Received, ...] = ()) -> Round:
+        """Both brokers report what they serve, and the balancer decides. Its memory goes through the log."""
+        self.now_ms += after_ms
+        reports = [
+            Report(
+                broker,
+                self.now_ms,
+                {name: BundleStats(msg_throughput_in=9e6 if name in HEAVY else 1e6, msg_rate_in=10.0) for name in names},
+                {"cpu": (99.0 if broker == "a" else 10.0, 100.0)},
+                offset=self.now_ms + at,
+            )
+            for at, (broker, names) in enumerate(self.owned.items())
+        ]
+        beats = [Event("heartbeat", broker, self.now_ms, offset=self.now_ms + 5 + at) for at, broker in enumerate(self.owned)]
+        self.shard, _ = fold(self.shard, batch_of(reports, beats), self.now_ms, self.config.fold)
+        view = view_of("c", [self.shard], self.now_ms, self.config.balancer.weights)
+        made = decide(view, self.memory, Inbox(acks=acks, commands=commands), self.config)
+        self.memory = Memory.from_json(made.memory.to_json())
+        return made
+
+    def obey(self, made: Round) -> None:
+        """The brokers do what the round has decided."""
+        for one in made.decisions:
+            if one.kind == "assign":
+                self.owned[str(one.destination)].append(one.bundle)
+            elif one.source is not None:
+                self.owned[one.source].remove(one.bundle)
+
+    def used(self) -> int:
+        """How many moves count."""
+        return len(budgets(self.config.namespaces, self.memory, (), self.now_ms)["t/heavy"].until_ms)
+
+
+def unloads(made: Round, of: list[str] = HEAVY) -> list[str]:
+    return [one.bundle for one in made.decisions if one.kind == "unload" and one.bundle in of]
+
+
+def refused(made: Round) -> list[Refusal]:
+    return [one for one in made.refusals if one.rule == "moves_per_hour"]
+
+
+def order(kind: str, **fields: Any) -> Received:
+    return Received.of(COMMANDS[kind](id=f"{kind}-{fields}", **fields), NOW_MS)
+
+
+def test_a_budget_holds_for_an_hour_from_when_the_bundle_was_seen_to_have_left_and_says_when_there_is_room() -> None:
+    cluster = Cluster(**{BUDGET: 2})
+    first = cluster.round()
+    assert len(unloads(first)) == 2, "a shedder that goes by the heaviest plans around the budget"
+    assert unloads(first, LIGHT), "and takes others instead"
+    cluster.obey(first)
+    left_ms = cluster.now_ms + 10_000
+    cluster.obey(cluster.round())
+    (told,) = refused(cluster.round())
+    assert (told.namespace, told.limit, told.least, told.until_ms) == ("t/heavy", 2.0, 2.0, left_ms + HOUR_MS)
+    assert set(told.subjects) == set(HEAVY)
+    last = cluster.round(left_ms + HOUR_MS - 1 - cluster.now_ms)
+    assert (unloads(last), cluster.used()) == ([], 2)
+    cluster.obey(last)
+    assert len(unloads(cluster.round(1))) == 2
+
+
+def test_a_decision_that_nobody_has_confirmed_counts_until_an_hour_after_its_expiry() -> None:
+    cluster = Cluster(**{BUDGET: 1}, shedding_grace_period_ms=0)
+    begun = cluster.round()
+    assert len(unloads(begun)) == 1
+    expired = cluster.round(TIMEOUT_MS)
+    assert [one.outcome for one in expired.outcomes if one.bundle in HEAVY] == ["expired"]
+    (told,) = refused(expired)
+    assert told.until_ms == begun.now_ms + TIMEOUT_MS + HOUR_MS
+
+
+def test_a_refused_decision_costs_nothing() -> None:
+    cluster = Cluster(**{BUDGET: 1})
+    (decision,) = [one for one in cluster.round().decisions if one.bundle in HEAVY]
+    assert cluster.used() == 1
+    made = cluster.round(acks=(Ack(decision_id=decision.decision_id, outcome="refused", reason="no"),))
+    assert [one.outcome for one in made.outcomes if one.bundle == decision.bundle] == ["refused"]
+    assert len(unloads(made)) == 1, "another one goes"
+
+
+def test_a_drain_is_free_and_what_is_under_way_when_it_ends_counts() -> None:
+    cluster = Cluster(**{BUDGET: 1})
+    made = cluster.round(commands=(order("drain-broker", broker="a"),))
+    assert (len(unloads(made)), refused(made), cluster.used()) == (len(HEAVY), [], 0)
+    cluster.obey(made)
+    cluster.round(commands=(order("undrain-broker", broker="a"),))
+    assert cluster.used() == len(HEAVY), "they may have left after the drain"
+
+
+def test_what_an_operator_orders_is_done_and_counts() -> None:
+    cluster = Cluster(**{BUDGET: 1}, shedding_enabled=False)
+    commands = tuple(order("unload", namespace="t/heavy", bundle=name.rpartition("/")[2]) for name in HEAVY[:3])
+    assert unloads(cluster.round(commands=commands)) == HEAVY[:3]
+    assert cluster.used() == 3
+
+
+def test_a_budget_of_nothing_never_has_room() -> None:
+    (told,) = refused(Cluster(**{BUDGET: 0}).round())
+    assert (told.limit, told.least, told.until_ms) == (0.0, 0.0, None)
+    assert "untilMs" not in told.to_dict() and "until_ms" not in told.to_dict()
+
+
+def test_a_command_sets_a_budget_and_takes_it_back() -> None:
+    cluster = Cluster()
+    made = cluster.round(commands=(order("set-config", values={BUDGET: 1}),))
+    assert [one.outcome for one in made.results] == ["done"]
+    assert len(unloads(made)) == 1
+    taken_back = cluster.round(commands=(order("delete-config", key=BUDGET),))
+    assert len(unloads(taken_back)) == 1, "with the budget there would be none"
+    (answer,) = cluster.round(commands=(order("set-config", values={"namespace.t/heavy.moves_per_hour": -1}),)).results
+    assert (answer.outcome, answer.text) == ("refused", "namespace.t/heavy.moves_per_hour = -1: expected 0 or more")
+
+
+def test_a_budget_is_remembered_by_namespaces_and_whole_seconds_and_not_at_all_where_there_is_none() -> None:
+    cluster = Cluster(**{BUDGET: 4})
+    cluster.obey(cluster.round(10_001))
+    cluster.round(10_001)
+    assert cluster.memory.spent == {"t/heavy": ((NOW_MS + 21_000 + HOUR_MS, 3),)}
+    assert cluster.memory.spending == ()
+    without = Cluster()
+    assert '"spen' not in without.round().memory.to_json(), "memories of earlier versions stay as they were"
+
+
+def test_room_comes_when_enough_moves_count_no_more() -> None:
+    budget = Budget("t/n", 2, (100, 200, 300))
+    assert [budget.room_ms(moves) for moves in (1, 2, 3)] == [200, 300, None]
+    assert (budget.left, replace(budget, until_ms=(100,)).left, replace(budget, until_ms=(100,)).room_ms()) == (0, 1, 0)
+
+
+def test_strategies_see_weights_and_what_each_budget_leaves() -> None:
+    from lb_stream.core.disruption.holds import Holds
+
+    view = Cluster().round().view
+    limited = {"t/heavy": NamespaceConfig(moves_per_hour=0), "t/light": NamespaceConfig(disruption_weight=2.5)}
+    seen = Holds.of(limited, Memory(), (), NOW_MS).disruption(view)
+    is_heavy = np.array([name in HEAVY for name in view.bundles.names.to_pylist()])
+    assert (seen.held == is_heavy).all()
+    assert (seen.weight == np.where(is_heavy, 1.0, 2.5)).all()
+    assert ((seen.budget == 0) == is_heavy).all()
+    assert seen.left.tolist() == [0]
+
+
+@pytest.mark.parametrize("strategy", ["ThresholdShedder", "UniformLoadShedder", "AvgShedder", "RangeThresholdShedder"])
+def test_no_shedder_exceeds_a_budget_in_one_pass(strategy: str) -> None:
+    eager = {"threshold_percent": 1, "min_throughput_mb": 0, "hit_count_low": 1, "hit_count_high": 1, "max_unload_ratio": 0.9}
+    cluster = Cluster(**{BUDGET: 1}, **eager, shedding_strategy=strategy)
+    for _ in range(3):
+        made = cluster.round()
+        assert len(unloads(made)) <= 1
+    assert cluster.used() <= 1
