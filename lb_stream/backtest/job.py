@@ -26,6 +26,7 @@ SPARK = {
     # A day of history is some megabytes: the 50 and 200 tasks that are the defaults only wait for each other.
     "spark.databricks.delta.snapshotPartitions": "2",
     "spark.sql.shuffle.partitions": "4",
+    "spark.sql.debug.maxToStringFields": "1000",  # below it Spark warns of each plan that it doesn't print whole
 }
 """Settings of the session."""
 LOOK_S = 1.0

@@ -10,11 +10,12 @@ import typer
 from typer.core import TyperCommand
 
 from lb_stream import __version__
+from lb_stream.cli.backtest import command as backtest
 from lb_stream.cli.inspect import commands, compare, config, decisions, explain, leader, lookup, replay, shadow, sql, status
 from lb_stream.cli.monitor import command as monitor
 from lb_stream.cli.operate import brokers, clusters, dry_run, dynamic_config, namespaces
 from lb_stream.cli.report import command as report
-from lb_stream.cli.run import agent, backtest, balance, jars, kafka_broker, lookup_server, reports, tables, topics
+from lb_stream.cli.run import agent, balance, jars, kafka_broker, lookup_server, reports, tables, topics
 from lb_stream.cli.scenario import command as scenario
 from lb_stream.cli.shared.output import ASCII, INTERRUPTED, CommandError, emit, hush, note
 from lb_stream.cli.simulate import command as simulate

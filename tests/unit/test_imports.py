@@ -38,7 +38,7 @@ FLOORS: tuple[dict[str, tuple[str, ...]], ...] = (
     {
         "cli": (
             *("cli.shared", "cli.inspect", "cli.operate", "cli.run", "cli.demo", "cli.report", "cli.scenario", "cli.simulate"),
-            *("cli.monitor", "cli"),
+            *("cli.backtest", "cli.monitor", "cli"),
         )
     },
 )

@@ -117,6 +117,37 @@ def mark_chart(identity: str, title: str, times_ms: Sequence[int], rows: Mapping
     return "".join([*parts, f'<line class="cursor" x1="0" x2="0" y1="{TOP}" y2="{height - BOTTOM}" visibility="hidden"/></svg>'])
 
 
+def scatter_chart(identity: str, title: str, points: Mapping[str, Sequence[tuple[float, float, str]]], across: str, up: str) -> str:
+    """Points, each with what it says when pointed at; the first of a name is large, and the name stands beside the chart at its height.
+
+    A point: how far to the right, how far up, its text. `across`, `up`: what the axes are. Each name has some points.
+    """
+    height, every = 300, [point for some in points.values() for point in some]
+    right, high = nice_ticks(0.0, max((at for at, _, _ in every), default=0.0) or 1.0), max((at for _, at, _ in every), default=1.0)
+    low = min((at for _, at, _ in every), default=0.0)
+    ticks = nice_ticks(low, high if high > low else low + 0.1)
+    x, y = Scale(0.0, right[-1], LEFT, WIDTH - RIGHT), Scale(ticks[0], ticks[-1], height - BOTTOM - LABEL_HEIGHT, TOP)
+    parts = [open_svg(identity, title, height), *_levels(y, ticks)]
+    for tick in right:
+        parts.append(f'<line class="grid" x1="{x(tick):.1f}" x2="{x(tick):.1f}" y1="{y.end}" y2="{y.start}"/>')
+        parts.append(f'<text class="axis" x="{x(tick):.1f}" y="{y.start + 18}" text-anchor="middle">{_figure(tick)}</text>')
+    parts.append(f'<text class="axis" x="{(LEFT + WIDTH - RIGHT) / 2}" y="{height - 2}" text-anchor="middle">{in_html(across)}</text>')
+    parts.append(
+        f'<text class="axis" x="16" y="{y.start / 2}" text-anchor="middle" transform="rotate(-90 16 {y.start / 2})">{in_html(up)}</text>'
+    )
+    colour = {name: f"c{at}" if at < COLOURS else "rest" for at, name in enumerate(points)}
+    for name, some in points.items():
+        dots = [
+            f'<circle cx="{x(to):.1f}" cy="{y(at):.1f}" r="{3 if number else 6}"><title>{in_html(text)}</title></circle>'
+            for number, (to, at, text) in enumerate(some)
+        ]
+        parts.append(f'<g class="line {colour[name]}" data-name="{in_html(name)}">{"".join(dots)}</g>')
+    for name, at in _spread({name: y(some[0][1]) for name, some in points.items() if colour[name] != "rest"}, TOP, y.start).items():
+        place = f'x="{WIDTH - RIGHT + 8}" y="{at + 4:.1f}"'
+        parts.append(f'<text class="name {colour[name]}" {place}><title>{in_html(name)}</title>{in_html(_middle_out(name, 18))}</text>')
+    return "".join([*parts, "</svg>"])
+
+
 def bar_chart(identity: str, title: str, bars: Sequence[tuple[str, str, float]], unit: str) -> str:
     """Horizontal bars, the first at the top: name, a word beside it, value."""
     height, left, right = 20 * len(bars) + 8, 320, 200
@@ -139,11 +170,17 @@ def open_svg(identity: str, title: str, height: int, more: str = "") -> str:
 
 
 def _grid(x: Scale, y: Scale, ticks: Sequence[float], times_ms: Sequence[int], height: int, unit: str) -> list[str]:
-    parts = time_axis(x, times_ms, height)
-    for tick in ticks:
-        parts.append(f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y(tick):.1f}" y2="{y(tick):.1f}"/>')
-        parts.append(f'<text class="axis" x="{LEFT - 8}" y="{y(tick) + 4:.1f}" text-anchor="end">{_figure(tick)}</text>')
-    return [*parts, f'<text class="axis" x="{LEFT - 8}" y="{height - 6}" text-anchor="end">{in_html(unit)}</text>']
+    named = f'<text class="axis" x="{LEFT - 8}" y="{height - 6}" text-anchor="end">{in_html(unit)}</text>'
+    return [*time_axis(x, times_ms, height), *_levels(y, ticks), named]
+
+
+def _levels(y: Scale, ticks: Sequence[float]) -> list[str]:
+    """The lines of a chart's vertical axis, and their figures."""
+    return [
+        f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y(tick):.1f}" y2="{y(tick):.1f}"/>'
+        f'<text class="axis" x="{LEFT - 8}" y="{y(tick) + 4:.1f}" text-anchor="end">{_figure(tick)}</text>'
+        for tick in ticks
+    ]
 
 
 def time_axis(x: Scale, times_ms: Sequence[int], height: int) -> list[str]:

@@ -21,10 +21,11 @@ def side_by_side(figures: Mapping[str, Mapping[str, Any]]) -> list[list[str]]:
         for one in figures.values()
     ]
     rules = {rule for one in figures.values() for rule in one["violations"]}
-    return [[name, *(_told(one[name]) for one in flat)] for name in flat[0] if name not in rules or any(one[name] for one in flat)]
+    return [[name, *(figure(one[name]) for one in flat)] for name in flat[0] if name not in rules or any(one[name] for one in flat)]
 
 
-def _told(value: float | None) -> str:
+def figure(value: float | None) -> str:
+    """A measure as a text; – is none."""
     if value is None:
         return "–"
     return f"{value:,.0f}" if value == int(value) or abs(value) >= 1000 else f"{value:.3f}"

@@ -84,7 +84,7 @@ def program(tmp_path: Path, behaviour: str) -> subprocess.Popen[str]:
     text = f"""
 import os, sys
 from typer import Exit
-from lb_stream.cli.run.backtest import _run
+from lb_stream.cli.backtest.command import _run
 try:
     print(_run({command!r}, dict(os.environ)))
 except Exit as end:

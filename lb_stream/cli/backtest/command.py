@@ -17,17 +17,6 @@ from lb_stream.io.messages.times import utc
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-HEADS = {
-    "policy": "policy",
-    "max_over_bound_median": "max/bound",
-    "max_over_bound_p95": "(p95)",
-    "balanced_share": "balanced",
-    "moves": "moves",
-    "client_seconds_lost": "client-s lost",
-    "overload_s_85": "broker-s > 85%",
-    "violation_count": "rules broken",
-}
-"""Measure → head of its column."""
 _DONE = re.compile(r"(\d+) of (\d+) trials\n")
 
 
@@ -52,6 +41,7 @@ def backtest(
     window: Annotated[float, typer.Option("--window", metavar="HOURS", help="Cut the time into windows; 0: one.", min=0.0)] = 0.0,
     tick: Annotated[float, typer.Option("--tick", metavar="SECONDS", help="Length of a tick.")] = 30.0,
     driver_memory: Annotated[str, typer.Option("--driver-memory", metavar="SIZE", help="Heap of Spark's JVM.")] = "2g",
+    html: Annotated[Path | None, typer.Option("--html", metavar="FILE", help="A page with pictures, which needs nothing else.")] = None,
     json: Json = False,
 ) -> None:
     """Play what a cluster has carried with other policies, on Spark, and compare them.
@@ -74,6 +64,8 @@ def backtest(
     result, code = _run(*submit_command(arguments, driver_memory, BACKTEST))
     if result is not None:
         _show(result, json)
+        if html is not None:
+            _write(html, result)
     raise typer.Exit(code)
 
 
@@ -127,29 +119,25 @@ def _run(command: list[str], environment: dict[str, str]) -> tuple[dict[str, Any
     return result, code if result is not None else code or 1
 
 
+def _write(html: Path, result: dict[str, Any]) -> None:
+    from lb_stream.cli.backtest.page import page
+
+    html.write_text(page(result["run"], result["rows"]), encoding="utf-8")
+    note(f"wrote {html}")
+
+
 def _show(result: dict[str, Any], json: bool) -> None:
     from lb_stream.backtest.trial import compared
+    from lb_stream.cli.backtest.page import SHOWN, cells, windows_told
 
     rows = result["rows"]
     if json:
         for row in rows:
             emit_json(row | {name: json_.loads(row[name] or "null") for name in ("measures", "settings")})
         return
-    emit_rich(table(tuple(HEADS.values()), [_cells(one) for one in compared(rows)], right=tuple(HEADS.values())[1:]))
-    spans = sorted({(row["cluster"], row["from_ms"], row["to_ms"]) for row in rows})
-    note(f"run {result['run']} in the table backtests; means over {_windows(spans)}")
+    heads = tuple(SHOWN.values())
+    emit_rich(table(("policy", *heads), [(one["policy"], *cells(one)) for one in compared(rows)], right=heads))
+    note(f"run {result['run']} in the table backtests; means over {windows_told(rows)}")
     for row in rows:
         if row["error"] is not None:
             note(f"{row['policy']}, {row['cluster']} from {utc(row['from_ms'])}: {row['error'].splitlines()[-1]}")
-
-
-def _windows(spans: Sequence[tuple[str, int, int]]) -> str:
-    clusters = ", ".join(sorted({cluster for cluster, _, _ in spans}))
-    return f"{len(spans)} windows of {clusters}, {utc(min(begin for _, begin, _ in spans))} to {utc(max(end for _, _, end in spans))}"
-
-
-def _cells(one: dict[str, Any]) -> list[str]:
-    def shown(value: Any) -> str:
-        return "-" if value is None else value if isinstance(value, str) else f"{value:,.3f}" if abs(value) < 10 else f"{value:,.0f}"
-
-    return [shown(one[name]) for name in HEADS]

@@ -1,0 +1,108 @@
+"""The page of a back-test: policies side by side, imbalance against moves, each window, what failed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from lb_stream.backtest.trial import compared
+from lb_stream.cli.report.frame import chart, document, table, under_pointer
+from lb_stream.cli.report.svg import line_chart, scatter_chart
+from lb_stream.cli.simulate.figures import figure, side_by_side
+from lb_stream.io.messages.shown import in_html
+from lb_stream.io.messages.times import utc
+from lb_stream.sim.measures.series import BALANCED
+
+Row = Mapping[str, Any]
+SHOWN = {
+    "max_over_bound_median": "max/bound",
+    "max_over_bound_p95": "(p95)",
+    "balanced_share": "balanced",
+    "moves": "moves",
+    "client_seconds_lost": "client-s lost",
+    "overload_s_85": "broker-s > 85%",
+    "violation_count": "rules broken",
+}
+"""Measure → head of its column."""
+
+
+def page(run: str, rows: Sequence[Row]) -> str:
+    """The whole page, of the rows of one run of `backtests`."""
+    means = compared(rows)
+    clusters = sorted({row["cluster"] for row in rows})
+    title = f"Back-test of {clusters[0]}" if len(clusters) == 1 else f"Back-test of {len(clusters)} clusters"
+    said = f"{windows_told(rows)}; run {run} in the table backtests. Times in UTC; figures are means over windows."
+    failed = [[row["policy"], _where(row), row["error"].splitlines()[-1]] for row in rows if row["error"] is not None]
+    body = [
+        f'<h1>{in_html(title)}</h1><p class="soft">{in_html(said)}</p>\n',
+        table("policies", "Policies, the evenest first", ["policy", *SHOWN.values()], [[one["policy"], *cells(one)] for one in means], ""),
+        _scatter(means, rows),
+        table("failed", "Trials that failed", ["policy", "window", "why"], failed, "") if failed else "",
+    ]
+    charts: list[dict[str, Any]] = []
+    order = [one["policy"] for one in means]
+    for cluster in clusters:
+        section, points = _cluster(cluster, order, [row for row in rows if row["cluster"] == cluster and row["error"] is None])
+        body.append(section)
+        charts += points
+    return document(title, "lbctl backtest", [*body, under_pointer(charts)])
+
+
+def cells(one: Row) -> list[str]:
+    """The measures of SHOWN, as texts; of means of counts the whole ones."""
+    values = (one[name] for name in SHOWN)
+    return [figure(value if value is None or abs(value) < 10 else round(value)) for value in values]
+
+
+def windows_told(rows: Iterable[Row]) -> str:
+    """How many windows, of which clusters, from when to when."""
+    spans = {(row["cluster"], row["from_ms"], row["to_ms"]) for row in rows}
+    clusters = ", ".join(sorted({cluster for cluster, _, _ in spans}))
+    begin, end = min(begin for _, begin, _ in spans), max(end for _, _, end in spans)
+    return f"{len(spans)} window{'s' if len(spans) > 1 else ''} of {clusters}, {utc(begin)} to {utc(end)}"
+
+
+def _where(row: Row) -> str:
+    return f"{row['cluster']} from {utc(row['from_ms'])}"
+
+
+def _scatter(means: Sequence[Row], rows: Sequence[Row]) -> str:
+    """Each policy's mean, and its windows where there are several."""
+    points: dict[str, list[tuple[float, float, str]]] = {}
+    for one in means:
+        own = [row for row in rows if row["policy"] == one["policy"] and row["max_over_bound_median"] is not None]
+        if one["max_over_bound_median"] is not None:
+            points[one["policy"]] = [_point(one, one["policy"]), *(_point(row, _where(row)) for row in own if len(own) > 1)]
+    if not points:
+        return ""
+    words = "Down and to the left is better. Large: the mean of a policy; small: its windows. 1: nobody could be more even."
+    return chart("Imbalance against moves", words, scatter_chart("scatter", "imbalance against moves", points, "moves", "max ÷ bound"))
+
+
+def _point(one: Row, name: str) -> tuple[float, float, str]:
+    moves, ratio = float(one["moves"]), float(one["max_over_bound_median"])
+    return moves, ratio, f"{name}: max/bound {ratio:.3f}, {moves:,.0f} moves, {one['client_seconds_lost']:,.0f} client-seconds lost"
+
+
+def _cluster(cluster: str, order: Sequence[str], rows: Sequence[Row]) -> tuple[str, list[dict[str, Any]]]:
+    """What is told of one cluster, window by window, and what its chart shows under the pointer."""
+    times = sorted({row["from_ms"] for row in rows})
+    at = {(row["policy"], row["from_ms"]): row for row in rows}
+    name, several = in_html(cluster), len(times) > 1
+    parts = [f"<section{f' data-cluster={chr(34)}{name}{chr(34)}' if several else ''}><h2>{name}</h2>"]
+    points = []
+    if several:
+        lines = {one: [at[one, time]["max_over_bound_median"] if (one, time) in at else None for time in times] for one in order}
+        drawn = line_chart(f"windows-{name}", "imbalance", times, lines | {"balanced": [BALANCED] * len(times)}, "", low=1.0, ranked=False)
+        parts.append(chart("Imbalance, window by window", "The median of max ÷ bound of each window, at its begin.", drawn))
+        heads = [f"window from {utc(time)}, max/bound" for time in times]
+        points.append({"cluster": cluster, "times_ms": times, "heads": heads, "loads": lines, "divisor": 1, "unit": ""})
+    shown = [at[one, time] for time in times for one in order if (one, time) in at]
+    told = [[utc(row["from_ms"]), row["policy"], *cells(row)] for row in shown]
+    measures = side_by_side({row["policy"]: json.loads(row["measures"]) for row in shown}) if shown and not several else []
+    parts.append(table(f"windows-{cluster}", "Windows", ["from", "policy", *SHOWN.values()], told, "no trial was done") if several else "")
+    parts.append(
+        table(f"measures-{cluster}", "All measures", ["measure", *(row["policy"] for row in shown)], measures, "") if measures else ""
+    )
+    return "".join([*parts, "</section>\n"]), points
