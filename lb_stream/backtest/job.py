@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import re
 import threading
-import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
+from lb_stream.backtest.kept import keep_rows
 from lb_stream.backtest.trial import Window, run_name, tried
 from lb_stream.contracts.table_spec import columns_ddl
-from lb_stream.contracts.tables import BACKTESTS, TABLES
-from lb_stream.io.tables.delta import append_rows, existing_table, open_table
+from lb_stream.contracts.tables import TABLES
+from lb_stream.io.tables.delta import existing_table
 from lb_stream.query.past.tables import TABLES as ASKED
 from lb_stream.query.past.tables import Ask
 from lb_stream.sim.play import Policy
@@ -93,7 +93,5 @@ def _done(context: Any) -> int:
 
 def keep(root: str, windows: Sequence[Window], policies: Sequence[Policy], rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Append the rows to `backtests`. Returns them with the run's name and time."""
-    run, made_ms = run_name(windows, policies), time.time_ns() // 1_000_000
-    whole = [{"run": run, "made_ms": made_ms} | row for row in rows]
-    append_rows(open_table(root, BACKTESTS), BACKTESTS, pa.Table.from_pylist(whole, BACKTESTS.schema), run)
-    return whole
+    run = run_name(windows, policies)
+    return keep_rows(root, [{"run": run} | row for row in rows])

@@ -44,7 +44,7 @@ def windows_of(from_ms: int, to_ms: int, hours: float) -> Iterator[tuple[int, in
 def tried(window: Window, policy: Policy) -> dict[str, Any]:
     """A row of `backtests`, without its run. What goes wrong is the row's `error`: other trials go on."""
     row: dict[str, Any] = {"cluster": window.cluster, "from_ms": window.from_ms, "to_ms": window.to_ms, "tick_s": window.scenario.tick_s}
-    row |= {"policy": policy.name, "settings": canonical_json(dict(policy.settings)), "measures": None, "error": None}
+    row |= {"policy": policy.name, "settings": canonical_json(dict(policy.settings)), "measures": None, "error": None, "loop": "closed"}
     row |= dict.fromkeys(SHOWN)
     try:
         measures = measure(window.scenario, play(window.scenario, policy).lines)

@@ -334,14 +334,15 @@ BACKTESTS = TableSpec(
     "one trial of a back-test: one policy, with what one cluster has carried in one window of time",
     pa.schema(
         [
-            # run: the same for runs of the same trials; to_ms: before; settings: JSON object
+            # run: the same for runs of the same trials; to_ms: before; settings: JSON object; loop: closed (played), open (decided only)
             *texts("run", "cluster", "policy", "settings"),
             *counts("made_ms", "from_ms", "to_ms", "moves", "failovers", "violation_count"),
             *((f"max_over_bound_{which}", pa.float64()) for which in ("median", "p95")),
             *((name, pa.float64()) for name in ("tick_s", "balanced_share", "client_seconds_lost", "overload_s_85")),
-            *texts("measures", "error"),  # JSON object: all measures; why there are none
+            *texts("measures", "error", "loop"),  # JSON object: all measures; why there are none
         ]
     ),
+    added=("loop",),
 )
 HISTORY_TABLES = (BUNDLE_HISTORY, BROKER_HISTORY)
 TABLES = (

@@ -1,5 +1,7 @@
 """The back-test on Spark: the same rows as without, the same questions as DuckDB's answers, results in their table."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -7,23 +9,47 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from lb_stream.backtest.job import keep, try_all
-from lb_stream.backtest.trial import Window, tried
+from lb_stream.backtest.trial import Window, run_name, tried
+from lb_stream.query.lake import open_lake
 from lb_stream.query.past.reports import past_of_reports
+from lb_stream.query.past.tables import lake_asker, past_of
 from lb_stream.sim.play import read_policy
 from lb_stream.sim.scenario.from_history import History, scenario_of
+from tests.support.past_tables import write_past
 
 pytestmark = pytest.mark.jvm
 CAPTURED = Path(__file__).parents[1] / "data" / "modular-load-reports.jsonl.gz"
+LBCTL = Path(sys.executable).with_name("lbctl")
+POLICIES = ("none", "AvgShedder")
 
 
 def test_each_trial_is_a_task_and_its_row_is_that_of_one_process(spark: SparkSession, tmp_path: Path) -> None:
     past = past_of_reports(CAPTURED, "lab")
     past |= {"to_ms": past["from_ms"] + 120_000}
     windows = [Window("lab", past["from_ms"], past["to_ms"], scenario_of(History(**past)).scenario)]
-    policies = [read_policy("none"), read_policy("AvgShedder")]
-    rows = try_all(spark, windows, policies)
+    policies = [read_policy(name) for name in POLICIES]
+    told: list[tuple[int, int]] = []
+    rows = try_all(spark, windows, policies, lambda done, total: told.append((done, total)))
     assert rows == [tried(windows[0], policy) for policy in policies]
+    assert (told[0], {total for _, total in told}) == ((0, 2), {2})
     first, again = (keep(str(tmp_path), windows, policies, rows) for _ in range(2))
     assert first[0]["run"] == again[0]["run"]
     kept = DeltaTable(str(tmp_path / "backtests")).to_pyarrow_table().select(["policy", "measures"]).to_pylist()
     assert kept == [{name: row[name] for name in ("policy", "measures")} for row in (*rows, *rows)]
+
+
+def test_spark_makes_the_scenario_that_duckdb_makes_of_the_tables_and_plays_it_alike(tmp_path: Path) -> None:
+    """The whole command: Delta tables with all that a past consists of, asked through Spark, played, kept. Here without any of that."""
+    tables = tmp_path / "tables"
+    write_past(tables)
+    past = past_of(lake_asker(open_lake(tables, whole=False)), "eu")
+    windows = [Window("eu", past["from_ms"], past["to_ms"], scenario_of(History(**past), 30.0).scenario)]
+    policies = [read_policy(name) for name in POLICIES]
+    expected = [tried(windows[0], policy) | {"run": run_name(windows, policies)} for policy in policies]
+    assert [row["error"] for row in expected] == [None, None]
+    asked = ["--cluster", "eu", *(part for name in POLICIES for part in ("--policy", name))]
+    command = [str(LBCTL), "backtest", "--tables", "tables", "--driver-memory", "1g", *asked]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=1800, check=False)
+    assert done.returncode == 0, done.stderr
+    kept = DeltaTable(str(tables / "backtests")).to_pyarrow_table().drop_columns("made_ms").to_pylist()
+    assert [{name: row[name] for name in expected[0]} for row in kept] == expected

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from lb_stream.cli.backtest.open_loop import decide_again
 from lb_stream.cli.shared.options import Json
 from lb_stream.cli.shared.output import INTERRUPTED, CommandError, emit_json, emit_rich, note, table
 from lb_stream.io.messages.times import utc
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 _DONE = re.compile(r"(\d+) of (\d+) trials\n")
 
@@ -41,6 +42,12 @@ def backtest(
     window: Annotated[float, typer.Option("--window", metavar="HOURS", help="Cut the time into windows; 0: one.", min=0.0)] = 0.0,
     tick: Annotated[float, typer.Option("--tick", metavar="SECONDS", help="Length of a tick.")] = 30.0,
     driver_memory: Annotated[str, typer.Option("--driver-memory", metavar="SIZE", help="Heap of Spark's JVM.")] = "2g",
+    open_loop: Annotated[
+        bool, typer.Option("--open-loop", help="Only compare decisions, in the rounds of the log whose views are kept; without Spark.")
+    ] = False,
+    checkpoint: Annotated[
+        Path | None, typer.Option("--checkpoint", metavar="FOLDER", help="The job's, for --open-loop; default: beside the tables.")
+    ] = None,
     html: Annotated[Path | None, typer.Option("--html", metavar="FILE", help="A page with pictures, which needs nothing else.")] = None,
     json: Json = False,
 ) -> None:
@@ -55,7 +62,10 @@ def backtest(
 
     for one in policy:
         read_policy(one)
-    range_given(from_, to)
+    between = range_given(from_, to)
+    if open_loop:
+        _only_closed({"--reports": reports, "--window": window, "--html": html})
+        raise typer.Exit(decide_again(tables, checkpoint or tables.parent / "checkpoint", cluster or [], policy, between, json))
     _check_past(tables, reports, cluster or [None])
     given = {"--tables": tables, "--reports": reports, "--from": from_, "--to": to, "--window": window, "--tick": tick}
     arguments = [part for option, value in given.items() if value is not None for part in (option, str(value))]
@@ -67,6 +77,13 @@ def backtest(
         if html is not None:
             _write(html, result)
     raise typer.Exit(code)
+
+
+def _only_closed(given: Mapping[str, Any]) -> None:
+    """Raises CommandError for an option that says how to play."""
+    for option, value in given.items():
+        if value:
+            raise CommandError(f"{option} is not for --open-loop: nothing is played there", 2)
 
 
 def _check_past(tables: Path, reports: Path | None, clusters: Sequence[str | None]) -> None:

@@ -19,7 +19,9 @@ from lb_stream.contracts.settings import StreamSettings
 from lb_stream.contracts.tables import ROUNDS
 from lb_stream.core.commands.settings import config_before, config_of
 from lb_stream.core.commands.responder import Received
+from lb_stream.core.config.cluster_config import ClusterConfig
 from lb_stream.core.model.memory import Memory
+from lb_stream.core.model.view import ClusterView
 from lb_stream.core.round.decide import Inbox, decide
 from lb_stream.core.shadow.every import looked_on_again
 from lb_stream.core.shadow.look_on import Looked
@@ -34,6 +36,8 @@ COMPARED = ("decisions", "outcomes", "ownership", "refusals", "results", "memory
 Result = Literal["equal", "different", "view gone", "failed then"]
 Remembered = tuple[str, str]
 """The memory of a cluster and that of its shadows, canonical JSON."""
+Before = tuple[dict[str, Any], Remembered, str | None]
+"""A row of the log, what was remembered before its round, and the checkpoint beside which its view may still be; None: it was another one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,18 +55,31 @@ class Replayed:
 
 
 @dataclass(frozen=True, slots=True)
+class Start:
+    """What a logged round began with. `config`: the job's own settings, without commands; `inputs`: as logged."""
+
+    view: ClusterView
+    memory: Memory
+    inbox: Inbox
+    config: ClusterConfig
+    inputs: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
 class Wanted:
     """Which rounds are replayed: all of these that are set."""
 
     batch_id: int | None = None
     since_ms: int | None = None
     cluster: str | None = None
+    until_ms: int | None = None  # before
 
     def filter(self) -> pc.Expression:
         """As a filter on the log."""
         parts = [pc.scalar(True)]
         parts += [pc.field("batch_id") == self.batch_id] if self.batch_id is not None else []
         parts += [pc.field("now_ms") >= self.since_ms] if self.since_ms is not None else []
+        parts += [pc.field("now_ms") < self.until_ms] if self.until_ms is not None else []
         parts += [pc.field("cluster") == self.cluster] if self.cluster is not None else []
         result = parts[0]
         for part in parts[1:]:
@@ -72,12 +89,26 @@ class Wanted:
 
 def replay(stream: StreamSettings, wanted: Wanted) -> tuple[int, Iterator[Replayed]]:
     """The number of rounds, and what becomes of each, in the order of the log."""
+    total, rows = _wanted(stream, wanted)
+    return total, (_replayed(*each) for each in rows)
+
+
+def starts(stream: StreamSettings, wanted: Wanted) -> tuple[int, Iterator[tuple[dict[str, Any], Start | None]]]:
+    """The number of rounds, and of each, in the order of the log, its row and what it began with.
+
+    None: its view is gone, it has failed, or it knew no broker.
+    """
+    total, rows = _wanted(stream, wanted)
+    return total, ((each[0], _known_start(*each)) for each in rows)
+
+
+def _wanted(stream: StreamSettings, wanted: Wanted) -> tuple[int, Iterator[Before]]:
     log = dataset(open_table(stream.tables, ROUNDS))
     rows = log.to_table(filter=wanted.filter()).sort_by([("log_seq", "ascending"), ("cluster", "ascending")]).to_pylist()
-    return sum(row["memory"] != "" for row in rows), _replayed_rows(log, rows, stream.checkpoint)
+    return sum(row["memory"] != "" for row in rows), _rows(log, rows, stream.checkpoint)
 
 
-def _replayed_rows(log: Dataset, rows: list[dict[str, Any]], checkpoint: str) -> Iterator[Replayed]:
+def _rows(log: Dataset, rows: list[dict[str, Any]], checkpoint: str) -> Iterator[Before]:
     own = checkpoint_uuid(checkpoint)
     memories: dict[str, Remembered] = {}
     for row in rows:
@@ -87,7 +118,7 @@ def _replayed_rows(log: Dataset, rows: list[dict[str, Any]], checkpoint: str) ->
             continue  # the cluster was forgotten
         before = memory or Memory(seq=max(row["seq"] - 1, 0)).to_json(), of_shadows
         here = row["app"].rpartition("/")[2] == own
-        yield _replayed(row, before, checkpoint if here else None)
+        yield row, before, checkpoint if here else None
 
 
 def _memory_before(log: Dataset, row: dict[str, Any]) -> Remembered:
@@ -101,17 +132,15 @@ def _memory_before(log: Dataset, row: dict[str, Any]) -> Remembered:
 
 
 def _replayed(row: dict[str, Any], remembered: Remembered, checkpoint: str | None) -> Replayed:
-    """`checkpoint`: beside which the round's view may still be; None: it was another one."""
     result: Result
     differences: dict[str, tuple[str, str]] = {}
-    blocks = [(brokers, names, values) for brokers, names, values in json.loads(row["blocks"])]
     if row["error"] is not None:
         result = "failed then"
     elif checkpoint is None:
         result = "view gone"
     else:
         try:
-            now = _decided(row, remembered, checkpoint, blocks)
+            now = _decided(row, remembered, checkpoint)
             differences = {name: (row[name], now[name]) for name in now if now[name] != row[name]}
             result = "different" if differences else "equal"
         except FileNotFoundError:
@@ -124,22 +153,39 @@ def _balances(inputs: dict[str, Any]) -> dict[str, tuple[str, ...]]:
     return {broker: tuple(keys) for broker, keys in inputs.get("balances", {}).items()}
 
 
-def _decided(row: dict[str, Any], remembered: Remembered, checkpoint: str, blocks: list[tuple[str, str, str]]) -> dict[str, Any]:
-    """The columns of the log, decided now; those of shadows where they looked at the round."""
+def _known_start(row: dict[str, Any], remembered: Remembered, checkpoint: str | None) -> Start | None:
+    if row["error"] is not None or checkpoint is None:
+        return None
+    try:
+        start = _start(row, remembered, checkpoint)
+    except FileNotFoundError:
+        return None
+    return start if len(start.view.brokers) else None
+
+
+def _start(row: dict[str, Any], remembered: Remembered, checkpoint: str) -> Start:
+    """Raises FileNotFoundError when the view is gone."""
     inputs = json.loads(row["inputs"])
+    blocks = [(brokers, names, values) for brokers, names, values in json.loads(row["blocks"])]
     memory = replace(Memory.from_json(remembered[0]), epoch=row["epoch"])
     config = config_of(inputs["settings"])
     times = {int(partition): append_ms for partition, append_ms in inputs.get("times", {}).items()}
     weights = config_before(memory, config).balancer.weights
     view = cluster_view(row["cluster"], read_shards(checkpoint, blocks), blocks, row["now_ms"], weights, times)
-    if not len(view.brokers):
-        return {name: "[]" for name in COMPARED} | {"memory": remembered[0], "results": row["results"]}
     acks, asks = tuple(Ack.model_validate(ack) for ack in inputs["acks"]), asks_of(inputs.get("asks", ()))
     commands = tuple(Received(**command) for command in inputs["commands"])
-    made = decide(view, memory, Inbox(acks, inputs["caught_up"], commands, asks, _balances(inputs)), config)
+    return Start(view, memory, Inbox(acks, inputs["caught_up"], commands, asks, _balances(inputs)), config, inputs)
+
+
+def _decided(row: dict[str, Any], remembered: Remembered, checkpoint: str) -> dict[str, Any]:
+    """The columns of the log, decided now; those of shadows where they looked at the round."""
+    start = _start(row, remembered, checkpoint)
+    if not len(start.view.brokers):
+        return {name: "[]" for name in COMPARED} | {"memory": remembered[0], "results": row["results"]}
+    made = decide(start.view, start.memory, start.inbox, start.config)
     columns = logged(made)
     now = {name: columns[name] for name in COMPARED}
     if any(entry["policy"] == REAL for entry in json.loads(row["shadows"] or "[]")):
-        looked = Looked(view, made, config, inputs["caught_up"], inputs["shadow_hold_ms"])
-        now |= looked_on_again(looked, inputs["shadows"], remembered[1], row["shadows"])
+        looked = Looked(start.view, made, start.config, start.inbox.caught_up, start.inputs["shadow_hold_ms"])
+        now |= looked_on_again(looked, start.inputs["shadows"], remembered[1], row["shadows"])
     return now

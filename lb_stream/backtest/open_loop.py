@@ -1,0 +1,117 @@
+"""The open loop: what other policies would have decided in the rounds of the log, beside what was decided then.
+
+Each round is as it was, whatever a policy would have done before: it sees the recorded view, and remembers the cluster's own past. Only
+what strategies remember, and when they were due, is the policy's own. So nothing is told of what would have come of it. docs/backtest.md.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import traceback
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from lb_stream.backtest.trial import SHOWN
+from lb_stream.contracts.base import canonical_json
+from lb_stream.contracts.decisions import MOVES
+from lb_stream.core.commands.settings import config_of, in_force
+from lb_stream.core.config.cluster_config import ClusterConfig, canonical
+from lb_stream.core.model.memory import Memory
+from lb_stream.core.model.operator_state import OperatorState
+from lb_stream.core.round.decide import decide
+from lb_stream.io.tables.replay import Start
+from lb_stream.sim.play import Policy
+
+OWN = ("strategies", "quotas", "last_shed_ms")
+"""Of the memory, what each policy has for itself. Before its first round it is the cluster's."""
+COUNTED = (
+    *("rounds", "moves_then", "moves", "alike", "same_source", "fewer", "more"),
+    *("assignments_then", "assignments", "assignments_alike"),
+)
+"""What is counted. Of the moves of then and now: alike (bundle and destination), others from the same source, then only, now only."""
+Logged = tuple[Mapping[str, Any], Start | None]
+"""A row of the log, and what its round began with; None: its view is gone, or it has failed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """What a policy decides in a round: moves that its shedder wanted (bundle, destination, source), assignments (bundle, destination)."""
+
+    moves: tuple[tuple[str, str | None, str | None], ...]
+    assignments: frozenset[tuple[str, str | None]]
+
+    @staticmethod
+    def of(decisions: Iterable[Mapping[str, Any]], config: ClusterConfig) -> Decided:
+        """Of a round's decisions; not those of operators, drains and splits."""
+        some = list(decisions)
+        moves = (one for one in some if one["kind"] in MOVES and one["strategy"] == config.shedder.name)
+        assigned = (one for one in some if one["kind"] == "assign")
+        return Decided(
+            tuple((one["bundle"], one["destination"], one["source"]) for one in moves),
+            frozenset((one["bundle"], one["destination"]) for one in assigned),
+        )
+
+
+def beside(then: Decided, now: Decided) -> Counter[str]:
+    """How much of what is decided now was decided then."""
+    alike = {*then.moves} & {*now.moves}
+    before, after = (Counter(move[2] for move in one.moves if move not in alike) for one in (then, now))
+    same_source = (before & after).total()
+    return Counter(
+        rounds=1, moves_then=len(then.moves), moves=len(now.moves), alike=len(alike), same_source=same_source,
+        fewer=before.total() - same_source, more=after.total() - same_source, assignments_then=len(then.assignments),
+        assignments=len(now.assignments), assignments_alike=len(then.assignments & now.assignments),
+    )  # fmt: skip
+
+
+@dataclass(slots=True)
+class OpenTrial:
+    """One policy in all rounds of one cluster. What goes wrong is its `error`, and ends it: other policies go on."""
+
+    policy: Policy
+    counts: Counter[str] = field(default_factory=Counter)
+    error: str | None = None
+    own: dict[str, Any] = field(default_factory=dict)
+
+    def look(self, start: Start, orders: OperatorState, then: Decided) -> None:
+        """Decide one more round."""
+        if self.error is not None:
+            return
+        try:
+            config = config_of(in_force(start.config.given, orders.settings) | canonical(self.policy.settings))
+            memory = replace(start.memory, orders=replace(orders, settings={}, answers=(), waiting=()), **self.own)
+            made = decide(start.view, memory, replace(start.inbox, commands=()), config)
+        except Exception as error:
+            self.error = "".join(traceback.format_exception(error)[-3:]).strip()
+            return
+        self.own = {name: getattr(made.memory, name) for name in OWN}
+        self.counts += beside(then, Decided.of((one.model_dump(mode="json") for one in made.decisions), config))
+
+
+def open_loop(rounds: Iterable[Logged], policies: Sequence[Policy]) -> list[dict[str, Any]]:
+    """The rows of `backtests`, one for each cluster and policy. The same log gives the same rows; without a view there are none."""
+    trials: dict[str, list[OpenTrial]] = {}
+    times: dict[str, list[int]] = {}
+    digest = hashlib.blake2b(canonical_json([[one.name, dict(one.settings)] for one in policies]).encode(), digest_size=8)
+    for row, start in rounds:
+        if start is None:
+            continue
+        digest.update(canonical_json([row[name] for name in ("app", "cluster", "log_seq", "blocks", "decisions")]).encode())
+        times.setdefault(row["cluster"], []).append(row["now_ms"])
+        orders = Memory.from_json(row["memory"]).orders
+        then = Decided.of(json.loads(row["decisions"]), config_of(in_force(start.config.given, orders.settings)))
+        for one in trials.setdefault(row["cluster"], [OpenTrial(policy) for policy in policies]):
+            one.look(start, orders, then)
+    run = {"run": digest.hexdigest()}
+    return [run | _row(one, cluster, times[cluster]) for cluster, some in sorted(trials.items()) for one in some]
+
+
+def _row(one: OpenTrial, cluster: str, times: Sequence[int]) -> dict[str, Any]:
+    counts = None if one.error is not None else {name: one.counts[name] for name in COUNTED}
+    known: dict[str, Any] = {"cluster": cluster, "from_ms": times[0], "to_ms": times[-1] + 1, "tick_s": None, "loop": "open"}
+    known |= {"policy": one.policy.name, "settings": canonical_json(dict(one.policy.settings)), "error": one.error}
+    shown = dict.fromkeys(SHOWN) | {"moves": None if counts is None else counts["moves"]}
+    return known | shown | {"measures": None if counts is None else json.dumps(counts, sort_keys=True)}

@@ -1,0 +1,90 @@
+"""`lbctl backtest --open-loop`: what policies would have decided in the rounds of the log, beside what was decided then."""
+
+from __future__ import annotations
+
+import json as json_
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lb_stream.cli.shared.output import CommandError, emit_json, emit_rich, note, table
+from lb_stream.io.messages.times import utc
+
+if TYPE_CHECKING:
+    from lb_stream.backtest.open_loop import Logged
+
+HEADS = {
+    "moves": "moves",
+    "alike": "alike",
+    "same_source": "same source",
+    "fewer": "only then",
+    "more": "only now",
+    "assignments": "assignments",
+    "assignments_alike": "of them alike",
+}
+"""Count → head of its column."""
+
+
+def decide_again(
+    tables: Path, checkpoint: Path, clusters: Sequence[str], policies: Sequence[str], between: tuple[int | None, int | None], json: bool
+) -> int:
+    """Compare, keep, print. Exit code 1: a policy failed. Raises CommandError when no view is left, QueryError for an unknown cluster."""
+    from lb_stream.backtest.kept import keep_rows
+    from lb_stream.backtest.open_loop import open_loop
+    from lb_stream.contracts.settings import StreamSettings
+    from lb_stream.io.local.progress import progress
+    from lb_stream.io.tables.replay import Wanted, starts
+    from lb_stream.query.cluster_state import require_cluster
+    from lb_stream.query.lake import open_lake
+    from lb_stream.sim.play import read_policy
+
+    if not (tables / "rounds").exists():
+        raise CommandError(f"{tables} has no log: expected a job's tables in --tables FOLDER", 2)
+    with open_lake(tables, whole=False) as lake:
+        for cluster in clusters:
+            require_cluster(lake, cluster)
+    stream = StreamSettings(tables=str(tables), checkpoint=str(checkpoint))
+    begin, end = between
+    wanted: Sequence[str | None] = clusters or [None]
+    found = [starts(stream, Wanted(since_ms=begin, until_ms=end, cluster=cluster)) for cluster in wanted]
+    total = sum(rounds for rounds, _ in found)
+    seen: list[bool] = []
+    with progress("deciding") as told:
+        logged = _noted(chain.from_iterable(each for _, each in found), seen, lambda: told("", len(seen), total))
+        rows = open_loop(logged, [read_policy(one) for one in policies])
+    gone = f"{seen.count(False)} of {total} rounds have no view any more: stream.keep_views says for how many batches views stay"
+    if not rows:
+        raise CommandError(f"nothing to decide again: {gone if total else 'no round of this time is in the log'}")
+    kept = keep_rows(str(tables), rows)
+    _show(kept, json)
+    if not all(seen):
+        note(gone)
+    return int(any(row["error"] is not None for row in kept))
+
+
+def _noted(rounds: Iterable[Logged], seen: list[bool], tell: Callable[[], None]) -> Iterator[Logged]:
+    """The same rounds; `seen` gets of each whether its view is there."""
+    for row, start in rounds:
+        yield row, start
+        seen.append(start is not None)
+        tell()
+
+
+def _show(rows: Sequence[dict[str, Any]], json: bool) -> None:
+    if json:
+        for row in rows:
+            emit_json(row | {name: json_.loads(row[name] or "null") for name in ("measures", "settings")})
+        return
+    heads = tuple(HEADS.values())
+    for cluster in dict.fromkeys(row["cluster"] for row in rows):
+        mine = [(row, json_.loads(row["measures"] or "null")) for row in rows if row["cluster"] == cluster]
+        span = f"{cluster}, {utc(mine[0][0]['from_ms'])} to {utc(mine[0][0]['to_ms'])}"
+        then = next((f": {one['rounds']} rounds, {one['moves_then']} moves and {one['assignments_then']} assignments decided then"
+                     for _, one in mine if one), "")  # fmt: skip
+        cells = [(row["policy"], *("-" if one is None else str(one[name]) for name in HEADS)) for row, one in mine]
+        emit_rich(span + then, table(("policy", *heads), cells, right=heads))
+    note(f"run {rows[0]['run']} in the table backtests, loop open")
+    for row in rows:
+        if row["error"] is not None:
+            note(f"{row['policy']}, {row['cluster']}: {row['error'].splitlines()[-1]}")
