@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 import threading
+import uuid
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import pyarrow as pa
+from pyspark import Broadcast
 from pyspark.sql import SparkSession
 
 from lb_stream.backtest.kept import keep_rows
@@ -30,7 +32,6 @@ SPARK = {
 }
 """Settings of the session."""
 LOOK_S = 1.0
-_GROUP = "backtest"
 _PARAMETER = re.compile(r":([a-z_]+)\b")
 
 
@@ -55,19 +56,23 @@ def _literal(value: str | int) -> str:
     return str(int(value))
 
 
+def send(spark: SparkSession, windows: Sequence[Window]) -> list[Broadcast[Window]]:
+    """Give the windows to Spark's workers, once for all that is tried with them."""
+    return [spark.sparkContext.broadcast(window) for window in windows]
+
+
 def try_all(
-    spark: SparkSession, windows: Sequence[Window], policies: Sequence[Policy], on_progress: OnProgress = lambda *_: None
+    spark: SparkSession, sent: Sequence[Broadcast[Window]], policies: Sequence[Policy], on_progress: OnProgress = lambda *_: None
 ) -> list[dict[str, Any]]:
     """A row for each window and policy, in their order. `on_progress`: trials done, trials in all."""
-    context = spark.sparkContext
-    sent = [context.broadcast(window) for window in windows]
-    trials = [(number, policy) for number in range(len(windows)) for policy in policies]
+    context, group = spark.sparkContext, f"backtest-{uuid.uuid4()}"
+    trials = [(number, policy) for number in range(len(sent)) for policy in policies]
     found: list[dict[str, Any]] = []
     failed: list[BaseException] = []
 
     def collect() -> None:
         try:
-            context.setJobGroup(_GROUP, "trials of a back-test")
+            context.setJobGroup(group, "trials of a back-test")
             rows = context.parallelize(trials, len(trials)).map(lambda trial: tried(sent[trial[0]].value, trial[1])).collect()
             found.extend(rows)
         except BaseException as error:
@@ -78,16 +83,16 @@ def try_all(
     on_progress(told := 0, len(trials))
     while waiting.is_alive():
         waiting.join(LOOK_S)
-        if (done := _done(context)) > told:
+        if (done := _done(context, group)) > told:
             on_progress(told := done, len(trials))
     if failed:
         raise failed[0]
     return found
 
 
-def _done(context: Any) -> int:
+def _done(context: Any, group: str) -> int:
     tracker = context.statusTracker()
-    infos = [tracker.getStageInfo(stage) for job in tracker.getJobIdsForGroup(_GROUP) for stage in tracker.getJobInfo(job).stageIds]
+    infos = [tracker.getStageInfo(stage) for job in tracker.getJobIdsForGroup(group) for stage in tracker.getJobInfo(job).stageIds]
     return sum(info.numCompletedTasks for info in infos if info is not None)
 
 

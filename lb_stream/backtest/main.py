@@ -16,15 +16,20 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from lb_stream.backtest.trial import Window, windows_of
+from lb_stream.backtest.search_space import Space
+from lb_stream.backtest.suggest import CHOICES, TRIALS, WITHIN, search, suggestion, the_space
+from lb_stream.backtest.trial import Window, compared, windows_of
 from lb_stream.io.messages.troubles import told
 from lb_stream.query import QueryError
 from lb_stream.query.past.reports import past_of_reports
 from lb_stream.query.past.tables import Ask, past_of, the_recorded
-from lb_stream.sim.play import read_policy
+from lb_stream.sim.play import Policy, read_policy
 from lb_stream.sim.scenario.from_history import History, MadeScenario, scenario_of
 
 Past = Callable[[int | None, int | None], dict[str, Any]]
+Rows = list[dict[str, Any]]
+Trials = Callable[[Sequence[Policy], Callable[[int, int], None]], Rows]
+"""Plays policies in all windows; told how many trials are done, of how many."""
 
 
 def parser() -> argparse.ArgumentParser:
@@ -38,6 +43,13 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--to", dest="end", type=_ms, metavar="TIME", help="default: where history ends")
     made.add_argument("--window", type=float, default=0.0, metavar="HOURS", help="cut the time into windows, each played by itself")
     made.add_argument("--tick", type=float, default=30.0, metavar="SECONDS", help="length of a tick")
+    group = made.add_argument_group("search for better settings of one policy")
+    group.add_argument("--suggest", action="store_true", help="search")
+    group.add_argument("--search", action="append", default=[], metavar="NAME=VALUES", help="low..high or one|other; may be given again")
+    group.add_argument("--trials", type=int, default=TRIALS, metavar="NUMBER", help="policies to play")
+    group.add_argument("--seed", type=int, default=0, metavar="NUMBER", help="begin of the search's chance")
+    group.add_argument("--choose", choices=list(CHOICES), default="moves", help="what the chosen one has the least of")
+    group.add_argument("--within", type=float, default=WITHIN, metavar="PERCENT", help="of the least imbalance, if chosen by another")
     return made
 
 
@@ -66,10 +78,11 @@ def _said(line: str, code: int) -> int:
 def backtest(options: argparse.Namespace) -> int:
     """Read the policies and the past, then have Spark try each policy in each window."""
     policies = [read_policy(name) for name in options.policy]  # before Spark starts
+    space = the_space(options.suggest, policies, options.search)
 
     from pyspark.sql import SparkSession  # noqa: PLC0415
 
-    from lb_stream.backtest.job import SPARK, keep, spark_asker, try_all  # noqa: PLC0415
+    from lb_stream.backtest.job import SPARK, keep, send, spark_asker, try_all  # noqa: PLC0415
 
     builder = SparkSession.builder.appName("backtest").config("spark.pyspark.python", sys.executable)
     for name, value in SPARK.items():
@@ -77,11 +90,33 @@ def backtest(options: argparse.Namespace) -> int:
     spark = builder.getOrCreate()
     try:
         windows = _windows(options, None if options.reports else spark_asker(spark, options.tables))
-        rows = keep(options.tables, windows, policies, try_all(spark, windows, policies, _progress))
+        trials = partial(try_all, spark, send(spark, windows))
+        if space is None:
+            result: dict[str, Any] = {"rows": trials(policies, _progress)}
+        else:
+            result, policies = _suggest(options, space, len(windows), trials)
+        result["rows"] = keep(options.tables, windows, policies, result["rows"])
     finally:
         spark.stop()
-    print(json.dumps({"run": rows[0]["run"], "rows": rows}), flush=True)
-    return int(any(row["error"] is not None for row in rows))
+    print(json.dumps({"run": result["rows"][0]["run"]} | result), flush=True)
+    return int(any(row["error"] is not None for row in result["rows"]))
+
+
+def _suggest(options: argparse.Namespace, space: Space, windows: int, trials: Trials) -> tuple[dict[str, Any], list[Policy]]:
+    """What the search suggests, with the rows of all its trials, and the policies that it has played."""
+    rows: Rows = []
+    policies: list[Policy] = []
+    in_all = space.trials(options.trials) * windows
+
+    def play(some: Sequence[Policy]) -> Rows:
+        before = len(rows)
+        played = trials(some, lambda done, _: _progress(before + done, in_all))
+        rows.extend(played)
+        policies.extend(some)
+        return compared(played)
+
+    found = search(space, play, options.trials, options.seed)
+    return {"suggestion": suggestion(space, found, options.choose, options.within), "rows": rows}, policies
 
 
 def _windows(options: argparse.Namespace, ask: Ask | None) -> list[Window]:

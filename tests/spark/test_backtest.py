@@ -1,5 +1,6 @@
 """The back-test on Spark: the same rows as without, the same questions as DuckDB's answers, results in their table."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -8,8 +9,11 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-from lb_stream.backtest.job import keep, try_all
-from lb_stream.backtest.trial import Window, run_name, tried
+from lb_stream.backtest.job import keep, send, try_all
+from lb_stream.backtest.main import main
+from lb_stream.backtest.search_space import read_space
+from lb_stream.backtest.suggest import search, suggestion
+from lb_stream.backtest.trial import Window, compared, run_name, tried
 from lb_stream.query.lake import open_lake
 from lb_stream.query.past.reports import past_of_reports
 from lb_stream.query.past.tables import lake_asker, past_of
@@ -23,13 +27,18 @@ LBCTL = Path(sys.executable).with_name("lbctl")
 POLICIES = ("none", "AvgShedder")
 
 
-def test_each_trial_is_a_task_and_its_row_is_that_of_one_process(spark: SparkSession, tmp_path: Path) -> None:
+def window() -> Window:
+    """Two minutes of three real brokers."""
     past = past_of_reports(CAPTURED, "lab")
     past |= {"to_ms": past["from_ms"] + 120_000}
-    windows = [Window("lab", past["from_ms"], past["to_ms"], scenario_of(History(**past)).scenario)]
+    return Window("lab", past["from_ms"], past["to_ms"], scenario_of(History(**past)).scenario)
+
+
+def test_each_trial_is_a_task_and_its_row_is_that_of_one_process(spark: SparkSession, tmp_path: Path) -> None:
+    windows = [window()]
     policies = [read_policy(name) for name in POLICIES]
     told: list[tuple[int, int]] = []
-    rows = try_all(spark, windows, policies, lambda done, total: told.append((done, total)))
+    rows = try_all(spark, send(spark, windows), policies, lambda done, total: told.append((done, total)))
     assert rows == [tried(windows[0], policy) for policy in policies]
     assert (told[0], {total for _, total in told}) == ((0, 2), {2})
     first, again = (keep(str(tmp_path), windows, policies, rows) for _ in range(2))
@@ -53,3 +62,23 @@ def test_spark_makes_the_scenario_that_duckdb_makes_of_the_tables_and_plays_it_a
     assert done.returncode == 0, done.stderr
     kept = DeltaTable(str(tables / "backtests")).to_pyarrow_table().drop_columns("made_ms").to_pylist()
     assert [{name: row[name] for name in expected[0]} for row in kept] == expected
+
+
+def test_a_search_plays_its_trials_on_spark_and_finds_what_one_process_finds(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("lb_stream.backtest.main._windows", lambda *_: [window()])
+    monkeypatch.setattr("lb_stream.backtest.job.SPARK", {})
+    monkeypatch.setattr(SparkSession, "stop", lambda _: None)  # the session is all tests'
+    searched = ["low_threshold_points=2|15", "hit_count_low=1..8", "min_unload_msgs_per_s=1..1000"]
+    options = [part for one in searched for part in ("--search", one)]
+    assert main(["--tables", str(tmp_path), "--policy", "AvgShedder", "--suggest", *options, "--trials", "10", "--seed", "3"]) == 0
+    result = json.loads(capsys.readouterr().out.splitlines()[-1])
+    made = result["suggestion"]
+    assert made["trials"] == len(result["rows"]) == 10
+    space = read_space(read_policy("AvgShedder"), searched)
+    here = search(space, lambda policies: compared([tried(window(), policy) for policy in policies]), 10, seed=3)
+    assert made == suggestion(space, here, "moves", 5)
+    kept = DeltaTable(str(tmp_path / "backtests")).to_pyarrow_table().to_pylist()
+    assert sorted(row["policy"] for row in kept) == sorted(one.policy.name for one in here)
+    assert {row["run"] for row in kept} == {result["run"]}

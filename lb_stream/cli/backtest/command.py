@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from lb_stream.cli.backtest import suggestion
 from lb_stream.cli.backtest.open_loop import decide_again
 from lb_stream.cli.shared.options import Json
 from lb_stream.cli.shared.output import INTERRUPTED, CommandError, emit_json, emit_rich, note, table
@@ -18,62 +19,74 @@ from lb_stream.io.messages.times import utc
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+Policies = Annotated[
+    list[str], typer.Option("--policy", "-p", metavar="NAME|FILE", help="Shedder+Placement, one name for both, none, a settings file.")
+]
+Clusters = Annotated[list[str] | None, typer.Option("--cluster", metavar="NAME", help="May be given again; default: the only one.")]
+OpenLoop = Annotated[
+    bool, typer.Option("--open-loop", help="Only compare decisions, in the rounds of the log whose views are kept; without Spark.")
+]
+Checkpoint = Annotated[
+    Path | None, typer.Option("--checkpoint", metavar="FOLDER", help="The job's, for --open-loop; default: beside the tables.")
+]
 _DONE = re.compile(r"(\d+) of (\d+) trials\n")
 
 
 def register(app: typer.Typer) -> None:
     """Add the command to lbctl."""
     example = "lbctl backtest --tables .lb/tables --cluster eu-1 --policy AvgShedder --policy TransferShedder --window 6"
+    search = "lbctl backtest --policy AvgShedder --suggest --search hit_count_low=1..12 --out better.toml"
     codes = "Exit codes: 0 all trials done, 1 one failed, 2 wrong usage."
-    app.command("backtest", epilog=f"Example: {example} · {codes}")(backtest)
+    app.command("backtest", epilog=f"Example: {example} · {search} · {codes}")(backtest)
 
 
 def backtest(
-    policy: Annotated[
-        list[str], typer.Option("--policy", "-p", metavar="NAME|FILE", help="Shedder+Placement, one name for both, none, a settings file.")
-    ],
+    policy: Policies,
     tables: Annotated[Path, typer.Option("--tables", metavar="FOLDER", help="The job's tables; results go there.")] = Path(".lb/tables"),
     reports: Annotated[Path | None, typer.Option("--reports", metavar="FILE", help="Load reports instead of the tables' history.")] = None,
-    cluster: Annotated[
-        list[str] | None, typer.Option("--cluster", metavar="NAME", help="May be given again; default: the only one.")
-    ] = None,
+    cluster: Clusters = None,
     from_: Annotated[str | None, typer.Option("--from", metavar="TIME", help="As 2026-11-21T13:00; default: where history begins.")] = None,
     to: Annotated[str | None, typer.Option("--to", metavar="TIME", help="Default: where history ends.")] = None,
     window: Annotated[float, typer.Option("--window", metavar="HOURS", help="Cut the time into windows; 0: one.", min=0.0)] = 0.0,
     tick: Annotated[float, typer.Option("--tick", metavar="SECONDS", help="Length of a tick.")] = 30.0,
     driver_memory: Annotated[str, typer.Option("--driver-memory", metavar="SIZE", help="Heap of Spark's JVM.")] = "2g",
-    open_loop: Annotated[
-        bool, typer.Option("--open-loop", help="Only compare decisions, in the rounds of the log whose views are kept; without Spark.")
-    ] = False,
-    checkpoint: Annotated[
-        Path | None, typer.Option("--checkpoint", metavar="FOLDER", help="The job's, for --open-loop; default: beside the tables.")
-    ] = None,
+    open_loop: OpenLoop = False,
+    checkpoint: Checkpoint = None,
     html: Annotated[Path | None, typer.Option("--html", metavar="FILE", help="A page with pictures, which needs nothing else.")] = None,
+    suggest: suggestion.Suggest = False,
+    search: suggestion.Search = None,
+    trials: suggestion.Trials = 48,
+    seed: suggestion.Seed = 0,
+    choose: suggestion.ChooseBy = suggestion.Choose.moves,
+    within: suggestion.Within = 5.0,
+    out: suggestion.Out = None,
     json: Json = False,
 ) -> None:
     """Play what a cluster has carried with other policies, on Spark, and compare them.
 
     Loads, limits, deaths, drains and rules come from the tables (docs/backtest.md); what was inferred and assumed is printed. Each policy
     is played in each window of each cluster, one Spark task for each, and its measures become a row of the table backtests.
+
+    --suggest plays one policy with settings that an optimiser asks for, and shows which nobody beats in imbalance, moves and time lost.
     """
     from lb_stream.cli.shared.options import range_given
     from lb_stream.job.submit import BACKTEST, submit_command
     from lb_stream.sim.play import read_policy
 
-    for one in policy:
-        read_policy(one)
+    suggestion.check(suggest, [read_policy(one) for one in policy], search or (), out)
     between = range_given(from_, to)
     if open_loop:
-        _only_closed({"--reports": reports, "--window": window, "--html": html})
+        _only_closed({"--reports": reports, "--window": window, "--html": html, "--suggest": suggest})
         raise typer.Exit(decide_again(tables, checkpoint or tables.parent / "checkpoint", cluster or [], policy, between, json))
     _check_past(tables, reports, cluster or [None])
     given = {"--tables": tables, "--reports": reports, "--from": from_, "--to": to, "--window": window, "--tick": tick}
-    arguments = [part for option, value in given.items() if value is not None for part in (option, str(value))]
-    lists = {"--cluster": cluster or (), "--policy": policy}
+    given |= {"--trials": trials, "--seed": seed, "--choose": choose.value, "--within": within}
+    arguments = ["--suggest"] * suggest + [part for option, value in given.items() if value is not None for part in (option, str(value))]
+    lists = {"--cluster": cluster or (), "--policy": policy, "--search": search or ()}
     arguments += [part for option, values in lists.items() for value in values for part in (option, value)]
     result, code = _run(*submit_command(arguments, driver_memory, BACKTEST))
     if result is not None:
-        _show(result, json)
+        _show(result, out, json)
         if html is not None:
             _write(html, result)
     raise typer.Exit(code)
@@ -143,7 +156,10 @@ def _write(html: Path, result: dict[str, Any]) -> None:
     note(f"wrote {html}")
 
 
-def _show(result: dict[str, Any], json: bool) -> None:
+def _show(result: dict[str, Any], out: Path | None, json: bool) -> None:
+    if "suggestion" in result:
+        suggestion.show(result, out, json)
+        return
     from lb_stream.backtest.trial import compared
     from lb_stream.cli.backtest.page import SHOWN, cells, windows_told
 

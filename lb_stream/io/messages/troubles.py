@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 EXIT_CODES = {
-    **dict.fromkeys(("SettingError", "ScenarioError", "PolicyError", "JavaUnfit", "TopicMismatch"), 2),
+    **dict.fromkeys(("SettingError", "ScenarioError", "PolicyError", "SuggestError", "JavaUnfit", "TopicMismatch"), 2),
     **dict.fromkeys(("JarsError", "KafkaError", "KafkaAway", "Stopped"), 1),
 }
 """Name of a class of ours, whose text is made for users → exit code. By name: their modules may be slow to import."""
