@@ -22,6 +22,7 @@ LEADER = {
     "loadBalancerSheddingEnabled": "true",
     "loadBalancerSheddingGracePeriodMinutes": "30",
     "loadBalancerMsgRateDifferenceShedderThreshold": "10",
+    "loadBalancerCPUResourceWeight": "0",  # each broker reports the whole machine's: when that is busy, all are overloaded
     "maxUnloadPercentage": "0.5",
     "minUnloadMessage": "5",
     "maxUnloadBundleNumPerShedding": str(A_PASS),

@@ -34,6 +34,7 @@ SPLIT_ABOVE = 60  # messages/s of a bundle
 SETTINGS = {
     "dry_run": "false",
     "assign_unowned": "on_lookup",
+    "cpu_weight": 0,  # each broker reports the whole machine's: when that is busy, all are overloaded
     "shedding_strategy": "UniformLoadShedder",
     "shedding_interval_ms": 10_000,
     "shedding_grace_period_ms": 60_000,
