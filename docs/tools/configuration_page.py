@@ -158,7 +158,9 @@ def _allowed(model: type[KeyModel], name: str) -> str:
         return kind + (f", {least} to {most}" if least and most else f", {least} or more" if least else "")
     if annotation is str:
         return "text"
-    return "names" if get_origin(annotation) is tuple else "a section"
+    if get_origin(annotation) is tuple:
+        return "names" if name.endswith(("namespaces", "algorithms")) else "texts"
+    return "a section"
 
 
 def _profiles() -> str:

@@ -19,6 +19,29 @@ def _short_name(value: Any) -> Any:
     return MANAGER_CLASSES.get(value.rpartition(".")[2], value) if isinstance(value, str) else value
 
 
+def _split_at_semicolons(value: Any) -> Any:
+    return tuple(text.strip() for text in value.split(";") if text.strip()) if isinstance(value, str) else value
+
+
+Texts = Annotated[tuple[str, ...], BeforeValidator(_split_at_semicolons)]
+
+
+def _windows() -> Any:
+    return key(
+        (),
+        "balancing moves bundles only while one of these is open: cron, length, time zone, as '0 22 * * Mon-Fri 7h Europe/Berlin'; "
+        "a list, or text with semicolons between; none: always",
+    )
+
+
+def _freezes() -> Any:
+    return key((), "balancing moves nothing from begin to end: begin, end, time zone, why, as '2026-12-20 2027-01-02 UTC holidays'")
+
+
+def _freeze() -> Any:
+    return key("", "why balancing moves nothing until further notice; empty: it may")
+
+
 class BalancerConfig(KeyModel):
     """When rounds happen, what a broker's usage is, and how far a round may go."""
 
@@ -146,6 +169,10 @@ class BalancerConfig(KeyModel):
     )
     min_dwell_ms: int = key(0, "a bundle that came to its broker less than this ago is not shed", unit="ms", ge=0)
 
+    disruption_windows: Texts = _windows()
+    freezes: Texts = _freezes()
+    freeze: str = _freeze()
+
     @property
     def weights(self) -> dict[str, float]:
         """Resource → weight in a broker's maximum usage."""
@@ -171,6 +198,9 @@ class NamespaceConfig(KeyModel):
     disruption_weight: float = key(
         1.0, "factor on what moving one of its bundles costs, for strategies that weigh that", gt=0, le=1_000_000
     )
+    disruption_windows: Texts = _windows()
+    freezes: Texts = _freezes()
+    freeze: str = _freeze()
 
 
 PROFILES: dict[str, dict[str, object]] = {

@@ -54,6 +54,7 @@ class ClusterFacts:
     retry_ms: int = 0
     suspended_by: str | None = None  # the rule
     paused: bool = False
+    held: str = ""  # why balancing may move nothing now: a freeze, or no open window; empty: it may
     dry_run: bool = False
     drained: tuple[str, ...] = ()
     draining: tuple[str, ...] = ()  # of these: who has bundles yet
@@ -79,7 +80,7 @@ class ClusterFacts:
         """One word, the gravest."""
         if self.suspended:
             return "SUSPENDED"
-        return "failing" if self.error else "paused" if self.paused else "dry run" if self.dry_run else "live"
+        return "failing" if self.error else "paused" if self.paused else "held" if self.held else "dry run" if self.dry_run else "live"
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,6 +205,8 @@ def _of_cluster(one: ClusterFacts, now_ms: int) -> Iterator[Finding]:
         yield Finding("healthy", f"{name}: {_named(one.gone)} brokers gone", "forgotten in time", name)
     if one.paused:
         yield Finding("healthy", f"{name} is paused: nothing is shed or split", f"to end that: lbctl clusters resume {name}", name)
+    if one.held:
+        yield Finding("healthy", f"{name}: {one.held}", "to end that: its settings freeze, freezes, disruption_windows", name)
     if one.dry_run:
         yield Finding("healthy", f"{name} is in dry run: nothing is published", f"to end that: lbctl clusters enable {name}", name)
     for broker in one.drained:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lb_stream.contracts.decisions import MOVES
+from lb_stream.core.config.windows import Limited, closed
 from lb_stream.core.disruption.budgets import budgets
 from lb_stream.core.model.memory import Memory
 from lb_stream.core.model.names import is_system_bundle
@@ -20,7 +21,7 @@ from lb_stream.core.shedding.base import MB
 from lb_stream.io.messages.figures import figure
 from lb_stream.io.messages.times import clock
 from lb_stream.query.explained import Row
-from lb_stream.query.rule_words import HOLDS_BY, place_of, why_refused
+from lb_stream.query.rule_words import HOLDS_BY, place_of, told_closed, why_refused
 from lb_stream.query.strategy_numbers import numbers
 
 if TYPE_CHECKING:
@@ -76,6 +77,20 @@ def operators(now: Situation, drained: bool) -> Iterator[Check]:
     yield Check("balancing", f"enabled = {balancer.enabled}".lower(), not balancer.enabled and not drained)
     yield Check("shedding", f"shedding_enabled = {balancer.shedding_enabled}".lower(), not balancer.shedding_enabled and not drained)
     yield Check("dry run", "decisions are logged and not published" if balancer.dry_run else "off", balancer.dry_run)
+
+
+def windows(now: Situation, bundle: str | None, drained: bool) -> Iterator[Check]:
+    """Whether a freeze, or disruption windows that are closed, keep balancing from moving it."""
+    namespace = (bundle or "").rpartition("/")[0]
+    limits: dict[str, Limited] = {"the cluster": now.config.balancer}
+    if namespace in now.config.namespaces:
+        limits[namespace] = now.config.namespaces[namespace]
+    for name, own in limits.items():
+        shut = closed(own, now.now_ms)
+        if shut is None:
+            yield Check("disruption windows", f"{name} is in no freeze, and in a window if it has any")
+            continue
+        yield Check("disruption windows", f"{name}: {told_closed(shut)}", not drained)
 
 
 def suspension(now: Situation) -> Iterator[Check]:

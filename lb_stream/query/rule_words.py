@@ -7,8 +7,10 @@ from functools import cache
 from typing import Any
 
 from lb_stream.core.config.cluster_config import REGISTRIES
+from lb_stream.core.config.windows import Closed
 from lb_stream.core.model.rules import DECIDES, PLACES, REFUSES, TAKES_OUT, Rule
 from lb_stream.io.messages.figures import figure
+from lb_stream.io.messages.times import clock
 
 HOLDS_BY: Mapping[str, tuple[str, ...]] = {place: tuple(name for name, rule in REFUSES.items() if rule.place == place) for place in PLACES}
 """What a bundle or broker may be kept by, in order of precedence → the refusing rules that say so."""
@@ -30,6 +32,12 @@ def why_refused(rule: str) -> str:
     """Why nothing was done."""
     known = _known(REFUSES, rule)
     return known.sentence if known is not None else rule.replace("_", " ")
+
+
+def told_closed(shut: Closed) -> str:
+    """Why balancing may move nothing now, and until when."""
+    until = "" if shut.until_ms is None else f", until {clock(shut.until_ms)}"
+    return why_refused(shut.rule.name) + (f" ({shut.why})" if shut.why else "") + until
 
 
 def why_taken_out(rule: str) -> str:

@@ -12,12 +12,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lb_stream.contracts.decisions import MOVES
+from lb_stream.core.config.windows import closed
 from lb_stream.core.health import LAG_LIMIT, SUSPENDING, ClusterFacts, Facts, JobFacts, stale
 from lb_stream.core.model.names import is_system_bundle
 from lb_stream.io.leadership.leader import Leader
 from lb_stream.query import QueryError
 from lb_stream.query.cluster_state import Standing, standing_in
 from lb_stream.query.lake import open_lake, records, run
+from lb_stream.query.rule_words import told_closed
 
 if TYPE_CHECKING:
     import duckdb
@@ -154,6 +156,7 @@ def _cluster(one: Standing, brokers: list[dict[str, Any]], owners: set[tuple[str
         retry_ms=one.memory.retry_ms,
         suspended_by=told[0][0] if told else None,
         paused=one.orders.paused,
+        held="" if (shut := closed(balancer, one.now_ms)) is None else told_closed(shut),
         dry_run=balancer.dry_run,
         drained=one.orders.drained,
         draining=tuple(name for name in one.orders.drained if (one.cluster, name) in owners),

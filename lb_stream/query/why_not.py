@@ -75,6 +75,7 @@ def why_not(lake: Lake, bundle: str, cluster: str | None) -> WhyNot:
     checked = (
         checks.drain(now, owner, drained),
         *checks.operators(now, drained),
+        *checks.windows(now, bundle, drained),
         *checks.suspension(now),
         checks.owner(now, known),
         checks.pending(now, bundle),
@@ -102,6 +103,7 @@ def why_hot(lake: Lake, broker: str, cluster: str | None) -> WhyNot | None:
     checked = (
         checks.drain(now, broker, drained),
         *checks.operators(now, drained),
+        *checks.windows(now, None, drained),
         *checks.suspension(now),
         checks.alive(now, broker),
         *checks.limits(now, broker, 0.0),

@@ -17,6 +17,7 @@ from lb_stream.contracts.unread import UnreadKeys, told
 from lb_stream.core.averages import FoldConfig
 from lb_stream.core.config.managers import in_pulsars_words, resolve
 from lb_stream.core.config.namespaces import PREFIX, namespace_key, nested
+from lb_stream.core.config.windows import check_windows
 from lb_stream.core.model.registry import Registry, Strategy, UnknownStrategyError
 from lb_stream.core.placement import extensible_placement, placement, simple_placement
 from lb_stream.core.placement.base import Placement
@@ -138,6 +139,7 @@ def cluster_config(values: Mapping[str, Any], *, dynamic: bool = False) -> Clust
     reporting = _build(ReportConfig, given)
     given = {"report_timeout_ms": max(1, 2 * reporting.report_max_interval_ms)} | given
     balancer = _build(BalancerConfig, given | {"load_manager": resolved.manager})
+    check_windows(balancer)
     chosen_placement, placement_warnings = _placement(balancer)
     splitting = _build(SplittingConfig, given)
     for name in (splitting.split_algorithm, *splitting.supported_split_algorithms):
@@ -155,10 +157,18 @@ def cluster_config(values: Mapping[str, Any], *, dynamic: bool = False) -> Clust
         splitting=splitting,
         split_algorithms=algorithms,
         reporting=reporting,
-        namespaces={name: _build(NamespaceConfig, own, f"{PREFIX}{name}.") for name, own in nested(given).items()},
+        namespaces=_namespaces(given),
         warnings=(*resolved.warnings, *placement_warnings, *algorithms.warnings, *told(_build(UnreadKeys, given), given)),
         given=values,
     )
+
+
+def _namespaces(given: Mapping[str, Any]) -> dict[str, NamespaceConfig]:
+    found = {}
+    for name, own in nested(given).items():
+        found[name] = _build(NamespaceConfig, own, f"{PREFIX}{name}.")
+        check_windows(found[name], f"{PREFIX}{name}.")
+    return found
 
 
 def _placement(balancer: BalancerConfig) -> tuple[Strategy[Placement], tuple[str, ...]]:

@@ -10,10 +10,12 @@ import numpy as np
 
 from lb_stream.contracts.balancer import NamespaceConfig
 from lb_stream.contracts.decisions import Decision
+from lb_stream.core.config.cluster_config import ClusterConfig
+from lb_stream.core.config.windows import Closed, closed
 from lb_stream.core.disruption.budgets import HOUR_MS, Budget, budgets, counting
 from lb_stream.core.model.memory import Memory
 from lb_stream.core.model.names import namespace_of
-from lb_stream.core.model.refusals import MOST_SUBJECTS, Refusal
+from lb_stream.core.model.refusals import MOST_SUBJECTS, Refusal, refusal
 from lb_stream.core.model.view import ClusterView
 from lb_stream.core.shedding.base import Disruption
 
@@ -25,11 +27,15 @@ class Holds:
     namespaces: Mapping[str, NamespaceConfig]
     memory: Memory
     budgets: dict[str, Budget]
+    cluster: Closed | None  # why nothing may move now
+    closed: Mapping[str, Closed]  # the same of namespaces
 
     @staticmethod
-    def of(namespaces: Mapping[str, NamespaceConfig], memory: Memory, decisions: Iterable[Decision], now_ms: int) -> Holds:
+    def of(config: ClusterConfig, memory: Memory, decisions: Iterable[Decision], now_ms: int) -> Holds:
         """As things stand. `decisions`: those of this round, which count already."""
-        return Holds(namespaces, memory, budgets(namespaces, memory, decisions, now_ms))
+        shut = {name: found for name, own in config.namespaces.items() if (found := closed(own, now_ms)) is not None}
+        left = budgets(config.namespaces, memory, decisions, now_ms)
+        return Holds(config.namespaces, memory, left, closed(config.balancer, now_ms), shut)
 
     def disruption(self, view: ClusterView) -> Disruption:
         """The same as columns. O(1) where no namespace has settings, else O(bundles)."""
@@ -45,25 +51,35 @@ class Holds:
             if name in row_of:
                 budget[rows] = row_of[name]
                 held[rows] = left[row_of[name]] == 0
+            held[rows] |= name in self.closed
         return Disruption(held, weight, budget, left)
 
     def standing(self, view: ClusterView) -> list[Refusal]:
         """Of each namespace none of whose bundles may move now: why, and until when."""
         found = []
-        for name, budget in self.budgets.items():
+        for name in self.namespaces:
             mine = view.bundles.rows_of_namespace(name)
-            if not budget.left and mine.stop > mine.start:
-                some = view.bundles.names[mine.start : min(mine.stop, mine.start + MOST_SUBJECTS)].to_pylist()
-                found.append(replace(budget.refusal(some), count=mine.stop - mine.start))
+            some = view.bundles.names[mine.start : min(mine.stop, mine.start + MOST_SUBJECTS)].to_pylist()
+            refused = self._refusal(name, some, 1) if some else None
+            found += [replace(refused, count=mine.stop - mine.start)] if refused is not None else []
         return found
 
     def refusal(self, bundles: Sequence[str]) -> Refusal | None:
         """Why these bundles may not all move now, if so."""
+        if self.cluster is not None:
+            return refusal(self.cluster.rule, None, bundles, until_ms=self.cluster.until_ms)
         for namespace, moves in Counter(map(namespace_of, bundles)).items():
-            budget = self.budgets.get(namespace)
-            if budget is not None and budget.left < moves:
-                return budget.refusal([one for one in bundles if namespace_of(one) == namespace], moves)
+            found = self._refusal(namespace, [one for one in bundles if namespace_of(one) == namespace], moves)
+            if found is not None:
+                return found
         return None
+
+    def _refusal(self, namespace: str, bundles: Sequence[str], moves: int) -> Refusal | None:
+        """Why so many of a namespace's bundles may not move now, if so."""
+        shut, budget = self.closed.get(namespace), self.budgets.get(namespace)
+        if shut is not None:
+            return refusal(shut.rule, None, bundles, namespace=namespace, until_ms=shut.until_ms)
+        return budget.refusal(bundles, moves) if budget is not None and budget.left < moves else None
 
     def take(self, decisions: Iterable[Decision]) -> None:
         """Count what has been decided since."""

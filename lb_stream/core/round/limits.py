@@ -64,7 +64,7 @@ class MoveBudget:
 
 def holds_of(state: RoundState) -> Holds:
     """What keeps bundles from being moved by balancing, as things stand in this round."""
-    return Holds.of(state.config.namespaces, state.memory, state.decisions, state.now_ms)
+    return Holds.of(state.config, state.memory, state.decisions, state.now_ms)
 
 
 def moved_lately(state: RoundState) -> tuple[tuple[int, int, float], ...]:

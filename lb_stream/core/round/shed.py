@@ -53,6 +53,9 @@ def unload_from_hot(state: RoundState) -> None:
         state.refusals.append(refusal(Refuses.SINGLE_BROKER, None, saw=[alive], limit=2))
         return
     strategy, holds = state.config.shedder, holds_of(state)
+    if (refused := holds.refusal([])) is not None:
+        state.refusals.append(refused)
+        return
     unloads, memory = strategy.function(_shed_context(state, seen, holds.disruption(state.view)))
     state.remember(strategy, memory)
     state.refusals += [*holds.standing(state.view), *unloads.refusals]

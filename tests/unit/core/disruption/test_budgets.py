@@ -14,6 +14,7 @@ from lb_stream.core.averages.cluster_view import view_of
 from lb_stream.core.commands.responder import Received
 from lb_stream.core.config.cluster_config import cluster_config
 from lb_stream.core.disruption.budgets import HOUR_MS, Budget, budgets
+from lb_stream.core.disruption.holds import Holds
 from lb_stream.core.model.blocks import Shard
 from lb_stream.core.model.memory import Memory
 from lb_stream.core.model.refusals import Refusal
@@ -169,11 +170,10 @@ def test_room_comes_when_enough_moves_count_no_more() -> None:
 
 
 def test_strategies_see_weights_and_what_each_budget_leaves() -> None:
-    from lb_stream.core.disruption.holds import Holds
-
     view = Cluster().round().view
     limited = {"t/heavy": NamespaceConfig(moves_per_hour=0), "t/light": NamespaceConfig(disruption_weight=2.5)}
-    seen = Holds.of(limited, Memory(), (), NOW_MS).disruption(view)
+    config = replace(cluster_config({}), namespaces=limited)
+    seen = Holds.of(config, Memory(), (), NOW_MS).disruption(view)
     is_heavy = np.array([name in HEAVY for name in view.bundles.names.to_pylist()])
     assert (seen.held == is_heavy).all()
     assert (seen.weight == np.where(is_heavy, 1.0, 2.5)).all()
@@ -189,3 +189,27 @@ def test_no_shedder_exceeds_a_budget_in_one_pass(strategy: str) -> None:
         made = cluster.round()
         assert len(unloads(made)) <= 1
     assert cluster.used() <= 1
+
+
+@pytest.mark.parametrize(("key", "rule"), [("freeze", "frozen"), ("disruption_windows", "outside_window")])
+def test_in_a_freeze_or_outside_of_a_window_balancing_moves_nothing_of_a_namespace(key: str, rule: str) -> None:
+    text = "new disks" if key == "freeze" else "0 3 * * * 1h"  # the rounds begin at 22:13
+    made = Cluster(**{f"namespace.t/heavy.{key}": text}).round()
+    assert unloads(made) == []
+    assert unloads(made, LIGHT)
+    (told,) = [one for one in made.refusals if one.rule == rule]
+    opens_ms = NOW_MS - NOW_MS % 86_400_000 + 27 * 3_600_000
+    assert (told.namespace, told.count, told.until_ms) == ("t/heavy", len(HEAVY), None if key == "freeze" else opens_ms)
+
+
+def test_a_clusters_freeze_stops_all_balancing_and_neither_drains_nor_failovers_nor_operators() -> None:
+    cluster = Cluster()
+    frozen = cluster.round(commands=(order("set-config", values={"freeze": "new disks"}),))
+    assert frozen.decisions == ()
+    assert [(one.rule, one.namespace) for one in frozen.refusals] == [("frozen", None)]
+    asked = cluster.round(commands=(order("unload", namespace="t/light", bundle=LIGHT[0].rpartition("/")[2]),))
+    assert unloads(asked, LIGHT) == LIGHT[:1]
+    drained = cluster.round(commands=(order("drain-broker", broker="a"),))
+    assert len(unloads(drained)) == len(HEAVY)
+    cluster.owned = {"b": []}
+    assert {one.kind for one in cluster.round(60_000).decisions} == {"assign"}

@@ -1,0 +1,163 @@
+"""When balancing may move bundles: disruption windows, by cron expressions with a length and a time zone, and freezes.
+
+Time is the round's. Time zones are those of the pinned package tzdata, whatever the machine has: a replay finds the same.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+from importlib import resources
+from typing import Protocol
+from zoneinfo import ZoneInfo
+
+from cronsim import CronSim, CronSimError
+
+from lb_stream.contracts.keys import SettingError
+from lb_stream.core.model.rules import Refuses, Rule
+
+MINUTE_MS = 60_000
+_LENGTH = re.compile(r"(?:(\d{1,4})h)?(?:(\d{1,5})min)?")
+_ZONE = re.compile(r"[A-Za-z0-9_+-]+(/[A-Za-z0-9_+-]+)*")
+_WINDOW = "five fields of cron, a length and a time zone, as in '0 22 * * Mon-Fri 7h Europe/Berlin'"
+_FREEZE = "begin, end, a time zone and why, as in '2026-12-20 2027-01-02T06:00 Europe/Berlin end of the year'"
+
+
+class Limited(Protocol):
+    """Settings of a cluster or of a namespace that say when moves are allowed."""
+
+    @property
+    def disruption_windows(self) -> tuple[str, ...]:
+        """Windows; none: always."""
+        ...
+
+    @property
+    def freezes(self) -> tuple[str, ...]:
+        """Times without moves."""
+        ...
+
+    @property
+    def freeze(self) -> str:
+        """Why there are none until further notice; empty: there may be."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Closed:
+    """No move is allowed now: by which rule, and until when (ms; None: nobody has said)."""
+
+    rule: Rule
+    until_ms: int | None
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A window that opens at the times of a cron expression, in minutes since the epoch."""
+
+    cron: str
+    minutes: int
+    zone: ZoneInfo
+
+    def open_at(self, minute: int) -> bool:
+        """Whether it is open in that minute."""
+        return minute < self._next(minute + 1, reverse=True) + self.minutes
+
+    def opens_after(self, minute: int) -> int:
+        """When it opens next after that minute."""
+        return self._next(minute)
+
+    def _next(self, minute: int, reverse: bool = False) -> int:
+        at = datetime.fromtimestamp(minute * 60, self.zone)
+        return int(next(CronSim(self.cron, at, reverse=reverse)).timestamp()) // 60
+
+
+@dataclass(frozen=True, slots=True)
+class Freeze:
+    """No move from one time until another, ms since the epoch, and why."""
+
+    from_ms: int
+    to_ms: int
+    why: str
+
+
+def closed(limits: Limited, now_ms: int) -> Closed | None:
+    """Why no move is allowed now, if so."""
+    if limits.freeze:
+        return Closed(Refuses.FROZEN, None, limits.freeze)
+    frozen = [one for one in map(freeze_of, limits.freezes) if one.from_ms <= now_ms < one.to_ms]
+    if frozen:
+        last = max(frozen, key=lambda one: one.to_ms)
+        return Closed(Refuses.FROZEN, last.to_ms, last.why)
+    if not limits.disruption_windows:
+        return None
+    opens = [_opens(text, now_ms // MINUTE_MS) for text in limits.disruption_windows]
+    return None if None in opens else Closed(Refuses.OUTSIDE_WINDOW, min(filter(None, opens)) * MINUTE_MS, "")
+
+
+def check_windows(limits: Limited, prefix: str = "") -> None:
+    """Raise SettingError for a window or a freeze that can't be. `prefix`: of the settings' keys."""
+    _check(f"{prefix}disruption_windows", limits.disruption_windows, window_of, _WINDOW)
+    _check(f"{prefix}freezes", limits.freezes, freeze_of, _FREEZE)
+
+
+def _check(key: str, texts: Iterable[str], read: Callable[[str], object], expected: str) -> None:
+    for text in texts:
+        try:
+            read(text)
+        except (ValueError, CronSimError, StopIteration) as error:
+            raise SettingError(key, text, f"{expected} ({error})") from None
+
+
+@lru_cache(maxsize=4_096)
+def _opens(text: str, minute: int) -> int | None:
+    """When a window opens next; None: it is open."""
+    window = window_of(text)
+    return None if window.open_at(minute) else window.opens_after(minute)
+
+
+@lru_cache(maxsize=1_024)
+def window_of(text: str) -> Window:
+    """Raises ValueError or CronSimError for a text that is none."""
+    words = text.split()
+    if len(words) not in (6, 7):
+        raise ValueError(f"it has {len(words)} words")
+    length = _LENGTH.fullmatch(words[5])
+    minutes = sum(int(number or 0) * unit for number, unit in zip(length.groups(), (60, 1), strict=True)) if length else 0
+    if not minutes:
+        raise ValueError(f"{words[5]} is no length such as 7h, 90min or 1h30min")
+    window = Window(" ".join(words[:5]), minutes, zone_of(words[6] if len(words) == 7 else "UTC"))
+    window.opens_after(0)
+    return window
+
+
+@lru_cache(maxsize=1_024)
+def freeze_of(text: str) -> Freeze:
+    """Raises ValueError for a text that is none."""
+    words = text.split()
+    if len(words) < 3:
+        raise ValueError(f"it has {len(words)} words")
+    zone = zone_of(words[2])
+    begin, end = (_moment_ms(word, zone) for word in words[:2])
+    if begin >= end:
+        raise ValueError("it ends before it begins")
+    return Freeze(begin, end, " ".join(words[3:]))
+
+
+def _moment_ms(text: str, zone: ZoneInfo) -> int:
+    at = datetime.fromisoformat(text)
+    at = at if at.tzinfo is not None else at.replace(tzinfo=zone)
+    return (at.astimezone(UTC) - datetime.fromtimestamp(0, UTC)) // timedelta(milliseconds=1)
+
+
+@lru_cache(maxsize=1_024)
+def zone_of(name: str) -> ZoneInfo:
+    """A time zone of the tz database. Raises ValueError for a name that isn't there."""
+    file = resources.files("tzdata").joinpath("zoneinfo", *name.split("/"))
+    if not _ZONE.fullmatch(name) or not file.is_file():
+        raise ValueError(f"{name} is no time zone such as Europe/Berlin or UTC")
+    with file.open("rb") as content:
+        return ZoneInfo.from_file(content, name)
