@@ -190,7 +190,9 @@ CREATE TABLE refusals (
   `greatest` DOUBLE,
   `unit` STRING,
   `subjects` ARRAY<STRING>,
-  `log_seq` BIGINT
+  `log_seq` BIGINT,
+  `namespace` STRING,
+  `until_ms` BIGINT
 ) USING DELTA;
 
 -- a record that was not taken: where it is, which field, what it held, what was expected
@@ -325,5 +327,6 @@ CREATE TABLE backtests (
   `client_seconds_lost` DOUBLE,
   `overload_s_85` DOUBLE,
   `measures` STRING,
-  `error` STRING
+  `error` STRING,
+  `loop` STRING
 ) USING DELTA;

@@ -35,6 +35,11 @@ def counts(*names: str) -> list[pa.Field]:
     return [pa.field(name, pa.int64()) for name in names]
 
 
+def reals(*names: str) -> list[pa.Field]:
+    """Columns of real numbers."""
+    return [pa.field(name, pa.float64()) for name in names]
+
+
 _SQL_TYPES = {"string": "STRING", "int64": "BIGINT", "int32": "INT", "float": "FLOAT", "double": "DOUBLE", "bool": "BOOLEAN"}
 
 

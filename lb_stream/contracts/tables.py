@@ -8,7 +8,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from lb_stream.contracts.reports import RESOURCES
-from lb_stream.contracts.table_spec import TableSpec, counts, texts
+from lb_stream.contracts.table_spec import TableSpec, counts, reals, texts
 
 _FOUR = ("throughput_in_bytes_per_s", "throughput_out_bytes_per_s", "rate_in_msgs_per_s", "rate_out_msgs_per_s")
 
@@ -187,7 +187,7 @@ REFUSALS = TableSpec(
             ("now_ms", pa.int64()),
             *texts("rule", "broker"),
             ("count", pa.int64()),
-            *(pa.field(name, pa.float64()) for name in ("limit", "least", "greatest")),
+            *reals("limit", "least", "greatest"),
             ("unit", pa.string()),
             ("subjects", pa.list_(pa.string())),
             ("log_seq", pa.int64()),
@@ -276,7 +276,7 @@ SHADOW_DECISIONS = TableSpec(
             *_ROUND_OF_A_POLICY,
             ("number", pa.int64()),  # within its round
             *texts("kind", "bundle", "source", "destination", "reason", "rule", "strategy"),
-            *((name, pa.float64()) for name in ("saw", "limit")),
+            *reals("saw", "limit"),
             ("unit", pa.string()),
             ("bytes_per_s", pa.float64()),  # the bundle's short-term average
             ("log_seq", pa.int64()),
@@ -317,9 +317,7 @@ BATCHES = TableSpec(
             ("planning_ms", pa.int64()),
             ("wal_ms", pa.int64()),  # Spark writes down what the batch will read
             ("decide_ms", pa.float64()),  # read, decode, fold, decide: one Spark job
-            ("log_ms", pa.float64()),
-            ("publish_ms", pa.float64()),
-            ("project_ms", pa.float64()),
+            *reals("log_ms", "publish_ms", "project_ms"),
             ("averages_ms", pa.float64()),  # bundle_averages, by a Spark job of its own
             ("next_ms", pa.float64()),  # writing down what the next batch must know
             ("commit_ms", pa.int64()),  # Spark writes down that the batch is done
@@ -337,8 +335,7 @@ BACKTESTS = TableSpec(
             # run: the same for runs of the same trials; to_ms: before; settings: JSON object; loop: closed (played), open (decided only)
             *texts("run", "cluster", "policy", "settings"),
             *counts("made_ms", "from_ms", "to_ms", "moves", "failovers", "violation_count"),
-            *((f"max_over_bound_{which}", pa.float64()) for which in ("median", "p95")),
-            *((name, pa.float64()) for name in ("tick_s", "balanced_share", "client_seconds_lost", "overload_s_85")),
+            *reals("max_over_bound_median", "max_over_bound_p95", "tick_s", "balanced_share", "client_seconds_lost", "overload_s_85"),
             *texts("measures", "error", "loop"),  # JSON object: all measures; why there are none
         ]
     ),
