@@ -147,10 +147,9 @@ def _look_up(
     owned = np.bincount(group, minlength=broker_of_rank.max(initial=-1) + 2)  # how many each broker has
     first = np.cumsum(owned) - owned  # of a broker's places in one list of all brokers' places
     row_at = np.full(nowhere + 1, -1, np.int64)
-    row_at[np.where(before < owned.take(group), first.take(group) + before, nowhere)] = np.arange(nowhere)
+    row_at[_or(nowhere, first.take(group) + before, before < owned.take(group))] = np.arange(nowhere)
     row_at[nowhere] = -1
-    tried_at = first[broker_of_rank + 1].take(rank) + place
-    row = row_at.take(np.where(place < owned[broker_of_rank + 1].take(rank), tried_at, nowhere))
+    row = row_at.take(_or(nowhere, first[broker_of_rank + 1].take(rank) + place, place < owned[broker_of_rank + 1].take(rank)))
     unknown = row < 0
     as_before = pc.equal(known.take(pa.array(row, mask=unknown if unknown.any() else None)), names)
     if as_before.true_count == len(names):
@@ -162,6 +161,11 @@ def _look_up(
     added = pc.add(pc.index_in(other_names, value_set=new_names), pa.scalar(len(known), pa.int32()))
     row[others] = pc.coalesce(found, added).to_numpy()
     return row, new_names
+
+
+def _or(other: int, values: Ints, kept: NDArray[np.bool_]) -> Ints:
+    """The values, and where they aren't kept the other one: nearly always all are."""
+    return values if kept.all() else np.where(kept, values, other)
 
 
 def _own(
@@ -201,6 +205,9 @@ def _own(
     since = columns.writable("owner_since_ms")
     since[row[gained]] = append_of_rank[rank[gained]]  # a bundle's last one stays
     columns.writable("reported_ms")[at] = append_of_rank.take(rank)
+    if isinstance(at, slice) and whole.all() and turns.max() == 1 and not len(gained):  # each is named by the one report of its owner
+        values["gained"] = np.zeros(len(before), np.bool_)
+        return
     after, last_turn = before.copy(), np.zeros(len(before), np.int64)
     after[at], last_turn[at] = owner, turn
 
