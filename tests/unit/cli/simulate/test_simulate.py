@@ -30,7 +30,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = tmp_path_factory.mktemp("scenarios")
     skewed = small_scenario([0, 0, 0, 0, 0, 0, 1, 2], ticks=60)
     write_scenario(replace(skewed, name="skewed"), made / "skewed")
-    crash = replace(skewed, name="crash", events=(event(200.0, 2, "crash"),), policies=ScenarioPolicies(budgets={"acme/shop": 0}), why=EVIL)
+    crash = replace(skewed, name="crash", events=(event(200.0, 2, "crash"),), policies=ScenarioPolicies(budgets={"acme/shop": 1}), why=EVIL)
     write_scenario(crash, made / "crash")
     (made / "eager.toml").write_text(EAGER)
     return made
@@ -86,7 +86,7 @@ def test_the_page_shows_the_same_figures_and_names_stay_names(folder: Path, tmp_
     assert measures["time_to_balance_s"][0] == "–" and page.tables["verdicts-skewed"][1][:2] == ["none", "lost"]
     assert {"over-skewed", "moves-skewed", "unserved-crash", "heat-skewed/none", "heat-crash/eager"} <= set(page.charts)
     assert page.tables["lost-crash/none"][1][:2] == ["b2:8080 went down at 200 s", "1"]
-    assert page.tables["budgets-crash/eager"][1][:2] == ["acme/shop", "0"]
+    assert page.tables["budgets-crash/eager"][1] == ["acme/shop", "1", "1", "1", "0"]
     assert "no bundle was ever without an owner" in text
     assert EVIL not in text and text.count("<script") == 2 and page.fetched == []
     assert {one["cluster"] for one in page.data["clusters"]} >= {"skewed", "skewed/none", "crash/eager"}
