@@ -82,7 +82,8 @@ def program(tmp_path: Path, behaviour: str) -> subprocess.Popen[str]:
     (tmp_path / "program.py").write_text(PROGRAM)
     command = [sys.executable, str(tmp_path / "program.py"), behaviour]
     text = f"""
-import os, sys
+import os, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # what runs tests in the background may have it ignored
 from typer import Exit
 from lb_stream.cli.backtest.command import _run
 try:
