@@ -38,6 +38,12 @@ SPACES: Mapping[str, Mapping[str, str]] = {
         "top_bundles": "3..50",
         "unload_delay_ms": "30000..600000",
     },
+    "LeastMoves": {
+        "least_moves_trigger": "1.05..1.4",
+        "least_moves_aim": "1.0..1.05",
+        "least_moves_destination": "1.0..1.05",
+        "least_moves_patience_ms": "1000..600000",
+    },
 }
 """Shedder → what is searched where nobody says what: its thresholds, how long it waits, how much it takes at once."""
 FOR_ALL: Mapping[str, str] = {"shedding_grace_period_ms": "60000..3600000", "max_moves_per_minute": "1..10000"}

@@ -35,7 +35,7 @@ from lb_stream.core.placement import placement, simple_placement
 from lb_stream.core.round.split import find_too_large
 from lb_stream.core.round.state import RoundInputs, RoundState
 from lb_stream.core.shedding import shedder
-from lb_stream.core.shedding.base import ShedContext
+from lb_stream.core.shedding.base import ShedContext, traits_of
 from lb_stream.core.splitting import SplittingConfig
 
 SIZES = {"100x10000": (100, 10_000, 10), "1000x100000": (1_000, 100_000, 100), "5000x1000000": (5_000, 1_000_000, 50)}
@@ -61,12 +61,12 @@ def bundle_names(count: int) -> pa.Array:
     return pa.array([f"acme/n{at // 256:05d}/{ranges[at % 256]}" for at in range(count)])
 
 
-def shard_of_size(brokers: int, bundles: int, hot: int) -> Shard:
-    """One shard with all bundles of a cluster, averages full."""
+def shard_of_size(brokers: int, bundles: int, hot: int, heaviest: float = np.inf) -> Shard:
+    """One shard with all bundles of a cluster, averages full. `heaviest`: the most that a bundle carries, the lightest one being 0.1."""
     rng = np.random.default_rng(1)
     usage = np.where(np.arange(brokers) < hot, rng.uniform(90, 98, brokers), rng.uniform(20, 30, brokers))
     owner = (np.arange(bundles) % brokers).astype(np.int32)
-    weight = rng.pareto(1.5, bundles) + 0.1
+    weight = np.minimum(rng.pareto(1.5, bundles) + 0.1, heaviest)
     rate = weight * usage[owner] * 10
     four = {FOUR[0]: rate * 1_000, FOUR[1]: rate * 1_500, FOUR[2]: rate, FOUR[3]: rate * 1.5}
     columns: dict[str, Any] = {
@@ -128,6 +128,9 @@ def works(brokers: int, bundles: int, hot: int) -> Iterator[tuple[str, Work]]:
                 config.shedder.function(ShedContext.of(view, config.shedder_config, memory, eligible))[0]
             ),
         )
+    only_hot = {"least_moves_trigger": 1.6}  # of brokers whose bundles were drawn by chance some are a little above the even load
+    yield "least_moves", _least_moves(brokers, bundles, max(brokers // 200, 1), **only_hot)
+    yield "least_moves_plan", _least_moves(brokers, bundles, brokers // 2)
     limits = SplittingConfig()
     yield "split_task", lambda: find_too_large(view, eligible, [], limits)
     for strategy in placement.names:
@@ -136,6 +139,20 @@ def works(brokers: int, bundles: int, hot: int) -> Iterator[tuple[str, Work]]:
     for strategy in simple_placement.names:
         yield f"place_{strategy}", _placing(view, {"load_manager": "simple", "simple_placement_strategy": strategy})
     yield "place_LeastResourceUsageWithWeight_extensible", _placing(view, {"load_manager": "extensible"})
+
+
+def _least_moves(brokers: int, bundles: int, hot: int, **settings: float) -> Work:
+    """A pass of LeastMoves that has learned from two reports of every broker, with so many hot ones. No bundle is a broker's whole load."""
+    config = cluster_config({"shedding_strategy": "LeastMoves", "least_moves_patience_ms": 0, **settings})
+    shard, memory = shard_of_size(brokers, bundles, hot, heaviest=20.0), config.shedder.memory({})
+    observe = traits_of(config.shedder).observe
+    assert observe is not None
+    for digest, now_ms in ((b"sample 1", 500), (b"sample 2", 1_000)):
+        shard = fold(shard, reports_of(shard, digest), now_ms, FoldConfig())[0]
+        view = view_of("bench", [shard], now_ms, {"cpu": 1.0})
+        memory = observe(view, config.shedder_config, memory)
+    context = ShedContext.of(view, config.shedder_config, memory)
+    return lambda: _sheds(config.shedder.function(context)[0])
 
 
 def _sheds(unloads: Any) -> Any:

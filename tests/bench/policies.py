@@ -44,7 +44,7 @@ def pairs() -> list[str]:
     for name in shedder.names:
         manager = traits_of(shedder[name]).manager
         own = [other for other in placement.names if other == name or other not in shedder.names]  # AvgShedder's is for itself
-        placements = {"modular": own, "simple": simple_placement.names, "extensible": ()}[manager]
+        placements = {"modular": own, "any": own, "simple": simple_placement.names, "extensible": ()}[manager]
         found += [name if other == name else f"{name}+{other}" for other in placements] or [name]
     return found
 

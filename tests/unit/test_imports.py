@@ -21,7 +21,8 @@ FLOORS: tuple[dict[str, tuple[str, ...]], ...] = (
     {
         "core": (
             *("core", "core.model", "core.averages", "core.reporting", "core.placement", "core.shedding", "core.splitting", "core.filters"),
-            *("core.config", "core.observing", "core.ownership", "core.commands", "core.disruption", "core.round", "core.shadow"),
+            *("core.least_moves", "core.config", "core.observing", "core.ownership", "core.commands", "core.disruption", "core.round"),
+            "core.shadow",
         )
     },
     {"stream": ("stream.task", "stream.shards", "stream")},

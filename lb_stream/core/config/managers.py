@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 from lb_stream.contracts.balancer import MANAGER_CLASSES
 from lb_stream.contracts.keys import SettingError
+from lb_stream.core import least_moves as _least_moves  # noqa: F401 (it registers itself)
 from lb_stream.core.model.registry import Registry, Strategy, UnknownStrategyError
 from lb_stream.core.placement import placement
 from lb_stream.core.shedding import shedder
@@ -76,7 +77,7 @@ def resolve(given: Mapping[str, Any], dynamic: bool = False) -> Resolved:
         if chosen.name == BOTH and isinstance(place, Strategy) and place.name != BOTH:
             warnings.append(f"shedding_strategy = {BOTH!r} without placement_strategy = {BOTH!r}: bundles go where {place.name} says")
         return Resolved(manager, chosen, tuple(warnings))
-    if isinstance(chosen, Strategy) and manager == "extensible" and traits_of(chosen).manager == "extensible":
+    if isinstance(chosen, Strategy) and manager == "extensible" and traits_of(chosen).manager in ("extensible", "any"):
         return Resolved(manager, chosen, tuple(warnings))
     own = shedder[OWN_SHEDDER[manager]]
     if "shedding_strategy" in given and chosen is not own and not warnings:

@@ -37,6 +37,12 @@ class Decides:
         "{source} was at {saw} usage, smoothed, not below {limit}: the brokers' average of {average} and the threshold",
         "ratio",
     )
+    ABOVE_EVEN = Rule(
+        "above_even",
+        "{source} was asked for {saw} of its scarcest resource, more than {limit}: the {average} that it has when load is spread as evenly"
+        " as rules allow, and the tolerance",
+        "ratio",
+    )
     LOWER_BOUNDARY = Rule(
         "lower_boundary",
         "somebody was below {limit}, the average of {average} less the threshold, and {source} was the highest with {saw}",

@@ -11,6 +11,7 @@ import numpy as np
 
 from lb_stream.contracts.decisions import Candidate, DecisionKind, Explain
 from lb_stream.core.disruption.holds import Holds
+from lb_stream.core.model.names import namespace_of
 from lb_stream.core.model.refusals import Refusal, refusal
 from lb_stream.core.model.rules import Refuses, Rule
 from lb_stream.core.model.view import Bools, ClusterView, Rows
@@ -25,7 +26,7 @@ def shedding_is_due(state: RoundState) -> bool:
     config, last = state.config.balancer, state.memory.last_shed_ms
     if not config.shedding_enabled:
         return False
-    if config.shedding_interval_ms == 0:
+    if config.shedding_interval_ms == 0 or traits_of(state.config.shedder).paces_itself:
         return bool(state.view.brokers.sampled.any())
     return last is None or state.now_ms - last >= config.shedding_interval_ms
 
@@ -107,6 +108,7 @@ def _shed_context(state: RoundState, seen: ClusterView, disruption: Disruption) 
         movable=movable,
         reported=state.inputs.reported,
         may_take=_may_take(state),
+        takers=_takers(state),
         unloaded=state.inputs.unloaded_brokers,
         unloading=tuple(sorted(unloading)),
         disruption=disruption,
@@ -129,6 +131,20 @@ def _may_take(state: RoundState) -> Callable[[int, int], bool]:
         return allowed[topics[allowed] <= config.broker_max_topics]
 
     return lambda bundle, broker: bool((takers(bundle) == broker).any())
+
+
+def _takers(state: RoundState) -> Callable[[int], Rows]:
+    """Bundle → the brokers that the rules let have it. They go by namespace, and in an anti-affinity group by who has the bundle now."""
+    view, found = state.view, dict[tuple[str, int], Rows]()
+
+    def takers(bundle: int) -> Rows:
+        namespace = namespace_of(view.bundles.name(bundle))
+        key = namespace, int(view.bundles.owner[bundle]) if view.policies.group_of(namespace) else -1
+        if key not in found:
+            found[key] = state.candidates.by_rules(bundle, state.targets)[0]
+        return found[key]
+
+    return takers
 
 
 def _exchanges(proposals: Iterable[Unload]) -> Iterator[list[Unload]]:
@@ -154,13 +170,17 @@ def _has_room(state: RoundState, proposals: list[Unload], holds: Holds, room: Mo
 def _decide(state: RoundState, proposal: Unload, room: MoveBudget) -> None:
     view = state.view
     name, source = view.bundles.name(proposal.bundle), view.brokers.names[proposal.source]
-    rule = _kept_by_policies(state, proposal)
+    traits = traits_of(state.config.shedder)
+    by_takers = traits.manager == "any"  # it goes by what rules allowed before this round, and moves in the manager's own way
+    rule = _kept_apart(state, proposal) if by_takers else _kept_by_policies(state, proposal)
     if rule is not None:
         state.refusals.append(refusal(rule, source, [name]))
         return
-    if traits_of(state.config.shedder).chooses_destination:
-        destination, candidates = proposal.destination, list[Candidate]()
-        kind: DecisionKind = "unload" if destination is None else "transfer"
+    if traits.chooses_destination:
+        destination = proposal.destination
+        candidates = [Candidate(broker=view.brokers.names[row], score=score) for row, score in proposal.considered]
+        at_once = destination is not None and not (by_takers and state.config.balancer.load_manager == "modular")
+        kind: DecisionKind = "transfer" if at_once else "unload"
     else:
         choice = place_shed(state, proposal.bundle)
         if isinstance(choice, Refusal):
@@ -187,6 +207,15 @@ def _decide(state: RoundState, proposal: Unload, room: MoveBudget) -> None:
         strategy=state.config.shedder.name,
         explain=explain,
     )
+
+
+def _kept_apart(state: RoundState, proposal: Unload) -> Rule | None:
+    """Whether what this very round has decided keeps the bundle from its destination: its group's others may be on their way there."""
+    name = state.view.bundles.name(proposal.bundle)
+    if proposal.destination is None or not state.view.policies.group_of(namespace_of(name)):
+        return None
+    allowed = state.candidates.by_rules(proposal.bundle, state.targets)[0]
+    return None if (allowed == proposal.destination).any() else Refuses.ANTI_AFFINITY
 
 
 def preselects(state: RoundState) -> bool:

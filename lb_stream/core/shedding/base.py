@@ -34,6 +34,7 @@ class Unload:
     expected_after: float | None
     destination: int | None = None
     with_next: bool = False  # both are part of one exchange: either all of it is decided or nothing
+    considered: tuple[tuple[int, float], ...] = ()  # brokers that it weighed as destinations, and their scores; the least is the best
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +96,7 @@ class ShedContext(Generic[Config, Remembered]):
     movable: Bools  # those, and the ones that were unloaded lately
     reported: ClusterView  # the view before moves in flight were carried out
     may_take: Callable[[int, int], bool]  # (bundle, broker): whether the filters let that broker have that bundle
+    takers: Callable[[int], Rows]  # bundle → brokers that the rules let have it; even distribution is a wish and no rule
     unloaded: Mapping[str, int]  # broker → when a move out of it was last confirmed, ms
     unloading: tuple[str, ...]  # brokers with unconfirmed moves out of them, sorted
     disruption: Disruption  # what operators let moves cost
@@ -109,13 +111,15 @@ class ShedContext(Generic[Config, Remembered]):
         movable: Bools | None = None,
         reported: ClusterView | None = None,
         may_take: Callable[[int, int], bool] = lambda _bundle, _broker: True,
+        takers: Callable[[int], Rows] | None = None,
         disruption: Disruption | None = None,
     ) -> ShedContext[Config, Remembered]:
         """A cluster in which nothing is in flight and, where nothing else is said, every bundle may go to everybody."""
         chosen = np.ones(len(view.bundles), np.bool_) if eligible is None else eligible
         movable, reported = chosen if movable is None else movable, reported or view
         allowed = disruption or Disruption.none(len(view.bundles))
-        return ShedContext(view, config, memory, chosen, movable, reported, may_take, {}, (), allowed)
+        everybody = np.flatnonzero(view.brokers.alive)
+        return ShedContext(view, config, memory, chosen, movable, reported, may_take, takers or (lambda _: everybody), {}, (), allowed)
 
 
 class Shedder(Protocol):
@@ -138,8 +142,9 @@ class Observer(Protocol):
 class Traits:
     """How the round treats a shedder; the defaults are the modular manager's way."""
 
-    manager: Literal["modular", "simple", "extensible"] = "modular"  # whose shedder it is
+    manager: Literal["modular", "simple", "extensible", "any"] = "modular"  # whose shedder it is; any: the modular or the extensible one
     chooses_destination: bool = False  # its proposals name their destination; else placement finds one
+    paces_itself: bool = False  # it is asked with every new report, whatever the shedding interval
     observe: Observer | None = None
     loads: Callable[[Any], Mapping[str, float]] | None = None  # its memory → broker's smoothed usage, for placement to go by
 

@@ -67,7 +67,8 @@ def _named(name: str) -> Policy:
 
 
 def _shedding(name: str) -> dict[str, Any]:
-    return {"shedding_strategy": name, "load_manager": traits_of(_known(shedder, name)).manager}
+    manager = traits_of(_known(shedder, name)).manager
+    return {"shedding_strategy": name, "load_manager": "modular" if manager == "any" else manager}
 
 
 def _placing(name: str) -> dict[str, Any]:

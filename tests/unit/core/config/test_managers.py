@@ -103,7 +103,7 @@ def test_what_pulsar_answers_with_another_manager_is_done_and_told(
         ({"load_manager": "modullar"}, "load_manager", "modullar", "one of modular, simple, extensible"),
         ({"load_manager": 4}, "load_manager", 4, "one of modular, simple, extensible"),
         ({"cpu_weight": float("inf")}, "cpu_weight", float("inf"), "a finite number"),
-        ({"shedding_strategy": "NoShedder"}, "shedding_strategy", "NoShedder", "one of AvgShedder, OverloadShedder"),
+        ({"shedding_strategy": "NoShedder"}, "shedding_strategy", "NoShedder", "one of AvgShedder, LeastMoves, OverloadShedder"),
         ({"shedding_strategy": ["ThresholdShedder"]}, "shedding_strategy", ["ThresholdShedder"], "text"),
         ({"placement_strategy": "Nowhere"}, "placement_strategy", "Nowhere", "one of AvgShedder, LeastLongTermMessageRate"),
         ({"placement_strategy": "AvgShedder"}, "placement_strategy", "AvgShedder", "shedding_strategy = 'AvgShedder' with it"),

@@ -1,4 +1,4 @@
-"""What three policies reach in the public scenarios stays what it was, within tolerances.
+"""What four policies reach in the public scenarios stays what it was, within tolerances.
 
 A change of a strategy may change it: look at the difference, then run this again with REWRITE=1. Scenarios that the project has no copy of
 are played by `make test-long`, where they are given (SCENARIOS, or a folder scenarios/public beside the project's).
@@ -20,7 +20,7 @@ from lb_stream.sim.scenario.reading import read_scenario
 PROJECT = Path(__file__).parents[4]
 COPIED = PROJECT / "tests/data/scenarios"
 RECORDED = PROJECT / "tests/data/scenario_measures.json"
-POLICIES = ("none", "ThresholdShedder+LeastLongTermMessageRate", "AvgShedder")
+POLICIES = ("none", "ThresholdShedder+LeastLongTermMessageRate", "AvgShedder", "LeastMoves")
 TOLERANCES: dict[str, dict[str, float]] = {
     "max_over_bound_median": {"abs": 0.02},
     "max_over_bound_p95": {"abs": 0.04},

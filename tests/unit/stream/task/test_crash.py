@@ -45,7 +45,7 @@ def test_the_second_time_ends_the_job_wherever_it_is_reached(then: str, printed:
 
 
 def test_a_job_that_shares_its_group_with_others_is_not_armed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "getpgrp", lambda: 1)
+    monkeypatch.setattr(os, "getpgrp", lambda: -1)
     with pytest.raises(SettingError, match="process group of its own"):
         crash.arm("after_log:1")
     crash.crash_point("after_log")

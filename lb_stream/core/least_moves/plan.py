@@ -1,0 +1,231 @@
+"""The plan: few, cheap moves that bring every hot broker down, each to a destination that stays below its limit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+
+from lb_stream.core.model.view import Bools, Floats, Ints, Rows
+from lb_stream.core.shedding.base import Disruption
+
+NEGLIGIBLE = 1e-9
+A_SWAP = 2
+"""Moves of an exchange."""
+PARTNERS, SWAPPED = 12, 64
+"""Coldest brokers that a stuck source is to swap with, and bundles of each side that are looked at."""
+PUSHED, PUSHED_TO = 6, 3
+"""The weightiest bundles of a source, and the coldest brokers, that room is tried to be made for and at."""
+NOBODY: Rows = np.empty(0, np.intp)
+WORTH_A_SWAP = 0.02
+"""What a swap lowers the source by, at least."""
+TRIED = 24
+"""Bundles of a source that are tried in one step before its excess is looked at anew."""
+
+
+class Move(NamedTuple):
+    """A bundle, where it leaves, where it goes, and the shares of the two best destinations with it."""
+
+    bundle: int
+    source: int
+    destination: int
+    share: float
+    second: int  # -1: nobody else had room
+    second_share: float
+    with_next: bool = False  # the next one comes back in exchange
+
+
+class State(NamedTuple):
+    """How far a plan is."""
+
+    share: Floats
+    disruption: Disruption
+    moves: list[Move]
+
+
+@dataclass(slots=True)
+class Plan:
+    """Loads while moves are chosen, in shares of each broker's target (1: as full as its target says). Mutable: lives within one pass."""
+
+    share: Floats  # (brokers, resources): load / (target · capacity)
+    per_unit: Floats  # (brokers, resources): 1 / (target · capacity)
+    demand: Floats  # (bundles, resources)
+    cost: Floats  # of moving each bundle, the average one 1
+    may_take: Callable[[int], Bools]  # bundle → brokers that may have it
+    aim: float  # what a source is brought down to
+    limit: Floats  # what each destination is filled to at most; -inf: it takes nothing
+    disruption: Disruption
+    moves: list[Move] = field(default_factory=list)
+
+    def bring_down(self, source: int, rows: Rows, others: Callable[[], dict[int, Rows]], search: bool) -> None:
+        """Relieve a source by single moves; or, with `search`, by a swap or by making room for a large bundle, where that takes fewer.
+
+        `others`: brokers → the bundles of each that may move.
+        """
+        before = self._state() if search else None
+        relieved = self.relieve(source, rows)
+        if before is None:
+            return
+        best, found = self._rank(source, relieved, before), self._state()
+        if best <= (0.0, A_SWAP):
+            return
+        for attempt in self._attempts(source, rows, others()):
+            self._restore(before)
+            if not attempt():
+                continue
+            relieved = self.relieve(source, self._still(rows), np.inf if best[0] else len(before.moves) + best[1])
+            if (rank := self._rank(source, relieved, before)) < best:
+                best, found = rank, self._state()
+        self._restore(found)
+
+    def _attempts(self, source: int, rows: Rows, others: dict[int, Rows]) -> Iterator[Callable[[], bool]]:
+        """Ways to begin otherwise than with single moves that fit."""
+        yield lambda: self.exchange(source, rows, others)
+        for bundle in self._weightiest(source, rows)[:PUSHED].tolist():
+            after = (self.share + self.demand[bundle] * self.per_unit).max(axis=1)
+            after[~self.may_take(bundle) | (self.limit < 0)] = np.inf
+            after[source] = np.inf
+            for broker in np.argsort(after, kind="stable")[:PUSHED_TO].tolist():
+                if after[broker] < np.inf:
+                    yield partial(self.push, bundle, source, broker, others.get(broker, NOBODY))
+
+    def push(self, bundle: int, source: int, broker: int, theirs: Rows) -> bool:
+        """Move a large bundle to a broker that has no room for it, and relieve that one; whether that can be."""
+        if not self._within_budget(np.array([bundle]))[0]:
+            return False
+        share = float((self.share[broker] + self.demand[bundle] * self.per_unit[broker]).max())
+        self._take(bundle, source, broker)
+        self.moves.append(Move(bundle, source, broker, share, -1, np.inf))
+        return self.relieve(broker, self._still(theirs))
+
+    def _still(self, rows: Rows) -> Rows:
+        """Those that the plan hasn't moved yet."""
+        return rows[~np.isin(rows, [one.bundle for one in self.moves])]
+
+    def _rank(self, source: int, relieved: bool, before: State) -> tuple[float, int]:
+        """What a plan for a source leaves undone, then how many moves it takes: the least is the best."""
+        left = 0.0 if relieved else float(self.share[source].max() - self.aim)
+        return (round(left, 2), len(self.moves) - len(before.moves))
+
+    def _state(self) -> State:
+        return State(self.share.copy(order="F"), self.disruption, list(self.moves))
+
+    def _restore(self, state: State) -> None:
+        self.share, self.disruption, self.moves = state.share.copy(order="F"), state.disruption, list(state.moves)
+
+    def relieve(self, source: int, rows: Rows, most: float = np.inf) -> bool:
+        """Move bundles (of `rows`) away until the source is at its aim, or the plan has `most` moves; whether it is at its aim.
+
+        One that covers all that is too much is taken first, the cheapest of them; else what covers most of it for its cost.
+        """
+        rows = rows[self.demand[rows].max(axis=1, initial=0.0) > 0]
+        left = np.ones(len(rows), np.bool_)
+        weight, cost = self.demand[rows] * self.per_unit[source], self.cost[rows]
+        price = cost + weight.sum(axis=1)
+        while True:
+            excess = self.share[source] - self.aim
+            over = excess > NEGLIGIBLE
+            if not over.any():
+                return True
+            left &= self._within_budget(rows)
+            if not left.any() or len(self.moves) >= most:
+                return False
+            covers = left & (weight[:, over] >= excess[over]).all(axis=1)
+            need = np.where(over, excess, 0.0)
+            worth = np.minimum(weight, need).sum(axis=1) / cost
+            for at in [*_first(covers, price), *_first(left & ~covers, -worth)]:
+                left[at] = False  # it moves, or nobody has room for it, now that destinations only become fuller
+                if self._move(int(rows[at]), source):
+                    break
+
+    def exchange(self, source: int, rows: Rows, others: dict[int, Rows]) -> bool:
+        """Swap bundles with cold brokers until the source is at its aim, as long as each swap is worth its two moves; whether any is."""
+        begun = len(self.moves)
+        taken = np.zeros(len(self.demand), np.bool_)
+        taken[[one.bundle for one in self.moves]] = True
+        while self.share[source].max() > self.aim:
+            peaks = np.where(self.limit > 0, self.share.max(axis=1), np.inf)
+            peaks[source] = np.inf
+            partners = [one for one in np.argsort(peaks, kind="stable")[:PARTNERS].tolist() if peaks[one] < np.inf and one in others]
+            mine = self._weightiest(source, rows[~taken[rows]])
+            swaps = (self._swap(source, mine, one, self._lightest(source, others[one][~taken[others[one]]])) for one in partners)
+            best = min(filter(None, swaps), default=None)
+            if best is None:
+                break
+            _, bundle, back, broker = best
+            for one, start, end in ((bundle, source, broker), (back, broker, source)):
+                self._take(one, start, end)
+                taken[one] = True
+                self.moves.append(Move(one, start, end, float(self.share[end].max()), -1, np.inf, with_next=one == bundle))
+        return len(self.moves) > begun
+
+    def _swap(self, source: int, mine: Rows, broker: int, theirs: Rows) -> tuple[float, int, int, int] | None:
+        """The swap with one broker that leaves the source least full; None if none lowers it enough."""
+        if not len(mine) or not len(theirs):
+            return None
+        differ = self.demand[mine][:, None] - self.demand[theirs][None]
+        here = (self.share[source] - differ * self.per_unit[source]).max(axis=2)
+        there = (self.share[broker] + differ * self.per_unit[broker]).max(axis=2)
+        worth = (there <= self.limit[broker]) & (here <= max(self.aim, float(self.share[source].max()) - WORTH_A_SWAP))
+        here = np.maximum(here, self.aim) + 1e-3 * (self.cost[mine][:, None] + self.cost[theirs][None])
+        for at in _first(worth.ravel(), here.ravel()):
+            bundle, back = int(mine[at // len(theirs)]), int(theirs[at % len(theirs)])
+            if self._fits(bundle, broker) and self._fits(back, source) and len(self.disruption.within(np.array([bundle, back]))) == 2:
+                return float(here.flat[at]), bundle, back, broker
+        return None
+
+    def _fits(self, bundle: int, broker: int) -> bool:
+        return bool(self.may_take(bundle)[broker])
+
+    def _weightiest(self, source: int, rows: Rows) -> Rows:
+        """Bundles that weigh most in what the source has most of."""
+        key = self.demand[rows, int(np.argmax(self.share[source]))]
+        return rows[np.argsort(-key, kind="stable")][:SWAPPED]
+
+    def _lightest(self, source: int, rows: Rows) -> Rows:
+        """Bundles of another broker that weigh least in what the source has most of."""
+        key = self.demand[rows, int(np.argmax(self.share[source]))]
+        return rows[np.argsort(key, kind="stable")][:SWAPPED]
+
+    def _take(self, bundle: int, source: int, destination: int) -> None:
+        """Count a move in the loads and budgets."""
+        demand = self.demand[bundle]
+        self.share[source] -= demand * self.per_unit[source]
+        self.share[destination] += demand * self.per_unit[destination]
+        self.disruption = self.disruption.less(np.array([bundle]))
+
+    def _within_budget(self, rows: Rows) -> Bools:
+        within: Bools = np.append(self.disruption.left, 1)[self.disruption.budget[rows]] > 0  # row -1, no budget, is the last
+        return within
+
+    def _move(self, bundle: int, source: int) -> bool:
+        """Move a bundle to the broker that is least full with it, of those whom that leaves below their limit."""
+        demand = self.demand[bundle]
+        after = (self.share + demand * self.per_unit).max(axis=1)
+        after[~self.may_take(bundle) | (after > self.limit)] = np.inf
+        after[source] = np.inf
+        best = int(np.argmin(after))
+        share = float(after[best])
+        if share == np.inf:
+            return False
+        after[best] = np.inf
+        second = int(np.argmin(after))
+        self._take(bundle, source, best)
+        self.moves.append(Move(bundle, source, best, share, second if after[second] < np.inf else -1, float(after[second])))
+        return True
+
+
+def _first(candidates: Bools, key: Floats) -> list[int]:
+    """The candidates with the least keys, in their order."""
+    rows = np.flatnonzero(candidates)
+    first: list[int] = rows[np.argsort(key[rows], kind="stable")][:TRIED].tolist()
+    return first
+
+
+def order_of(rows: Rows, key: Floats) -> Ints:
+    """The rows by key, the greatest first."""
+    order: Ints = rows[np.argsort(-key[rows], kind="stable")]
+    return order

@@ -1,0 +1,152 @@
+"""LeastMoves as a shedder and as a placement. See docs/strategies.md "LeastMoves"."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+
+from lb_stream.core.least_moves.config import LeastMovesConfig
+from lb_stream.core.least_moves.fleet import FULL, Fleet, fleet_of, fullness, load_of, observe_fleet, samples_of
+from lb_stream.core.least_moves.memory import LeastMovesMemory
+from lb_stream.core.least_moves.plan import Plan, order_of
+from lb_stream.core.least_moves.targets import targets
+from lb_stream.core.model.rules import Decides
+from lb_stream.core.model.view import Bools, ClusterView, Floats, Rows
+from lb_stream.core.placement.base import Best, PlacementContext, placement
+from lb_stream.core.shedding.base import ShedContext, Traits, Unload, Unloads, rows_by_broker, shedder
+
+HOUR_MS = 3_600_000
+USUAL_EXCESS = 0.1
+"""What is further above the trigger waits the less."""
+USUAL_NOISE = 0.05
+"""Reports that are noisier than this want more patience."""
+KNOWN = 3
+"""Reports of a broker before anything about it is urgent."""
+SEARCHED = 12
+"""The hottest brokers of a pass for which fewer moves than single ones are sought: that takes long."""
+MOVED_LATELY = 2.0
+"""Factor on the cost of moving a bundle that has moved within the hour."""
+
+Context = ShedContext[LeastMovesConfig, LeastMovesMemory]
+
+
+def observe(view: ClusterView, _config: LeastMovesConfig, memory: LeastMovesMemory) -> LeastMovesMemory:
+    """Learn from every round's reports."""
+    return observe_fleet(view, memory)
+
+
+TRAITS = Traits(manager="any", chooses_destination=True, observe=observe, paces_itself=True)
+
+
+@shedder("LeastMoves", config=LeastMovesConfig, memory=LeastMovesMemory.read, traits=TRAITS)
+def shed_least(context: Context) -> tuple[Unloads, LeastMovesMemory]:
+    """Bring hot brokers down with as few moves, and as cheap ones, as that takes."""
+    view, config = context.view, context.config
+    fleet = fleet_of(view, context.reported, context.memory)
+    open_ = view.brokers.alive & view.brokers.speaking
+    target = targets(view, fleet, context.takers, open_)
+    with np.errstate(divide="ignore"):
+        per_unit = np.where(fleet.capacity > 0, 1.0 / (target[:, None] * fleet.capacity), 0.0)
+    per_unit = np.asfortranarray(per_unit)  # each resource stands together: the greatest of a broker's is found four times as fast
+    share = np.asfortranarray(load_of(view, fleet)) * per_unit
+    peak = share.max(axis=1)
+    sources, memory = _hot(context, fleet, peak)
+    if not len(sources):
+        return Unloads(), memory
+    moved, came_from = _moved_lately(view, memory)
+    limit = np.where(open_, np.minimum(config.least_moves_destination, FULL / target), -np.inf)
+    may_take = _may_take(context, came_from)
+    plan = Plan(share, per_unit, fleet.demand, _costs(context, moved), may_take, config.least_moves_aim, limit, context.disruption)
+    rested = ~moved | (view.now_ms - view.bundles.owner_since_ms >= config.least_moves_dwell_ms)
+    movable = context.movable & rested
+    rows = rows_by_broker(view, np.sort(sources), movable)
+
+    @cache
+    def others() -> dict[int, Rows]:
+        return rows_by_broker(view, np.arange(len(view.brokers)), movable)
+
+    for number, source in enumerate(sources.tolist()):
+        plan.bring_down(source, rows[source], others, search=number < SEARCHED)
+    left = {name: one for name, one in memory.left.items() if view.now_ms - one[1] < HOUR_MS}
+    left |= {view.bundles.name(one.bundle): (view.brokers.names[one.source], view.now_ms) for one in plan.moves}
+    return Unloads(tuple(_proposals(plan, peak, target, config))), replace(memory, left=left)
+
+
+def _proposals(plan: Plan, peak: Floats, target: Floats, config: LeastMovesConfig) -> list[Unload]:
+    """The plan's moves, with usages in the place of shares."""
+    after = plan.share.max(axis=1)
+    return [
+        Unload(
+            one.bundle,
+            one.source,
+            "Overloaded",
+            Decides.ABOVE_EVEN,
+            saw=float(peak[one.source] * target[one.source]),
+            limit=float(config.least_moves_trigger * target[one.source]),
+            average=float(target[one.source]),
+            expected_after=float(after[one.source] * target[one.source]),
+            destination=one.destination,
+            considered=tuple(
+                (broker, float(share * target[broker]))
+                for broker, share in ((one.destination, one.share), (one.second, one.second_share))
+                if broker >= 0
+            ),
+            with_next=one.with_next,
+        )
+        for one in plan.moves
+    ]
+
+
+def _hot(context: Context, fleet: Fleet, peak: Floats) -> tuple[Rows, LeastMovesMemory]:
+    """Brokers to relieve, the fullest first: above the trigger by more than noise, and for long enough. Full ones are relieved at once."""
+    brokers, config, memory, now_ms = context.view.brokers, context.config, context.memory, context.view.now_ms
+    trigger = config.least_moves_trigger
+    above = brokers.alive & (peak > trigger + config.least_moves_certainty * fleet.error * peak)
+    since = {brokers.names[row]: memory.hot.get(brokers.names[row], now_ms) for row in np.flatnonzero(above).tolist()}
+    urgent = above & (fullness(brokers) >= FULL) & (samples_of(context.reported) >= KNOWN)
+    patience_ms = config.least_moves_patience_ms * max(1.0, (memory.noise or 0.0) / USUAL_NOISE)
+    hurry = USUAL_EXCESS / np.maximum(peak - trigger, USUAL_EXCESS)
+    waited = np.array([now_ms - since.get(name, now_ms) for name in brokers.names]) >= patience_ms * hurry
+    rows = np.flatnonzero(urgent | (above & waited & (now_ms >= memory.calm_at())))
+    return order_of(rows, peak), replace(memory, hot=since)
+
+
+def _moved_lately(view: ClusterView, memory: LeastMovesMemory) -> tuple[Bools, dict[int, str]]:
+    """Bundles that this strategy has moved within the hour, and the brokers that they left."""
+    rows = view.bundles.rows_of(memory.left)
+    moved = np.zeros(len(view.bundles), np.bool_)
+    moved[rows[rows >= 0]] = True
+    return moved, {row: broker for row, (broker, _) in zip(rows.tolist(), memory.left.values(), strict=True) if row >= 0}
+
+
+def _costs(context: Context, moved: Bools) -> Floats:
+    """What moving each bundle costs, the average one 1: half for the move itself, half for its clients."""
+    clients = context.view.bundles.sessions.astype(np.float64)
+    cost = 0.5 + 0.5 * clients / max(float(clients.mean()), 1e-9)
+    cost[moved] *= MOVED_LATELY
+    weighted: Floats = cost * np.maximum(context.disruption.weight, 1e-3)
+    return weighted
+
+
+def _may_take(context: Context, came_from: dict[int, str]) -> Callable[[int], Bools]:
+    """Bundle → brokers that the rules let have it, but not the one that it has just left."""
+    row_of = {name: row for row, name in enumerate(context.view.brokers.names)}
+
+    def may_take(bundle: int) -> Bools:
+        mask = np.zeros(len(row_of), np.bool_)
+        mask[context.takers(bundle)] = True
+        if (back := row_of.get(came_from.get(bundle, ""), -1)) >= 0:
+            mask[back] = False
+        return mask
+
+    return may_take
+
+
+@placement("LeastMoves", config=LeastMovesConfig, memory=LeastMovesMemory.read)
+def place_evenly(context: PlacementContext[LeastMovesConfig, LeastMovesMemory]) -> tuple[Best, LeastMovesMemory]:
+    """The broker that is least full with the bundle."""
+    after = context.targets.with_bundle(context.bundle, context.candidates)
+    return Best(context.candidates[after == after.min()] if len(after) else context.candidates, after, "ratio"), context.memory

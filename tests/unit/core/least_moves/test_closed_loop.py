@@ -1,0 +1,67 @@
+"""LeastMoves in a closed loop: reports, rounds, agents and physics of small scenarios."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from lb_stream.sim.measures import measure
+from lb_stream.sim.play import play, read_policy
+from lb_stream.sim.scenario.scenario import Scenario, ScenarioPolicies
+from tests.support.small_scenario import event, small_scenario
+
+LEAST_MOVES = read_policy("LeastMoves")
+
+
+def played(scenario: Scenario, **settings: Any) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """The moves that it decides, and the measures."""
+    lines = list(play(scenario, replace(LEAST_MOVES, settings={**LEAST_MOVES.settings, **settings})).lines)
+    moves = [one for one in lines if one["event"] == "decision" and one["kind"] in ("unload", "transfer")]
+    return moves, measure(scenario, lines)
+
+
+def test_all_load_at_one_broker_is_spread_by_as_many_moves_as_that_takes() -> None:
+    moves, measures = played(small_scenario([0] * 9))
+    assert len(moves) == 6 and {one["rule"] for one in moves} == {"above_even"}
+    assert measures["max_over_bound_median"] == 1.0 and measures["undone"] == 0
+
+
+def test_it_balances_under_the_extensible_manager_too() -> None:
+    moves, measures = played(small_scenario([0] * 9), load_manager="extensible")
+    assert [one["rule"] for one in moves] == ["above_even"] * 6 and measures["max_over_bound_median"] == 1.0
+
+
+def test_what_is_even_stays_and_so_does_what_no_move_makes_better() -> None:
+    assert played(small_scenario([0, 0, 0, 1, 1, 1, 2, 2, 2]))[0] == []
+    assert played(small_scenario([0, 1, 2], loads=[500.0, 100.0, 100.0]))[0] == [], "a bundle as large as that is alone already"
+    assert played(small_scenario([0, 0, 1, 1, 2], loads=[300.0] * 5))[0] == []
+
+
+def test_a_fast_broker_carries_more() -> None:
+    scenario = small_scenario([at % 3 for at in range(36)], ticks=120, capacities=[1_000.0, 1_000.0, 4_000.0], loads=[50.0] * 36)
+    wide = replace(scenario.brokers, bandwidth_in_bytes_per_s=np.array([1e12, 1e12, 4e12]))  # the limits that it reports tell it apart
+    moves, measures = played(replace(scenario, brokers=wide))
+    assert len(moves) == 12 and {one["destination"] for one in moves} == {"b2:8080"}
+    assert measures["max_over_bound_median"] < 1.05
+
+
+def test_full_brokers_among_full_brokers_keep_what_they_have() -> None:
+    assert played(small_scenario([0] * 12 + [1] * 11 + [2] * 11))[0] == []
+
+
+def test_a_budget_is_kept_and_what_is_missing_comes_from_others() -> None:
+    names = ["acme/a"] * 6 + ["acme/b"] * 6
+    scenario = small_scenario([0] * 12, loads=[60.0] * 12, namespaces=names, policies=ScenarioPolicies(budgets={"acme/a": 3}))
+    moves, measures = played(scenario)
+    assert measures["budget_breaches"] == 0 and measures["max_over_bound_median"] == 1.0
+    assert len(moves) == 8 and sum(one["bundle"].startswith("acme/a") for one in moves) <= 3
+
+
+def test_brokers_that_restart_in_turn_are_left_alone_until_all_have() -> None:
+    down_and_up = [event(300.0 + 180 * at + 90 * up, at, ("leave", "up")[up]) for at in range(3) for up in range(2)]
+    moves, measures = played(small_scenario([at % 3 for at in range(18)], ticks=150, loads=[60.0] * 18, events=tuple(down_and_up)))
+    assert measures["moves"] <= 12, "two brokers' worth: before the wave is known, and after it"
+    assert all(not 500 < one["t"] < 840 for one in moves)
+    assert measures["max_over_bound_median"] < 1.05

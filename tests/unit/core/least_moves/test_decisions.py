@@ -1,0 +1,84 @@
+"""What a round decides by LeastMoves, and how a decision explains itself."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from lb_stream import ask
+from lb_stream.contracts.reports import BundleStats
+from lb_stream.core.averages import FoldConfig, fold
+from lb_stream.core.averages.cluster_view import view_of
+from lb_stream.core.model.blocks import Shard
+from lb_stream.core.model.policies import Policies
+from lb_stream.core.model.view import ClusterView
+from tests.support.build import Report, batch_of
+
+AT_ONCE = {"shedding_strategy": "LeastMoves", "placement_strategy": "LeastMoves", "least_moves_patience_ms": 0, "least_moves_certainty": 0}
+
+
+def a_view(owned: dict[str, dict[str, float]], policies: Policies | None = None) -> ClusterView:
+    """Brokers whose cpu is busy with a thousandth of the messages/s of their bundles; all have reported once."""
+    reports = [
+        Report(
+            broker,
+            1_000,
+            {name: BundleStats(msg_rate_in=rate, topics=1) for name, rate in bundles.items()},
+            {"cpu": (sum(bundles.values()) / 10, 100)},
+        )
+        for broker, bundles in owned.items()
+    ]
+    view = view_of("c", [fold(Shard.empty(), batch_of(reports), 1_000, FoldConfig())[0]], 1_000, {"cpu": 1.0})
+    return view if policies is None else replace(view, policies=policies)
+
+
+def a_name(number: int, namespace: str = "t/n") -> str:
+    return f"{namespace}/0x{number:08x}_0x{number + 1:08x}"
+
+
+UNEVEN = {"a": {a_name(0): 500.0, a_name(1): 300.0}, "b": {a_name(2): 100.0}, "c": {a_name(3): 150.0, a_name(4): 150.0}}
+
+
+def test_a_move_tells_what_was_seen_what_is_even_and_the_second_best_destination() -> None:
+    done = ask(a_view(UNEVEN), **AT_ONCE)
+    (decision,) = done.decisions
+    assert (decision.kind, decision.bundle, decision.source, decision.destination) == ("unload", a_name(1), "a", "b")
+    assert (decision.rule, decision.strategy, decision.explain.unit) == ("above_even", "LeastMoves", "ratio")
+    explain = decision.explain
+    told = (explain.saw, explain.limit, explain.average, explain.expected_after)
+    assert told == pytest.approx((0.8, 1.07 * 0.5, 0.5, 0.5))  # the largest bundle alone is more than the mean of 0.4
+    assert [(one.broker, one.refused_by) for one in explain.candidates] == [("b", None)], "with it c would be above its limit"
+
+
+def test_the_extensible_manager_transfers() -> None:
+    (decision,) = ask(a_view(UNEVEN), load_manager="extensible", **AT_ONCE).decisions
+    assert (decision.kind, decision.destination) == ("transfer", "b")
+
+
+def test_what_one_move_brings_near_a_group_another_move_of_the_same_round_does_not() -> None:
+    both = ["t/red", "t/blue"]
+    owned = {
+        "a": {a_name(0, both[0]): 300.0, a_name(1, both[1]): 300.0, a_name(2): 150.0},
+        "b": {a_name(3): 10.0},
+        "c": {a_name(4): 10.0},
+    }
+    done = ask(a_view(owned, Policies(anti_affinity=dict.fromkeys(both, "apart"))), **AT_ONCE)
+    destinations = [one.destination for one in done.decisions if one.bundle.rsplit("/", 1)[0] in both]
+    assert len(set(destinations)) == len(destinations) > 0
+
+
+def test_memory_goes_on_from_round_to_round() -> None:
+    view = a_view(UNEVEN)
+    first = ask(view, **{**AT_ONCE, "least_moves_patience_ms": 5_000})
+    assert not first.decisions
+    later = replace(view, now_ms=view.now_ms + 6_000)
+    assert len(ask(later, first.memory, **{**AT_ONCE, "least_moves_patience_ms": 5_000}).decisions) == 1
+
+
+def test_a_view_without_any_figures_moves_nothing() -> None:
+    assert not ask(a_view({"a": {a_name(0): 0.0, a_name(1): 0.0}, "b": {}}), **AT_ONCE).decisions
+    nobody = a_view(UNEVEN)
+    bundles = replace(nobody.bundles, owner=np.full(len(nobody.bundles), -1, np.int32))
+    assert all(one.kind == "assign" for one in ask(replace(nobody, bundles=bundles), **AT_ONCE).decisions)

@@ -1,0 +1,92 @@
+"""What LeastMoves learns from reports: costs, speeds, noise, waves of restarts."""
+
+from __future__ import annotations
+
+import json
+from functools import reduce
+
+import numpy as np
+import pytest
+
+from lb_stream.core.least_moves.memory import WAVE_MS, LeastMovesMemory
+
+NAMES, KINDS = [f"b{at}" for at in range(6)], ["small"] * 3 + ["large"] * 3
+SPEEDS = np.array([1_000.0] * 3 + [2_000.0] * 3)
+
+
+def learned(rounds: int = 40, byte_cost: float = 0.002, slow: int | None = None, noise: float = 0.01) -> LeastMovesMemory:
+    """Reports of six brokers of two kinds whose mixes of messages and bytes differ."""
+    random, speeds = np.random.default_rng(7), SPEEDS.copy()
+    if slow is not None:
+        speeds[slow] *= 0.6
+    memory = LeastMovesMemory()
+    mix = random.uniform(50, 800, len(NAMES))  # bytes in a message
+    for _ in range(rounds):
+        rate = random.uniform(100, 400, len(NAMES))
+        cpu = rate * (1 + byte_cost * mix) / speeds * (1 + noise * random.standard_normal(len(NAMES)))
+        memory = memory.learn_cpu(NAMES, KINDS, rate, rate * mix, cpu)
+    return memory
+
+
+def test_what_a_byte_costs_and_how_fast_each_kind_of_broker_is_are_found() -> None:
+    memory = learned()
+    assert memory.byte_cost == pytest.approx(0.002, rel=0.1)
+    assert memory.misfit == pytest.approx(0.01, rel=0.5)
+    assert memory.speeds(NAMES, KINDS) == pytest.approx(SPEEDS, rel=0.03)
+
+
+def test_a_broker_that_is_clearly_slower_than_its_kind_has_a_speed_of_its_own_once_it_lasts() -> None:
+    speeds = learned(rounds=60, slow=1).speeds(NAMES, KINDS)
+    assert speeds[1] < 0.75 * speeds[0]
+    few = learned(rounds=5, slow=1).speeds(NAMES, KINDS)
+    assert few[1] == few[0] == few[2]
+
+
+def test_a_broker_that_has_not_reported_is_as_fast_as_its_kind() -> None:
+    assert learned().speeds(["new", "other"], ["large", "unheard-of"])[0] == pytest.approx(2_000, rel=0.05)
+    assert LeastMovesMemory().speeds(["new"], ["small"]).tolist() == [1.0]
+
+
+def test_noise_is_what_two_reports_of_the_same_bundles_differ_by_and_a_leap_is_none() -> None:
+    random, memory = np.random.default_rng(3), LeastMovesMemory()
+    names, bundles, alike = [f"b{at}" for at in range(50)], [20] * 50, np.full(50, 20**-0.5)
+    for _ in range(30):
+        memory = memory.learn_noise(names, 1_000 * (1 + 0.05 * 20**-0.5 * random.standard_normal(50)), bundles, alike)
+    assert memory.noise == pytest.approx(0.05, rel=0.2)
+    leapt = memory.learn_noise(names, np.full(50, 3_000.0), bundles, alike)
+    assert leapt.noise is not None and leapt.noise < 0.08
+
+
+def test_direct_memory_of_bytes_that_come_in_is_found() -> None:
+    random, memory = np.random.default_rng(5), LeastMovesMemory()
+    for _ in range(20):
+        came = random.uniform(1e6, 5e6, 8)
+        memory = memory.learn_direct(came, 3e8 + 1.5 * came)
+    assert memory.direct_slope == pytest.approx(1.5)
+
+
+def seen(*rounds: tuple[int, str]) -> LeastMovesMemory:
+    """Rounds: the second, and the brokers alive, a letter each."""
+    return reduce(lambda memory, one: memory.learn_fleet(list(one[1]), one[0] * 1000), rounds, LeastMovesMemory())
+
+
+def test_brokers_that_restart_one_after_the_other_are_a_wave_until_none_has_for_longer_than_usual() -> None:
+    assert seen((0, "abc"), (100, "bc"), (190, "abc")).calm_at() == 0, "one broker is no wave"
+    assert seen((0, "abc"), (100, "bc"), (190, "abc"), (280, "ac")).calm_at() == (280 + 135) * 1000
+    assert seen((0, "abcd"), (100, "ab"), (190, "abcd")).calm_at() == (190 + 135) * 1000
+    assert seen((0, "abcd"), (100, "ab")).calm_at() == 0, "what goes at once is no wave"
+    late = WAVE_MS // 1000 + 200
+    assert seen((0, "abc"), (100, "bc"), (190, "abc"), (280, "ac"), (late + 280, "ac")).calm_at() == 0
+
+
+def test_brokers_that_are_no_more_are_forgotten_and_so_are_their_kinds() -> None:
+    memory = learned(rounds=2).learn_noise(NAMES, np.full(6, 9.0), [4] * 6, np.full(6, 0.5)).without_forgotten(NAMES[:3])
+    assert [set(one) for one in (memory.own, memory.last, memory.kind_of, memory.kinds)] == [set(NAMES[:3])] * 3 + [{"small"}]
+    assert memory.without_forgotten(NAMES) is memory
+
+
+def test_memory_is_json() -> None:
+    memory = seen((0, "abc"), (100, "bc")).learn_cpu(NAMES, KINDS, np.full(6, 100.0), np.full(6, 1e5), np.full(6, 0.3))
+    memory = memory.learn_noise(NAMES, np.full(6, 9.0), [4] * 6, np.full(6, 0.5)).learn_direct(np.array([1e6, 2e6]), np.array([3e6, 5e6]))
+    assert LeastMovesMemory.read(json.loads(json.dumps(memory.to_dict()))) == memory
+    assert LeastMovesMemory.read({}) == LeastMovesMemory()

@@ -1,0 +1,106 @@
+"""Plans: as few moves as can be, within limits, rules and budgets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import combinations
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lb_stream.core.least_moves.plan import Plan
+from lb_stream.core.model.view import Bools, Floats
+from lb_stream.core.shedding.base import Disruption
+
+AIM, LIMIT = 1.04, 1.045
+
+
+def a_plan(demand: Floats, owner: list[int], brokers: int, may_take: Callable[[int], Bools] | None = None, limit: float = LIMIT) -> Plan:
+    """Brokers with a capacity and a target of 1 in every resource."""
+    share = np.zeros((brokers, demand.shape[1]))
+    np.add.at(share, np.array(owner), demand)
+    everybody = np.ones(brokers, np.bool_)
+    cost = np.ones(len(demand))
+    allowed = may_take or (lambda _: everybody)
+    return Plan(share, np.ones_like(share), demand, cost, allowed, AIM, np.full(brokers, limit), Disruption.none(len(demand)))
+
+
+def rows_of(owner: list[int], broker: int) -> np.ndarray:  # type: ignore[type-arg]
+    return np.flatnonzero(np.array(owner) == broker)
+
+
+parts = st.integers(1, 40).map(lambda one: one / 50)
+
+
+@settings(deadline=None)
+@given(st.lists(parts, min_size=1, max_size=9))
+def test_one_source_is_relieved_by_as_few_moves_as_there_can_be(loads: list[float]) -> None:
+    demand = np.array(loads)[:, None]
+    plan = a_plan(demand, [0] * len(loads), len(loads) + 1)
+    excess = float(plan.share[0, 0]) - AIM
+    counts = (count for count in range(len(loads) + 1) for some in combinations(loads, count) if sum(some) >= excess - 1e-9)
+    assert plan.relieve(0, np.arange(len(loads)))
+    assert len(plan.moves) == next(counts)
+
+
+@settings(deadline=None)
+@given(st.data())
+def test_no_destination_is_filled_beyond_its_limit_nor_asked_for_what_it_may_not_have(data: st.DataObject) -> None:
+    brokers, count = data.draw(st.integers(2, 5)), data.draw(st.integers(1, 12))
+    demand = np.array(data.draw(st.lists(st.tuples(parts, parts), min_size=count, max_size=count)))
+    owner = data.draw(st.lists(st.integers(0, brokers - 1), min_size=count, max_size=count))
+    refused = data.draw(st.lists(st.sets(st.integers(0, brokers - 1)), min_size=count, max_size=count))
+    masks = [np.array([broker not in one for broker in range(brokers)]) for one in refused]
+    plan = a_plan(demand, owner, brokers, masks.__getitem__)
+    before = plan.share.copy()
+    for source in range(brokers):
+        if not plan.relieve(source, rows_of(owner, source)):
+            plan.exchange(source, rows_of(owner, source), {one: rows_of(owner, one) for one in range(brokers)})
+    loads = np.zeros_like(before)
+    for one in plan.moves:
+        assert owner[one.bundle] == one.source
+        owner[one.bundle] = one.destination
+        assert one.destination not in refused[one.bundle]
+    np.add.at(loads, np.array(owner), demand)
+    np.testing.assert_allclose(plan.share, loads, atol=1e-9)
+    assert len({one.bundle for one in plan.moves}) == len(plan.moves), "no bundle moves twice"
+    assert (loads.max(axis=1) <= np.maximum(before.max(axis=1), LIMIT) + 1e-9).all()
+
+
+def test_of_bundles_that_cover_the_excess_the_one_with_the_fewest_clients_goes() -> None:
+    demand = np.array([[0.5], [0.5], [0.5]])
+    plan = a_plan(demand, [0, 0, 0], 2)
+    plan.cost[:] = [1.0, 0.5, 2.0]
+    assert plan.relieve(0, np.arange(3))
+    assert [one.bundle for one in plan.moves] == [1]
+
+
+def test_a_bundle_whose_budget_is_used_up_stays() -> None:
+    demand = np.array([[0.5], [0.5], [0.6], [0.6]])
+    plan = a_plan(demand, [0] * 4, 4)
+    plan.disruption = replace(plan.disruption, budget=np.array([0, 0, 1, 1], np.int32), left=np.array([5, 1]))
+    assert plan.relieve(0, np.arange(4))
+    assert sorted(one.bundle for one in plan.moves) == [0, 1, 2], "2 and 3 would be enough, but one of them must stay"
+
+
+def test_what_no_single_move_relieves_is_exchanged() -> None:
+    demand = np.array([[0.6, 0.1], [0.5, 0.1], [0.2, 0.1], [0.7, 0.1]])  # 1.1 at the first broker, 0.9 at the second
+    plan = a_plan(demand, [0, 0, 1, 1], 2)
+    assert not plan.relieve(0, np.array([0, 1])) and not plan.moves
+    plan.exchange(0, np.array([0, 1]), {1: np.array([2, 3])})
+    assert plan.moves == []  # 0.5 for 0.2 makes 1.2 there, 0.6 for 0.7 makes it worse
+    plan = a_plan(np.array([[0.6], [0.5], [0.5], [0.4]]), [0, 0, 1, 1], 2)
+    assert not plan.relieve(0, np.array([0, 1]))
+    plan.exchange(0, np.array([0, 1]), {1: np.array([2, 3])})
+    assert [(one.bundle, one.source, one.destination, one.with_next) for one in plan.moves] == [(0, 0, 1, True), (2, 1, 0, False)]
+    assert plan.share.max() <= AIM
+
+
+def test_the_second_best_destination_is_told() -> None:
+    plan = a_plan(np.array([[0.8], [0.4], [0.3], [0.1]]), [0, 0, 1, 2], 3)
+    assert plan.relieve(0, np.array([0, 1]))
+    (move,) = plan.moves
+    assert (move.bundle, move.destination, move.second) == (1, 2, 1)
+    assert (round(move.share, 9), round(move.second_share, 9)) == (0.5, 0.7)
