@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lb_stream.core.model.view import Bools, Floats, Ints, Rows
-from lb_stream.core.shedding.base import Disruption
+from lb_stream.core.model.view import Bools, Floats, Rows
+from lb_stream.core.shedding.base import Disruption, heaviest_first
 
 NEGLIGIBLE = 1e-9
 A_SWAP = 2
@@ -182,8 +182,7 @@ class Plan:
 
     def _weightiest(self, source: int, rows: Rows) -> Rows:
         """Bundles that weigh most in what the source has most of."""
-        key = self.demand[rows, int(np.argmax(self.share[source]))]
-        return rows[np.argsort(-key, kind="stable")][:SWAPPED]
+        return heaviest_first(rows, self.demand[:, int(np.argmax(self.share[source]))])[:SWAPPED]
 
     def _lightest(self, source: int, rows: Rows) -> Rows:
         """Bundles of another broker that weigh least in what the source has most of."""
@@ -223,9 +222,3 @@ def _first(candidates: Bools, key: Floats) -> list[int]:
     rows = np.flatnonzero(candidates)
     first: list[int] = rows[np.argsort(key[rows], kind="stable")][:TRIED].tolist()
     return first
-
-
-def order_of(rows: Rows, key: Floats) -> Ints:
-    """The rows by key, the greatest first."""
-    order: Ints = rows[np.argsort(-key[rows], kind="stable")]
-    return order

@@ -11,12 +11,12 @@ import numpy as np
 from lb_stream.core.least_moves.config import LeastMovesConfig
 from lb_stream.core.least_moves.fleet import FULL, Fleet, fleet_of, fullness, load_of, observe_fleet, samples_of
 from lb_stream.core.least_moves.memory import LeastMovesMemory
-from lb_stream.core.least_moves.plan import Plan, order_of
+from lb_stream.core.least_moves.plan import Plan
 from lb_stream.core.least_moves.targets import targets
 from lb_stream.core.model.rules import Decides
 from lb_stream.core.model.view import Bools, ClusterView, Floats, Rows
 from lb_stream.core.placement.base import Best, PlacementContext, placement
-from lb_stream.core.shedding.base import ShedContext, Traits, Unload, Unloads, rows_by_broker, shedder
+from lb_stream.core.shedding.base import ShedContext, Traits, Unload, Unloads, heaviest_first, rows_by_broker, shedder
 
 HOUR_MS = 3_600_000
 USUAL_EXCESS = 0.1
@@ -111,7 +111,7 @@ def _hot(context: Context, fleet: Fleet, peak: Floats) -> tuple[Rows, LeastMoves
     hurry = USUAL_EXCESS / np.maximum(peak - trigger, USUAL_EXCESS)
     waited = np.array([now_ms - since.get(name, now_ms) for name in brokers.names]) >= patience_ms * hurry
     rows = np.flatnonzero(urgent | (above & waited & (now_ms >= memory.calm_at())))
-    return order_of(rows, peak), replace(memory, hot=since)
+    return heaviest_first(rows, peak), replace(memory, hot=since)
 
 
 def _moved_lately(view: ClusterView, memory: LeastMovesMemory) -> tuple[Bools, dict[int, str]]:
