@@ -193,8 +193,11 @@ def _is_old(before: dict[str, Any], report: dict[str, Any]) -> bool:
 
 def _rows(table: pa.Table, rows: Ints) -> list[dict[str, Any]]:
     """What decides about a report, as objects."""
-    names = [name for name in _DECISIVE if name in table.column_names]
-    return table.select(names).take(pa.array(rows, pa.int64())).to_pylist() if len(rows) else []
+    if not len(rows):
+        return []
+    given = set(table.column_names)
+    found: list[dict[str, Any]] = table.select([name for name in _DECISIVE if name in given]).take(pa.array(rows)).to_pylist()
+    return found
 
 
 def _broker_table(known: pa.Table, reports: pa.Table, lives: dict[str, Any], reported: Ints) -> pa.Table:

@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from lb_stream.core.averages.brokers import TakenReports
+from lb_stream.core.averages.rows import as_last_time, in_rank_order, is_first, look_up, place_in_group, renumbered, sorted_by_bundle
 from lb_stream.core.averages.samples import DEFAULT_FOUR, Floats, FoldConfig, Ints, fold_samples
 from lb_stream.core.model.blocks import BUNDLE_SCHEMA, FOUR, STATS_SCHEMA, Batch, one_array
 from lb_stream.core.model.names import SYSTEM_PATTERN
@@ -20,7 +21,7 @@ NEWS = ("gained", "appeared")
 
 @dataclass(slots=True)
 class Columns:
-    """The bundle columns of a shard as arrays, new bundles appended at the end, without its news.
+    """The bundle columns of a shard as arrays: its owners as given, new bundles appended at the end, its news forgotten.
 
     A column may share the shard's memory: see `writable`.
     """
@@ -29,13 +30,16 @@ class Columns:
     values: dict[str, NDArray]  # type: ignore[type-arg]
 
     @staticmethod
-    def of(bundles: pa.Table, new_names: pa.Array) -> Columns:
+    def of(bundles: pa.Table, owner: NDArray[np.int32], new_names: pa.Array) -> Columns:
         added = len(new_names)
-        values = {field.name: bundles[field.name].to_numpy() for field in BUNDLE_SCHEMA if field.name not in ("name", *NEWS)}
+        kept = [field.name for field in BUNDLE_SCHEMA if field.name not in ("name", "owner", *NEWS)]
+        values = {"owner": owner} | {name: bundles[name].to_numpy() for name in kept}
+        news = {name: np.zeros(len(bundles) + added, np.bool_) for name in NEWS}
         if not added:
-            return Columns(one_array(bundles["name"]), values)
-        values = {name: np.concatenate([old, np.zeros(added, old.dtype)]) for name, old in values.items()}
+            return Columns(one_array(bundles["name"]), values | news)
+        values = {name: np.concatenate([old, np.zeros(added, old.dtype)]) for name, old in values.items()} | news
         values["owner"][len(bundles) :] = -1
+        values["appeared"][len(bundles) :] = True
         values["system"][len(bundles) :] = pc.match_substring_regex(new_names, SYSTEM_PATTERN).to_numpy(zero_copy_only=False)
         for span in ("short", "long"):
             for column, default in zip(FOUR, DEFAULT_FOUR, strict=True):
@@ -47,6 +51,10 @@ class Columns:
         if not self.values[name].flags.writeable:
             self.values[name] = self.values[name].copy()
         return self.values[name]
+
+    def at(self, rows: Ints) -> Ints | slice:
+        """These rows, different ones, as an index: a slice when they are all."""
+        return slice(None) if len(rows) == len(self.name) else rows
 
     def put(self, name: str, at: Ints | slice, column: NDArray) -> None:  # type: ignore[type-arg]
         """Set the rows `at`; a slice is all of them, and then the column itself is taken: nothing is copied."""
@@ -62,26 +70,31 @@ class Columns:
 
 def fold_bundles(bundles: pa.Table, brokers: pa.Table, row_of: Ints, batch: Batch, taken: TakenReports, config: FoldConfig) -> pa.Table:
     """Take the samples of accepted reports into the bundle table: averages from new samples, ownership from all."""
-    reports = batch.reports
+    reports, broker_of_rank = batch.reports, taken.broker
+    append_of_rank = reports["append_ms"].to_numpy()[taken.accepted]
+    whole = ~reports["some_bundles"].fill_null(False).to_numpy().astype(np.bool_)[taken.accepted]
     rank = np.full(len(reports) + 1, -1, np.int64)  # report row → place in the order, -1: refused
     rank[taken.accepted] = np.arange(len(taken.accepted))
-    samples, rank_of = _in_rank_order(batch.samples, rank)
-    broker_of_rank = taken.broker
-    owner = row_of.astype(np.int32).take(bundles["owner"].to_numpy())
-    place = _place_in_group(_is_first(rank_of))
-    row, new_names = _look_up(one_array(samples["name"]), place, rank_of, broker_of_rank, bundles, owner)
-    columns = Columns.of(bundles, new_names)
-    values = columns.values
-    values["owner"] = np.concatenate([owner, np.full(len(new_names), -1, np.int32)])
-    values["gained"] = np.zeros(len(values["owner"]), np.bool_)
-    values["appeared"] = np.arange(len(values["owner"])) >= len(bundles)
+    samples, rank_of = in_rank_order(batch.samples, rank)
+    names = one_array(samples["name"])
+    owner = renumbered(bundles["owner"].to_numpy(), row_of)
+    as_before = as_last_time(names, rank_of, broker_of_rank, bundles, owner, len(brokers)) if whole.all() else None
+    if as_before is not None:
+        row, by_bundle = as_before
+        columns = Columns.of(bundles, owner, names[:0])
+        append_of_broker = np.zeros(len(brokers), np.int64)
+        append_of_broker[broker_of_rank] = append_of_rank
+        columns.put("reported_ms", columns.at(row), append_of_broker.take(owner[columns.at(row)]))
+    else:
+        place = place_in_group(is_first(rank_of))
+        row, new_names = look_up(names, place, rank_of, broker_of_rank, bundles, owner)
+        columns = Columns.of(bundles, owner, new_names)
+        if len(taken.accepted):
+            columns.writable("place")[row] = place  # the last one stays
+            by_bundle = sorted_by_bundle(row, len(columns.name))
+            row = row[by_bundle]
+            _own(columns, row, rank_of[by_bundle], broker_of_rank, append_of_rank, whole)
     if len(taken.accepted):
-        columns.writable("place")[row] = place  # the last one stays
-        by_bundle = _by_bundle(row, len(columns.name))
-        row = row[by_bundle]
-        append_of_rank = reports["append_ms"].to_numpy()[taken.accepted]
-        whole = ~reports["some_bundles"].fill_null(False).to_numpy().astype(np.bool_)[taken.accepted]
-        _own(columns, row, rank_of[by_bundle], broker_of_rank, append_of_rank, whole)
         is_counted = np.zeros(len(rank), np.bool_)  # by rank
         is_counted[rank[taken.fresh]] = True
         if config.sample_mode == "reference":
@@ -96,76 +109,7 @@ def fold_bundles(bundles: pa.Table, brokers: pa.Table, row_of: Ints, batch: Batc
             row, by_bundle = row[kept], by_bundle[kept]
         _average(columns, row, samples, by_bundle, config)
     table = columns.table()
-    return table.take(pc.sort_indices(table["name"])) if len(new_names) else table
-
-
-def _in_rank_order(samples: pa.Table, rank: Ints) -> tuple[pa.Table, Ints]:
-    """The samples in the order of their accepted reports, and the rank of each sample's report. Not copied when they come in that order."""
-    rank_of = rank[samples["report"].to_numpy()]
-    if not len(rank_of) or (rank_of[0] >= 0 and bool((rank_of[1:] >= rank_of[:-1]).all())):
-        return samples, rank_of
-    rows = np.argsort(rank_of, kind="stable")
-    rows = rows[np.searchsorted(rank_of[rows], 0) :]
-    return samples.take(pa.array(rows)), rank_of[rows]
-
-
-def _by_bundle(row: Ints, bundles: int) -> Ints:
-    """The order that sorts samples by their bundle's row; samples of one bundle keep their order."""
-    order = np.empty(bundles, np.int64)
-    places = np.arange(len(row))
-    order[row] = places
-    if len(row) == bundles and bool((order.take(row) == places).all()):  # one sample of each bundle
-        return order
-    return np.sort((row << 32) | places) & 0xFFFFFFFF  # different keys: no stable sort is needed
-
-
-def _is_first(group: NDArray[np.integer]) -> NDArray[np.bool_]:
-    """Where a run of equal values begins."""
-    first = np.ones(len(group), np.bool_)
-    np.not_equal(group[1:], group[:-1], out=first[1:])
-    return first
-
-
-def _place_in_group(first: NDArray[np.bool_]) -> NDArray[np.int32]:
-    """0, 1, 2 … within each run, from where the runs begin."""
-    starts = np.flatnonzero(first).astype(np.int32)
-    lengths = np.diff(starts, append=np.int32(len(first)))
-    return np.arange(len(first), dtype=np.int32) - np.repeat(starts, lengths)
-
-
-def _look_up(
-    names: pa.Array, place: NDArray[np.int32], rank: Ints, broker_of_rank: Ints, bundles: pa.Table, owner: NDArray[np.int32]
-) -> tuple[Ints, pa.Array]:
-    """The row of each sample's bundle, and the names not known so far: their rows follow the known ones.
-
-    A broker lists its bundles mostly in the order of its last report. So the bundle that was in this `place` of its owner's
-    report is tried first: comparing names costs a tenth of hashing them. What has another name is looked up among all.
-    """
-    known = one_array(bundles["name"])
-    nowhere = len(known)
-    before, group = bundles["place"].to_numpy(), np.add(owner, 1, dtype=np.intp)  # nobody's come first
-    owned = np.bincount(group, minlength=broker_of_rank.max(initial=-1) + 2)  # how many each broker has
-    first = np.cumsum(owned) - owned  # of a broker's places in one list of all brokers' places
-    row_at = np.full(nowhere + 1, -1, np.int64)
-    row_at[_or(nowhere, first.take(group) + before, before < owned.take(group))] = np.arange(nowhere)
-    row_at[nowhere] = -1
-    row = row_at.take(_or(nowhere, first[broker_of_rank + 1].take(rank) + place, place < owned[broker_of_rank + 1].take(rank)))
-    unknown = row < 0
-    as_before = pc.equal(known.take(pa.array(row, mask=unknown if unknown.any() else None)), names)
-    if as_before.true_count == len(names):
-        return row, names.slice(0, 0)
-    others = np.flatnonzero(~as_before.fill_null(False).to_numpy(zero_copy_only=False))
-    other_names = names.take(pa.array(others))
-    found = pc.index_in(other_names, value_set=known)
-    new_names = pc.unique(other_names.filter(pc.is_null(found)))
-    added = pc.add(pc.index_in(other_names, value_set=new_names), pa.scalar(len(known), pa.int32()))
-    row[others] = pc.coalesce(found, added).to_numpy()
-    return row, new_names
-
-
-def _or(other: int, values: Ints, kept: NDArray[np.bool_]) -> Ints:
-    """The values, and where they aren't kept the other one: nearly always all are."""
-    return values if kept.all() else np.where(kept, values, other)
+    return table.take(pc.sort_indices(table["name"])) if len(columns.name) > len(bundles) else table
 
 
 def _own(
@@ -192,7 +136,7 @@ def _own(
     by_broker = by_broker[whole[by_broker]]
 
     owner, turn = broker_of_rank.take(rank), turn_of_rank.take(rank)
-    again = np.flatnonzero(~_is_first(row))  # bundles that several reports name: what the one before said
+    again = np.flatnonzero(~is_first(row))  # bundles that several reports name: what the one before said
     at = slice(None) if len(row) == len(before) and not len(again) else row
     owner_before = before[at].astype(owner.dtype)
     owner_before[again] = owner[again - 1]
@@ -205,9 +149,6 @@ def _own(
     since = columns.writable("owner_since_ms")
     since[row[gained]] = append_of_rank[rank[gained]]  # a bundle's last one stays
     columns.writable("reported_ms")[at] = append_of_rank.take(rank)
-    if isinstance(at, slice) and whole.all() and turns.max() == 1 and not len(gained):  # each is named by the one report of its owner
-        values["gained"] = np.zeros(len(before), np.bool_)
-        return
     after, last_turn = before.copy(), np.zeros(len(before), np.int64)
     after[at], last_turn[at] = owner, turn
 
@@ -232,29 +173,33 @@ def _average(
     """
     if not len(rows):
         return
-    first = _is_first(rows)
-    wave = None if first.all() else _place_in_group(first)
+    first = is_first(rows)
+    wave = None if first.all() else place_in_group(first)
     sampled = {field.name: samples[field.name].to_numpy() for field in STATS_SCHEMA}
     for k in range(1 if wave is None else int(wave.max()) + 1):
         chosen = slice(None) if wave is None else wave == k
         picked = places[chosen]
         at = slice(None) if len(picked) == len(columns.name) else rows[chosen]
-        taken = {name: column.take(picked) for name, column in sampled.items()}
+        block = iter(np.empty((len(sampled) + 2 * len(FOUR), len(picked))))  # in one piece: large enough for large pages of memory
+        taken = {name: column.take(picked, out=next(block).view(column.dtype), mode="clip") for name, column in sampled.items()}
         for name, column in taken.items():
             columns.put(name, at, column)
         for span, most in (("short", config.short_samples), ("long", config.long_samples)):
-            count = np.minimum(columns.values[f"{span}_samples"][at] + np.int32(1), np.int32(most))
-            columns.put(f"{span}_samples", at, count)
-            n = _number_or_column(count)
+            n = _counted(columns, f"{span}_samples", at, most)
             before = n - 1.0
             for name in FOUR:
                 average = columns.values[f"{span}_{name}"][at]
-                columns.put(f"{span}_{name}", at, fold_samples(n, before, average, taken[f"latest_{name}"]))
+                columns.put(f"{span}_{name}", at, fold_samples(n, before, average, taken[f"latest_{name}"], next(block)))
 
 
-def _number_or_column(count: NDArray[np.int32]) -> Floats | np.float64:
-    """The counts as floats; one number when they are all alike, as averages that are full have it: arithmetic with it is cheaper."""
-    return np.float64(count[0]) if bool((count == count[0]).all()) else count.astype(np.float64)
+def _counted(columns: Columns, name: str, at: Ints | slice, most: int) -> Floats | np.float64:
+    """Count one sample more, up to the most; the counts as floats, one number when all are full: arithmetic with it is cheaper."""
+    before = columns.values[name][at]
+    if bool((before == most).all()):
+        return np.float64(most)
+    count = np.minimum(before + np.int32(1), np.int32(most))
+    columns.put(name, at, count)
+    return count.astype(np.float64)
 
 
 def _resample(columns: Columns, silent: NDArray[np.bool_], config: FoldConfig) -> None:

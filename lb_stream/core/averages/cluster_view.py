@@ -51,11 +51,10 @@ def view_of(
     shards = list(shards)
     brokers = _all_brokers(shards)
     clock_ms = _clocks(brokers["partition"], times, now_ms)
-    broker_names = one_array(brokers["name"])
-    owners = []
-    for shard in shards:
-        rows = pc.index_in(shard.brokers["name"], value_set=broker_names).to_numpy().astype(np.int32)
-        owners.append(np.append(rows, np.int32(-1))[shard.bundles["owner"].to_numpy()])
+    owners = [shard.bundles["owner"].to_numpy() for shard in shards]
+    if brokers is not shards[0].brokers:
+        rows = (pc.index_in(shard.brokers["name"], value_set=one_array(brokers["name"])).to_numpy() for shard in shards)
+        owners = [np.append(row.astype(np.int32), np.int32(-1))[owner] for row, owner in zip(rows, owners, strict=True)]
     if len(shards) == 1:
         bundles = _bundles(one_array(shards[0].bundles["name"]), owners[0], lambda name: shards[0].bundles[name])
         return ClusterView(cluster, now_ms, _brokers(brokers, clock_ms, bundles, weights), bundles)
@@ -95,7 +94,7 @@ def _merged(parts: Sequence[NDArray[Any]], rows: Sequence[Ints]) -> NDArray[Any]
 
 
 def _bools(column: pa.ChunkedArray) -> Bools:
-    result: Bools = column.to_numpy(zero_copy_only=False).astype(np.bool_)
+    result: Bools = column.to_numpy(zero_copy_only=False).astype(np.bool_, copy=False)
     return result
 
 

@@ -30,9 +30,12 @@ class FoldConfig:
     sample_mode: Literal["per_report", "reference"] = "per_report"
 
 
-def fold_samples(n: Floats | np.float64, before: Floats | np.float64, average: Floats, sample: Floats) -> Floats:
-    """One step of the average: ((n-1)·v + s) / n, in that order of operations. `n`: samples, this one included, capped; `before`: n-1."""
-    result: Floats = before * average
-    result += sample
-    result /= n
-    return result
+def fold_samples(n: Floats | np.float64, before: Floats | np.float64, average: Floats, sample: Floats, into: Floats) -> Floats:
+    """One step of the average: ((n-1)·v + s) / n, in that order of operations. `n`: samples, this one included, capped; `before`: n-1.
+
+    The result is written `into` an array of its size, which is returned.
+    """
+    np.multiply(before, average, out=into)
+    into += sample
+    into /= n
+    return into
