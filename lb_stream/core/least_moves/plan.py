@@ -20,6 +20,8 @@ PARTNERS, SWAPPED = 12, 64
 PUSHED, PUSHED_TO = 6, 3
 """The weightiest bundles of a source, and the coldest brokers, that room is tried to be made for and at."""
 NOBODY: Rows = np.empty(0, np.intp)
+NEARLY = 1.1
+"""Factor on the fewest moves that a source can be relieved with: a plan that needs no more is not improved on."""
 WORTH_A_SWAP = 0.02
 """What a swap lowers the source by, at least."""
 TRIED = 24
@@ -65,12 +67,12 @@ class Plan:
 
         `others`: brokers → the bundles of each that may move.
         """
-        before = self._state() if search else None
+        before, fewest = (self._state(), self.fewest(source, rows)) if search else (None, 0)
         relieved = self.relieve(source, rows)
         if before is None:
             return
         best, found = self._rank(source, relieved, before), self._state()
-        if best <= (0.0, A_SWAP):
+        if best <= (0.0, max(fewest * NEARLY, A_SWAP)):
             return
         for attempt in self._attempts(source, rows, others()):
             self._restore(before)
@@ -80,6 +82,13 @@ class Plan:
             if (rank := self._rank(source, relieved, before)) < best:
                 best, found = rank, self._state()
         self._restore(found)
+
+    def fewest(self, source: int, rows: Rows) -> int:
+        """A lower bound: as many of its largest bundles as cover what is too much, in the resource that takes most of them."""
+        excess = self.share[source] - self.aim
+        weight = self.demand[rows] * self.per_unit[source]
+        covered = np.cumsum(-np.sort(-weight, axis=0), axis=0)
+        return int((covered < excess - NEGLIGIBLE).sum(axis=0).max(initial=-1, where=excess > NEGLIGIBLE)) + 1
 
     def _attempts(self, source: int, rows: Rows, others: dict[int, Rows]) -> Iterator[Callable[[], bool]]:
         """Ways to begin otherwise than with single moves that fit."""
@@ -151,30 +160,40 @@ class Plan:
             peaks[source] = np.inf
             partners = [one for one in np.argsort(peaks, kind="stable")[:PARTNERS].tolist() if peaks[one] < np.inf and one in others]
             mine = self._weightiest(source, rows[~taken[rows]])
-            swaps = (self._swap(source, mine, one, self._lightest(source, others[one][~taken[others[one]]])) for one in partners)
-            best = min(filter(None, swaps), default=None)
+            theirs = [self._lightest(source, others[one][~taken[others[one]]]) for one in partners]
+            best = self._swap(source, mine, np.repeat(partners, list(map(len, theirs))), np.concatenate([NOBODY, *theirs]))
             if best is None:
                 break
-            _, bundle, back, broker = best
+            bundle, back, broker = best
             for one, start, end in ((bundle, source, broker), (back, broker, source)):
                 self._take(one, start, end)
                 taken[one] = True
                 self.moves.append(Move(one, start, end, float(self.share[end].max()), -1, np.inf, with_next=one == bundle))
         return len(self.moves) > begun
 
-    def _swap(self, source: int, mine: Rows, broker: int, theirs: Rows) -> tuple[float, int, int, int] | None:
-        """The swap with one broker that leaves the source least full; None if none lowers it enough."""
+    def _swap(self, source: int, mine: Rows, broker: Rows, theirs: Rows) -> tuple[int, int, int] | None:
+        """The swap that leaves the source least full, of one of its own with one of `theirs`, the bundles of each `broker`.
+
+        Returns its bundle, the other's bundle, the other broker; None if no swap lowers the source enough.
+        """
         if not len(mine) or not len(theirs):
             return None
-        differ = self.demand[mine][:, None] - self.demand[theirs][None]
-        here = (self.share[source] - differ * self.per_unit[source]).max(axis=2)
-        there = (self.share[broker] + differ * self.per_unit[broker]).max(axis=2)
+        here, there = (np.full((len(mine), len(theirs)), -np.inf) for _ in range(2))
+        for resource in range(self.demand.shape[1]):
+            differ = self.demand[mine, resource][:, None] - self.demand[theirs, resource]
+            np.maximum(here, self.share[source, resource] - differ * self.per_unit[source, resource], out=here)
+            np.maximum(there, self.share[broker, resource] + differ * self.per_unit[broker, resource], out=there)
         worth = (there <= self.limit[broker]) & (here <= max(self.aim, float(self.share[source].max()) - WORTH_A_SWAP))
-        here = np.maximum(here, self.aim) + 1e-3 * (self.cost[mine][:, None] + self.cost[theirs][None])
-        for at in _first(worth.ravel(), here.ravel()):
-            bundle, back = int(mine[at // len(theirs)]), int(theirs[at % len(theirs)])
-            if self._fits(bundle, broker) and self._fits(back, source) and len(self.disruption.within(np.array([bundle, back]))) == 2:
-                return float(here.flat[at]), bundle, back, broker
+        price = np.maximum(here, self.aim) + 1e-3 * (self.cost[mine][:, None] + self.cost[theirs])
+        price[~worth] = np.inf
+        for _ in range(TRIED):
+            one, other = np.unravel_index(np.argmin(price), price.shape)
+            if price[one, other] == np.inf:
+                return None
+            bundle, back, end = int(mine[one]), int(theirs[other]), int(broker[other])
+            if self._fits(bundle, end) and self._fits(back, source) and len(self.disruption.within(np.array([bundle, back]))) == 2:
+                return bundle, back, end
+            price[one, other] = np.inf
         return None
 
     def _fits(self, bundle: int, broker: int) -> bool:
