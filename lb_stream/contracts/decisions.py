@@ -17,6 +17,11 @@ OwnershipState = Literal["Init", "Free", "Assigning", "Owned", "Releasing", "Spl
 """Init stands in the log only: on the topic it is an empty value, in the table no row."""
 
 
+def _unknown(value: object) -> bool:
+    """Fields that strategies need not tell are left out then, as in records of earlier versions."""
+    return value is None
+
+
 class Candidate(OwnRecord):
     """One broker that was considered as destination: its score, or the rule that refused it."""
 
@@ -34,6 +39,12 @@ class Explain(OwnRecord):
     expected_after: float | None = None
     unit: str = "ratio"
     candidates: list[Candidate] = []
+    cost: float | None = Field(
+        None, description="of the move, by the strategy's own measure: 1 is the average bundle's", exclude_if=_unknown
+    )
+    gain: float | None = Field(None, description="what the source comes down by", exclude_if=_unknown)
+    plan_moves: int | None = Field(None, description="moves of the plan that this one is part of", exclude_if=_unknown)
+    plan_fewest: int | None = Field(None, description="a lower bound of what that takes at least", exclude_if=_unknown)
 
 
 class Decision(OwnRecord):

@@ -106,7 +106,12 @@ def standing_in(lake: duckdb.DuckDBPyConnection, cluster: str | None = None) -> 
 
 def the_only(tables: Path, cluster: str | None) -> Standing:
     """The cluster that is meant. Raises QueryError when there is none, or when there are several and none was named."""
-    found = standing(tables, cluster)
+    return the_only_in(open_lake(tables), cluster)
+
+
+def the_only_in(lake: duckdb.DuckDBPyConnection, cluster: str | None) -> Standing:
+    """The same, from tables that are open already."""
+    found = standing_in(lake, cluster)
     if not found:
         raise QueryError(f"no round of {f'a cluster {cluster}' if cluster else 'any cluster'} has been logged yet")
     if len(found) > 1:

@@ -32,7 +32,7 @@ FLOORS: tuple[dict[str, tuple[str, ...]], ...] = (
     },
     {
         "job": ("job",),
-        "query": ("query", "query.past"),
+        "query": ("query", "query.past", "query.present"),
         "sim": ("sim.scenario", "sim.families", "sim.measures", "sim", "sim.play"),
     },
     {"backtest": ("backtest",)},

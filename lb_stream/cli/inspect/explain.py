@@ -12,6 +12,8 @@ from lb_stream.io.messages.figures import figure
 from lb_stream.io.messages.times import clock
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from rich.console import RenderableType
 
     from lb_stream.query.explained import Explained, Lake, Part, Row
@@ -86,6 +88,7 @@ def _told(found: Explained) -> list[RenderableType]:
         ("strategy", f"{row['strategy']}, rule {row['rule']}, reason {row['reason']}"),
         *((name, figure(explain[name], unit)) for name in ("saw", "average", "limit") if explain.get(name) is not None),
         ("outcome", _outcome(row)),
+        *_of_plan(explain),
     ]
     if row["children"]:
         facts.append(("children", ", ".join(row["children"])))
@@ -104,6 +107,16 @@ def _told(found: Explained) -> list[RenderableType]:
         heading = f"Candidates, the lowest score first{_of(unit)}:"
         lines += ["", styled((heading, "bold")), _candidates(row, explain["candidates"])]
     return lines
+
+
+def _of_plan(explain: Row) -> Iterator[tuple[str, str]]:
+    """What a strategy that plans tells of the move and of its plan."""
+    if explain.get("cost") is not None:
+        yield "cost", f"{explain['cost']:.2f} (1: the average bundle's)"
+    if explain.get("gain") is not None:
+        yield "gain", f"{figure(explain['gain'], explain.get('unit'))} off its source"
+    if explain.get("plan_moves") is not None:
+        yield "plan", f"{explain['plan_moves']} moves, {explain['plan_fewest']} at least are needed"
 
 
 def _of(unit: str | None) -> str:

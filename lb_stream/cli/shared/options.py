@@ -23,6 +23,7 @@ EMBEDDED_FOLDERS = (KAFKA_FOLDER, Path(".lb/demo/kafka"))
 """Where `lbctl kafka start` and the demo keep their brokers."""
 
 _PANEL = "Settings"
+_BALANCER = "balancer."
 ConfigFile = Annotated[
     Path | None, typer.Option("--config", metavar="FILE", help="Settings in a TOML file (see lbctl config show).", rich_help_panel=_PANEL)
 ]
@@ -32,6 +33,10 @@ BrokerConf = Annotated[
 Set = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="One setting, above all files; may be given again.", rich_help_panel=_PANEL),
+]
+Try = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="A balancer's setting to try, Pulsar's name or ours; others are lbctl's own."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Output for programs: JSON on stdout and nothing else.", rich_help_panel=_PANEL)]
 DataFolder = Annotated[Path, typer.Option("--data", metavar="FOLDER", help="The broker's data folder.")]
@@ -71,6 +76,20 @@ def range_given(from_: str | None, to: str | None) -> tuple[int | None, int | No
 
 
 Cluster = Annotated[str | None, typer.Option("--cluster", metavar="NAME", help="Only this cluster.", callback=cluster_name)]
+
+
+def balancers_and_own(given: list[str] | None) -> tuple[dict[str, str], list[str]]:
+    """What `Try` gave: the balancer's settings, and lbctl's own. Raises CommandError."""
+    tried, own = {}, []
+    for one in given or []:
+        name, equals, value = one.partition("=")
+        if not equals:
+            raise CommandError(f"--set {one}: expected KEY=VALUE", 2)
+        if "." not in name or name.startswith(_BALANCER):
+            tried[name.removeprefix(_BALANCER)] = value
+        else:
+            own.append(one)
+    return tried, own
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,8 @@ import getpass
 import socket
 import time
 import uuid
-from collections.abc import Callable, Iterator
-from contextlib import closing
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from functools import wraps
 from inspect import Parameter, signature
@@ -140,26 +140,32 @@ def only_cluster(given: Effective, named: str | None) -> str:
 
 def send(how: Sending, kind: str, fields: dict[str, Any]) -> None:
     """Send a command and print what came of it. Raises typer.Exit(1) when it was refused, failed, or didn't end in time."""
-    command = _command(how, kind, fields)
+    if not send_together(how, kind, [fields]):
+        raise typer.Exit(1)
+
+
+def send_together(how: Sending, kind: str, several: Sequence[dict[str, Any]]) -> bool:
+    """Send commands one after the other, then print what came of each; whether all are done. Raises CommandError for no answer in time."""
+    commands = [_command(how, kind, fields) for fields in several]
     key, bootstrap, topics = how.key, how.given.bootstrap, how.given.settings.topics
     options = how.given.client_options(bootstrap)
-    with kafka_at(bootstrap):
+    done = True
+    with kafka_at(bootstrap), ExitStack() as open_:
         require_topic(options, topics.commands)
         require_topic(options, topics.results)
-        answers = _Answers(options, topics.results, command.id)
-        with closing(answers):
+        answers = [open_.enter_context(closing(_Answers(options, topics.results, command.id))) for command in commands]
+        for command in commands:
             _produce(options, topics.commands, key, command)
-            if how.no_wait:
-                if how.json:
-                    emit_json({"id": command.id, "cluster": key or None, "kind": kind, "outcome": "sent"})
-                else:
-                    emit(f"sent: {command.id}\n")
-                return
-            last = _wait(how, command, answers, _progress(how, command, key))
-    for answer in last.values():
-        _print(how, answer, alone=len(last) == 1)
-    if any(answer.outcome != "done" for answer in last.values()):
-        raise typer.Exit(1)
+            if how.no_wait and how.json:
+                emit_json({"id": command.id, "cluster": key or None, "kind": kind, "outcome": "sent"})
+            elif how.no_wait:
+                emit(f"sent: {command.id}\n")
+        for command, heard in zip(commands, answers if not how.no_wait else (), strict=False):
+            last = _wait(how, command, heard, _progress(how, command, key))
+            for answer in last.values():
+                _print(how, answer, alone=len(last) == 1)
+            done &= all(answer.outcome == "done" for answer in last.values())
+    return done
 
 
 def _command(how: Sending, kind: str, fields: dict[str, Any]) -> Command:

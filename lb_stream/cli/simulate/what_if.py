@@ -6,11 +6,9 @@ from typing import Annotated
 
 import typer
 
-from lb_stream.cli.shared.options import BrokerConf, Cluster, ConfigFile, Json, effective
+from lb_stream.cli.shared.options import BrokerConf, Cluster, ConfigFile, Json, Try, balancers_and_own, effective
 from lb_stream.cli.shared.outlook import MINUTES, show_outlook
 from lb_stream.cli.shared.output import CommandError
-
-_BALANCER = "balancer."
 
 
 def register(app: typer.Typer) -> None:
@@ -21,10 +19,7 @@ def register(app: typer.Typer) -> None:
 
 def what_if(
     cluster: Cluster = None,
-    set_: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="A balancer's setting to try, Pulsar's name or ours; others are lbctl's own."),
-    ] = None,
+    set_: Try = None,
     drain: Annotated[list[str] | None, typer.Option("--drain", metavar="BROKER", help="Empty this broker: does it fit?")] = None,
     minutes: Annotated[float, typer.Option("--minutes", metavar="M", min=1.0, max=1440.0, help="How long to play.")] = MINUTES,
     config: ConfigFile = None,
@@ -35,15 +30,7 @@ def what_if(
 
     Nothing is sent. Loads stay as they are now. What is played, and what is assumed: docs/simulation.md.
     """
-    tried, own = {}, []
-    for one in set_ or []:
-        name, equals, value = one.partition("=")
-        if not equals:
-            raise CommandError(f"--set {one}: expected KEY=VALUE", 2)
-        if "." not in name or name.startswith(_BALANCER):
-            tried[name.removeprefix(_BALANCER)] = value
-        else:
-            own.append(one)
+    tried, own = balancers_and_own(set_)
     if not tried and not drain:
         raise CommandError("nothing to try: expected --set KEY=VALUE of a balancer's setting, or --drain BROKER", 2)
     show_outlook(effective(config, broker_conf, own), cluster, tried, drain or [], minutes, json)

@@ -8,15 +8,16 @@ from functools import cache
 
 import numpy as np
 
+from lb_stream.core.least_moves import told
 from lb_stream.core.least_moves.config import LeastMovesConfig
 from lb_stream.core.least_moves.fleet import FULL, Fleet, fleet_of, fullness, load_of, observe_fleet, samples_of
 from lb_stream.core.least_moves.memory import LeastMovesMemory
 from lb_stream.core.least_moves.plan import Plan
 from lb_stream.core.least_moves.targets import targets
-from lb_stream.core.model.rules import Decides
+from lb_stream.core.model.refusals import Refusal
 from lb_stream.core.model.view import Bools, ClusterView, Floats, Rows
 from lb_stream.core.placement.base import Best, PlacementContext, placement
-from lb_stream.core.shedding.base import ShedContext, Traits, Unload, Unloads, heaviest_first, rows_by_broker, shedder
+from lb_stream.core.shedding.base import PlanFacts, ShedContext, Traits, Unloads, heaviest_first, rows_by_broker, shedder
 
 HOUR_MS = 3_600_000
 USUAL_EXCESS = 0.1
@@ -38,7 +39,7 @@ def observe(view: ClusterView, _config: LeastMovesConfig, memory: LeastMovesMemo
     return observe_fleet(view, memory)
 
 
-TRAITS = Traits(manager="any", chooses_destination=True, observe=observe, paces_itself=True)
+TRAITS = Traits(manager="any", chooses_destination=True, observe=observe, paces_itself=True, at_once={"least_moves_patience_ms": 0})
 
 
 @shedder("LeastMoves", config=LeastMovesConfig, memory=LeastMovesMemory.read, traits=TRAITS)
@@ -53,9 +54,11 @@ def shed_least(context: Context) -> tuple[Unloads, LeastMovesMemory]:
     per_unit = np.asfortranarray(per_unit)  # each resource stands together: the greatest of a broker's is found four times as fast
     share = np.asfortranarray(load_of(view, fleet)) * per_unit
     peak = share.max(axis=1)
-    sources, memory = _hot(context, fleet, peak)
+    sources, memory, refusals = _hot(context, fleet, peak, target)
+    usage = np.where(open_, peak * target, np.nan)
+    facts = PlanFacts(0, usage, target, config.least_moves_trigger, told.unsure(memory, _names(view, open_)))
     if not len(sources):
-        return Unloads(), memory
+        return Unloads((), tuple(refusals), facts), memory
     moved, came_from = _moved_lately(view, memory)
     limit = np.where(open_, np.minimum(config.least_moves_destination, FULL / target), -np.inf)
     may_take = _may_take(context, came_from)
@@ -68,50 +71,39 @@ def shed_least(context: Context) -> tuple[Unloads, LeastMovesMemory]:
     def others() -> dict[int, Rows]:
         return rows_by_broker(view, np.arange(len(view.brokers)), movable)
 
+    fewest = sum(min(plan.fewest(source, rows[source]), len(rows[source])) for source in sources.tolist())
     for number, source in enumerate(sources.tolist()):
         plan.bring_down(source, rows[source], others, search=number < SEARCHED)
     left = {name: one for name, one in memory.left.items() if view.now_ms - one[1] < HOUR_MS}
     left |= {view.bundles.name(one.bundle): (view.brokers.names[one.source], view.now_ms) for one in plan.moves}
-    return Unloads(tuple(_proposals(plan, peak, target, config))), replace(memory, left=left)
+    proposals = told.proposals(plan, peak, target, config.least_moves_trigger)
+    refusals += told.left_undone(view, plan, sources, rows, target)
+    return Unloads(proposals, tuple(refusals), replace(facts, fewest=fewest)), replace(memory, left=left)
 
 
-def _proposals(plan: Plan, peak: Floats, target: Floats, config: LeastMovesConfig) -> list[Unload]:
-    """The plan's moves, with usages in the place of shares."""
-    after = plan.share.max(axis=1)
-    return [
-        Unload(
-            one.bundle,
-            one.source,
-            "Overloaded",
-            Decides.ABOVE_EVEN,
-            saw=float(peak[one.source] * target[one.source]),
-            limit=float(config.least_moves_trigger * target[one.source]),
-            average=float(target[one.source]),
-            expected_after=float(after[one.source] * target[one.source]),
-            destination=one.destination,
-            considered=tuple(
-                (broker, float(share * target[broker]))
-                for broker, share in ((one.destination, one.share), (one.second, one.second_share))
-                if broker >= 0
-            ),
-            with_next=one.with_next,
-        )
-        for one in plan.moves
-    ]
+def _names(view: ClusterView, brokers: Bools) -> list[str]:
+    return [view.brokers.names[row] for row in np.flatnonzero(brokers).tolist()]
 
 
-def _hot(context: Context, fleet: Fleet, peak: Floats) -> tuple[Rows, LeastMovesMemory]:
-    """Brokers to relieve, the fullest first: above the trigger by more than noise, and for long enough. Full ones are relieved at once."""
+def _hot(context: Context, fleet: Fleet, peak: Floats, target: Floats) -> tuple[Rows, LeastMovesMemory, list[Refusal]]:
+    """Brokers to relieve, the fullest first: above the trigger by more than noise, and for long enough. Full ones are relieved at once.
+
+    Then why others above it are not.
+    """
     brokers, config, memory, now_ms = context.view.brokers, context.config, context.memory, context.view.now_ms
     trigger = config.least_moves_trigger
-    above = brokers.alive & (peak > trigger + config.least_moves_certainty * fleet.error * peak)
+    sure = trigger + config.least_moves_certainty * fleet.error * peak
+    above = brokers.alive & (peak > sure)
     since = {brokers.names[row]: memory.hot.get(brokers.names[row], now_ms) for row in np.flatnonzero(above).tolist()}
     urgent = above & (fullness(brokers) >= FULL) & (samples_of(context.reported) >= KNOWN)
     patience_ms = config.least_moves_patience_ms * max(1.0, (memory.noise or 0.0) / USUAL_NOISE)
     hurry = USUAL_EXCESS / np.maximum(peak - trigger, USUAL_EXCESS)
-    waited = np.array([now_ms - since.get(name, now_ms) for name in brokers.names]) >= patience_ms * hurry
-    rows = np.flatnonzero(urgent | (above & waited & (now_ms >= memory.calm_at())))
-    return heaviest_first(rows, peak), replace(memory, hot=since)
+    waited_ms, calm_ms = np.array([now_ms - since.get(name, now_ms) for name in brokers.names]), memory.calm_at()
+    rows = np.flatnonzero(urgent | (above & (waited_ms >= patience_ms * hurry) & (now_ms >= calm_ms)))
+    refusals = told.waiting(context.view, above & ~urgent, waited_ms, patience_ms * hurry, calm_ms)
+    unsure = brokers.alive & (peak > trigger) & ~above
+    refusals += told.within_noise(context.view, np.flatnonzero(unsure), peak * target, sure * target)
+    return heaviest_first(rows, peak), replace(memory, hot=since), refusals
 
 
 def _moved_lately(view: ClusterView, memory: LeastMovesMemory) -> tuple[Bools, dict[int, str]]:

@@ -19,6 +19,7 @@ from lb_stream.core.ownership.ledger import Ledger
 from lb_stream.core.round.assign import assigned_lately
 from lb_stream.core.round.limits import moved_lately
 from lb_stream.core.round.state import RoundState
+from lb_stream.core.shedding.base import NOTHING, Unloads
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +39,7 @@ class Round:
     memory: Memory
     view: ClusterView
     results: tuple[CommandAnswer, ...] = ()  # of commands
+    proposed: Unloads = NOTHING  # what the shedder wanted; not logged
 
 
 def record(state: RoundState, before: Memory) -> Round:
@@ -61,6 +63,7 @@ def record(state: RoundState, before: Memory) -> Round:
         memory=memory,
         view=state.view,
         results=tuple(state.desk.answers),
+        proposed=state.proposed,
     )
 
 

@@ -59,6 +59,7 @@ def unload_from_hot(state: RoundState) -> None:
         return
     unloads, memory = strategy.function(_shed_context(state, seen, holds.disruption(state.view)))
     state.remember(strategy, memory)
+    state.proposed = unloads
     state.refusals += [*holds.standing(state.view), *unloads.refusals]
     if state.config.balancer.count_pending_moves and preselects(state):
         state.relieved = frozenset(proposal.source for proposal in unloads.proposals)
@@ -168,7 +169,7 @@ def _has_room(state: RoundState, proposals: list[Unload], holds: Holds, room: Mo
 
 
 def _decide(state: RoundState, proposal: Unload, room: MoveBudget) -> None:
-    view = state.view
+    view, plan = state.view, state.proposed.plan
     name, source = view.bundles.name(proposal.bundle), view.brokers.names[proposal.source]
     traits = traits_of(state.config.shedder)
     by_takers = traits.manager == "any"  # it goes by what rules allowed before this round, and moves in the manager's own way
@@ -196,6 +197,10 @@ def _decide(state: RoundState, proposal: Unload, room: MoveBudget) -> None:
         expected_after=proposal.expected_after,
         unit=proposal.rule.unit,
         candidates=candidates,
+        cost=proposal.cost,
+        gain=proposal.gain,
+        plan_moves=None if plan is None else len(state.proposed.proposals),
+        plan_fewest=None if plan is None else plan.fewest,
     )
     state.decide(
         kind,

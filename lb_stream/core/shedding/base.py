@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Generic, Literal, Protocol, TypeVar
 
 import numpy as np
@@ -35,6 +35,24 @@ class Unload:
     destination: int | None = None
     with_next: bool = False  # both are part of one exchange: either all of it is decided or nothing
     considered: tuple[tuple[int, float], ...] = ()  # brokers that it weighed as destinations, and their scores; the least is the best
+    cost: float | None = None  # of the move, by its own measure; the average bundle's is 1
+    usages: tuple[float, float, float, float] | None = None  # before and after it: the source's, then the destination's; in the rule's unit
+
+    @property
+    def gain(self) -> float | None:
+        """What the source comes down by."""
+        return None if self.usages is None else self.usages[0] - self.usages[1]
+
+
+@dataclass(frozen=True, slots=True)
+class PlanFacts:
+    """What a shedder that plans can tell of a whole pass. Columns have a row for each broker; usages are in its rules' unit."""
+
+    fewest: int  # a lower bound: nobody brings its sources to where it wants them with fewer moves
+    usage: Floats  # as it sees it, before the first move
+    even: Floats  # what each broker has when load is spread as evenly as rules allow
+    trigger: float  # it acts where usage ÷ even is above this
+    unsure: str = ""  # what it doesn't know well yet, and what it takes in its place
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +61,10 @@ class Unloads:
 
     proposals: tuple[Unload, ...] = ()
     refusals: tuple[Refusal, ...] = ()
+    plan: PlanFacts | None = None
+
+
+NOTHING = Unloads()
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +169,7 @@ class Traits:
     paces_itself: bool = False  # it is asked with every new report, whatever the shedding interval
     observe: Observer | None = None
     loads: Callable[[Any], Mapping[str, float]] | None = None  # its memory → broker's smoothed usage, for placement to go by
+    at_once: Mapping[str, Any] = field(default_factory=dict)  # settings by which it waits for nothing: for who asks it without a past
 
 
 def traits_of(strategy: Strategy[Shedder]) -> Traits:

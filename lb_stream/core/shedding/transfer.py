@@ -152,7 +152,7 @@ def followed_loads(memory: TransferMemory) -> dict[str, float]:
 
 TransferContext = ShedContext[TransferShedderConfig, TransferMemory]
 
-TRAITS = Traits(manager="extensible", chooses_destination=True, observe=observe, loads=followed_loads)
+TRAITS = Traits(manager="extensible", chooses_destination=True, observe=observe, loads=followed_loads, at_once={"hit_count_threshold": 0})
 
 
 @shedder("TransferShedder", config=TransferShedderConfig, memory=TransferMemory.read, traits=TRAITS)

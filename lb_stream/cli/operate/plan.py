@@ -1,0 +1,131 @@
+"""`lbctl plan`: the best next moves, for an operator who wants to do them by hand."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from lb_stream.cli.shared.options import BrokerConf, Cluster, ConfigFile, Json, Try, balancers_and_own, effective
+from lb_stream.cli.shared.output import CommandError, emit_json, emit_line, emit_rich, note, styled, table
+from lb_stream.cli.shared.sending import DEFAULT_TIMEOUT_S, NoWait, Sending, Timeout, send_together
+from lb_stream.io.messages.figures import figure
+from lb_stream.io.messages.times import clock
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+    from lb_stream.query.present.next_moves import NextMoves
+
+MOVES = 20
+_COLUMNS = ("bundle", "from", "to", "cost", "gain", "second best")
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to lbctl."""
+    example = "Example: lbctl plan --cluster eu-1 --moves 20 --apply"
+    app.command(epilog=f"{example} · Exit codes: 0 shown, or all done; 1 a move was not done; 2 wrong usage.")(plan)
+
+
+def plan(
+    moves: Annotated[int, typer.Option("--moves", "-n", metavar="N", min=1, help="The first N at most.")] = MOVES,
+    apply: Annotated[
+        bool, typer.Option("--apply", help="Send them as commands, after a question, each when the one before is done.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="With --apply: don't ask.")] = False,
+    cluster: Cluster = None,
+    set_: Try = None,
+    no_wait: NoWait = False,
+    timeout: Timeout = DEFAULT_TIMEOUT_S,
+    config: ConfigFile = None,
+    broker_conf: BrokerConf = None,
+    json: Json = False,
+) -> None:
+    """Show the best next moves of a live cluster, as LeastMoves sees it now: what each costs and gains. Without --apply nothing is sent.
+
+    Another strategy that names destinations: --set shedding_strategy=NAME. It is asked even while the cluster's own balancing is off.
+    """
+    tried, own = balancers_and_own(set_)
+    given = effective(config, broker_conf, own)
+    from lb_stream.cli.shared.staleness import warn_if_stale
+    from lb_stream.query.lake import open_lake
+    from lb_stream.query.present.next_moves import next_moves
+
+    with open_lake(given.tables) as lake:
+        stale = warn_if_stale(given, lake)
+        found = next_moves(lake, cluster, tried, moves)
+    if not json:
+        _show(found)
+    sent = 0
+    if apply and found.groups:
+        if stale:
+            raise CommandError("nothing is sent: these are not the loads of now")
+        if not yes and not typer.confirm(f"Send {_counted(len(found.moves))} to {found.cluster}?", err=True):
+            note("nothing was sent")
+            raise typer.Exit(1)
+        sent = _send(Sending(given, found.cluster, False, no_wait, timeout, None, json), found)
+    if json:
+        emit_json(found.to_dict() | ({"done": sent} if apply else {}))
+    if apply and sent < len(found.groups):
+        raise typer.Exit(1)
+
+
+def _send(how: Sending, found: NextMoves) -> int:
+    """How many groups of moves are done: the first that isn't ends it."""
+    for number, group in enumerate(found.groups):
+        if not send_together(how, "unload", [_unload(one) for one in group]):
+            left = sum(map(len, found.groups[number + 1 :]))
+            note(f"{_counted(left)} not sent: they count on this one. Look again: lbctl plan")
+            return number
+    return len(found.groups)
+
+
+def _unload(move: dict[str, Any]) -> dict[str, Any]:
+    namespace, _, bundle = str(move["bundle"]).rpartition("/")
+    return {"namespace": namespace, "bundle": bundle, "destination": move["to"]}
+
+
+def _counted(moves: int) -> str:
+    return "1 move" if moves == 1 else f"{moves} moves"
+
+
+# --- for people ---
+
+
+def _show(found: NextMoves) -> None:
+    own = "" if found.strategy == found.own_strategy else f" (its own strategy: {found.own_strategy})"
+    emit_line(f"{found.cluster} at {clock(found.at_ms)}, by {found.strategy}{own}")
+    if found.moves:
+        emit_rich(table(_COLUMNS, [_cells(one) for one in found.moves], right=("cost", "gain")), "")
+    emit_line(_summary(found))
+    for reason in found.reasons:
+        emit_line(f"- {reason}")
+    if found.unsure:
+        emit_line(f"{found.strategy} doesn't know this cluster well: {found.unsure}.")
+
+
+def _cells(move: dict[str, Any]) -> tuple[str | Text, ...]:
+    """Below each broker its usage before and after this move, and below the second best what it would have."""
+    second = styled(move["second"], f"{_usage(move['second_usage'])} with it") if move["second"] else move["why_not"] or "-"
+    brokers = (
+        styled(move[side] or "to be found", f"{_usage(move[f'{name}_before'])} → {_usage(move[f'{name}_after'])}" if move[side] else "")
+        for side, name in (("from", "source"), ("to", "destination"))
+    )
+    cost = "-" if move["cost"] is None else f"{move['cost']:.2f}"
+    return (move["bundle"], *brokers, cost, _usage(move["gain"]), second)
+
+
+def _usage(ratio: float | None) -> str:
+    return figure(ratio, "ratio")
+
+
+def _summary(found: NextMoves) -> str:
+    shown = len(found.moves)
+    told = _counted(shown) if shown == found.planned else f"{shown} of {_counted(found.planned)}"
+    told = told if found.planned else "Nothing to move"
+    if found.planned and found.fewest is not None:
+        told += f", {found.fewest} at least are needed"
+    if found.greatest_before is None:
+        return f"{told}: no broker carries anything"
+    change = f"{found.greatest_before:.2f} → {found.greatest_after:.2f}" if shown else f"{found.greatest_before:.2f}"
+    return f"{told}. Greatest usage ÷ even load: {change} ({found.fullest})"

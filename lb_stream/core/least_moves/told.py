@@ -1,0 +1,104 @@
+"""What LeastMoves says of a pass: the plan's moves as proposals, what they come to, and why no more was done."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from lb_stream.core.least_moves.fleet import UNKNOWN_NOISE
+from lb_stream.core.least_moves.memory import ENOUGH, LeastMovesMemory
+from lb_stream.core.least_moves.plan import NEGLIGIBLE, Plan
+from lb_stream.core.model.refusals import Refusal, refusal
+from lb_stream.core.model.rules import Decides, Refuses
+from lb_stream.core.model.view import Bools, ClusterView, Floats, Rows
+from lb_stream.core.shedding.base import Unload
+
+
+def proposals(plan: Plan, peak: Floats, target: Floats, trigger: float) -> tuple[Unload, ...]:
+    """The plan's moves, with usages in the place of shares. `peak`: each broker's share before them."""
+    after = plan.share.max(axis=1)
+    return tuple(
+        Unload(
+            one.bundle,
+            one.source,
+            "Overloaded",
+            Decides.ABOVE_EVEN,
+            saw=float(peak[one.source] * target[one.source]),
+            limit=float(trigger * target[one.source]),
+            average=float(target[one.source]),
+            expected_after=float(after[one.source] * target[one.source]),
+            destination=one.destination,
+            considered=tuple(
+                (broker, float(share * target[broker]))
+                for broker, share in ((one.destination, one.share), (one.second, one.second_share))
+                if broker >= 0
+            ),
+            with_next=one.with_next,
+            cost=float(plan.cost[one.bundle]),
+            usages=usages,
+        )
+        for one, usages in zip(plan.moves, _usages(plan, target), strict=True)
+    )
+
+
+def _usages(plan: Plan, target: Floats) -> list[tuple[float, float, float, float]]:
+    """Of each move: the source's usage before and after it, then the destination's. O(moves), found backwards from where the plan ends."""
+    brokers = np.array([(one.source, one.destination) for one in plan.moves], np.intp).ravel()
+    bundles = np.repeat(np.array([one.bundle for one in plan.moves], np.intp), 2)
+    change = plan.demand[bundles] * plan.per_unit[brokers]
+    change[::2] *= -1.0
+    order = np.argsort(brokers, kind="stable")  # each broker's moves together
+    among, sums = brokers[order], np.cumsum(change[order], axis=0)
+    later = sums[np.searchsorted(among, among, side="right") - 1] - sums if len(among) else sums
+    after = np.empty_like(change)
+    after[order] = plan.share[among] - later
+    found = np.stack([(after - change).max(axis=1), after.max(axis=1)], axis=1) * target[brokers][:, None]
+    return [(a, b, c, d) for a, b, c, d in found.reshape(-1, 4).tolist()]
+
+
+def left_undone(view: ClusterView, plan: Plan, sources: Rows, rows: dict[int, Rows], target: Floats) -> list[Refusal]:
+    """Why sources that have just reported stay above the aim."""
+    found, share, bundles = [], plan.share.max(axis=1), view.bundle_counts()
+    moved = [one.bundle for one in plan.moves]
+    for source in sources[view.brokers.sampled[sources] & (share[sources] > plan.aim + NEGLIGIBLE)].tolist():
+        name = view.brokers.names[source]
+        if bundles[source] == 1:
+            found.append(refusal(Refuses.SOLE_BUNDLE, name, saw=[1], limit=2))
+        elif len(plan.disruption.within(np.setdiff1d(rows[source], moved))):
+            found.append(refusal(Refuses.NO_ROOM, name, saw=[share[source] * target[source]], limit=float(plan.aim * target[source])))
+        else:
+            found.append(refusal(Refuses.NO_ELIGIBLE_BUNDLE, name, saw=[0], limit=1))
+    return found
+
+
+def waiting(view: ClusterView, above: Bools, waited_ms: Floats, needed_ms: Floats, calm_ms: int) -> list[Refusal]:
+    """Why brokers that have just reported to be hot (`above`) are not relieved: not for long enough, or others are being restarted."""
+    found = []
+    for broker in np.flatnonzero(above & view.brokers.sampled).tolist():
+        name = view.brokers.names[broker]
+        if waited_ms[broker] < needed_ms[broker]:
+            found.append(refusal(Refuses.NOT_HOT_FOR_LONG, name, saw=[waited_ms[broker]], limit=float(needed_ms[broker])))
+        elif view.now_ms < calm_ms:
+            found.append(refusal(Refuses.RESTARTS, name, until_ms=calm_ms))
+    return found
+
+
+def within_noise(view: ClusterView, rows: Rows, usage: Floats, limit: Floats) -> list[Refusal]:
+    """Brokers that have just reported to be above the trigger, by less than it takes to be sure of that."""
+    names = view.brokers.names
+    return [
+        refusal(Refuses.WITHIN_NOISE, names[row], saw=[usage[row]], limit=float(limit[row]))
+        for row in rows[view.brokers.sampled[rows]].tolist()
+    ]
+
+
+def unsure(memory: LeastMovesMemory, names: Sequence[str]) -> str:
+    """What is not known well yet, and what is taken in its place."""
+    reports = int(np.median([memory.own[name][2] if name in memory.own else 0 for name in names])) if names else 0
+    if reports >= ENOUGH and memory.noise is not None:
+        return ""
+    noise = f", and a sample of a bundle to be off by {UNKNOWN_NOISE:.0%}" if memory.noise is None else ""
+    seen = "one report" if reports == 1 else f"{reports} reports"
+    taken = f"brokers with the same limits are taken to be equal{noise}"
+    return f"it has learned from {seen} of a broker, {ENOUGH} tell how fast one is: until then {taken}"
