@@ -383,6 +383,24 @@ def test_a_move_that_did_not_come_to_its_destination_is_told_with_who_has_the_bu
     assert found["sentence"].endswith(f"It failed after 31.0 s (it left broker-7, then broker-9 was dead); {words}.")
 
 
+def test_a_move_of_a_plan_tells_its_cost_its_gain_and_what_the_plan_needs_at_least(tmp_path: Path) -> None:
+    plain = example_decision()
+    told = plain.explain.model_copy(update={"cost": 1.25, "gain": 0.061, "plan_moves": 12, "plan_fewest": 11})
+    fill(tmp_path / "tables", DECISIONS, [decided(plain.model_copy(update={"explain": told, "decision_id": "eu-1:42:1"})), decided(plain)])
+    fill(tmp_path / "tables", OUTCOMES, [])
+    fill(tmp_path / "tables", BROKER_LOADS, [])
+    shown, without = (
+        lbctl("explain", one, "--set", "stream.tables=tables", cwd=tmp_path, env={"COLUMNS": "200"}).out
+        for one in ("eu-1:42:1", "eu-1:42:0")
+    )
+    for line in (
+        "cost         1.25 (1: the average bundle's)",
+        "gain         6.1% off its source",
+        "plan         12 moves, 11 at least are needed",
+    ):
+        assert line in shown and line.split()[0] not in without.replace("explain", "")
+
+
 # --- words ---
 
 

@@ -1,0 +1,106 @@
+"""What LeastMoves tells beside its moves: their usages, what a plan needs at least, and why no more is done."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from lb_stream import ask
+from lb_stream.contracts.decisions import Explain, example_decision
+from lb_stream.core.least_moves.memory import LeastMovesMemory
+from lb_stream.core.model.memory import Memory
+from lb_stream.core.model.view import ClusterView
+from tests.unit.core.least_moves.test_decisions import AT_ONCE, UNEVEN, a_name, a_view
+
+MANY = {"a": {a_name(row): 50.0 for row in range(12)}, "b": {a_name(20): 90.0}, "c": {a_name(21): 110.0, a_name(22): 90.0}}
+STUCK = {"a": {a_name(0): 400.0, a_name(1): 300.0, a_name(2): 200.0}, "b": {a_name(3): 100.0, a_name(4): 100.0}, "c": {a_name(5): 150.0}}
+"""Nothing but exchanges helps a."""
+
+
+def refused(
+    view: ClusterView, memory: Memory | None = None, **settings: object
+) -> dict[tuple[str, str | None], tuple[float | None, float | None]]:
+    """Rule and broker → what was seen, the limit."""
+    return {(one.rule, one.broker): (one.greatest, one.limit) for one in ask(view, memory, **{**AT_ONCE, **settings}).refusals}
+
+
+@pytest.mark.parametrize("owned", [UNEVEN, MANY, STUCK])
+def test_usages_before_and_after_each_move_follow_from_the_one_before(owned: dict[str, dict[str, float]]) -> None:
+    made = ask(a_view(owned), **AT_ONCE)
+    facts = made.proposed.plan
+    assert facts is not None and made.proposed.proposals
+    usage = facts.usage.copy()
+    demand = {name: rate / 1_000 for bundles in owned.values() for name, rate in bundles.items()}
+    for one in made.proposed.proposals:
+        moved = demand[made.view.bundles.name(one.bundle)]
+        assert one.usages is not None and one.destination is not None
+        assert one.usages == pytest.approx(
+            (usage[one.source], usage[one.source] - moved, usage[one.destination], usage[one.destination] + moved)
+        )
+        assert one.gain == pytest.approx(moved)
+        usage[one.source] -= moved
+        usage[one.destination] += moved
+        assert one.considered[0] == (one.destination, pytest.approx(one.usages[3]))
+    last = {one.source: one.expected_after for one in made.proposed.proposals}
+    assert {row: usage[row] for row in last} == pytest.approx(last)
+
+
+def test_a_decision_tells_cost_gain_and_its_plan_beside_the_fewest_moves_that_there_must_be() -> None:
+    made = ask(a_view(MANY), **AT_ONCE)
+    assert len(made.decisions) == 6, "0.6 of an even load of 0.297 less what six of its bundles are"
+    for one in made.decisions:
+        explain = one.explain
+        assert (explain.plan_moves, explain.plan_fewest, explain.cost, explain.gain) == (6, 6, 0.5, pytest.approx(0.05))
+
+
+def test_figures_that_a_strategy_does_not_tell_leave_no_trace_in_the_record() -> None:
+    told = example_decision().model_dump(mode="json")["explain"]
+    assert not {"cost", "gain", "plan_moves", "plan_fewest"} & told.keys() and "expected_after" in told
+    assert Explain.model_validate_json('{"saw": 0.5}').cost is None
+    assert Explain.model_validate_json(Explain(cost=1.5, plan_moves=0).to_json()) == Explain(cost=1.5, plan_moves=0)
+
+
+def test_who_is_hot_but_not_for_long_enough_is_told_with_the_time_that_it_takes() -> None:
+    found = refused(a_view(UNEVEN), least_moves_patience_ms=30_000)
+    (waited, limit) = found["not_hot_for_long", "a"]
+    assert waited == 0 and limit is not None and 0 < limit <= 30_000
+
+
+def test_who_is_above_the_trigger_by_no_more_than_noise_is_told() -> None:
+    ((key, (saw, limit)),) = refused(a_view(UNEVEN), least_moves_certainty=30).items()
+    assert key == ("within_noise", "a") and saw == pytest.approx(0.8) and limit is not None and limit > 0.8
+
+
+def test_a_wave_of_restarts_is_told_with_its_end() -> None:
+    view = a_view(UNEVEN)
+    view = replace(view, now_ms=100_000)
+    wave = LeastMovesMemory(serving=("a", "b", "c"), changes=((40_000, "b"), (90_000, "c")))
+    made = ask(view, Memory(strategies={"LeastMoves": wave.to_dict()}), **AT_ONCE)
+    assert not made.decisions
+    assert [(one.rule, one.until_ms) for one in made.refusals if one.broker == "a"] == [("restarts", 165_000)]
+
+
+def test_what_is_left_has_a_reason() -> None:
+    found = refused(a_view(STUCK), least_moves_aim=1.0, least_moves_destination=1.0, least_moves_trigger=1.02)
+    assert {rule for rule, _ in found} == {"no_room"}
+    alone = refused(a_view({"a": {a_name(0): 990.0}, "b": {a_name(1): 10.0}, "c": {}}))
+    assert alone["sole_bundle", "a"] == (1, 2)
+
+
+def test_bundles_that_may_not_move_are_the_reason_where_they_are() -> None:
+    found = refused(a_view(UNEVEN), shedding_excluded_namespaces=["t/n"])
+    assert found["no_eligible_bundle", "a"] == (0, 1)
+
+
+def test_only_brokers_that_have_just_reported_are_told_about() -> None:
+    view = a_view(UNEVEN)
+    brokers = replace(view.brokers, sampled=np.array([name == "b" for name in view.brokers.names]))
+    assert not refused(replace(view, brokers=brokers), least_moves_patience_ms=30_000)
+
+
+def test_an_even_cluster_is_told_by_its_figures() -> None:
+    made = ask(a_view({name: {a_name(row): 100.0} for row, name in enumerate("abc")}), **AT_ONCE)
+    facts = made.proposed.plan
+    assert facts is not None and facts.fewest == 0 and facts.usage / facts.even == pytest.approx(np.ones(3)) and not made.refusals
