@@ -14,6 +14,7 @@ import pytest
 from lb_stream.cli.shared import sending, staleness
 from lb_stream.contracts.reports import RESOURCES
 from lb_stream.contracts.tables import BROKER_HISTORY, BROKER_LOADS, BUNDLE_AVERAGES, BUNDLE_HISTORY, ROUNDS
+from lb_stream.core.least_moves.config import LeastMovesConfig
 from lb_stream.core.least_moves.memory import LeastMovesMemory
 from lb_stream.core.model.memory import Memory
 from lb_stream.core.model.operator_state import OperatorState
@@ -87,6 +88,7 @@ def told(tables: Path, *arguments: str) -> dict[str, Any]:
 
 SMALL = {"a:8080": (1.0,) * 8, "b:8080": (1.0, 1.0), "c:8080": (1.0,) * 2}
 """An even load is four bundles for each."""
+EVEN = f"nobody is above {LeastMovesConfig().least_moves_trigger:g} of an even load"
 
 
 def test_moves_are_shown_with_cost_gain_second_best_and_what_they_come_to(tmp_path: Path) -> None:
@@ -104,7 +106,7 @@ def test_moves_are_shown_with_cost_gain_second_best_and_what_they_come_to(tmp_pa
         )
     assert found["moves"][0]["second"] == "c:8080" and found["moves"][0]["second_usage"] == pytest.approx(3 / 12)
     assert (found["fewest"], found["greatest_before"], found["greatest_after"]) == (4, pytest.approx(2.0), pytest.approx(1.0))
-    assert found["reasons"] == ["nobody is above 1.07 of an even load then"] and "one report" in found["unsure"]
+    assert found["reasons"] == [f"{EVEN} then"] and "one report" in found["unsure"]
 
 
 def test_people_get_a_table_and_the_plan_in_one_line(tmp_path: Path) -> None:
@@ -146,7 +148,7 @@ def test_a_cluster_that_is_even_has_nothing_to_move_and_it_says_so(tmp_path: Pat
     tables = write(tmp_path, dict.fromkeys(SMALL, (1.0,) * 4))
     result = asked(tables)
     assert result.code == 0 and "Nothing to move. Greatest usage ÷ even load: 1.00" in result.out
-    assert told(tables)["reasons"] == ["nobody is above 1.07 of an even load"] and not told(tables)["moves"]
+    assert told(tables)["reasons"] == [EVEN] and not told(tables)["moves"]
 
 
 def test_the_clusters_own_strategy_goes_on_from_what_it_remembers_and_waits_as_it_would(tmp_path: Path) -> None:
