@@ -198,6 +198,7 @@ def brokers_and_clusters(operator: Operator) -> None:
     assert not cluster.owned(C)
     assert [row["drained"] for row in rows("clusters", "list")] == [[C]]
     done("brokers", "undrain", C)
+    plan(operator)
     done("clusters", "pause", CLUSTER)
     assert [row["paused"] for row in rows("clusters", "list")] == [True]
     done("clusters", "resume", CLUSTER)
@@ -206,6 +207,19 @@ def brokers_and_clusters(operator: Operator) -> None:
     done("clusters", "disable", CLUSTER)
     assert "published" in done("dry-run", "off", "--id", "off-1"), "a command that is sent again is answered again"
     assert [row["dry_run"] for row in rows("clusters", "list")] == [True], "and not done again"
+
+
+def plan(operator: Operator) -> None:
+    """The best next moves, done by hand: a broker that was drained is empty, and takes bundles again."""
+    ctl, rows, cluster = operator.ctl, operator.rows, operator.cluster
+    wait_until(lambda: rows("plan")[0]["moves"], "moves to the empty broker")
+    result = ctl("plan", "--apply", "--yes", "--json")
+    *answers, planned = result.objects
+    assert result.code == 0 and [one["outcome"] for one in answers if one["outcome"] != "accepted"] == ["done"] * len(planned["moves"]), (
+        result
+    )
+    assert {one["to"] for one in planned["moves"]} == {C} and planned["greatest_after"] < planned["greatest_before"]
+    assert all(cluster.owns(one["to"], one["bundle"]) for one in planned["moves"])
 
 
 def questions(operator: Operator) -> None:

@@ -55,6 +55,16 @@ def test_a_decision_tells_cost_gain_and_its_plan_beside_the_fewest_moves_that_th
         assert (explain.plan_moves, explain.plan_fewest, explain.cost, explain.gain) == (6, 6, 0.5, pytest.approx(0.05))
 
 
+@pytest.mark.parametrize("seed", range(8))
+def test_no_plan_that_relieves_everybody_has_fewer_moves_than_its_lower_bound(seed: int) -> None:
+    sizes = np.random.default_rng(seed).gamma(2.0, 10.0, 60)
+    owned = {name: {a_name(row): float(sizes[row]) for row in range(60) if min(row // 15, 3) == at} for at, name in enumerate("abcd")}
+    owned["e"] = {}
+    made = ask(a_view(owned), **AT_ONCE)
+    facts = made.proposed.plan
+    assert facts is not None and not made.refusals and 0 < facts.fewest <= len(made.decisions) <= 1.5 * facts.fewest
+
+
 def test_figures_that_a_strategy_does_not_tell_leave_no_trace_in_the_record() -> None:
     told = example_decision().model_dump(mode="json")["explain"]
     assert not {"cost", "gain", "plan_moves", "plan_fewest"} & told.keys() and "expected_after" in told
