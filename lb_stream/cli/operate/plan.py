@@ -56,28 +56,30 @@ def plan(
         found = next_moves(lake, cluster, tried, moves)
     if not json:
         _show(found)
-    sent = 0
+    done = 0
     if apply and found.groups:
         if stale:
             raise CommandError("nothing is sent: these are not the loads of now")
         if not yes and not typer.confirm(f"Send {_counted(len(found.moves))} to {found.cluster}?", err=True):
             note("nothing was sent")
             raise typer.Exit(1)
-        sent = _send(Sending(given, found.cluster, False, no_wait, timeout, None, json), found)
+        done = _send(Sending(given, found.cluster, False, no_wait, timeout, None, json), found)
     if json:
-        emit_json(found.to_dict() | ({"done": sent} if apply else {}))
-    if apply and sent < len(found.groups):
+        emit_json(found.to_dict() | ({"done": done} if apply else {}))
+    if apply and done < len(found.moves):
         raise typer.Exit(1)
 
 
 def _send(how: Sending, found: NextMoves) -> int:
-    """How many groups of moves are done: the first that isn't ends it."""
-    for number, group in enumerate(found.groups):
+    """How many moves are done, or sent where nobody waits: the first that isn't done ends it."""
+    done = 0
+    for group in found.groups:
         if not send_together(how, "unload", [_unload(one) for one in group]):
-            left = sum(map(len, found.groups[number + 1 :]))
+            left = len(found.moves) - done - len(group)
             note(f"{_counted(left)} not sent: they count on this one. Look again: lbctl plan")
-            return number
-    return len(found.groups)
+            break
+        done += len(group)
+    return done
 
 
 def _unload(move: dict[str, Any]) -> dict[str, Any]:
