@@ -29,7 +29,7 @@ export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
 unexport SPARK_HOME # another Spark on this machine must not be taken for the one in .venv
 
 .DEFAULT_GOAL := help
-.PHONY: help setup steps java check test test-long test-pulsar test-hostile differential demo bench bench-core bench-stream bench-policies seed-checklist lock clean
+.PHONY: help setup steps java check test test-long test-pulsar test-hostile differential demo bench bench-core bench-stream bench-policies bench-plan seed-checklist lock clean
 .NOTPARALLEL:
 
 help: ## show this list
@@ -77,6 +77,9 @@ bench-core: setup ## the core's strategies on three sizes of cluster (ARGS="--si
 
 bench-policies: setup ## every shedder with every placement in each scenario of the folder SCENARIOS (a quarter of an hour); last line JSON
 	$(BIN)/python -m tests.bench.policies $(SCENARIOS) $(ARGS)
+
+bench-plan: setup ## LeastMoves' plans beside the fewest moves there are; or, INSTANCES=FOLDER, the machine reassignment challenge; last line JSON
+	$(BIN)/python -m tests.bench.plan $(INSTANCES) $(ARGS)
 
 bench-stream: setup ## the whole stream beside what Spark alone does, half an hour or so (ARGS="--bundles 20000 --runs 3" for a glance); last line JSON
 	$(BIN)/python -m tests.bench.stream $(ARGS)

@@ -1,0 +1,158 @@
+"""Small clusters, LeastMoves' plan for each, and the fewest moves there are, found by a solver of integer programs (HiGHS)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import highspy
+import numpy as np
+
+from lb_stream.core.least_moves.config import LeastMovesConfig
+from lb_stream.core.least_moves.plan import Plan
+from lb_stream.core.least_moves.strategy import SEARCHED
+from lb_stream.core.model.view import Bools, Floats, Rows
+from lb_stream.core.shedding.base import Disruption, heaviest_first
+
+ROUNDING = 1e-9
+NODES = 5_000
+"""That the solver looks at; counted, not timed: the same case ends the same way everywhere."""
+SETTINGS = LeastMovesConfig()
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A cluster with a hot broker or several. Loads are in shares of each broker's target, as in a plan."""
+
+    demand: Floats  # (bundles, resources)
+    per_unit: Floats  # (brokers, resources): 1 / (target · capacity)
+    owner: Rows
+    cost: Floats  # of moving each bundle
+    allowed: Bools  # (bundles, brokers): who may have it
+
+    @property
+    def share(self) -> Floats:
+        """(brokers, resources): what each carries."""
+        load = np.zeros_like(self.per_unit)
+        np.add.at(load, self.owner, self.demand)
+        return load * self.per_unit
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """LeastMoves' plan beside the fewest moves there are."""
+
+    moves: int
+    cost: float
+    relieved: bool  # every hot broker is down at the aim
+    bound: int  # the fewest moves to that, as the plan takes it
+    fewest: int  # moves that do as much as the plan does
+    least_cost: float  # of so few
+    needed: int | None  # moves to relieve every hot broker; None: that can't be
+
+
+class Unproven(Exception):
+    """The solver has tried enough."""
+
+
+def random_case(seed: int, brokers: int = 0, bundles: int = 0) -> Case:
+    """3 to 5 brokers of up to two sizes, 8 to 21 bundles, one to three resources, a tenth of the destinations barred.
+
+    They were even once; then a third of the bundles became some other load.
+    """
+    rng = np.random.default_rng(seed)
+    brokers, bundles, resources = brokers or int(rng.integers(3, 6)), bundles or int(rng.integers(8, 22)), int(rng.integers(1, 4))
+    demand = rng.lognormal(0.0, rng.uniform(0.3, 1.0), (bundles, 1)) * rng.lognormal(0.0, 0.3, (bundles, resources))
+    capacity = rng.choice([1.0, rng.choice([1.0, 2.0])], (brokers, 1)) * np.ones(resources)
+    owner, load = np.zeros(bundles, np.intp), np.zeros_like(capacity)
+    for bundle in np.argsort(-demand.sum(axis=1)).tolist():
+        owner[bundle] = np.argmin(((load + demand[bundle]) / capacity).max(axis=1))
+        load[owner[bundle]] += demand[bundle]
+    demand[rng.random(bundles) < 1 / 4] *= rng.uniform(0.3, 2.5)
+    target = max((demand.sum(axis=0) / capacity.sum(axis=0)).max(), (demand.max(axis=0) / capacity.max(axis=0)).max())
+    clients = rng.lognormal(0.0, 1.0, bundles)
+    allowed = rng.random((bundles, brokers)) > 0.1
+    allowed[np.arange(bundles), owner] = True
+    return Case(demand, 1.0 / (target * capacity), owner, 0.5 + 0.5 * clients / clients.mean(), allowed)
+
+
+def bring_all_down(plan: Plan, sources: Rows, rows: Callable[[int], Rows], searched: int = SEARCHED) -> None:
+    """One pass over the sources, the fullest first, as the shedder makes it. `rows`: a broker's bundles that may move."""
+    bundles = {broker: rows(broker) for broker in range(len(plan.share))}
+    for number, source in enumerate(heaviest_first(sources, plan.share.max(axis=1)).tolist()):
+        plan.bring_down(source, bundles[source], lambda: bundles, search=number < searched)
+
+
+def planned(case: Case, settings: LeastMovesConfig = SETTINGS) -> Plan:
+    """LeastMoves' plan, with no budgets."""
+    limit = np.full(len(case.per_unit), settings.least_moves_destination)
+    nothing_held = Disruption.none(len(case.demand))
+    aim = settings.least_moves_aim
+    plan = Plan(case.share, case.per_unit, case.demand, case.cost, case.allowed.__getitem__, aim, limit, nothing_held)
+    hot = np.flatnonzero(case.share.max(axis=1) > settings.least_moves_trigger)
+    bring_all_down(plan, hot, lambda broker: np.flatnonzero(case.owner == broker))
+    return plan
+
+
+def compare(case: Case, settings: LeastMovesConfig = SETTINGS) -> Compared:
+    """Plan, and solve for what is to be reached and for what the plan reaches."""
+    before, plan = case.share, planned(case, settings)
+    hot = before.max(axis=1) > settings.least_moves_trigger
+    goal = np.where(hot[:, None], settings.least_moves_aim, np.maximum(before, settings.least_moves_destination))
+    needed, best = fewest_moves(case, goal), fewest_moves(case, np.maximum(goal, plan.share))
+    assert best is not None, "the plan itself is one"
+    at_first = replace(plan, share=before)
+    return Compared(
+        moves=len(plan.moves),
+        cost=float(case.cost[[one.bundle for one in plan.moves]].sum()),
+        relieved=bool((plan.share[hot] <= settings.least_moves_destination + ROUNDING).all()),
+        bound=sum(at_first.fewest(source, np.flatnonzero(case.owner == source)) for source in np.flatnonzero(hot).tolist()),
+        fewest=best[0],
+        least_cost=best[1],
+        needed=None if needed is None else needed[0],
+    )
+
+
+def fewest_moves(case: Case, ceiling: Floats) -> tuple[int, float] | None:
+    """The fewest moves that leave no broker above `ceiling` (brokers, resources), and the least cost of so few; None: none do."""
+    movable = case.allowed.copy()
+    movable[np.arange(len(case.owner)), case.owner] = False
+    bundle, broker = np.nonzero(movable)  # a variable for each: 1, it moves there
+    each = np.arange(len(bundle))
+    once = np.zeros((len(case.owner), len(bundle)))
+    once[bundle, each] = 1.0
+    change = np.zeros((*case.per_unit.shape, len(bundle)))
+    change[broker, :, each] = case.demand[bundle] * case.per_unit[broker]
+    change[case.owner[bundle], :, each] = -case.demand[bundle] * case.per_unit[case.owner[bundle]]
+    room = (ceiling - case.share + ROUNDING).ravel()
+    rows, most = np.vstack([once, change.reshape(len(room), -1)]), np.concatenate([np.ones(len(once)), room])
+    count = _minimum(np.ones(len(bundle)), rows, most)
+    if count is None:
+        return None
+    cost = _minimum(case.cost[bundle], np.vstack([rows, np.ones(len(bundle))]), np.append(most, round(count)))
+    assert cost is not None
+    return round(count), cost
+
+
+def _minimum(price: Floats, rows: Floats, most: Floats) -> float | None:
+    """The least price · x with rows · x <= most, each x 0 or 1; None: there is no such x."""
+    lp = highspy.HighsLp()
+    lp.num_row_, lp.num_col_ = rows.shape
+    lp.col_cost_, lp.col_lower_, lp.col_upper_ = price, np.zeros(len(price)), np.ones(len(price))
+    lp.row_lower_, lp.row_upper_ = np.full(len(most), -highspy.kHighsInf), most
+    at, column = np.nonzero(rows)
+    lp.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
+    lp.a_matrix_.start_ = np.searchsorted(at, np.arange(len(most) + 1))
+    lp.a_matrix_.index_, lp.a_matrix_.value_ = column, rows[at, column]
+    lp.integrality_ = [highspy.HighsVarType.kInteger] * len(price)
+    solver = highspy.Highs()
+    solver.setOptionValue("output_flag", False)
+    solver.setOptionValue("threads", 1)
+    solver.setOptionValue("mip_max_nodes", NODES)
+    solver.passModel(lp)
+    solver.run()
+    if solver.getModelStatus() == highspy.HighsModelStatus.kInfeasible:
+        return None
+    if solver.getModelStatus() != highspy.HighsModelStatus.kOptimal:
+        raise Unproven(solver.modelStatusToString(solver.getModelStatus()))
+    return float(solver.getObjectiveValue())
