@@ -37,7 +37,7 @@ from lb_stream.core.shedding.base import Disruption
 from tests.bench.reassignment import Instance, Rules, costs, read_instance, usage, violations
 from tests.support.exact_plan import Compared, Unproven, bring_all_down, compare, random_case
 
-CASES = 500
+CASES = 200
 EVEN = 1.0
 """Machines are brought down to what they are entitled to, and filled up to it."""
 PASSES = 1

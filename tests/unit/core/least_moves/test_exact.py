@@ -10,13 +10,13 @@ import pytest
 
 from tests.support.exact_plan import Compared, compare, fewest_moves, random_case
 
-CASES = range(40)
+CASES = 40
 
 
 @cache
 def compared() -> list[Compared]:
     """All cases with a hot broker."""
-    found = [compare(random_case(seed)) for seed in CASES]
+    found = [compare(random_case(seed, brokers=3 + seed % 2)) for seed in range(CASES)]
     return [one for one in found if one.bound]
 
 
@@ -24,7 +24,7 @@ def test_the_solver_finds_what_trying_everything_finds() -> None:
     possible = 0
     for seed in range(12):
         case = random_case(seed, brokers=3, bundles=6)
-        ceiling = np.maximum(case.share.mean(axis=0), case.share.max(axis=0) * 0.8) * np.ones_like(case.share)
+        ceiling = np.full_like(case.share, 0.9 * case.share.max())
         tried = list[tuple[int, float]]()
         for owners in product(range(3), repeat=6):
             moved, after = np.array(owners) != case.owner, np.zeros_like(case.share)
@@ -46,13 +46,13 @@ def test_no_plan_is_shorter_or_with_as_few_moves_cheaper_than_the_solver_finds()
         assert one.moves > one.fewest or one.cost >= one.least_cost - 1e-4
 
 
-def test_three_plans_in_four_have_the_fewest_moves_and_none_has_more_than_two_too_many() -> None:
+def test_four_plans_in_five_have_the_fewest_moves_and_none_has_more_than_two_too_many() -> None:
     too_many = [one.moves - one.fewest for one in compared()]
     assert len(too_many) > 20
-    assert sum(not one for one in too_many) >= 0.75 * len(too_many)
+    assert sum(not one for one in too_many) >= 0.8 * len(too_many)
     assert max(too_many) <= 2
 
 
-def test_where_hot_brokers_can_be_relieved_two_plans_in_three_do_it() -> None:
+def test_where_all_hot_brokers_can_be_relieved_most_plans_do_it() -> None:
     possible = [one for one in compared() if one.needed is not None]
-    assert sum(one.relieved for one in possible) >= 2 / 3 * len(possible)
+    assert sum(one.relieved for one in possible) > len(possible) / 2
