@@ -69,13 +69,20 @@ def reassign(instance: Instance) -> Ints:
         return rules.takers(process)
 
     machines, process_move = len(per_unit), instance.process_move.astype(np.float64)
-    share = np.asfortranarray(usage(instance, instance.start) * per_unit)
-    cost = 0.5 + 0.5 * process_move / max(float(process_move.mean()), 1.0)
-    limit, nothing_held = np.full(machines, EVEN), Disruption.none(len(cost))
-    plan = Plan(share, per_unit, instance.demand.astype(np.float64), cost, may_take, EVEN, limit, nothing_held)
+    plan = Plan(
+        share=np.asfortranarray(usage(instance, instance.start) * per_unit),
+        per_unit=per_unit,
+        demand=instance.demand.astype(np.float64),
+        cost=0.5 + 0.5 * process_move / max(float(process_move.mean()), 1.0),
+        may_take=may_take,
+        aim=EVEN,
+        limit=np.full(machines, EVEN),
+        disruption=Disruption.none(len(instance.demand)),
+    )
+    hot = np.flatnonzero(plan.share.max(axis=1) > EVEN)
     order = np.argsort(instance.start, kind="stable")
     rows = np.split(order, np.searchsorted(instance.start[order], np.arange(1, machines)))
-    bring_all_down(plan, np.flatnonzero(share.max(axis=1) > EVEN), rows.__getitem__)
+    bring_all_down(plan, hot, rows.__getitem__)
     rules.carry_out(plan.moves)
     return rules.at
 

@@ -83,30 +83,41 @@ def bring_all_down(plan: Plan, sources: Rows, rows: Callable[[int], Rows], searc
         plan.bring_down(source, bundles[source], lambda: bundles, search=number < searched)
 
 
+def sources_of(case: Case, settings: LeastMovesConfig = SETTINGS) -> Bools:
+    """(brokers): those that a pass relieves."""
+    found: Bools = case.share.max(axis=1) > settings.least_moves_trigger
+    return found
+
+
 def planned(case: Case, settings: LeastMovesConfig = SETTINGS) -> Plan:
     """LeastMoves' plan, with no budgets."""
-    limit = np.full(len(case.per_unit), settings.least_moves_destination)
-    nothing_held = Disruption.none(len(case.demand))
-    aim = settings.least_moves_aim
-    plan = Plan(case.share, case.per_unit, case.demand, case.cost, case.allowed.__getitem__, aim, limit, nothing_held)
-    hot = np.flatnonzero(case.share.max(axis=1) > settings.least_moves_trigger)
-    bring_all_down(plan, hot, lambda broker: np.flatnonzero(case.owner == broker))
+    plan = Plan(
+        share=case.share,
+        per_unit=case.per_unit,
+        demand=case.demand,
+        cost=case.cost,
+        may_take=case.allowed.__getitem__,
+        aim=settings.least_moves_aim,
+        limit=np.full(len(case.per_unit), settings.least_moves_destination),
+        disruption=Disruption.none(len(case.demand)),
+    )
+    bring_all_down(plan, np.flatnonzero(sources_of(case, settings)), lambda broker: np.flatnonzero(case.owner == broker))
     return plan
 
 
 def compare(case: Case, settings: LeastMovesConfig = SETTINGS) -> Compared:
     """Plan, and solve for what is to be reached and for what the plan reaches."""
-    before, plan = case.share, planned(case, settings)
-    hot = before.max(axis=1) > settings.least_moves_trigger
-    goal = np.where(hot[:, None], settings.least_moves_aim, np.maximum(before, settings.least_moves_destination))
+    before, plan, sources = case.share, planned(case, settings), sources_of(case, settings)
+    enough, destination = settings.least_moves_aim, settings.least_moves_destination
+    goal = np.where(sources[:, None], enough, np.maximum(before, destination))
     needed, best = fewest_moves(case, goal), fewest_moves(case, np.maximum(goal, plan.share))
     assert best is not None, "the plan itself is one"
     at_first = replace(plan, share=before)
     return Compared(
         moves=len(plan.moves),
         cost=float(case.cost[[one.bundle for one in plan.moves]].sum()),
-        relieved=bool((plan.share[hot] <= settings.least_moves_destination + ROUNDING).all()),
-        bound=sum(at_first.fewest(source, np.flatnonzero(case.owner == source)) for source in np.flatnonzero(hot).tolist()),
+        relieved=bool((plan.share[sources] <= max(enough, destination) + ROUNDING).all()),
+        bound=sum(at_first.fewest(source, np.flatnonzero(case.owner == source)) for source in np.flatnonzero(sources).tolist()),
         fewest=best[0],
         least_cost=best[1],
         needed=None if needed is None else needed[0],
