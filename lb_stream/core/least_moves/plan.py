@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
@@ -15,13 +15,15 @@ from lb_stream.core.shedding.base import Disruption, heaviest_first
 NEGLIGIBLE = 1e-9
 A_SWAP = 2
 """Moves of an exchange."""
-PARTNERS, SWAPPED = 12, 64
+PARTNERS, SWAPPED = 12, 32
 """Coldest brokers that a stuck source is to swap with, and bundles of each side that are looked at."""
-PUSHED, PUSHED_TO = 6, 3
-"""The weightiest bundles of a source, and the coldest brokers, that room is tried to be made for and at."""
+PUSHED, ASKED, PUSHES = 6, 24, 18
+"""The weightiest bundles of a source, the coldest brokers that room could be made at for one, and how often that is tried."""
 NOBODY: Rows = np.empty(0, np.intp)
 NEARLY = 1.1
 """Factor on the fewest moves that a source can be relieved with: a plan that needs no more is not improved on."""
+EFFORT = 300
+"""Moves of all other plans that are tried for one source."""
 WORTH_A_SWAP = 0.02
 """What a swap lowers the source by, at least."""
 TRIED = 24
@@ -74,41 +76,52 @@ class Plan:
         best, found = self._rank(source, relieved, before), self._state()
         if best <= (0.0, max(fewest * NEARLY, A_SWAP)):
             return
+        tried = 0
+        self._restore(before)
         for attempt in self._attempts(source, rows, others()):
             self._restore(before)
-            if not attempt():
-                continue
-            relieved = self.relieve(source, self._still(rows), np.inf if best[0] else len(before.moves) + best[1])
-            if (rank := self._rank(source, relieved, before)) < best:
-                best, found = rank, self._state()
+            most = np.inf if best[0] else len(before.moves) + best[1]
+            if attempt(most):
+                relieved = self.relieve(source, self._still(rows), most)
+                if (rank := self._rank(source, relieved, before)) < best:
+                    best, found = rank, self._state()
+            tried += len(self.moves) - len(before.moves)
+            if tried > EFFORT:
+                break
         self._restore(found)
 
-    def fewest(self, source: int, rows: Rows) -> int:
-        """A lower bound: as many of its largest bundles as cover what is too much, in the resource that takes most of them."""
-        excess = self.share[source] - self.aim
+    def fewest(self, source: int, rows: Rows, more: Floats | float = 0.0) -> int:
+        """A lower bound: as many of its largest bundles as cover what is too much, in the resource that takes most of them.
+
+        `more`: what it gets before, (resources).
+        """
+        excess = self.share[source] + more * self.per_unit[source] - self.aim
         weight = self.demand[rows] * self.per_unit[source]
         covered = np.cumsum(-np.sort(-weight, axis=0), axis=0)
         return int((covered < excess - NEGLIGIBLE).sum(axis=0).max(initial=-1, where=excess > NEGLIGIBLE)) + 1
 
-    def _attempts(self, source: int, rows: Rows, others: dict[int, Rows]) -> Iterator[Callable[[], bool]]:
-        """Ways to begin otherwise than with single moves that fit."""
-        yield lambda: self.exchange(source, rows, others)
-        for bundle in self._weightiest(source, rows)[:PUSHED].tolist():
-            after = (self.share + self.demand[bundle] * self.per_unit).max(axis=1)
-            after[~self.may_take(bundle) | (self.limit < 0)] = np.inf
-            after[source] = np.inf
-            for broker in np.argsort(after, kind="stable")[:PUSHED_TO].tolist():
-                if after[broker] < np.inf:
-                    yield partial(self.push, bundle, source, broker, others.get(broker, NOBODY))
+    def _attempts(self, source: int, rows: Rows, others: dict[int, Rows]) -> list[Callable[[float], bool]]:
+        """Ways to begin otherwise than with single moves that fit, the likeliest to be short first. Each takes the most moves of a plan."""
+        after = {bundle: self._after(bundle, source) for bundle in self._weightiest(source, rows)[:PUSHED].tolist()}
+        stuck = [bundle for bundle, full in after.items() if not (full <= self.limit).any()]
+        pushes = list[tuple[int, float, int, int]]()
+        for bundle, full in after.items():
+            rest = self.fewest(source, rows[~np.isin(rows, [bundle, *stuck])], -self.demand[bundle])
+            for broker in np.argsort(full, kind="stable")[:ASKED].tolist():
+                if full[broker] < np.inf:
+                    made = self.fewest(broker, others.get(broker, NOBODY), self.demand[bundle])
+                    pushes.append((rest + made, float(full[broker]), bundle, broker))
+        tried = [partial(self.push, bundle, source, broker, others.get(broker, NOBODY)) for _, _, bundle, broker in sorted(pushes)[:PUSHES]]
+        return [lambda most: self.exchange(source, rows, others, most), *tried]
 
-    def push(self, bundle: int, source: int, broker: int, theirs: Rows) -> bool:
+    def push(self, bundle: int, source: int, broker: int, theirs: Rows, most: float) -> bool:
         """Move a large bundle to a broker that has no room for it, and relieve that one; whether that can be."""
         if not self._within_budget(np.array([bundle]))[0]:
             return False
         share = float((self.share[broker] + self.demand[bundle] * self.per_unit[broker]).max())
         self._take(bundle, source, broker)
         self.moves.append(Move(bundle, source, broker, share, -1, np.inf))
-        return self.relieve(broker, self._still(theirs))
+        return self.relieve(broker, self._still(theirs), most)
 
     def _still(self, rows: Rows) -> Rows:
         """Those that the plan hasn't moved yet."""
@@ -150,12 +163,12 @@ class Plan:
                 if self._move(int(rows[at]), source):
                     break
 
-    def exchange(self, source: int, rows: Rows, others: dict[int, Rows]) -> bool:
+    def exchange(self, source: int, rows: Rows, others: dict[int, Rows], most: float = np.inf) -> bool:
         """Swap bundles with cold brokers until the source is at its aim, as long as each swap is worth its two moves; whether any is."""
         begun = len(self.moves)
         taken = np.zeros(len(self.demand), np.bool_)
         taken[[one.bundle for one in self.moves]] = True
-        while self.share[source].max() > self.aim:
+        while self.share[source].max() > self.aim and len(self.moves) < most:
             peaks = np.where(self.limit > 0, self.share.max(axis=1), np.inf)
             peaks[source] = np.inf
             partners = [one for one in np.argsort(peaks, kind="stable")[:PARTNERS].tolist() if peaks[one] < np.inf and one in others]
@@ -219,12 +232,17 @@ class Plan:
         within: Bools = np.append(self.disruption.left, 1)[self.disruption.budget[rows]] > 0  # row -1, no budget, is the last
         return within
 
+    def _after(self, bundle: int, source: int) -> Floats:
+        """(brokers): how full each would be with a bundle of the source; infinite where it may not be."""
+        after: Floats = (self.share + self.demand[bundle] * self.per_unit).max(axis=1)
+        after[~self.may_take(bundle) | (self.limit < 0)] = np.inf
+        after[source] = np.inf
+        return after
+
     def _move(self, bundle: int, source: int) -> bool:
         """Move a bundle to the broker that is least full with it, of those whom that leaves below their limit."""
-        demand = self.demand[bundle]
-        after = (self.share + demand * self.per_unit).max(axis=1)
-        after[~self.may_take(bundle) | (after > self.limit)] = np.inf
-        after[source] = np.inf
+        after = self._after(bundle, source)
+        after[after > self.limit] = np.inf
         best = int(np.argmin(after))
         share = float(after[best])
         if share == np.inf:
