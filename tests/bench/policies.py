@@ -39,13 +39,16 @@ LARGE = ("big_1000",)
 
 
 def pairs() -> list[str]:
-    """Every pair there is: a shedder of the modular or simple manager with each placement of that manager; the extensible one's alone."""
+    """Every pair there is: a shedder with each placement of its manager; one that is a placement, too, and the extensible one alone."""
     found = [NONE]
+    placements = {
+        "modular": [name for name in placement.names if name not in shedder.names],
+        "simple": simple_placement.names,
+        "extensible": (),
+    }
     for name in shedder.names:
-        manager = traits_of(shedder[name]).manager
-        own = [other for other in placement.names if other == name or other not in shedder.names]  # AvgShedder's is for itself
-        placements = {"modular": own, "any": own, "simple": simple_placement.names, "extensible": ()}[manager]
-        found += [name if other == name else f"{name}+{other}" for other in placements] or [name]
+        alone = name in placement.names or not placements[traits_of(shedder[name]).manager]
+        found += [name] if alone else [f"{name}+{other}" for other in placements[traits_of(shedder[name]).manager]]
     return found
 
 

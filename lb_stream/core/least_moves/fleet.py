@@ -16,6 +16,8 @@ IDLE, FULL = 0.02, 0.99
 BYTES_PER_KBIT, MIB = 125.0, 2.0**20
 ABSURD = 4.0
 """A broker that carries this many times what it says is its bandwidth knows its bandwidth wrongly."""
+RARE, RARE_AMONG_MANY = 1.5, 3.0
+"""Standard errors that a broker's load, and one of its many bundles' loads, must be off before that is no noise."""
 UNKNOWN_NOISE = 0.3
 """Relative error of one sample while nothing is known of it."""
 
@@ -39,19 +41,19 @@ def _level(reported: ClusterView, noise: float) -> tuple[Floats, ...]:
     rows = bundles.owner.astype(np.intp) + 1
     found = []
     for mean, last in zip(bundles.short.columns, bundles.latest.columns, strict=True):
-        own = mean + (last - mean) * _trust(last - mean, mean, noise)
+        own = mean + (last - mean) * _trust(last - mean, mean * noise, RARE_AMONG_MANY)
         now, then = np.bincount(rows, last, count + 1).astype(np.float64), np.bincount(rows, own, count + 1).astype(np.float64)
         off = np.sqrt(np.bincount(rows, own**2, count + 1)) * noise
-        factor = 1.0 + np.divide((now - then) * _trust(now - then, off, 1.0), then, out=np.zeros(count + 1), where=then > 0)
+        factor = 1.0 + np.divide((now - then) * _trust(now - then, off, RARE), then, out=np.zeros(count + 1), where=then > 0)
         factor[0] = 1.0
         found.append(own * factor[rows])
     return tuple(found)
 
 
-def _trust(off: Floats, mean: Floats, noise: float) -> Floats:
-    """How much of a deviation is no noise, 0..1."""
+def _trust(off: Floats, error: Floats, rare: float) -> Floats:
+    """How much of a deviation is no noise, 0..1: nothing of one below `rare` standard errors."""
     with np.errstate(divide="ignore", invalid="ignore"):
-        return np.where(off == 0, 0.0, np.clip(1.0 - (1.5 * noise * mean / off) ** 2, 0.0, 1.0))
+        return np.where(off == 0, 0.0, np.clip(1.0 - (rare * error / off) ** 2, 0.0, 1.0))
 
 
 def observe_fleet(view: ClusterView, memory: LeastMovesMemory) -> LeastMovesMemory:

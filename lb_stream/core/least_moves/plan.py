@@ -59,7 +59,8 @@ class Plan:
     demand: Floats  # (bundles, resources)
     cost: Floats  # of moving each bundle, the average one 1
     may_take: Callable[[int], Bools]  # bundle → brokers that may have it
-    aim: float  # what a source is brought down to
+    enough: float  # what a source is brought below
+    aim: float  # and where it is brought to if that takes no more moves
     limit: Floats  # what each destination is filled to at most; -inf: it takes nothing
     disruption: Disruption
     moves: list[Move] = field(default_factory=list)
@@ -95,7 +96,7 @@ class Plan:
 
         `more`: what it gets before, (resources).
         """
-        excess = self.share[source] + more * self.per_unit[source] - self.aim
+        excess = self.share[source] + more * self.per_unit[source] - self.enough
         weight = self.demand[rows] * self.per_unit[source]
         covered = np.cumsum(-np.sort(-weight, axis=0), axis=0)
         return int((covered < excess - NEGLIGIBLE).sum(axis=0).max(initial=-1, where=excess > NEGLIGIBLE)) + 1
@@ -129,7 +130,7 @@ class Plan:
 
     def _rank(self, source: int, relieved: bool, before: State) -> tuple[float, int]:
         """What a plan for a source leaves undone, then how many moves it takes: the least is the best."""
-        left = 0.0 if relieved else float(self.share[source].max() - self.aim)
+        left = 0.0 if relieved else float(self.share[source].max() - self.enough)
         return (round(left, 2), len(self.moves) - len(before.moves))
 
     def _state(self) -> State:
@@ -139,36 +140,38 @@ class Plan:
         self.share, self.disruption, self.moves = state.share.copy(order="F"), state.disruption, list(state.moves)
 
     def relieve(self, source: int, rows: Rows, most: float = np.inf) -> bool:
-        """Move bundles (of `rows`) away until the source is at its aim, or the plan has `most` moves; whether it is at its aim.
+        """Move bundles (of `rows`) away until that is enough, or the plan has `most` moves; whether it is enough.
 
-        One that covers all that is too much is taken first, the cheapest of them; else what covers most of it for its cost.
+        One that brings the source to its aim is taken first, the cheapest of them; then one that is enough; else what covers most of what
+        is too much for its cost.
         """
         rows = rows[self.demand[rows].max(axis=1, initial=0.0) > 0]
         left = np.ones(len(rows), np.bool_)
         weight, cost = self.demand[rows] * self.per_unit[source], self.cost[rows]
         price = cost + weight.sum(axis=1)
         while True:
-            excess = self.share[source] - self.aim
+            excess = self.share[source] - self.enough
             over = excess > NEGLIGIBLE
             if not over.any():
                 return True
             left &= self._within_budget(rows)
             if not left.any() or len(self.moves) >= most:
                 return False
-            covers = left & (weight[:, over] >= excess[over]).all(axis=1)
+            enough = left & (weight[:, over] >= excess[over]).all(axis=1)
+            best = enough & (weight >= self.share[source] - self.aim).all(axis=1)
             need = np.where(over, excess, 0.0)
             worth = np.minimum(weight, need).sum(axis=1) / cost
-            for at in [*_first(covers, price), *_first(left & ~covers, -worth)]:
+            for at in [*_first(best, price), *_first(enough & ~best, price), *_first(left & ~enough, -worth)]:
                 left[at] = False  # it moves, or nobody has room for it, now that destinations only become fuller
                 if self._move(int(rows[at]), source):
                     break
 
     def exchange(self, source: int, rows: Rows, others: dict[int, Rows], most: float = np.inf) -> bool:
-        """Swap bundles with cold brokers until the source is at its aim, as long as each swap is worth its two moves; whether any is."""
+        """Swap bundles with cold brokers until that is enough, as long as each swap is worth its two moves; whether any is."""
         begun = len(self.moves)
         taken = np.zeros(len(self.demand), np.bool_)
         taken[[one.bundle for one in self.moves]] = True
-        while self.share[source].max() > self.aim and len(self.moves) < most:
+        while self.share[source].max() > self.enough and len(self.moves) < most:
             peaks = np.where(self.limit > 0, self.share.max(axis=1), np.inf)
             peaks[source] = np.inf
             partners = [one for one in np.argsort(peaks, kind="stable")[:PARTNERS].tolist() if peaks[one] < np.inf and one in others]
@@ -196,8 +199,8 @@ class Plan:
             differ = self.demand[mine, resource][:, None] - self.demand[theirs, resource]
             np.maximum(here, self.share[source, resource] - differ * self.per_unit[source, resource], out=here)
             np.maximum(there, self.share[broker, resource] + differ * self.per_unit[broker, resource], out=there)
-        worth = (there <= self.limit[broker]) & (here <= max(self.aim, float(self.share[source].max()) - WORTH_A_SWAP))
-        price = np.maximum(here, self.aim) + 1e-3 * (self.cost[mine][:, None] + self.cost[theirs])
+        worth = (there <= self.limit[broker]) & (here <= max(self.enough, float(self.share[source].max()) - WORTH_A_SWAP))
+        price = np.maximum(here, self.enough) + 1e-3 * (self.cost[mine][:, None] + self.cost[theirs])
         price[~worth] = np.inf
         for _ in range(TRIED):
             one, other = np.unravel_index(np.argmin(price), price.shape)

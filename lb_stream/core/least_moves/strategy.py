@@ -20,8 +20,6 @@ from lb_stream.core.placement.base import Best, PlacementContext, placement
 from lb_stream.core.shedding.base import PlanFacts, ShedContext, Traits, Unloads, heaviest_first, rows_by_broker, shedder
 
 HOUR_MS = 3_600_000
-USUAL_EXCESS = 0.1
-"""What is further above the trigger waits the less."""
 USUAL_NOISE = 0.05
 """Reports that are noisier than this want more patience."""
 KNOWN = 3
@@ -62,7 +60,8 @@ def shed_least(context: Context) -> tuple[Unloads, LeastMovesMemory]:
     moved, came_from = _moved_lately(view, memory)
     limit = np.where(open_, np.minimum(config.least_moves_destination, FULL / target), -np.inf)
     may_take = _may_take(context, came_from)
-    plan = Plan(share, per_unit, fleet.demand, _costs(context, moved), may_take, config.least_moves_aim, limit, context.disruption)
+    cost = _costs(context, moved)
+    plan = Plan(share, per_unit, fleet.demand, cost, may_take, config.least_moves_enough, config.least_moves_aim, limit, context.disruption)
     rested = ~moved | (view.now_ms - view.bundles.owner_since_ms >= config.least_moves_dwell_ms)
     movable = context.movable & rested
     rows = rows_by_broker(view, np.sort(sources), movable)
@@ -97,13 +96,14 @@ def _hot(context: Context, fleet: Fleet, peak: Floats, target: Floats) -> tuple[
     since = {brokers.names[row]: memory.hot.get(brokers.names[row], now_ms) for row in np.flatnonzero(above).tolist()}
     urgent = above & (fullness(brokers) >= FULL) & (samples_of(context.reported) >= KNOWN)
     patience_ms = config.least_moves_patience_ms * max(1.0, (memory.noise or 0.0) / USUAL_NOISE)
-    hurry = USUAL_EXCESS / np.maximum(peak - trigger, USUAL_EXCESS)
     waited_ms, calm_ms = np.array([now_ms - since.get(name, now_ms) for name in brokers.names]), memory.calm_at()
-    rows = np.flatnonzero(urgent | (above & (waited_ms >= patience_ms * hurry) & (now_ms >= calm_ms)))
-    refusals = told.waiting(context.view, above & ~urgent, waited_ms, patience_ms * hurry, calm_ms)
+    hot = urgent | (above & (waited_ms >= patience_ms) & (now_ms >= calm_ms))
+    if hot.any() and now_ms >= calm_ms:
+        hot |= brokers.alive & (peak > config.least_moves_enough + sure - trigger)
+    refusals = told.waiting(context.view, above & ~hot, waited_ms, patience_ms, calm_ms)
     unsure = brokers.alive & (peak > trigger) & ~above
-    refusals += told.within_noise(context.view, np.flatnonzero(unsure), peak * target, sure * target)
-    return heaviest_first(rows, peak), replace(memory, hot=since), refusals
+    refusals += told.within_noise(context.view, np.flatnonzero(unsure & ~hot), peak * target, sure * target)
+    return heaviest_first(np.flatnonzero(hot), peak), replace(memory, hot=since), refusals
 
 
 def _moved_lately(view: ClusterView, memory: LeastMovesMemory) -> tuple[Bools, dict[int, str]]:

@@ -58,27 +58,27 @@ def _usages(plan: Plan, target: Floats) -> list[tuple[float, float, float, float
 
 
 def left_undone(view: ClusterView, plan: Plan, sources: Rows, rows: dict[int, Rows], target: Floats) -> list[Refusal]:
-    """Why sources that have just reported stay above the aim."""
+    """Why sources that have just reported stay above what is enough."""
     found, share, bundles = [], plan.share.max(axis=1), view.bundle_counts()
     moved = [one.bundle for one in plan.moves]
-    for source in sources[view.brokers.sampled[sources] & (share[sources] > plan.aim + NEGLIGIBLE)].tolist():
+    for source in sources[view.brokers.sampled[sources] & (share[sources] > plan.enough + NEGLIGIBLE)].tolist():
         name = view.brokers.names[source]
         if bundles[source] == 1:
             found.append(refusal(Refuses.SOLE_BUNDLE, name, saw=[1], limit=2))
         elif len(plan.disruption.within(np.setdiff1d(rows[source], moved))):
-            found.append(refusal(Refuses.NO_ROOM, name, saw=[share[source] * target[source]], limit=float(plan.aim * target[source])))
+            found.append(refusal(Refuses.NO_ROOM, name, saw=[share[source] * target[source]], limit=float(plan.enough * target[source])))
         else:
             found.append(refusal(Refuses.NO_ELIGIBLE_BUNDLE, name, saw=[0], limit=1))
     return found
 
 
-def waiting(view: ClusterView, above: Bools, waited_ms: Floats, needed_ms: Floats, calm_ms: int) -> list[Refusal]:
+def waiting(view: ClusterView, above: Bools, waited_ms: Floats, needed_ms: float, calm_ms: int) -> list[Refusal]:
     """Why brokers that have just reported to be hot (`above`) are not relieved: not for long enough, or others are being restarted."""
     found = []
     for broker in np.flatnonzero(above & view.brokers.sampled).tolist():
         name = view.brokers.names[broker]
-        if waited_ms[broker] < needed_ms[broker]:
-            found.append(refusal(Refuses.NOT_HOT_FOR_LONG, name, saw=[waited_ms[broker]], limit=float(needed_ms[broker])))
+        if waited_ms[broker] < needed_ms:
+            found.append(refusal(Refuses.NOT_HOT_FOR_LONG, name, saw=[waited_ms[broker]], limit=needed_ms))
         elif view.now_ms < calm_ms:
             found.append(refusal(Refuses.RESTARTS, name, until_ms=calm_ms))
     return found
