@@ -40,7 +40,7 @@ SPACES: Mapping[str, Mapping[str, str]] = {
     },
     "LeastMoves": {
         "least_moves_trigger": "1.05..1.4",
-        "least_moves_aim": "1.0..1.05",
+        "least_moves_enough": "1.0..1.1",
         "least_moves_destination": "1.0..1.05",
         "least_moves_patience_ms": "1000..600000",
     },

@@ -128,7 +128,7 @@ def works(brokers: int, bundles: int, hot: int) -> Iterator[tuple[str, Work]]:
                 config.shedder.function(ShedContext.of(view, config.shedder_config, memory, eligible))[0]
             ),
         )
-    only_hot = {"least_moves_trigger": 1.6}  # of brokers whose bundles were drawn by chance some are a little above the even load
+    only_hot = {"least_moves_trigger": 1.6, "least_moves_enough": 1.4}  # bundles drawn by chance make some brokers a little hot
     yield "least_moves", _least_moves(brokers, bundles, max(brokers // 200, 1), **only_hot)
     yield "least_moves_plan", _least_moves(brokers, bundles, brokers // 2)
     limits = SplittingConfig()

@@ -111,7 +111,13 @@ def fleet_of(view: ClusterView, reported: ClusterView, memory: LeastMovesMemory)
         fixed[:, at] = np.maximum(used[name] * unit - carried, 0.0)
     capacity[:, DIRECT] = limit["direct_memory"] * MIB
     fixed[:, DIRECT] = np.maximum(used["direct_memory"] * MIB - slope * brokers.latest.throughput_in, 0.0)
+    capacity[:, [at for at, name in enumerate(RESOURCES) if not _counts(name, brokers)]] = 0.0
     return Fleet(demand, capacity, fixed, _errors(view, demand[:, CPU], noise))
+
+
+def _counts(resource: str, brokers: Brokers) -> bool:
+    """Whether it is looked at: a weight of 0 leaves it out, but direct memory, whose weight is 0 unless somebody sets it."""
+    return resource == "direct_memory" or brokers.weights.get(resource, 1.0) > 0
 
 
 def _errors(view: ClusterView, demand: Floats, noise: float) -> Floats:
@@ -131,7 +137,7 @@ def load_of(view: ClusterView, fleet: Fleet) -> Floats:
 
 def fullness(brokers: Brokers) -> Floats:
     """How much of its scarcest resource each broker has reported to use, 0..1 and more."""
-    found: Floats = np.max([_ratio(brokers, name) for name in RESOURCES], axis=0)
+    found: Floats = np.max([_ratio(brokers, name) for name in RESOURCES if _counts(name, brokers)], axis=0)
     return found
 
 

@@ -107,11 +107,14 @@ def _hot(context: Context, fleet: Fleet, peak: Floats, target: Floats) -> tuple[
 
 
 def _moved_lately(view: ClusterView, memory: LeastMovesMemory) -> tuple[Bools, dict[int, str]]:
-    """Bundles that this strategy has moved within the hour, and the brokers that they left."""
+    """Bundles that this strategy has moved within the hour, and the brokers that they left. What was planned and not done is none."""
     rows = view.bundles.rows_of(memory.left)
+    came_from = {row: broker for row, (broker, _) in zip(rows.tolist(), memory.left.values(), strict=True) if row >= 0}
+    owner = view.bundles.owner
+    came_from = {row: broker for row, broker in came_from.items() if owner[row] < 0 or view.brokers.names[owner[row]] != broker}
     moved = np.zeros(len(view.bundles), np.bool_)
-    moved[rows[rows >= 0]] = True
-    return moved, {row: broker for row, (broker, _) in zip(rows.tolist(), memory.left.values(), strict=True) if row >= 0}
+    moved[list(came_from)] = True
+    return moved, came_from
 
 
 def _costs(context: Context, moved: Bools) -> Floats:

@@ -65,3 +65,10 @@ def test_brokers_that_restart_in_turn_are_left_alone_until_all_have() -> None:
     assert measures["moves"] <= 12, "two brokers' worth: before the wave is known, and after it"
     assert all(not 500 < one["t"] < 840 for one in moves)
     assert measures["max_over_bound_median"] < 1.05
+
+
+def test_what_a_limit_has_put_off_is_moved_in_the_next_pass() -> None:
+    scenario = small_scenario([0] * 24, loads=[90.0] * 6 + [20.0] * 18)
+    at_once, (moves, measures) = played(scenario)[0], played(scenario, max_moves_in_flight=2)
+    assert len(moves) <= len(at_once) and {one["bundle"] for one in moves} <= {one["bundle"] for one in at_once}
+    assert measures["max_over_bound_median"] < 1.07

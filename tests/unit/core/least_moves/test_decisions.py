@@ -52,6 +52,10 @@ def test_a_move_tells_what_was_seen_what_is_even_and_the_second_best_destination
     assert [(one.broker, one.refused_by) for one in explain.candidates] == [("b", None)], "with it c would be above its limit"
 
 
+def test_a_resource_that_weighs_nothing_is_left_out() -> None:
+    assert not ask(a_view(UNEVEN), cpu_weight=0, **AT_ONCE).decisions
+
+
 def test_the_extensible_manager_transfers() -> None:
     (decision,) = ask(a_view(UNEVEN), load_manager="extensible", **AT_ONCE).decisions
     assert (decision.kind, decision.destination) == ("transfer", "b")
