@@ -19,6 +19,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from lb_stream.contracts.settings import CRASH_POINTS
+from lb_stream.io.kafka.set_aside import ENDS
 from lb_stream.io.local.embedded_kafka import EmbeddedKafka
 from tests.e2e import backlog
 from tests.e2e.kafka_reads import committed
@@ -110,13 +111,19 @@ def runs(broker: EmbeddedKafka, tmp_path_factory: pytest.TempPathFactory, count:
     killed.send(backlog.records(ROUNDS))
     done = Runs(quiet, killed)
     kill_brokers(done, broker, chance)
-    for point in POINTS:
-        crash_at(killed, point, 1 if point in ("in_catch_up", "after_fence") else chance.choice((1, 2, 3)))
-        done.points.append(point)
+    in_vain = 0  # kills since a batch was finished
+    for point in [*POINTS, *[""] * RANDOM_KILLS]:
+        before = newest(killed)
+        if point:
+            crash_at(killed, point, 1 if point in ("in_catch_up", "after_fence") else chance.choice((1, 2, 3)))
+            done.points.append(point)
+        else:
+            done.moments[kill_sometime(killed, chance)] += 1
         done.look_at_owners()
-    for _ in range(RANDOM_KILLS):
-        done.moments[kill_sometime(killed, chance)] += 1
-        done.look_at_owners()
+        in_vain = 0 if newest(killed) > before else in_vain + 1
+        if in_vain == ENDS - 1:  # one more, and the batch is taken to be what ends the job: it is cut, and the runs differ
+            finish_a_batch(killed)
+            in_vain = 0
     killed.run_once(LONGEST_S)
     done.look_at_owners()
     quiet.run_once(LONGEST_S)
@@ -151,6 +158,13 @@ def kill_brokers(done: Runs, broker: EmbeddedKafka, chance: random.Random) -> No
             wait_for_batches(done.killed, job, 2)
             assert job.poll() != 0, "the backlog is too short"
             done.ended_by_broker += job.poll() is not None
+
+
+def finish_a_batch(pipeline: Pipeline) -> None:
+    """Run the job until it has finished a batch, and kill it."""
+    with pipeline.running("--once") as job:
+        wait_for_batches(pipeline, job, 1)
+        pipeline.kill(job)
 
 
 def crash_at(pipeline: Pipeline, point: str, number: int) -> None:
