@@ -75,6 +75,7 @@ def reassign(instance: Instance) -> Ints:
         demand=instance.demand.astype(np.float64),
         cost=0.5 + 0.5 * process_move / max(float(process_move.mean()), 1.0),
         may_take=may_take,
+        enough=EVEN,
         aim=EVEN,
         limit=np.full(machines, EVEN),
         disruption=Disruption.none(len(instance.demand)),

@@ -44,7 +44,7 @@ class Compared:
 
     moves: int
     cost: float
-    relieved: bool  # every hot broker is down at the aim
+    relieved: bool  # every hot broker has been brought down far enough
     bound: int  # the fewest moves to that, as the plan takes it
     fewest: int  # moves that do as much as the plan does
     least_cost: float  # of so few
@@ -85,7 +85,8 @@ def bring_all_down(plan: Plan, sources: Rows, rows: Callable[[int], Rows], searc
 
 def sources_of(case: Case, settings: LeastMovesConfig = SETTINGS) -> Bools:
     """(brokers): those that a pass relieves."""
-    found: Bools = case.share.max(axis=1) > settings.least_moves_trigger
+    peak = case.share.max(axis=1)
+    found: Bools = (peak > settings.least_moves_enough) & (peak.max() > settings.least_moves_trigger)
     return found
 
 
@@ -97,6 +98,7 @@ def planned(case: Case, settings: LeastMovesConfig = SETTINGS) -> Plan:
         demand=case.demand,
         cost=case.cost,
         may_take=case.allowed.__getitem__,
+        enough=settings.least_moves_enough,
         aim=settings.least_moves_aim,
         limit=np.full(len(case.per_unit), settings.least_moves_destination),
         disruption=Disruption.none(len(case.demand)),
@@ -108,7 +110,7 @@ def planned(case: Case, settings: LeastMovesConfig = SETTINGS) -> Plan:
 def compare(case: Case, settings: LeastMovesConfig = SETTINGS) -> Compared:
     """Plan, and solve for what is to be reached and for what the plan reaches."""
     before, plan, sources = case.share, planned(case, settings), sources_of(case, settings)
-    enough, destination = settings.least_moves_aim, settings.least_moves_destination
+    enough, destination = settings.least_moves_enough, settings.least_moves_destination
     goal = np.where(sources[:, None], enough, np.maximum(before, destination))
     needed, best = fewest_moves(case, goal), fewest_moves(case, np.maximum(goal, plan.share))
     assert best is not None, "the plan itself is one"
