@@ -102,6 +102,7 @@ def planned(case: Case, settings: LeastMovesConfig = SETTINGS) -> Plan:
         aim=settings.least_moves_aim,
         limit=np.full(len(case.per_unit), settings.least_moves_destination),
         disruption=Disruption.none(len(case.demand)),
+        welcome=np.full(len(case.per_unit), len(case.demand)),
     )
     bring_all_down(plan, np.flatnonzero(sources_of(case, settings)), lambda broker: np.flatnonzero(case.owner == broker))
     return plan

@@ -16,4 +16,5 @@ class LeastMovesConfig(KeyModel):
         3.0, "a broker must be above the trigger by so many standard errors of what is known of it", unit="standard errors", ge=0
     )
     least_moves_patience_ms: int = key(60_000, "a broker must have been hot for so long, unless it is full", unit="ms", ge=0)
+    least_moves_into_broker: int = key(20, "unconfirmed moves into one broker at one time: a new one is filled step by step", ge=1)
     least_moves_dwell_ms: int = key(600_000, "a bundle stays at least so long where it was moved to", unit="ms", ge=0)

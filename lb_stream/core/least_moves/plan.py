@@ -47,6 +47,7 @@ class State(NamedTuple):
 
     share: Floats
     disruption: Disruption
+    welcome: Rows
     moves: list[Move]
 
 
@@ -63,6 +64,7 @@ class Plan:
     aim: float  # and where it is brought to if that takes no more moves
     limit: Floats  # what each destination is filled to at most; -inf: it takes nothing
     disruption: Disruption
+    welcome: Rows  # how many more bundles each broker may be given
     moves: list[Move] = field(default_factory=list)
 
     def bring_down(self, source: int, rows: Rows, others: Callable[[], dict[int, Rows]], search: bool) -> None:
@@ -134,10 +136,11 @@ class Plan:
         return (round(left, 2), len(self.moves) - len(before.moves))
 
     def _state(self) -> State:
-        return State(self.share.copy(order="F"), self.disruption, list(self.moves))
+        return State(self.share.copy(order="F"), self.disruption, self.welcome.copy(), list(self.moves))
 
     def _restore(self, state: State) -> None:
-        self.share, self.disruption, self.moves = state.share.copy(order="F"), state.disruption, list(state.moves)
+        self.share, self.welcome = state.share.copy(order="F"), state.welcome.copy()
+        self.disruption, self.moves = state.disruption, list(state.moves)
 
     def relieve(self, source: int, rows: Rows, most: float = np.inf) -> bool:
         """Move bundles (of `rows`) away until that is enough, or the plan has `most` moves; whether it is enough.
@@ -213,7 +216,7 @@ class Plan:
         return None
 
     def _fits(self, bundle: int, broker: int) -> bool:
-        return bool(self.may_take(bundle)[broker])
+        return bool(self.welcome[broker] > 0 and self.may_take(bundle)[broker])
 
     def _weightiest(self, source: int, rows: Rows) -> Rows:
         """Bundles that weigh most in what the source has most of."""
@@ -229,6 +232,7 @@ class Plan:
         demand = self.demand[bundle]
         self.share[source] -= demand * self.per_unit[source]
         self.share[destination] += demand * self.per_unit[destination]
+        self.welcome[destination] -= 1
         self.disruption = self.disruption.less(np.array([bundle]))
 
     def _within_budget(self, rows: Rows) -> Bools:
@@ -238,7 +242,7 @@ class Plan:
     def _after(self, bundle: int, source: int) -> Floats:
         """(brokers): how full each would be with a bundle of the source; infinite where it may not be."""
         after: Floats = (self.share + self.demand[bundle] * self.per_unit).max(axis=1)
-        after[~self.may_take(bundle) | (self.limit < 0)] = np.inf
+        after[~self.may_take(bundle) | (self.limit < 0) | (self.welcome <= 0)] = np.inf
         after[source] = np.inf
         return after
 

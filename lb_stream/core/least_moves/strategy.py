@@ -59,9 +59,19 @@ def shed_least(context: Context) -> tuple[Unloads, LeastMovesMemory]:
         return Unloads((), tuple(refusals), facts), memory
     moved, came_from = _moved_lately(view, memory)
     limit = np.where(open_, np.minimum(config.least_moves_destination, FULL / target), -np.inf)
-    may_take = _may_take(context, came_from)
-    cost = _costs(context, moved)
-    plan = Plan(share, per_unit, fleet.demand, cost, may_take, config.least_moves_enough, config.least_moves_aim, limit, context.disruption)
+    coming = np.bincount(view.bundles.owner[view.bundles.in_flight] + 1, minlength=len(view.brokers) + 1)[1:]
+    plan = Plan(
+        share=share,
+        per_unit=per_unit,
+        demand=fleet.demand,
+        cost=_costs(context, moved),
+        may_take=_may_take(context, came_from),
+        enough=config.least_moves_enough,
+        aim=config.least_moves_aim,
+        limit=limit,
+        disruption=context.disruption,
+        welcome=config.least_moves_into_broker - coming,
+    )
     rested = ~moved | (view.now_ms - view.bundles.owner_since_ms >= config.least_moves_dwell_ms)
     movable = context.movable & rested
     rows = rows_by_broker(view, np.sort(sources), movable)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from typing import Any
 
@@ -72,3 +73,11 @@ def test_what_a_limit_has_put_off_is_moved_in_the_next_pass() -> None:
     at_once, (moves, measures) = played(scenario)[0], played(scenario, max_moves_in_flight=2)
     assert len(moves) <= len(at_once) and {one["bundle"] for one in moves} <= {one["bundle"] for one in at_once}
     assert measures["max_over_bound_median"] < 1.07
+
+
+def test_a_new_broker_is_filled_step_by_step() -> None:
+    scenario = small_scenario([at % 2 for at in range(36)], loads=[50.0] * 36)
+    moves, measures = played(scenario, least_moves_into_broker=3)
+    at_once = Counter(one["t"] for one in moves)
+    assert len(moves) == len(played(scenario)[0]) == 12 and max(at_once.values()) == 3
+    assert measures["max_over_bound_median"] < 1.05

@@ -24,7 +24,8 @@ def a_plan(demand: Floats, owner: list[int], brokers: int, may_take: Callable[[i
     everybody = np.ones(brokers, np.bool_)
     cost = np.ones(len(demand))
     allowed = may_take or (lambda _: everybody)
-    return Plan(share, np.ones_like(share), demand, cost, allowed, ENOUGH, AIM, np.full(brokers, limit), Disruption.none(len(demand)))
+    budgets, welcome = Disruption.none(len(demand)), np.full(brokers, len(demand))
+    return Plan(share, np.ones_like(share), demand, cost, allowed, ENOUGH, AIM, np.full(brokers, limit), budgets, welcome)
 
 
 def rows_of(owner: list[int], broker: int) -> np.ndarray:  # type: ignore[type-arg]
