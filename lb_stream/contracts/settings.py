@@ -154,7 +154,7 @@ def _keep(days: int, what: str) -> Any:
 
 
 class UpkeepSettings(KeyModel):
-    """What `lbctl tables maintain` keeps. Tables that hold the present (ownership, bundle_averages) are not here."""
+    """What `lbctl tables maintain` keeps. Tables that hold the present (ownership, merge_advice, bundle_averages) are not here."""
 
     keep_rounds_hours: int = _keep(7, "rounds, from which all else can be rebuilt and replayed,")
     keep_decisions_hours: int = _keep(90, "decisions")

@@ -41,28 +41,25 @@ ROUNDS = TableSpec(
             ("error", pa.string()),  # what went wrong in this cluster, if anything
             ("shadows", pa.string()),  # JSON array: the cluster's own policy and what each shadow made of the round; none without shadows
             ("shadow_memory", pa.string()),  # JSON object: shadow → what its next round starts from
+            ("merge_advice", pa.string()),  # JSON array: what is new in the table of that name
         ]
     ),
     kept_by="now_ms",
-    added=("shadows", "shadow_memory"),
+    added=("shadows", "shadow_memory", "merge_advice"),
 )
 DECISIONS = TableSpec(
     "decisions",
     "one decision; how it ended is in outcomes",
     pa.schema(
         [
-            *texts("decision_id", "cluster"),
-            ("seq", pa.int64()),
-            ("epoch", pa.int64()),
+            *(*texts("decision_id", "cluster"), *counts("seq", "epoch")),
             *texts("kind", "bundle", "source", "destination", "expected_owner"),
             ("expected_version", pa.int64()),
             ("children", pa.list_(pa.string())),
             ("boundaries", pa.list_(pa.int64())),
             ("algorithm", pa.string()),
             ("unload_children", pa.bool_()),
-            *texts("reason", "rule", "strategy"),
-            ("issued_ms", pa.int64()),
-            ("expires_ms", pa.int64()),
+            *(*texts("reason", "rule", "strategy"), *counts("issued_ms", "expires_ms")),
             ("dry_run", pa.bool_()),
             ("explain", pa.string()),  # JSON object
             ("log_seq", pa.int64()),
@@ -76,14 +73,9 @@ OUTCOMES = TableSpec(
     "how one decision ended: confirmed, superseded, refused, expired or failed",
     pa.schema(
         [
-            *texts("decision_id", "cluster"),
-            ("seq", pa.int64()),
-            ("bundle", pa.string()),
-            ("outcome", pa.string()),
-            ("detail", pa.string()),
-            ("at_ms", pa.int64()),
-            ("took_ms", pa.int64()),
-            ("log_seq", pa.int64()),
+            *(*texts("decision_id", "cluster"), *counts("seq")),
+            *texts("bundle", "outcome", "detail"),
+            *counts("at_ms", "took_ms", "log_seq"),
         ]
     ),
     kept_by="at_ms",
@@ -102,6 +94,19 @@ OWNERSHIP = TableSpec(
             ("epoch", pa.int64()),
             ("decision_id", pa.string()),
             ("log_seq", pa.int64()),
+        ]
+    ),
+    from_log=True,
+)
+MERGE_ADVICE = TableSpec(
+    "merge_advice",
+    "two neighbouring bundles that people could merge: what they carry together, as shares of the limits that a split begins at",
+    pa.schema(
+        [
+            *texts("cluster", "namespace", "bundle", "neighbour", "owner"),  # neighbour: its range follows the bundle's
+            *counts("since_ms"),  # since when they are small
+            *reals("topics_ratio", "sessions_ratio", "rate_ratio", "bandwidth_ratio"),
+            *counts("seq", "now_ms", "log_seq"),  # now_ms: when this was so
         ]
     ),
     from_log=True,
@@ -159,19 +164,13 @@ BROKER_LOADS = TableSpec(
     "one broker as a round saw it; a row for each round with a new report",
     pa.schema(
         [
-            pa.field("cluster", pa.string()),
-            pa.field("seq", pa.int64()),
-            pa.field("now_ms", pa.int64()),
-            pa.field("broker", pa.string()),
+            *(*texts("cluster"), *counts("seq", "now_ms"), *texts("broker")),
             pa.field("alive", pa.bool_()),
-            pa.field("seen_ms", pa.int64()),
-            pa.field("reported_ms", pa.int64()),
-            pa.field("usage_ratio", pa.float64()),
-            *[pa.field(f"{resource}_ratio", pa.float64()) for resource in RESOURCES],
-            pa.field("bundles", pa.int64()),
-            pa.field("topics", pa.int64()),
+            *counts("seen_ms", "reported_ms"),
+            *reals("usage_ratio", *(f"{resource}_ratio" for resource in RESOURCES)),
+            *counts("bundles", "topics"),
             *_four("latest", "short", "long"),
-            pa.field("log_seq", pa.int64()),
+            *counts("log_seq"),
         ]
     ),
     kept_by="now_ms",
@@ -343,6 +342,6 @@ BACKTESTS = TableSpec(
 )
 HISTORY_TABLES = (BUNDLE_HISTORY, BROKER_HISTORY)
 TABLES = (
-    *(ROUNDS, DECISIONS, OUTCOMES, OWNERSHIP, BUNDLE_AVERAGES, BROKER_LOADS, *HISTORY_TABLES),
+    *(ROUNDS, DECISIONS, OUTCOMES, OWNERSHIP, MERGE_ADVICE, BUNDLE_AVERAGES, BROKER_LOADS, *HISTORY_TABLES),
     *(REFUSALS, REJECTED_REPORTS, COMMANDS, SHADOW_ROUNDS, SHADOW_DECISIONS, LEADERS, BATCHES, BACKTESTS),
 )

@@ -22,12 +22,13 @@ from lb_stream.core.commands.responder import CommandAnswer, Received, refuse_al
 from lb_stream.core.commands.settings import config_before, config_of
 from lb_stream.core.config.cluster_config import ClusterConfig
 from lb_stream.core.model.blocks import Shard
-from lb_stream.core.model.memory import Memory
+from lb_stream.core.model.memory import Memory, Mergeable
 from lb_stream.core.model.view import ClusterView
 from lb_stream.core.observing.outcomes import counting
 from lb_stream.core.round.decide import Inbox, Round, decide
 from lb_stream.core.shadow.every import NOTHING
 from lb_stream.core.shadow.look_on import Looked
+from lb_stream.core.splitting.merging import withdrawn
 from lb_stream.stream import figures
 from lb_stream.stream.arrived import Arrived
 from lb_stream.stream.averages import read_shard
@@ -55,6 +56,7 @@ ROUND_SCHEMA = pa.schema(
         ("error", pa.string()),
         ("shadows", pa.string()),
         ("shadow_memory", pa.string()),
+        ("merge_advice", pa.string()),
         # Not logged: how many bundles there are, whether there is anything new to see, and whether nothing at all has happened.
         ("bundles", pa.int64()),
         ("sampled", pa.bool_()),
@@ -64,7 +66,7 @@ ROUND_SCHEMA = pa.schema(
 ROUND_DDL = (
     "cluster string, seq bigint, epoch bigint, now_ms bigint, decisions string, outcomes string, ownership string, "
     "refusals string, results string, memory string, inputs string, files string, blocks string, error string, "
-    "shadows string, shadow_memory string, bundles bigint, sampled boolean, idle boolean"
+    "shadows string, shadow_memory string, merge_advice string, bundles bigint, sampled boolean, idle boolean"
 )
 
 
@@ -104,7 +106,7 @@ def decide_cluster(rows: pa.Table, context: BatchContext, taken: figures.FigureF
     remembered = context.memories[cluster] if known else Memory(seq=context.first_seq).to_json()
     inputs = arrived.inputs(context)
     row: dict[str, Any] = {"cluster": cluster, "seq": 0, "epoch": context.epoch, "now_ms": now_ms, "memory": remembered, "error": None}
-    row |= dict.fromkeys(("decisions", "outcomes", "ownership", "refusals", "results"), "[]") | {"files": "{}"}
+    row |= dict.fromkeys(("decisions", "outcomes", "ownership", "refusals", "results", "merge_advice"), "[]") | {"files": "{}"}
     row |= {"inputs": canonical_json(inputs), "blocks": canonical_json(arrived.blocks), "bundles": 0, "sampled": False}
     row |= NOTHING
     if shadows := context.settings.shadows_of(cluster):
@@ -157,7 +159,7 @@ def _decide(
 
 
 def _forgotten(cluster: str, now_ms: int, context: BatchContext) -> dict[str, Any]:
-    """What the log says when a cluster is forgotten: no memory, and that its bundles' ownership records are no more.
+    """What the log says when a cluster is forgotten: no memory, and that its bundles' ownership records and merge advice are no more.
 
     A cluster's rounds are never more than the log's batches, of which this one is `log_seq + 1`: with that as its number, and as the
     least of whoever comes later, no round's number comes twice.
@@ -166,7 +168,10 @@ def _forgotten(cluster: str, now_ms: int, context: BatchContext) -> dict[str, An
         Ownership(cluster=cluster, bundle=bundle, state="Init", version=version, since_ms=now_ms, epoch=context.epoch)
         for bundle, version in sorted(context.recorded.get(cluster, {}).items())
     ]
-    return NOTHING | {"memory": "", "seq": context.log_seq + 1, "blocks": "[]", "ownership": _records(ends)}
+    mergeable = json.loads(context.memories.get(cluster, "{}")).get("mergeable", {})
+    advice = withdrawn({bundle: Mergeable(*row) for bundle, row in mergeable.items()}, {})
+    said = {"ownership": _records(ends), "merge_advice": canonical_json([one.to_dict() for one in advice])}
+    return NOTHING | said | {"memory": "", "seq": context.log_seq + 1, "blocks": "[]"}
 
 
 def _unanswered(commands: Iterable[Received], text: str, rule: str) -> dict[str, Any]:
@@ -280,4 +285,5 @@ def logged(made: Round) -> dict[str, Any]:
         "refusals": canonical_json([refusal.to_dict() for refusal in made.refusals]),
         "results": _results(made.results),
         "memory": made.memory.to_json(),
+        "merge_advice": canonical_json([one.to_dict() for one in made.merge_advice]),
     }

@@ -57,6 +57,11 @@ class Logged:
         return self._parsed("shadows")
 
     @cached_property
+    def merge_advice(self) -> Entries:
+        """What is new of merge advice (core.splitting.merging.MergeAdvice)."""
+        return self._parsed("merge_advice")
+
+    @cached_property
     def files(self) -> list[dict[str, dict[str, Any]]]:
         """Table → the file of figures that the round names for it (stream.figures.File)."""
         return [json.loads(text) for text in self.rounds["files"].to_pylist()]

@@ -54,7 +54,7 @@ def decided(folder: Path, memories: dict[str, str], commands: int = 0, **more: A
 def test_the_log_says_that_a_cluster_has_been_forgotten_and_nothing_else_of_it(tmp_path: Path) -> None:
     row = decided(tmp_path, {"eu": json.dumps({"seq": 3})})
     assert (row["memory"], row["seq"], row["blocks"], row["error"], row["idle"]) == ("", 8, "[]", None, False)
-    assert {row[name] for name in ("decisions", "outcomes", "ownership", "refusals", "results")} == {"[]"}
+    assert {row[name] for name in ("decisions", "outcomes", "ownership", "refusals", "results", "merge_advice")} == {"[]"}
     assert decided(tmp_path, {})["idle"], "a cluster that never had a round leaves no word"
 
 
@@ -63,6 +63,12 @@ def test_the_ownership_records_of_a_forgotten_clusters_bundles_end(tmp_path: Pat
     ends = json.loads(str(decided(tmp_path, {"eu": json.dumps({"seq": 3})}, recorded=recorded)["ownership"]))
     shown = [(one["cluster"], one["bundle"], one["state"], one["owner"], one["version"], one["epoch"]) for one in ends]
     assert shown == [("eu", "t/n/0x0_0x1", "Init", None, 1, 1), ("eu", "t/n/0x1_0x2", "Init", None, 3, 1)]
+
+
+def test_what_a_forgotten_cluster_was_advised_to_merge_is_withdrawn(tmp_path: Path) -> None:
+    memory = json.dumps({"seq": 3, "mergeable": {"t/n/0x0_0x1": ["t/n/0x1_0x2", 5, 9], "t/n/0x2_0x3": ["t/n/0x3_0x4", 5, 0]}})
+    (one,) = json.loads(str(decided(tmp_path, {"eu": memory})["merge_advice"]))
+    assert (one["namespace"], one["bundle"], one["owner"]) == ("t/n", "t/n/0x0_0x1", "")
 
 
 def test_a_command_to_a_cluster_that_goes_is_refused(tmp_path: Path) -> None:

@@ -33,6 +33,11 @@ def ownership(cluster: str, bundle: str, owner: str | None, version: int = 1) ->
     return record | {"version": version, "since_ms": 0, "epoch": 1, "decision_id": None}
 
 
+def advice(cluster: str, bundle: str, owner: str = "b-0") -> dict[str, Any]:
+    """An entry of merge advice as the log has it; without an owner: it is advised no more."""
+    return {"cluster": cluster, "namespace": "t/n", "bundle": bundle, "neighbour": f"{bundle}+1", "owner": owner, "since_ms": 7}
+
+
 class Job:
     """The log and the projections of one start of the pipeline `p`; batches are a minute apart."""
 
@@ -52,6 +57,7 @@ class Job:
         offsets: Mapping[str, Any] | None = None,
         loads: int = 0,
         now_ms: int | None = None,
+        advice: Sequence[Mapping[str, Any]] = (),
     ) -> pa.Table:
         """One round for each cluster; what is decided is the first cluster's. `loads`: rows of broker_loads in a file beside the log."""
         empty: dict[str, Any] = {field.name: "[]" if pa.types.is_string(field.type) else None for field in ROUND_SCHEMA} | {"error": None}
@@ -73,6 +79,7 @@ class Job:
         made = [dict(one) | {"decision_id": f"a:{batch + 1}:{number}", "issued_ms": now_ms} for number, one in enumerate(decisions)]
         rows[0]["decisions"] = json.dumps(made)
         rows[0]["ownership"] = json.dumps([dict(one) for one in ownership])
+        rows[0]["merge_advice"] = json.dumps([dict(one) for one in advice])
         if loads:
             rows[0]["files"] = json.dumps({BROKER_LOADS.name: self._loads(batch, loads, now_ms)})
         return pa.Table.from_pylist(rows, ROUND_SCHEMA)

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from lb_stream.cli.shared.options import BrokerConf, Cluster, ConfigFile, Json, Set, effective
-from lb_stream.cli.shared.output import CommandError, emit_json, emit_rich, note, table
+from lb_stream.cli.shared.output import CommandError, emit_json, emit_rich, note, styled, table
 from lb_stream.cli.shared.sending import Sending, sends
 
 app = typer.Typer(name="namespaces", help="Namespaces and their bundles: unload, split, make, isolate.", no_args_is_help=True)
@@ -225,3 +225,55 @@ def bundles(
     ]  # fmt: skip
     columns = ("bundle", "state", "owner", "topics", "msg/s", "MB/s")
     emit_rich(table(columns, cells, right=columns[3:]))
+
+
+_MERGES = """
+    FROM merge_advice WHERE ($1 IS NULL OR cluster = $1) AND ($2 IS NULL OR namespace = $2) ORDER BY cluster, bundle
+"""
+_RATIOS = ("topics_ratio", "sessions_ratio", "rate_ratio", "bandwidth_ratio")
+
+
+@app.command("merge-advice", epilog="Example: lbctl namespaces merge-advice shop/orders")
+def merge_advice(
+    namespace: Annotated[str | None, typer.Argument(metavar="[TENANT/NAMESPACE]", help="Only bundles of this namespace.")] = None,
+    cluster: Cluster = None,
+    config: ConfigFile = None,
+    broker_conf: BrokerConf = None,
+    set_: Set = None,
+    json: Json = False,
+) -> None:
+    """Show neighbouring bundles that could be one: who has them, and how much of each split limit they come to together.
+
+    Pulsar merges no bundles: make the namespace anew with fewer of them when there is an occasion.
+    """
+    given = effective(config, broker_conf, set_)
+    from lb_stream.cli.shared.staleness import warn_if_stale
+    from lb_stream.io.messages.times import ago
+    from lb_stream.query.cluster_state import require_cluster, standing_in
+    from lb_stream.query.lake import open_lake, records, run
+
+    lake = open_lake(given.tables)
+    require_cluster(lake, cluster)
+    warn_if_stale(given, lake)
+    rows = records(run(lake, _MERGES, [cluster, namespace]))
+    if json:
+        for row in rows:
+            emit_json(row)
+        return
+    if not rows:
+        nobody = not any(one.config.splitting.merge_advice_enabled for one in standing_in(lake, cluster))
+        note("nobody looks for any: merge_advice_enabled is off" if nobody else "no bundles are advised to be merged")
+        return
+    for name in dict.fromkeys(row["cluster"] for row in rows):
+        cells = [
+            (styled(row["bundle"], row["neighbour"], row["owner"]), *map(_percent, (row[one] for one in _RATIOS)), ago(row["since_ms"]))
+            for row in rows
+            if row["cluster"] == name
+        ]
+        columns = ("bundles, owner", "topics", "sessions", "msg/s", "MB/s", "since")
+        emit_rich(f"{name}, pairs of bundles that could be one: {len(cells)}. Of each limit they come to so much together:")
+        emit_rich(table(columns, cells, right=columns[1:5]))
+
+
+def _percent(ratio: float | None) -> str:
+    return "-" if ratio is None else f"{100 * ratio:.1f} %"

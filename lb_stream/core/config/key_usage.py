@@ -45,6 +45,8 @@ _SPLITS = Condition(
     "every cluster with split_enabled, and the simple manager without (it tells of what it doesn't split)",
     lambda config: config.splitting.split_enabled or config.balancer.load_manager == "simple",
 )
+_MERGES = Condition("every cluster with merge_advice_enabled", lambda config: config.splitting.merge_advice_enabled)
+_SPLITS_OR_MERGES = Condition(f"{_SPLITS.who}; {_MERGES.who}", lambda config: _SPLITS.holds(config) or _MERGES.holds(config))
 _CHILDREN = Condition(
     "the modular and the simple manager with split_enabled",
     lambda config: config.splitting.split_enabled and config.balancer.load_manager != "extensible",
@@ -86,13 +88,14 @@ CONDITIONS = {
         lambda config: config.balancer.load_manager == "modular" and not traits_of(config.shedder).chooses_destination,
     ),
     "unload_split_bundles": _CHILDREN,
-    "bundle_max_topics": _SPLITS,
-    "bundle_max_sessions": _SPLITS,
-    "bundle_max_msgs_per_s": _SPLITS,
-    "bundle_max_bandwidth_mb": _SPLITS,
-    "bandwidth_limit_32bit": _SPLITS,
+    "bundle_max_topics": _SPLITS_OR_MERGES,
+    "bundle_max_sessions": _SPLITS_OR_MERGES,
+    "bundle_max_msgs_per_s": _SPLITS_OR_MERGES,
+    "bundle_max_bandwidth_mb": _SPLITS_OR_MERGES,
+    "bandwidth_limit_32bit": _SPLITS_OR_MERGES,
     "namespace_max_bundles": _SPLITS,
     "max_splits_in_flight": _SPLITS,
+    "merge_advice_after_ms": _MERGES,
     "split_interval_ms": _LOOK,
     "max_splits_per_cycle": _LOOK,
     "split_hit_count": _LOOK,

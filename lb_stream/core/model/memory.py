@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any
+from typing import Any, NamedTuple
 
 from lb_stream.contracts.base import canonical_json
 from lb_stream.core.model.operator_state import OperatorState
@@ -75,6 +75,14 @@ class Unserved:
     source: str | None = None
 
 
+class Mergeable(NamedTuple):
+    """A bundle that could be one with the neighbour whose range follows: since when, and when that was told last (0: it was not)."""
+
+    neighbour: str
+    since_ms: int
+    told_ms: int
+
+
 @dataclass(frozen=True, slots=True)
 class Memory:
     """All of it. Names are those of bundles and brokers; times ms since the epoch."""
@@ -109,6 +117,8 @@ class Memory:
     assigned: tuple[tuple[int, int], ...] = ()  # of each round of the last minute: when, how many orphans got an owner
     spent: Mapping[str, tuple[tuple[int, int], ...]] = field(default_factory=dict)  # namespace → until when how many moves count
     spending: tuple[str, ...] = ()  # decisions of `pending` that count in a budget
+    mergeable: Mapping[str, Mergeable] = field(default_factory=dict)  # bundles that could be one with their neighbours
+    merges_sought_ms: int | None = None  # when such bundles were looked for last; None: nobody looks
 
     def to_json(self) -> str:
         """Canonical JSON."""
@@ -119,9 +129,9 @@ class Memory:
         data["unserved"] = {bundle: asdict(one) for bundle, one in self.unserved.items()}
         data["orders"] = asdict(self.orders)
         data["suspension"] = None if self.suspension is None else asdict(self.suspension)
-        for name in ("spent", "spending"):
+        for name in ("spent", "spending", "mergeable", "merges_sought_ms"):
             if not data[name]:
-                del data[name]  # most clusters have no budget
+                del data[name]  # most clusters have no budget, and seek no merges
         return canonical_json(data)
 
     @staticmethod
@@ -142,5 +152,6 @@ class Memory:
         data["orders"] = OperatorState.of(data["orders"])
         data["spent"] = {name: tuple((until_ms, moves) for until_ms, moves in rows) for name, rows in data.get("spent", {}).items()}
         data["spending"] = tuple(data.get("spending", ()))
+        data["mergeable"] = {bundle: Mergeable(*row) for bundle, row in data.get("mergeable", {}).items()}
         data["moved"] = tuple((at_ms, moves, load) for at_ms, moves, load in data["moved"])
         return Memory(**data)

@@ -21,8 +21,8 @@ SYSTEM_NAMESPACE = "pulsar/system"
 
 _SYSTEM = re.compile(SYSTEM_PATTERN)
 FULL_RANGE_END = 0xFFFFFFFF
-_RANGE_LENGTH = len("/0x00000000_0xffffffff")
-_UPPER_LENGTH = len("_0xffffffff")
+RANGE_LENGTH = len("/0x00000000_0xffffffff")
+BOUND_LENGTH = len("0xffffffff")
 
 
 class BundleRange(NamedTuple):
@@ -73,13 +73,13 @@ def namespace_codes(names: pa.StringArray) -> tuple[NDArray[np.int32], list[str]
 
     About 25 ns a name: 25 ms for a million.
     """
-    encoded = pc.dictionary_encode(pc.utf8_slice_codeunits(names, 0, -_RANGE_LENGTH))
+    encoded = pc.dictionary_encode(pc.utf8_slice_codeunits(names, 0, -RANGE_LENGTH))
     return encoded.indices.to_numpy(), encoded.dictionary.to_pylist()
 
 
 def begins_with_another(names: pa.StringArray) -> NDArray[np.bool_]:
     """Of bundle names sorted by name: whether a smaller bundle of the namespace begins at the same hash, as after a split."""
-    lower = pc.utf8_slice_codeunits(names, 0, -_UPPER_LENGTH)
+    lower = pc.utf8_slice_codeunits(names, 0, -1 - BOUND_LENGTH)
     found: NDArray[np.bool_] = np.zeros(len(names), np.bool_)
     found[1:] = pc.equal(lower[1:], lower[:-1]).to_numpy(zero_copy_only=False)
     return found

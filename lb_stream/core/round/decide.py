@@ -10,6 +10,7 @@ from lb_stream.core.config.cluster_config import ClusterConfig
 from lb_stream.core.model.memory import Memory
 from lb_stream.core.model.view import ClusterView
 from lb_stream.core.round.assign import assign_unowned, too_few
+from lb_stream.core.round.merge import advise_merges
 from lb_stream.core.round.observe import Inbox, observe
 from lb_stream.core.round.operator_moves import drain, obey_moves
 from lb_stream.core.round.record import Round, record
@@ -33,6 +34,7 @@ def decide(view: ClusterView, memory: Memory, inbox: Inbox, config: ClusterConfi
     if may_decide(state):
         place(state)
         balance(state, inbox.asks)
+        advise_merges(state)
     return record(state, memory)
 
 

@@ -18,8 +18,10 @@ from lb_stream.core.observing.outcomes import Outcome
 from lb_stream.core.ownership.ledger import Ledger
 from lb_stream.core.round.assign import assigned_lately
 from lb_stream.core.round.limits import moved_lately
+from lb_stream.core.round.merge import merges_after
 from lb_stream.core.round.state import RoundState
 from lb_stream.core.shedding.base import NOTHING, Unloads
+from lb_stream.core.splitting.merging import MergeAdvice, MergeLook
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +42,7 @@ class Round:
     view: ClusterView
     results: tuple[CommandAnswer, ...] = ()  # of commands
     proposed: Unloads = NOTHING  # what the shedder wanted; not logged
+    merge_advice: tuple[MergeAdvice, ...] = ()  # what is new about it
 
 
 def record(state: RoundState, before: Memory) -> Round:
@@ -51,7 +54,8 @@ def record(state: RoundState, before: Memory) -> Round:
     ledger.finish()
     update_command_progress(state.desk, inputs.reported, inputs.settled, state.decisions, state.reserved.keys())
     arrivals = follow_moves(inputs.alive.view, state.memory, inputs.settled, state.now_ms)
-    memory = _memory_after(state, arrivals.moves)
+    merges = merges_after(state)
+    memory = _memory_after(state, arrivals.moves, merges)
     return Round(
         cluster=state.view.cluster,
         seq=memory.seq,
@@ -64,6 +68,7 @@ def record(state: RoundState, before: Memory) -> Round:
         view=state.view,
         results=tuple(state.desk.answers),
         proposed=state.proposed,
+        merge_advice=merges.told,
     )
 
 
@@ -75,7 +80,7 @@ def _clash(state: RoundState, before: Mapping[str, tuple[str, ...]]) -> list[Ref
     return [refusal(Refuses.BALANCES_ITSELF, None, now, limit=0)]
 
 
-def _memory_after(state: RoundState, moves: Mapping[str, Move]) -> Memory:
+def _memory_after(state: RoundState, moves: Mapping[str, Move], merges: MergeLook) -> Memory:
     """`moves`: those that are half done."""
     inputs, ledger, memory, now_ms = state.inputs, state.ledger, state.memory, state.now_ms
     dry_run, alive = state.config.balancer.dry_run, inputs.alive
@@ -108,6 +113,8 @@ def _memory_after(state: RoundState, moves: Mapping[str, Move]) -> Memory:
         moved=moved_lately(state),
         strategies=state.strategies_after(),
         spending=memory.spending + tuple(one.decision_id for one in spending),
+        mergeable=merges.pairs,
+        merges_sought_ms=merges.at_ms,
     )
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from lb_stream.contracts.decisions import Explain
 from lb_stream.contracts.reports import SplitAsk
 from lb_stream.core.model.memory import Pending
-from lb_stream.core.model.names import begins_with_another, namespace_codes, parse_bundle
+from lb_stream.core.model.names import begins_with_another, parse_bundle
 from lb_stream.core.model.refusals import MOST_SUBJECTS, Refusal, refusal
 from lb_stream.core.model.rules import Decides, Refuses, Rule
 from lb_stream.core.model.view import Bools, ClusterView, Ints, Rows
@@ -23,7 +23,7 @@ from lb_stream.core.round.shed import preselects
 from lb_stream.core.round.state import Division, RoundState
 from lb_stream.core.splitting import SplitLoads, SplitRejected, SplittingConfig, TooLarge, cut, plan, split_simple, split_task
 from lb_stream.core.splitting.extensible import in_the_way
-from lb_stream.core.splitting.trigger import REASONS, RULES, Limits
+from lb_stream.core.splitting.trigger import REASONS, RULES, Limits, census
 
 STRATEGIES = {"modular": "BundleSplitterTask", "simple": "SimpleLoadManager"}
 
@@ -165,14 +165,12 @@ def find_too_large(
 ) -> tuple[SplitLoads, TooLarge]:
     """The figures that bundles are judged by, and the eligible bundles of live brokers to split. O(n).
 
-    Each bundle that is being split takes one more place of its namespace. A bundle without an owner counts unless it was split before.
+    Each bundle that is being split takes one more place of its namespace.
     """
     bundles, owner = view.bundles, view.bundles.owner
 
-    def census(rows: Rows) -> tuple[Ints, Ints]:
-        codes, namespaces = namespace_codes(bundles.names)
-        here = (owner >= 0) | bundles.in_flight | ~begins_with_another(bundles.names)
-        counts = np.bincount(codes[here], minlength=len(namespaces))
+    def places(rows: Rows) -> tuple[Ints, Ints]:
+        codes, counts, _ = census(bundles)
         under_way = bundles.rows_of(splitting)
         np.add.at(counts, codes[under_way[under_way >= 0]], 1)
         return codes[rows].astype(np.int64), counts
@@ -181,7 +179,7 @@ def find_too_large(
     rates, trigger = (bundles.latest, split_simple) if simple else (bundles.long, split_task)
     asked = view.brokers.alive & view.brokers.sampled if simple else view.brokers.alive
     loads = SplitLoads(bundles.topics, bundles.sessions, rates.rate, rates.throughput)
-    return loads, trigger(loads, eligible & np.append(asked, False)[owner], census, config)
+    return loads, trigger(loads, eligible & np.append(asked, False)[owner], places, config)
 
 
 def _refused(view: ClusterView, rows: Rows, rule: Rule, saw: Ints | None = None, limit: int | None = None) -> list[Refusal]:

@@ -23,6 +23,7 @@ from lb_stream.core.observing.outcomes import Settled
 from lb_stream.core.ownership.ledger import Ledger
 from lb_stream.core.placement.base import Best, PlacementContext, Targets
 from lb_stream.core.shedding.base import NOTHING, Unloads
+from lb_stream.core.splitting.merging import MergeLook
 
 MOST_CANDIDATES_SHOWN = 20
 LEAST_REFUSED_SHOWN = 3
@@ -94,6 +95,7 @@ class RoundState:
     relieved: frozenset[int] = frozenset()  # brokers that bundles leave in this round, and that are spared in it
     shed: bool = False
     proposed: Unloads = NOTHING  # by the shedder
+    merges: MergeLook | None = None  # what a look for bundles to merge has found
     reserved: dict[str, str] = field(init=False)  # the inputs', without those that are left to the next lookup
     targets: Targets = field(init=False)
     candidates: Candidates = field(init=False)

@@ -16,7 +16,7 @@ REAL = "real"
 """Stands beside the shadows' names for the cluster's own policy."""
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
-FORCED = {"dry_run": False, "split_enabled": False}
+FORCED = {"dry_run": False, "split_enabled": False, "merge_advice_enabled": False}
 """A shadow counts its own moves, as if they were published. It splits nothing: nobody knows what the halves would carry."""
 
 _OF_THE_CLUSTER = dict.fromkeys(ReportConfig.model_fields, "agents report once for all policies") | {

@@ -11,8 +11,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from lb_stream.core.model.names import begins_with_another, namespace_codes
 from lb_stream.core.model.rules import Decides
-from lb_stream.core.model.view import Bools, Floats, Ints, Rows
+from lb_stream.core.model.view import Bools, Bundles, Floats, Ints, Rows
 from lb_stream.core.splitting.config import SplittingConfig
 
 REASONS = ("", "Topics", "Sessions", "MsgRate", "Bandwidth")
@@ -75,6 +76,16 @@ def reasons(loads: SplitLoads, config: SplittingConfig) -> Reasons:
         found[loads.sessions > limits.sessions] = 2
     found[loads.topics > limits.topics] = 1
     return found
+
+
+def census(bundles: Bundles) -> tuple[NDArray[np.int32], Ints, list[str]]:
+    """The number of each bundle's namespace, and of each namespace its bundles and its name. O(n).
+
+    A bundle without an owner counts unless it was split before.
+    """
+    codes, namespaces = namespace_codes(bundles.names)
+    here = (bundles.owner >= 0) | bundles.in_flight | ~begins_with_another(bundles.names)
+    return codes, np.bincount(codes[here], minlength=len(namespaces)), namespaces
 
 
 def bundles_before(namespaces: NDArray[np.integer], bundle_counts: Ints, most: int) -> Ints:

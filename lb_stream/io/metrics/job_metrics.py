@@ -17,6 +17,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from lb_stream.contracts.decisions import DecisionKind
+from lb_stream.core.model.memory import Mergeable
 from lb_stream.core.shadow.settings import REAL
 from lb_stream.io.metrics.round_figures import Memories, RoundFigures
 from lb_stream.io.metrics.spark_progress import is_batch, lag, number, spark_phases, state_of
@@ -66,6 +67,7 @@ class _Remembered(msgspec.Struct):
     dead: list[str] = []
     retry_ms: int = 0
     suspension: dict[str, Any] | None = None
+    mergeable: dict[str, Mergeable] = {}
 
 
 _read_memory = msgspec.json.Decoder(_Remembered).decode
@@ -280,6 +282,7 @@ class _Clusters(Collector):
         clashing = GaugeMetricFamily(
             "lb_stream_self_balancing_brokers", "brokers whose own cluster balances beside published decisions", labels=["cluster"]
         )
+        merges = GaugeMetricFamily("lb_stream_merge_advice", "pairs of bundles that people are advised to merge", labels=["cluster"])
         suspended = GaugeMetricFamily("lb_stream_suspended", "1: nothing is decided, for this reason", labels=["cluster", "reason"])
         brokers = GaugeMetricFamily("lb_stream_brokers", "brokers known, dead ones included", labels=["cluster"])
         bundles = GaugeMetricFamily("lb_stream_bundles", "bundles that have an owner", labels=["cluster"])
@@ -292,12 +295,13 @@ class _Clusters(Collector):
                 pending.add_metric([cluster, kind], kinds[kind])
             dead.add_metric([cluster], len(remembered.dead))
             clashing.add_metric([cluster], remembered.clashing)
+            merges.add_metric([cluster], sum(one.told_ms > 0 for one in remembered.mergeable.values()))
             suspended.add_metric([cluster, "errors"], remembered.retry_ms > 0)
             suspended.add_metric([cluster, "brokers_vanished"], remembered.suspension is not None)
         for cluster, rows in dict(self._figures.loads).items():
             brokers.add_metric([cluster], len(rows))
             bundles.add_metric([cluster], pc.sum(rows["bundles"]).as_py())
-        yield from (clusters, pending, dead, clashing, suspended, brokers, bundles)
+        yield from (clusters, pending, dead, clashing, merges, suspended, brokers, bundles)
 
     def _known(self, cluster: str, text: str) -> tuple[str, _Remembered]:
         before = self._read.get(cluster)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -20,6 +21,7 @@ from lb_stream.contracts.tables import (
     COMMANDS,
     DECISIONS,
     HISTORY_TABLES,
+    MERGE_ADVICE,
     OUTCOMES,
     OWNERSHIP,
     REFUSALS,
@@ -73,14 +75,30 @@ ROW_TABLES: tuple[tuple[TableSpec, Callable[[Logged], Rows]], ...] = (
 FILE_TABLES: tuple[TableSpec, ...] = (BROKER_LOADS, REJECTED_REPORTS)
 
 
+@dataclass(frozen=True, slots=True)
+class Present:
+    """A table that holds the present: of each bundle the last row that the log has. Where its column `by` says `end`, there is none."""
+
+    spec: TableSpec
+    entries: Callable[[Logged], Entries]
+    by: str
+    end: str
+
+    def last(self, logged: Logged) -> dict[tuple[str, str], dict[str, Any]]:
+        """Cluster and bundle → the last row that a batch has of it; those that are none are among them."""
+        return {(row["cluster"], row["bundle"]): row for row in _entries(logged, self.entries(logged))}
+
+
+PRESENT_TABLES = (
+    Present(OWNERSHIP, lambda logged: logged.ownership, "state", "Init"),
+    Present(MERGE_ADVICE, lambda logged: logged.merge_advice, "owner", ""),
+)
+_PRESENT_SPECS = tuple(one.spec for one in PRESENT_TABLES)
+
+
 def named_files(spec: TableSpec, logged: Logged) -> list[dict[str, Any]]:
     """The figures' files (stream.figures.File) that a batch's rounds name for a table."""
     return [files[spec.name] for files in logged.files if spec.name in files]
-
-
-def last_records(logged: Logged) -> dict[tuple[str, str], dict[str, Any]]:
-    """Cluster and bundle → the last ownership record that a batch has for it, as a row of the table; in state Init: the row goes."""
-    return {(row["cluster"], row["bundle"]): row for row in _entries(logged, logged.ownership)}
 
 
 def _bounds(file: Mapping[str, Any]) -> dict[str, Any]:
@@ -96,7 +114,7 @@ class Projections:
 
     def __init__(self, root: str, pipeline: str) -> None:
         self._app, self._batches = pipeline, 0
-        specs = [spec for spec, _ in ROW_TABLES] + [*FILE_TABLES, OWNERSHIP, BUNDLE_AVERAGES, *HISTORY_TABLES]
+        specs = [spec for spec, _ in ROW_TABLES] + [*FILE_TABLES, *_PRESENT_SPECS, BUNDLE_AVERAGES, *HISTORY_TABLES]
         self._tables = {spec.name: open_table(root, spec) for spec in specs}
 
     def project(self, logged: Logged) -> None:
@@ -109,7 +127,8 @@ class Projections:
         for spec in FILE_TABLES:
             if files := named_files(spec, logged):
                 self._commit(spec, files, (self._app, logged.log_seq))
-        self._project_ownership(logged)
+        for present in PRESENT_TABLES:
+            self._project_present(present, logged)
         if len(logged.rounds):
             self._keep_up(logged.log_seq)
 
@@ -213,23 +232,23 @@ class Projections:
 
     def _following(self) -> list[tuple[TableSpec, DeltaTable]]:
         """The tables that follow from the log alone."""
-        return [(spec, self._tables[spec.name]) for spec in (*(spec for spec, _ in ROW_TABLES), *FILE_TABLES, OWNERSHIP)]
+        return [(spec, self._tables[spec.name]) for spec in (*(spec for spec, _ in ROW_TABLES), *FILE_TABLES, *_PRESENT_SPECS)]
 
     def _mark(self, spec: TableSpec, table: DeltaTable, log_seq: int) -> None:
         """Note that a table has all of the log up to this batch, rows or not."""
         commit_once(table, (self._app, log_seq), lambda mark: add_files(table, spec, (), mark))
 
-    def _project_ownership(self, logged: Logged) -> None:
-        """Put the last record of each bundle in the place of its earlier one; a bundle that is no more has none."""
-        last = last_records(logged)
+    def _project_present(self, present: Present, logged: Logged) -> None:
+        """Put the last row of each bundle in the place of its earlier one; a bundle of which it is the end has none."""
+        last, spec = present.last(logged), present.spec
         if not last:
             return
-        data = pa.Table.from_pylist([last[key] for key in sorted(last)], OWNERSHIP.schema)
-        table = self._tables[OWNERSHIP.name]
+        data = pa.Table.from_pylist([last[key] for key in sorted(last)], spec.schema)
+        table = self._tables[spec.name]
 
         def put(mark: CommitProperties) -> None:
             if not table.file_uris():
-                append_rows(table, OWNERSHIP, data.filter(pc.field("state") != "Init"), f"{logged.log_seq:012d}", mark)
+                append_rows(table, spec, data.filter(pc.field(present.by) != present.end), f"{logged.log_seq:012d}", mark)
                 return
             (
                 table.merge(
@@ -239,9 +258,9 @@ class Projections:
                     target_alias="t",
                     commit_properties=mark,
                 )
-                .when_matched_delete("s.state = 'Init'")
+                .when_matched_delete(f"s.{present.by} = '{present.end}'")
                 .when_matched_update_all()
-                .when_not_matched_insert_all("s.state <> 'Init'")
+                .when_not_matched_insert_all(f"s.{present.by} <> '{present.end}'")
                 .execute()
             )
 

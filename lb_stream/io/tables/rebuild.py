@@ -22,7 +22,7 @@ from pyarrow import fs
 from pyarrow.dataset import Dataset
 
 from lb_stream.contracts.table_spec import TableSpec
-from lb_stream.contracts.tables import OWNERSHIP, ROUNDS, TABLES
+from lb_stream.contracts.tables import ROUNDS, TABLES
 from lb_stream.io.tables.delta import (
     add_files,
     by_numbers,
@@ -36,7 +36,7 @@ from lb_stream.io.tables.delta import (
     write_rows,
 )
 from lb_stream.io.tables.log import LogError, pipeline_of, read_batches
-from lb_stream.io.tables.projections import FILE_TABLES, ROW_TABLES, last_records, named_files
+from lb_stream.io.tables.projections import FILE_TABLES, PRESENT_TABLES, ROW_TABLES, named_files
 from lb_stream.stream.ports import Logged, Stopped
 
 CHUNK_ROWS = 50_000
@@ -147,7 +147,8 @@ def _rebuild(root: str, spec: TableSpec, log: _Log, report: Report) -> Rebuilt:
     if table.metadata().partition_columns:  # no table that follows from the log has any
         raise RebuildRefused(f"the table {spec.name} at {table.table_uri} has partitions: move its folder away, then rebuild once more")
     old, done = _Old(spec, existing), Rebuilt(spec.name, batches=pc.count_distinct(log.log_seqs).as_py(), first_log_seq=log.first)
-    source = {OWNERSHIP.name: _ownership, **dict.fromkeys((one.name for one in FILE_TABLES), _figures)}.get(spec.name, _rows)
+    special = dict.fromkeys((one.spec.name for one in PRESENT_TABLES), _present) | dict.fromkeys((one.name for one in FILE_TABLES), _figures)
+    source = special.get(spec.name, _rows)
 
     def rows() -> Iterator[pa.RecordBatch]:
         for number, some in enumerate(source(spec, old, log, place(table), done)):
@@ -217,14 +218,15 @@ def _figures(spec: TableSpec, old: _Old, log: _Log, at: Place, done: Rebuilt) ->
     done.lost += max(0, sum(gone.values()) - (done.taken_over - before))
 
 
-def _ownership(spec: TableSpec, old: _Old, log: _Log, _: Place, done: Rebuilt) -> Steps:
-    """The last record of each bundle."""
+def _present(spec: TableSpec, old: _Old, log: _Log, _: Place, done: Rebuilt) -> Steps:
+    """The last row of each bundle."""
+    (present,) = (one for one in PRESENT_TABLES if one.spec is spec)
     last: dict[tuple[str, str], dict[str, Any]] = {}
     for logged in log.batches():
-        last |= last_records(logged)
+        last |= present.last(logged)
         yield ()
     yield _taken(_without(old.rows(pc.field("log_seq") < log.first), last), done)
-    keys = sorted(key for key, record in last.items() if record["state"] != "Init")
+    keys = sorted(key for key, row in last.items() if row[present.by] != present.end)
     for start in range(0, len(keys), CHUNK_ROWS):
         yield pa.Table.from_pylist([last[key] for key in keys[start : start + CHUNK_ROWS]], spec.schema).to_batches()
 

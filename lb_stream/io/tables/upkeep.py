@@ -34,7 +34,7 @@ SLICE_MS = 24 * HOUR_MS
 COMPACTION_COMMITS = timedelta(seconds=20)
 """... for the same reason, large compactions are committed piece by piece."""
 ATTEMPTS = 5
-_WRITTEN_WHOLE = frozenset({"ownership", "bundle_averages"})
+_WRITTEN_WHOLE = frozenset({"ownership", "merge_advice", "bundle_averages"})
 """Tables whose rows the job replaces: it keeps their files few by itself, and our compaction would make it repeat its merges."""
 
 

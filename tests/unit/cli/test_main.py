@@ -62,6 +62,7 @@ COMMANDS = {
     ("namespaces", "delete"),
     ("namespaces", "import"),
     ("namespaces", "bundles"),
+    ("namespaces", "merge-advice"),
     ("namespaces", "set-policies"),
     ("scenario", "new"),
     ("scenario", "families"),

@@ -14,7 +14,7 @@ import pytest
 from lb_stream.cli.shared import sending
 from lb_stream.contracts.base import canonical_json
 from lb_stream.contracts.commands import CommandRecord
-from lb_stream.contracts.tables import BROKER_LOADS, BUNDLE_AVERAGES, COMMANDS, LEADERS, OWNERSHIP, ROUNDS
+from lb_stream.contracts.tables import BROKER_LOADS, BUNDLE_AVERAGES, COMMANDS, LEADERS, MERGE_ADVICE, OWNERSHIP, ROUNDS
 from lb_stream.core.model.memory import Memory
 from lb_stream.core.model.operator_state import OperatorState
 from lb_stream.core.model.topics import topic_hash
@@ -285,6 +285,9 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
     averages = [("eu-1", child, "b-0:80", 3), ("eu-1", parent, None, 9), ("us-1", parent, "u-0:80", 4)]
     fill(folder, BUNDLE_AVERAGES, [{"cluster": c, "bundle": b, "owner": o, "topics": n, "part": "00"} for c, b, o, n in averages])
     fill(folder, LEADERS, [{"pipeline": "lb", "epoch": epoch, "host": f"h{epoch}", "pid": 7, "since_ms": 1000 + epoch} for epoch in (1, 2)])
+    advice = {"cluster": "eu-1", "owner": "b-0:80", "since_ms": 5, "topics_ratio": 0.25, "rate_ratio": 0.0, "bandwidth_ratio": 0.499}
+    pairs = [("t/a", "0x00000000_0x40000000", "0x40000000_0x80000000"), ("t/b", "0x80000000_0xc0000000", "0xc0000000_0xffffffff")]
+    fill(folder, MERGE_ADVICE, [advice | {"namespace": n, "bundle": f"{n}/{a}", "neighbour": f"{n}/{b}"} for n, a, b in pairs])
     answer = {"id": "c1", "cluster": "eu-1", "kind": "unload", "by": "User:ann", "at_ms": 5, "arguments": '{"namespace": "t/n"}'}
     fill(folder, COMMANDS, [answer | {"outcome": "accepted", "text": "on its way", "log_seq": 1}])
     fill(folder, COMMANDS, [answer | {"outcome": "failed", "text": "it expired", "log_seq": 2}])
@@ -348,6 +351,26 @@ def test_namespaces_bundles_shows_what_reports_and_records_say_and_new_ones(ask:
     new = ask("namespaces", "bundles", "t/new", "--cluster", "eu-1", "--json").objects
     assert [row["bundle"] for row in new] == ["t/new/0x00000000_0x80000000", "t/new/0x80000000_0xffffffff"]
     assert ask("namespaces", "bundles", "t/none", "--cluster", "eu-1").code == 1
+
+
+def test_merge_advice_shows_two_bundles_their_owner_and_what_of_each_limit_they_come_to(ask: Callable[..., Result]) -> None:
+    rows = ask("namespaces", "merge-advice", "--json").objects
+    assert [(row["cluster"], row["namespace"], row["owner"]) for row in rows] == [("eu-1", "t/a", "b-0:80"), ("eu-1", "t/b", "b-0:80")]
+    assert (rows[0]["topics_ratio"], rows[0]["sessions_ratio"], rows[0]["since_ms"]) == (0.25, None, 5)
+    said = " ".join(ask("namespaces", "merge-advice", "t/a").out.split())
+    assert "eu-1, pairs of bundles that could be one: 1." in said and "t/b" not in said
+    assert "t/a/0x00000000_0x40000000 25.0 % - 0.0 % 49.9 %" in said
+    assert "t/a/0x40000000_0x80000000 b-0:80" in said
+
+
+def test_without_merge_advice_it_is_said_whether_anybody_looks_for_any(ask: Callable[..., Result], tmp_path: Path) -> None:
+    none = ask("namespaces", "merge-advice", "--cluster", "us-1")
+    assert (none.code, none.out, none.err.splitlines()[-1]) == (0, "", "no bundles are advised to be merged")
+    inputs = canonical_json({"settings": {"merge_advice_enabled": False}})
+    fill(tmp_path / "off", ROUNDS, [{"cluster": "eu-1", "seq": 1, "log_seq": 1, "memory": Memory(seq=1).to_json(), "inputs": inputs}])
+    off = lbctl("namespaces", "merge-advice", "--set", f"stream.tables={tmp_path / 'off'}", cwd=tmp_path)
+    assert off.err.splitlines()[-1] == "nobody looks for any: merge_advice_enabled is off"
+    assert ask("namespaces", "merge-advice", "--cluster", "nowhere").code == 2
 
 
 def test_commands_shows_what_came_of_each(ask: Callable[..., Result]) -> None:

@@ -7,14 +7,14 @@ from deltalake import DeltaTable
 
 from lb_stream.contracts.commands import CommandResult
 from lb_stream.contracts.decisions import Decision, Ownership
-from lb_stream.contracts.tables import BACKTESTS, HISTORY_TABLES, ROUNDS, SHADOW_DECISIONS, SHADOW_ROUNDS, TABLES
+from lb_stream.contracts.tables import BACKTESTS, HISTORY_TABLES, MERGE_ADVICE, ROUNDS, SHADOW_DECISIONS, SHADOW_ROUNDS, TABLES
 from lb_stream.io.tables.delta import check_columns, existing_table, open_table
 from lb_stream.io.tables.log import RoundLog
 from tests.support.lbctl_runner import Result, lbctl
 from tests.old_state import BEFORE, PIPELINE, read_records, unpack
 
 
-NEW = (*HISTORY_TABLES, SHADOW_ROUNDS, SHADOW_DECISIONS, BACKTESTS)
+NEW = (*HISTORY_TABLES, SHADOW_ROUNDS, SHADOW_DECISIONS, BACKTESTS, MERGE_ADVICE)
 """Tables that the earlier version didn't have."""
 
 
@@ -60,7 +60,7 @@ def test_an_old_log_gets_the_columns_that_were_added_empty_and_once(tmp_path: Pa
     assert versions[0] == versions[1]
     check_columns(open_table(uri, ROUNDS), ROUNDS)
     added = open_table(uri, ROUNDS).to_pyarrow_table().select(list(ROUNDS.added))
-    assert (rows(tmp_path, "rounds"), set(map(tuple, map(dict.values, added.to_pylist())))) == (before, {(None, None)})
+    assert (rows(tmp_path, "rounds"), set(map(tuple, map(dict.values, added.to_pylist())))) == (before, {(None,) * len(ROUNDS.added)})
     log = RoundLog(uri, PIPELINE, str(tmp_path / "checkpoint"))
     assert log.memories and set(log.shadow_memories.values()) == {"{}"}
 

@@ -13,12 +13,12 @@ from deltalake import DeltaTable, write_deltalake
 
 from lb_stream.contracts.settings import UpkeepSettings
 from lb_stream.contracts.table_spec import TableSpec
-from lb_stream.contracts.tables import BROKER_LOADS, DECISIONS, OWNERSHIP, REFUSALS, TABLES
+from lb_stream.contracts.tables import BROKER_LOADS, DECISIONS, MERGE_ADVICE, OWNERSHIP, REFUSALS, TABLES
 from lb_stream.io.tables import rebuild as rebuilding
 from lb_stream.io.tables.delta import UnfitTable, configuration
 from lb_stream.io.tables.rebuild import RebuildRefused, Rebuilt, rebuild, rebuildable
 from lb_stream.io.tables.upkeep import HOUR_MS, maintain
-from tests.support.written_tables import Job, decision, ownership, rows_of
+from tests.support.written_tables import Job, advice, decision, ownership, rows_of
 from tests.support.lbctl_runner import lbctl
 
 NOW = 1_000 * HOUR_MS
@@ -34,6 +34,9 @@ def job(tmp_path: Path) -> Job:
         content["ownership"] = [ownership("a", f"x{number}", owner=f"b{batch}", version=batch) for number in {batch % 4, 5 + batch}]
         if batch == 7:  # one was written before upkeep's horizon, one after it
             content["ownership"] += [ownership("a", name, owner=None) | {"state": "Init"} for name in ("x6", "x11")]
+            content["advice"] = [advice("a", "x5", owner="")]
+        if batch in (3, 6):
+            content["advice"] = [advice("a", f"x{batch}"), advice("a", "x5")]
         now_ms = NOW - (90 * HOUR_MS if batch < 5 else HOUR_MS)
         job.tables_of.project(job.log.append_once(batch, job.rounds(batch, clusters=("a", "z")[: 1 + batch % 2], now_ms=now_ms, **content)))
     return job
@@ -54,6 +57,12 @@ def test_every_table_comes_out_as_it_was(job: Job) -> None:
     assert list(done) == [spec.name for spec in FOLLOWING]
     assert {name: one.rows for name, one in done.items()} == {name: len(rows) for name, rows in before.items()}
     assert {(one.batches, one.taken_over, one.lost) for one in done.values()} == {(10, 0, 0)}
+
+
+def test_merge_advice_that_was_withdrawn_is_gone_and_the_rest_is_as_it_was_told_last(job: Job) -> None:
+    rows = rows_of(job, MERGE_ADVICE).to_pylist()
+    shown = [(row["bundle"], row["neighbour"], row["owner"], row["since_ms"], row["seq"], row["topics_ratio"]) for row in rows]
+    assert shown == [("x3", "x3+1", "b-0", 7, 4, None), ("x6", "x6+1", "b-0", 7, 7, None)]
 
 
 def test_lost_tables_come_back_and_the_job_goes_on_where_it_was(job: Job) -> None:
@@ -82,7 +91,7 @@ def test_rows_that_the_log_has_no_more_are_taken_over_and_newer_ones_win(job: Jo
     assert {one.first_log_seq for one in done.values()} == {5}
     taken = {name: one.taken_over for name, one in done.items() if one.taken_over}
     # Of ownership: x0 to x3 have been written again since (batches 5 to 9), x6 is no more, x5 and x7 to x9 are as they were.
-    assert taken == {"decisions": 4, "broker_loads": 10, "ownership": 4}
+    assert taken == {"decisions": 4, "broker_loads": 10, "ownership": 4, "merge_advice": 1}
 
 
 def test_figures_whose_files_were_put_together_are_taken_over(job: Job) -> None:
