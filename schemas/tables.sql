@@ -18,7 +18,8 @@ CREATE TABLE rounds (
   `blocks` STRING,
   `error` STRING,
   `shadows` STRING,
-  `shadow_memory` STRING
+  `shadow_memory` STRING,
+  `merge_advice` STRING
 ) USING DELTA;
 
 -- one decision; how it ended is in outcomes
@@ -74,6 +75,23 @@ CREATE TABLE ownership (
   `since_ms` BIGINT,
   `epoch` BIGINT,
   `decision_id` STRING,
+  `log_seq` BIGINT
+) USING DELTA;
+
+-- two neighbouring bundles that people could merge: what they carry together, as shares of the limits that a split begins at
+CREATE TABLE merge_advice (
+  `cluster` STRING,
+  `namespace` STRING,
+  `bundle` STRING,
+  `neighbour` STRING,
+  `owner` STRING,
+  `since_ms` BIGINT,
+  `topics_ratio` DOUBLE,
+  `sessions_ratio` DOUBLE,
+  `rate_ratio` DOUBLE,
+  `bandwidth_ratio` DOUBLE,
+  `seq` BIGINT,
+  `now_ms` BIGINT,
   `log_seq` BIGINT
 ) USING DELTA;
 

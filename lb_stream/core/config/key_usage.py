@@ -46,7 +46,10 @@ _SPLITS = Condition(
     lambda config: config.splitting.split_enabled or config.balancer.load_manager == "simple",
 )
 _MERGES = Condition("every cluster with merge_advice_enabled", lambda config: config.splitting.merge_advice_enabled)
-_SPLITS_OR_MERGES = Condition(f"{_SPLITS.who}; {_MERGES.who}", lambda config: _SPLITS.holds(config) or _MERGES.holds(config))
+_LIMITS = Condition(
+    "every cluster with split_enabled or merge_advice_enabled, and the simple manager without",
+    lambda config: _SPLITS.holds(config) or _MERGES.holds(config),
+)
 _CHILDREN = Condition(
     "the modular and the simple manager with split_enabled",
     lambda config: config.splitting.split_enabled and config.balancer.load_manager != "extensible",
@@ -88,11 +91,11 @@ CONDITIONS = {
         lambda config: config.balancer.load_manager == "modular" and not traits_of(config.shedder).chooses_destination,
     ),
     "unload_split_bundles": _CHILDREN,
-    "bundle_max_topics": _SPLITS_OR_MERGES,
-    "bundle_max_sessions": _SPLITS_OR_MERGES,
-    "bundle_max_msgs_per_s": _SPLITS_OR_MERGES,
-    "bundle_max_bandwidth_mb": _SPLITS_OR_MERGES,
-    "bandwidth_limit_32bit": _SPLITS_OR_MERGES,
+    "bundle_max_topics": _LIMITS,
+    "bundle_max_sessions": _LIMITS,
+    "bundle_max_msgs_per_s": _LIMITS,
+    "bundle_max_bandwidth_mb": _LIMITS,
+    "bandwidth_limit_32bit": _LIMITS,
     "namespace_max_bundles": _SPLITS,
     "max_splits_in_flight": _SPLITS,
     "merge_advice_after_ms": _MERGES,

@@ -19,8 +19,8 @@ from lb_stream.core.model.view import Bools, Bundles, ClusterView, Floats, Ints,
 from lb_stream.core.splitting.config import SplittingConfig
 from lb_stream.core.splitting.trigger import Limits, census
 
-MOST_PAIRS = 500
-"""Pairs that are watched in one cluster: its memory holds them, and nobody acts on more."""
+MOST_PAIRS = 200
+"""Pairs that are watched in one cluster, the smallest first: its memory holds them, and nobody acts on more at once."""
 LOOKS = 12
 """So many times bundles are looked at while a pair has to stay small."""
 SMALL = 0.5
@@ -70,7 +70,7 @@ def merge_look(
     known = _watched(bundles.names.take(pa.array(low)), bundles.names.take(pa.array(high)), watched)
     chosen = disjoint(low, high, known)
     chosen = chosen[_within_room(bundles, low[chosen], known[chosen], least, config.namespace_default_bundles)]
-    chosen = np.sort(chosen[np.lexsort((chosen, ~known[chosen]))[:MOST_PAIRS]])
+    chosen = np.sort(chosen[np.lexsort((ratios[chosen].max(axis=1), ~known[chosen]))[:MOST_PAIRS]])
     rested = np.maximum(bundles.owner_since_ms[low[chosen]], bundles.owner_since_ms[high[chosen]]) <= begin_ms
     pairs, told = dict[str, Mergeable](), list[MergeAdvice]()
     for at, has_rested in zip(chosen.tolist(), rested.tolist(), strict=True):

@@ -201,12 +201,14 @@ def test_advice_is_told_once_again_after_each_hour_and_withdrawn_when_it_holds_n
 
 
 def test_so_many_pairs_are_watched_and_no_more_and_known_ones_stay() -> None:
-    many = [name for at in range(5) for name in Ring.new(f"t/n{at}", 256).names]
-    last = Mergeable(many[-1], 7, 9)
-    found = look(cluster(of_one(many), START_MS), {many[-2]: last})
-    assert len(found.pairs) == MOST_PAIRS < 640
-    assert found.pairs[many[-2]] == last
-    assert list(found.pairs)[:-1] == many[: 2 * MOST_PAIRS - 2 : 2]
+    many = [name for at in range(5) for name in Ring.new(f"t/n{at}", 128).names]
+    last = Mergeable(many[-1], 7, START_MS)
+    owned = of_one(many)
+    owned["a"] |= dict.fromkeys(many[:100], BundleStats(topics=5))
+    found = look(cluster(owned, START_MS), {many[0]: Mergeable(many[1], 7, START_MS), many[-2]: last})
+    assert len(found.pairs) == MOST_PAIRS < 320
+    assert (found.pairs[many[0]].since_ms, found.pairs[many[-2]]) == (7, last)
+    assert list(found.pairs)[1:-1] == many[100 : 100 + 2 * (MOST_PAIRS - 2) : 2], "the smallest first"
 
 
 def test_of_a_chain_every_other_pair_is_taken_around_those_that_are_known() -> None:
