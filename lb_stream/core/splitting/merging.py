@@ -23,6 +23,8 @@ MOST_PAIRS = 200
 """Pairs that are watched in one cluster, the smallest first: its memory holds them, and nobody acts on more at once."""
 LOOKS = 12
 """So many times bundles are looked at while a pair has to stay small."""
+TOLD_EVERY_MS = 86_400_000
+"""Advice that holds is told anew after so long, with the figures of then."""
 SMALL = 0.5
 """Of each limit a pair stays below that share: one that is merged must not be split soon."""
 
@@ -59,8 +61,8 @@ def merge_look(
 ) -> MergeLook:
     """Look at all bundles once. `free`: those that nothing is under way with; `least`: bundles that single namespaces shall keep.
 
-    A pair is advised when it has been small for the whole time and neither bundle has come to its owner within it. It is told then, once
-    again after each such time, and when it is advised no more. O(n), and in Python only the pairs.
+    A pair is advised when it has been small for the whole time and neither bundle has come to its owner within it. It is told then, every
+    day from then on, and when it is advised no more. O(n), and in Python only the pairs.
     """
     bundles, now_ms = view.bundles, view.now_ms
     begin_ms = now_ms - config.merge_advice_after_ms
@@ -78,7 +80,7 @@ def merge_look(
         since_ms, told_ms = (watched[first].since_ms, watched[first].told_ms) if known[at] else (now_ms, 0)
         if not has_rested or since_ms > begin_ms:
             pairs[first] = Mergeable(second, since_ms, 0)
-        elif told_ms > begin_ms:
+        elif told_ms and now_ms - told_ms < TOLD_EVERY_MS:
             pairs[first] = Mergeable(second, since_ms, told_ms)
         else:
             pairs[first] = Mergeable(second, since_ms, now_ms)

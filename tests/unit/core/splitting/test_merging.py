@@ -18,7 +18,7 @@ from lb_stream.core.splitting.config import MIB, SplittingConfig
 from lb_stream.core.splitting.merging import MOST_PAIRS, MergeLook, disjoint, merge_look
 from tests.support.build import Report, batch_of
 
-HOUR_MS, START_MS = 3_600_000, 100_000_000
+HOUR_MS, DAY_MS, START_MS = 3_600_000, 86_400_000, 100_000_000
 EIGHT = Ring.new("t/n", 8).names
 SMALL = BundleStats(topics=2, producer_count=1, consumer_count=1, msg_rate_in=1.0, msg_throughput_in=1_000.0)
 PAIRS = [(EIGHT[at], EIGHT[at + 1]) for at in (0, 2, 4, 6)]
@@ -188,14 +188,14 @@ def test_a_pair_that_is_watched_stays_one_when_its_neighbours_become_small() -> 
     assert list(look(cluster(of_one(), START_MS + 1), first.pairs).pairs) == [EIGHT[1], EIGHT[3], EIGHT[5]]
 
 
-def test_advice_is_told_once_again_after_each_hour_and_withdrawn_when_it_holds_no_more() -> None:
-    found = an_hour_later(of_one())
-    quiet = look(cluster(of_one(), START_MS + 2 * HOUR_MS - 1), found.pairs)
+def test_advice_is_told_anew_every_day_and_withdrawn_when_it_holds_no_more() -> None:
+    found, told_ms = an_hour_later(of_one()), START_MS + HOUR_MS
+    quiet = look(cluster(of_one(), told_ms + DAY_MS - 1), found.pairs)
     assert (quiet.told, quiet.pairs) == ((), found.pairs)
-    again = look(cluster(of_one(), START_MS + 2 * HOUR_MS), quiet.pairs)
+    again = look(cluster(of_one(), told_ms + DAY_MS), quiet.pairs)
     assert again.told == found.told
     large = of_one() | {"a": dict.fromkeys(EIGHT, SMALL) | {EIGHT[0]: BundleStats(topics=800)}}
-    gone = look(cluster(large, START_MS + 2 * HOUR_MS + 1), again.pairs)
+    gone = look(cluster(large, told_ms + DAY_MS + 1), again.pairs)
     assert [(one.bundle, one.neighbour, one.owner) for one in gone.told] == [(*PAIRS[0], "")]
     assert EIGHT[0] not in gone.pairs
 
