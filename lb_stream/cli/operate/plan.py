@@ -108,7 +108,8 @@ def _show(found: NextMoves) -> None:
 
 def _cells(move: dict[str, Any]) -> tuple[str | Text, ...]:
     """Below each broker its usage before and after this move, and below the second best what it would have."""
-    second = styled(move["second"], f"{_usage(move['second_usage'])} with it") if move["second"] else move["why_not"] or "-"
+    with_it = filter(None, (f"{_usage(move['second_usage'])} with it", move["why_not"]))
+    second = styled(move["second"], ", ".join(with_it)) if move["second"] else move["why_not"] or "-"
     brokers = (
         styled(move[side] or "to be found", f"{_usage(move[f'{name}_before'])} → {_usage(move[f'{name}_after'])}" if move[side] else "")
         for side, name in (("from", "source"), ("to", "destination"))

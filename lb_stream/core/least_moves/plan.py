@@ -121,9 +121,7 @@ class Plan:
         """Move a large bundle to a broker that has no room for it, and relieve that one; whether that can be."""
         if not self._within_budget(np.array([bundle]))[0]:
             return False
-        share = float((self.share[broker] + self.demand[bundle] * self.per_unit[broker]).max())
-        self._take(bundle, source, broker)
-        self.moves.append(Move(bundle, source, broker, share, -1, np.inf))
+        self._carry_out(bundle, source, broker, self._after(bundle, source))
         return self.relieve(broker, self._still(theirs), most)
 
     def _still(self, rows: Rows) -> Rows:
@@ -251,14 +249,19 @@ class Plan:
         after = self._after(bundle, source)
         after[after > self.limit] = np.inf
         best = int(np.argmin(after))
-        share = float(after[best])
-        if share == np.inf:
+        if after[best] == np.inf:
             return False
-        after[best] = np.inf
-        second = int(np.argmin(after))
-        self._take(bundle, source, best)
-        self.moves.append(Move(bundle, source, best, share, second if after[second] < np.inf else -1, float(after[second])))
+        self._carry_out(bundle, source, best, after)
         return True
+
+    def _carry_out(self, bundle: int, source: int, destination: int, after: Floats) -> None:
+        """Note a move, and who else is the least full with its bundle, of those whom that leaves below their limit."""
+        others = np.where(after > self.limit, np.inf, after)
+        others[destination] = np.inf
+        second = int(np.argmin(others))
+        self._take(bundle, source, destination)
+        share, other = float(after[destination]), float(others[second])
+        self.moves.append(Move(bundle, source, destination, share, second if other < np.inf else -1, other))
 
 
 def _first(candidates: Bools, key: Floats) -> list[int]:

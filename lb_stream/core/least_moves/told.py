@@ -8,7 +8,7 @@ import numpy as np
 
 from lb_stream.core.least_moves.fleet import UNKNOWN_NOISE
 from lb_stream.core.least_moves.memory import ENOUGH, LeastMovesMemory
-from lb_stream.core.least_moves.plan import NEGLIGIBLE, Plan
+from lb_stream.core.least_moves.plan import NEGLIGIBLE, Move, Plan
 from lb_stream.core.model.refusals import Refusal, refusal
 from lb_stream.core.model.rules import Decides, Refuses
 from lb_stream.core.model.view import Bools, ClusterView, Floats, Rows
@@ -29,17 +29,23 @@ def proposals(plan: Plan, peak: Floats, target: Floats, trigger: float) -> tuple
             average=float(target[one.source]),
             expected_after=float(after[one.source] * target[one.source]),
             destination=one.destination,
-            considered=tuple(
-                (broker, float(share * target[broker]))
-                for broker, share in ((one.destination, one.share), (one.second, one.second_share))
-                if broker >= 0
-            ),
+            considered=_considered(one, target),
             with_next=one.with_next,
             cost=float(plan.cost[one.bundle]),
             usages=usages,
         )
         for one, usages in zip(plan.moves, _usages(plan, target), strict=True)
     )
+
+
+def _considered(one: Move, target: Floats) -> tuple[tuple[int, float], ...]:
+    """The destination and the second best one. The latter has the lower score where taking it would have cost more moves in all."""
+    both = [
+        (broker, float(share * target[broker]))
+        for broker, share in ((one.destination, one.share), (one.second, one.second_share))
+        if broker >= 0
+    ]
+    return tuple(sorted(both, key=lambda one: one[1]))
 
 
 def _usages(plan: Plan, target: Floats) -> list[tuple[float, float, float, float]]:

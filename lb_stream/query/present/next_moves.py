@@ -165,10 +165,17 @@ def _row(decision: Decision, cost: float | None, usages: Usages) -> Row:
         "gain": usages[0] - usages[1],
         "second": None if second is None else second.broker,
         "second_usage": None if second is None else second.score,
-        "why_not": "" if second or not decision.explain.candidates else "nobody else has room",
+        "why_not": _why_not(decision, usages[3], None if second is None else second.score),
         **dict(zip(("source_before", "source_after", "destination_before", "destination_after"), usages, strict=True)),
         "rule": decision.rule,
     }
+
+
+def _why_not(decision: Decision, usage: float | None, other: float | None) -> str:
+    """Why the second-best destination was not taken, where its usage doesn't say so, or why there is none."""
+    if other is None:
+        return "nobody else has room" if decision.explain.candidates else ""
+    return "takes more moves in all" if usage is not None and other < usage else ""
 
 
 def _greatest(made: Round, moves: Sequence[Unload], steps: Sequence[Usages]) -> tuple[float | None, float | None, str | None]:

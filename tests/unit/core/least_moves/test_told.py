@@ -10,9 +10,11 @@ import pytest
 from lb_stream import ask
 from lb_stream.contracts.decisions import Explain, example_decision
 from lb_stream.core.least_moves.memory import LeastMovesMemory
+from lb_stream.core.least_moves.told import proposals
 from lb_stream.core.model.memory import Memory
 from lb_stream.core.model.view import ClusterView
 from tests.unit.core.least_moves.test_decisions import AT_ONCE, UNEVEN, a_name, a_view
+from tests.unit.core.least_moves.test_plan import a_plan
 
 MANY = {"a": {a_name(row): 50.0 for row in range(12)}, "b": {a_name(20): 90.0}, "c": {a_name(21): 110.0, a_name(22): 90.0}}
 STUCK = {"a": {a_name(0): 400.0, a_name(1): 300.0, a_name(2): 200.0}, "b": {a_name(3): 100.0, a_name(4): 100.0}, "c": {a_name(5): 150.0}}
@@ -42,9 +44,19 @@ def test_usages_before_and_after_each_move_follow_from_the_one_before(owned: dic
         assert one.gain == pytest.approx(moved)
         usage[one.source] -= moved
         usage[one.destination] += moved
-        assert one.considered[0] == (one.destination, pytest.approx(one.usages[3]))
+        assert dict(one.considered)[one.destination] == pytest.approx(one.usages[3])
     last = {one.source: one.expected_after for one in made.proposed.proposals}
     assert {row: usage[row] for row in last} == pytest.approx(last)
+
+
+def test_a_destination_that_room_is_made_at_has_its_second_best_beside_it_be_that_one_emptier() -> None:
+    demand = np.array([[0.5], [0.7], [0.4], [0.1]])
+    plan = a_plan(demand, [0, 0, 1, 2], 3)
+    before = plan.share.max(axis=1)
+    assert plan.push(0, 0, 1, np.array([2]), np.inf)
+    assert plan.moves[0][:6] == (0, 0, 1, pytest.approx(0.9), 2, pytest.approx(0.6))
+    (told,) = proposals(plan, before, np.full(3, 0.5), 1.1)
+    assert told.destination == 1 and told.considered == ((2, pytest.approx(0.3)), (1, pytest.approx(0.45)))
 
 
 def test_a_decision_tells_cost_gain_and_its_plan_beside_the_fewest_moves_that_there_must_be() -> None:
