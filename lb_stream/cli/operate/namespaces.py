@@ -261,8 +261,10 @@ def merge_advice(
             emit_json(row)
         return
     if not rows:
-        nobody = not any(one.config.splitting.merge_advice_enabled for one in standing_in(lake, cluster))
-        note("nobody looks for any: merge_advice_enabled is off" if nobody else "no bundles are advised to be merged")
+        if any(one.config.splitting.merge_advice_enabled for one in standing_in(lake, cluster)):
+            note("no bundles are advised to be merged")
+        else:
+            note("nobody looks for any: lbctl brokers update-dynamic-config --config merge_advice_enabled --value true")
         return
     for name in dict.fromkeys(row["cluster"] for row in rows):
         cells = [

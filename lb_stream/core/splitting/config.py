@@ -64,7 +64,7 @@ class SplittingConfig(KeyModel):
         pulsar="loadBalancerNamespaceBundleSplitConditionHitCountThreshold", ge=0, le=INT_MAX,
     )  # fmt: skip
     max_splits_in_flight: int = key(1_000, "unconfirmed splits in the cluster at one time", unit="bundles", ge=0)
-    merge_advice_enabled: bool = key(True, "look for neighbouring bundles that people could merge, and advise it")
+    merge_advice_enabled: bool = key(False, "look for neighbouring bundles that people could merge, and advise it")
     merge_advice_after_ms: int = key(
         3_600_000, "two neighbours of one broker that together stay under half of every limit for so long could be one", unit="ms", ge=1
     )

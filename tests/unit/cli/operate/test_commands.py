@@ -364,12 +364,13 @@ def test_merge_advice_shows_two_bundles_their_owner_and_what_of_each_limit_they_
 
 
 def test_without_merge_advice_it_is_said_whether_anybody_looks_for_any(ask: Callable[..., Result], tmp_path: Path) -> None:
-    none = ask("namespaces", "merge-advice", "--cluster", "us-1")
-    assert (none.code, none.out, none.err.splitlines()[-1]) == (0, "", "no bundles are advised to be merged")
-    inputs = canonical_json({"settings": {"merge_advice_enabled": False}})
-    fill(tmp_path / "off", ROUNDS, [{"cluster": "eu-1", "seq": 1, "log_seq": 1, "memory": Memory(seq=1).to_json(), "inputs": inputs}])
-    off = lbctl("namespaces", "merge-advice", "--set", f"stream.tables={tmp_path / 'off'}", cwd=tmp_path)
-    assert off.err.splitlines()[-1] == "nobody looks for any: merge_advice_enabled is off"
+    nobody = ask("namespaces", "merge-advice", "--cluster", "us-1")
+    assert (nobody.code, nobody.out) == (0, "")
+    assert nobody.err.splitlines()[-1].startswith("nobody looks for any: lbctl brokers update-dynamic-config")
+    inputs = canonical_json({"settings": {"merge_advice_enabled": True}})
+    fill(tmp_path / "on", ROUNDS, [{"cluster": "eu-1", "seq": 1, "log_seq": 1, "memory": Memory(seq=1).to_json(), "inputs": inputs}])
+    none = lbctl("namespaces", "merge-advice", "--set", f"stream.tables={tmp_path / 'on'}", cwd=tmp_path)
+    assert none.err.splitlines()[-1] == "no bundles are advised to be merged"
     assert ask("namespaces", "merge-advice", "--cluster", "nowhere").code == 2
 
 

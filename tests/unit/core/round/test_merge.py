@@ -1,6 +1,7 @@
 """Merge advice within rounds: when bundles are looked at, what is remembered, and what ends it."""
 
 import json
+from functools import partial
 
 from lb_stream.contracts.reports import BundleStats
 from lb_stream.core.model.memory import Memory, Mergeable
@@ -13,6 +14,9 @@ OWNED = {"a": dict.fromkeys(NAMES, BundleStats(topics=2, msg_rate_in=1.0)), "b":
 PAIRS = {NAMES[at]: NAMES[at + 1] for at in (0, 2, 4, 6)}
 
 
+Advised = partial(Cluster, merge_advice_enabled=True)
+
+
 def an_hour(cluster: Cluster) -> None:
     """Until the advice is there: the first look comes five minutes after the first round."""
     for _ in range(14):
@@ -20,7 +24,7 @@ def an_hour(cluster: Cluster) -> None:
 
 
 def test_advice_is_told_in_the_round_whose_look_completes_the_hour_and_in_no_other() -> None:
-    cluster = Cluster()
+    cluster = Advised()
     told = [cluster.round(OWNED, wait_ms=5 * MINUTE_MS).merge_advice for _ in range(20)]
     assert [len(one) for one in told] == [4 if number == 13 else 0 for number in range(20)]
     assert {one.bundle: one.neighbour for one in told[13]} == PAIRS
@@ -28,7 +32,7 @@ def test_advice_is_told_in_the_round_whose_look_completes_the_hour_and_in_no_oth
 
 
 def test_between_two_looks_and_without_a_report_nothing_is_looked_at_and_nothing_changes() -> None:
-    cluster = Cluster()
+    cluster = Advised()
     cluster.round(OWNED)
     assert "merge" not in cluster.memory.to_json(), "a cluster that nobody has looked at remembers nothing of it"
     cluster.round(OWNED, wait_ms=5 * MINUTE_MS)
@@ -43,7 +47,7 @@ def test_between_two_looks_and_without_a_report_nothing_is_looked_at_and_nothing
 
 
 def test_switching_it_off_withdraws_what_was_advised_once_and_forgets_it() -> None:
-    cluster = Cluster()
+    cluster = Advised()
     an_hour(cluster)
     assert all(one.told_ms for one in cluster.memory.mergeable.values())
     off = Cluster(merge_advice_enabled=False)
@@ -54,13 +58,13 @@ def test_switching_it_off_withdraws_what_was_advised_once_and_forgets_it() -> No
 
 
 def test_a_dry_run_and_a_pause_advise_as_ever() -> None:
-    cluster = Cluster(dry_run=True, enabled=False)
+    cluster = Advised(dry_run=True, enabled=False)
     an_hour(cluster)
     assert len(cluster.last.merge_advice) == 4 and not cluster.last.decisions
 
 
 def test_a_bundle_that_is_being_split_ends_its_pair() -> None:
-    cluster = Cluster()
+    cluster = Advised()
     an_hour(cluster)
     large = {"a": OWNED["a"] | {NAMES[1]: BundleStats(topics=1_200)}, "b": {}}
     assert [one.kind for one in cluster.round(large).decisions] == ["split"]
@@ -69,7 +73,7 @@ def test_a_bundle_that_is_being_split_ends_its_pair() -> None:
 
 
 def test_a_namespace_made_with_so_many_bundles_keeps_them() -> None:
-    cluster = Cluster()
+    cluster = Advised()
     orders = json.loads(Memory().to_json())["orders"] | {"namespaces": {"t/n": 8}}
     cluster.memory = Memory.from_json(json.dumps(json.loads(Memory().to_json()) | {"orders": orders}))
     an_hour(cluster)
