@@ -8,7 +8,7 @@ import typer
 
 from lb_stream.cli.shared.options import BrokerConf, Cluster, ConfigFile, Json, Try, balancers_and_own, effective
 from lb_stream.cli.shared.output import CommandError, emit_json, emit_line, emit_rich, note, styled, table
-from lb_stream.cli.shared.sending import DEFAULT_TIMEOUT_S, NoWait, Sending, Timeout, send_together
+from lb_stream.cli.shared.sending import DEFAULT_TIMEOUT_S, Sending, Timeout, send_together
 from lb_stream.io.messages.figures import figure
 from lb_stream.io.messages.times import clock
 
@@ -35,7 +35,6 @@ def plan(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="With --apply: don't ask.")] = False,
     cluster: Cluster = None,
     set_: Try = None,
-    no_wait: NoWait = False,
     timeout: Timeout = DEFAULT_TIMEOUT_S,
     config: ConfigFile = None,
     broker_conf: BrokerConf = None,
@@ -45,6 +44,8 @@ def plan(
 
     Another strategy that names destinations: --set shedding_strategy=NAME. It is asked even while the cluster's own balancing is off.
     """
+    if apply and json and not yes:
+        raise CommandError("--apply --json: expected --yes, too: what is asked is no JSON", 2)
     tried, own = balancers_and_own(set_)
     given = effective(config, broker_conf, own)
     from lb_stream.cli.shared.staleness import warn_if_stale
@@ -60,10 +61,12 @@ def plan(
     if apply and found.groups:
         if stale:
             raise CommandError("nothing is sent: these are not the loads of now")
+        if found.dry_run:
+            raise CommandError(f"nothing is sent: {found.cluster} is in a dry run, its moves would not be carried out (dry_run)")
         if not yes and not typer.confirm(f"Send {_counted(len(found.moves))} to {found.cluster}?", err=True):
             note("nothing was sent")
             raise typer.Exit(1)
-        done = _send(Sending(given, found.cluster, False, no_wait, timeout, None, json), found)
+        done = _send(Sending(given, found.cluster, False, False, timeout, None, json), found)
     if json:
         emit_json(found.to_dict() | ({"done": done} if apply else {}))
     if apply and done < len(found.moves):
@@ -71,10 +74,15 @@ def plan(
 
 
 def _send(how: Sending, found: NextMoves) -> int:
-    """How many moves are done, or sent where nobody waits: the first that isn't done ends it."""
+    """How many moves are done: the first that isn't, or isn't answered in time, ends it."""
     done = 0
     for group in found.groups:
-        if not send_together(how, "unload", [_unload(one) for one in group]):
+        try:
+            moved = send_together(how, "unload", [_unload(one) for one in group])
+        except CommandError as error:
+            note(str(error))
+            moved = False
+        if not moved:
             left = len(found.moves) - done - len(group)
             note(f"{_counted(left)} not sent: they count on this one. Look again: lbctl plan")
             break

@@ -50,6 +50,7 @@ class NextMoves:
     cluster: str
     strategy: str
     own_strategy: str  # the cluster's
+    dry_run: bool  # the cluster's brokers are told nothing
     at_ms: int
     groups: tuple[tuple[Row, ...], ...]  # of moves, in order: what belongs together, nearly always a single one
     planned: int  # moves of the whole plan, of which these are the first
@@ -95,6 +96,7 @@ def next_moves(lake: duckdb.DuckDBPyConnection, cluster: str | None, tried: Mapp
         cluster=here.cluster,
         strategy=config.shedder.name,
         own_strategy=here.config.shedder.name,
+        dry_run=here.config.balancer.dry_run,
         at_ms=view.now_ms,
         groups=tuple(tuple(next(rows) | ({"why_not": "part of an exchange"} if len(group) > 1 else {}) for _ in group) for group in groups),
         planned=len(mine),

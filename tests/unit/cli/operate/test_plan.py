@@ -127,7 +127,7 @@ def test_the_moves_of_an_exchange_stay_together(tmp_path: Path) -> None:
     tables = write(tmp_path)
     found = told(tables)
     assert [one["why_not"] for one in found["moves"]] == ["part of an exchange"] * 4 and found["fewest"] == 2
-    assert any("nobody has room" in reason for reason in found["reasons"])
+    assert any("nobody can be given now" in reason for reason in found["reasons"])
     assert [len(told(tables, "--moves", str(most))["moves"]) for most in (1, 2, 3)] == [0, 2, 2]
     assert "the first ones belong together" in told(tables, "--moves", "1")["reasons"][0]
 
@@ -208,7 +208,7 @@ class Answering(Broker):
     """Answers every command that was sent and not answered yet."""
 
     def poll(self, timeout_ms: int) -> dict[str, list[Any]]:
-        found = [SimpleNamespace(key=one["id"].encode(), value=self._answer(one)) for _, one in self.sent]
+        found = [] if self.silent else [SimpleNamespace(key=one["id"].encode(), value=self._answer(one)) for _, one in self.sent]
         return {"results": found}
 
     def _answer(self, command: dict[str, Any]) -> bytes:
@@ -217,6 +217,7 @@ class Answering(Broker):
         return json.dumps(told | {"at_ms": 1}).encode()
 
     refused: tuple[str, ...] = ()
+    silent = False
 
 
 @pytest.fixture
@@ -264,6 +265,20 @@ def test_the_first_move_that_is_not_done_ends_it(tmp_path: Path, kafka: Answerin
 def test_old_figures_are_not_acted_on(tmp_path: Path) -> None:
     result = asked(write(tmp_path, SMALL), "--apply", "--yes")
     assert result.code == 1 and "nothing is sent" in result.err.splitlines()[-1]
+
+
+def test_what_would_not_be_carried_out_or_not_be_shown_is_not_sent(tmp_path: Path, kafka: Answering) -> None:
+    dry = asked(write(tmp_path / "dry", SMALL, dry_run=True), "--apply", "--yes")
+    assert dry.code == 1 and "dry run" in dry.err and not kafka.sent
+    blind = asked(write(tmp_path / "blind", SMALL), "--apply", "--json", stdin=b"y\n")
+    assert blind.code == 2 and "--yes" in blind.err and not blind.out and not kafka.sent
+
+
+def test_a_move_that_is_not_answered_in_time_ends_it_and_the_last_line_still_comes(tmp_path: Path, kafka: Answering) -> None:
+    kafka.silent = True
+    result = asked(write(tmp_path, SMALL), "--apply", "--yes", "--json", "--timeout", "0.2")
+    assert result.code == 1 and result.objects[-1]["done"] == 0 and len(kafka.sent) == 1
+    assert "no answer after 0.2 s" in result.err and "3 moves not sent" in result.err
 
 
 def test_apply_with_nothing_to_move_sends_nothing_and_asks_nothing(tmp_path: Path, kafka: Answering) -> None:
