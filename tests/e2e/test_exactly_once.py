@@ -111,7 +111,7 @@ def runs(broker: EmbeddedKafka, tmp_path_factory: pytest.TempPathFactory, count:
     killed.send(backlog.records(ROUNDS))
     done = Runs(quiet, killed)
     kill_brokers(done, broker, chance)
-    in_vain = 0  # kills since a batch was finished
+    ends = 1  # of the job in the batch that it is at
     for point in [*POINTS, *[""] * RANDOM_KILLS]:
         before = newest(killed)
         if point:
@@ -120,10 +120,10 @@ def runs(broker: EmbeddedKafka, tmp_path_factory: pytest.TempPathFactory, count:
         else:
             done.moments[kill_sometime(killed, chance)] += 1
         done.look_at_owners()
-        in_vain = 0 if newest(killed) > before else in_vain + 1
-        if in_vain == ENDS - 1:  # one more, and the batch is taken to be what ends the job: it is cut, and the runs differ
+        ends = 1 if newest(killed) > before else ends + 1
+        if ends == ENDS - 1:  # one more, and the batch is taken to be what ends the job: it is cut, and the runs differ
             finish_a_batch(killed)
-            in_vain = 0
+            ends = 1
     killed.run_once(LONGEST_S)
     done.look_at_owners()
     quiet.run_once(LONGEST_S)
