@@ -7,6 +7,7 @@ import time
 import traceback
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -168,7 +169,9 @@ def _forgotten(cluster: str, now_ms: int, context: BatchContext) -> dict[str, An
         Ownership(cluster=cluster, bundle=bundle, state="Init", version=version, since_ms=now_ms, epoch=context.epoch)
         for bundle, version in sorted(context.recorded.get(cluster, {}).items())
     ]
-    mergeable = json.loads(context.memories.get(cluster, "{}")).get("mergeable", {})
+    mergeable: dict[str, Any] = {}
+    with suppress(ValueError):  # whose memory can't be read is forgotten all the same
+        mergeable = json.loads(context.memories.get(cluster, "{}")).get("mergeable", {})
     advice = withdrawn({bundle: Mergeable(*row) for bundle, row in mergeable.items()}, {})
     said = {"ownership": _records(ends), "merge_advice": canonical_json([one.to_dict() for one in advice])}
     return NOTHING | said | {"memory": "", "seq": context.log_seq + 1, "blocks": "[]"}

@@ -158,9 +158,7 @@ class Refuses:
     NOT_HOT_FOR_LONG = Rule("not_hot_for_long", "the broker has not been hot for long enough yet", "ms", place="strategy")
     WITHIN_NOISE = Rule("within_noise", "the broker is hot by no more than the noise of its reports explains", "ratio", place="strategy")
     RESTARTS = Rule("restarts", "brokers come and go one after the other: until that is over only full ones are relieved", place="strategy")
-    NO_ROOM = Rule(
-        "no_room", "nobody can be given now what the broker has too much", "ratio", place="strategy"
-    )
+    NO_ROOM = Rule("no_room", "nobody can be given now what the broker has too much", "ratio", place="strategy")
     UNLOADING = Rule("unloading", "earlier moves are still under way", "moves", place="strategy")
     NO_TOP_BUNDLES = Rule("no_top_bundles", "the broker names no bundle that could move", "bundles", place="strategy")
     NO_FITTING_BUNDLE = Rule(

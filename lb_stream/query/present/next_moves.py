@@ -32,6 +32,7 @@ DEFAULT = "LeastMoves"
 _NO_LIMIT = 10**9
 _BY_HAND: Mapping[str, Any] = {
     **{"enabled": True, "shedding_enabled": True, "shedding_interval_ms": 0, "split_enabled": False},
+    "merge_advice_enabled": False,
     **dict.fromkeys(("max_moves_in_flight", "max_moves_in_flight_per_broker", "max_moves_per_minute"), _NO_LIMIT),
     "least_moves_into_broker": _NO_LIMIT,
     **{"max_moved_mb_per_minute": None, "placement_strategy": "LeastLongTermMessageRate"},

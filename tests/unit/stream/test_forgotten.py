@@ -1,0 +1,20 @@
+"""What the log says of a cluster that is forgotten."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from lb_stream.stream.decide import _forgotten
+
+ADVISED = '{"mergeable": {"t/n/a": ["t/n/b", 1, 1]}}'
+
+
+@pytest.mark.parametrize(("memory", "withdrawn"), [("{broken", 0), ("{}", 0), (ADVISED, 1)])
+def test_a_cluster_is_forgotten_with_its_records_and_advice_and_also_when_its_memory_cannot_be_read(memory: str, withdrawn: int) -> None:
+    context: Any = SimpleNamespace(recorded={"eu": {"t/n/a": 3}}, epoch=2, memories={"eu": memory}, log_seq=4)
+    said = _forgotten("eu", 1_000, context)
+    assert (said["memory"], said["seq"]) == ("", 5) and said["ownership"].count('"state":"Init"') == 1
+    assert said["merge_advice"].count("t/n/a") == withdrawn
