@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain, starmap
 from typing import NamedTuple
 
 import numpy as np
@@ -162,7 +163,8 @@ class Plan:
             best = enough & (weight >= self.share[source] - self.aim).all(axis=1)
             need = np.where(over, excess, 0.0)
             worth = np.minimum(weight, need).sum(axis=1) / cost
-            for at in [*_first(best, price), *_first(enough & ~best, price), *_first(left & ~enough, -worth)]:
+            wishes = ((best, price), (enough & ~best, price), (left & ~enough, -worth))
+            for at in chain.from_iterable(starmap(_first, wishes)):  # one at a time: mostly the first one does
                 left[at] = False  # it moves, or nobody has room for it, now that destinations only become fuller
                 if self._move(int(rows[at]), source):
                     break
@@ -266,6 +268,6 @@ class Plan:
 
 def _first(candidates: Bools, key: Floats) -> list[int]:
     """The candidates with the least keys, in their order."""
-    rows = np.flatnonzero(candidates)
-    first: list[int] = rows[np.argsort(key[rows], kind="stable")][:TRIED].tolist()
+    (rows,) = candidates.nonzero()
+    first: list[int] = rows[key[rows].argsort(kind="stable")][:TRIED].tolist() if len(rows) else []
     return first
