@@ -89,14 +89,15 @@ def reasons(
         return tuple(_only_ours(rounds, theirs, ours or {}))
     if our_ms is None:
         return tuple(_no_pass(rounds, theirs, move))
+    chosen_ms = move.at_ms if theirs is None else theirs.at_ms  # it chooses a pass's bundles together, then unloads one after another
     if ours is None:
         refused = _refused(rounds, move, our_ms, fewer=True)
-        return (*refused, *_usage(rounds, theirs, move, None, our_ms), *_timing(rounds, move.at_ms, our_ms))
+        return (*refused, *_usage(rounds, theirs, move, None, our_ms), *_timing(rounds, chosen_ms, our_ms))
     if ours["bundle"] == move.bundle:
-        return (*_destination(rounds, move, ours), *_timing(rounds, move.at_ms, our_ms))
+        return (*_destination(rounds, move, ours), *_timing(rounds, chosen_ms, our_ms))
     return (
         *_not_the_leaders(rounds, theirs, ours, move.at_ms), *_refused(rounds, move, our_ms),
-        *_usage(rounds, theirs, move, ours, our_ms), *_timing(rounds, move.at_ms, our_ms), *_sampling(rounds),
+        *_usage(rounds, theirs, move, ours, our_ms), *_timing(rounds, chosen_ms, our_ms), *_sampling(rounds),
     )  # fmt: skip
 
 

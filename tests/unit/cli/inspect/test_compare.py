@@ -181,11 +181,21 @@ def test_a_first_pass_that_sheds_where_the_leader_with_its_past_does_not_is_told
     assert "young" not in [why.code for why in reasons(Quiet(cluster_config({}), first_ms=994_000), theirs, None, later)]  # type: ignore[arg-type]
 
 
+def test_all_moves_of_the_leaders_pass_were_chosen_at_its_begin_however_long_it_unloads() -> None:
+    """As it was seen on a busy machine: the leader unloaded one bundle after another for 3 s, and a report came meanwhile."""
+    line = "ThresholdShedder - [Modular] Unloading bundle: t/n/0x{}0000000_0x{}0000000 from broker a:1"
+    (theirs,) = passes_of([(1_000_000, line.format(0, 1)), (1_002_900, line.format(1, 2))])
+    rounds = Quiet(cluster_config({"sample_mode": "reference"}), reported={"b:1": 1_001_500})
+    for move in theirs.moves:
+        (why,) = reasons(rounds, theirs, move, None, 1_002_500)  # type: ignore[arg-type]
+        assert (why.code, "b:1" in why.text) == ("leaders_report_older", True)
+
+
 class Quiet:
     """Tables that know of little: when the cluster was first seen."""
 
-    def __init__(self, config: Any, first_ms: int | None = None) -> None:
-        self.config, self.first_ms = config, first_ms
+    def __init__(self, config: Any, first_ms: int | None = None, reported: dict[str, int] | None = None) -> None:
+        self.config, self.first_ms, self.reported = config, first_ms, reported or {}
 
     def before(self, at_ms: int) -> dict[str, Any]:
         return {"seq": 1, "now_ms": at_ms, "memory": json.dumps({"first_ms": self.first_ms, "strategies": {}}), "error": None}
@@ -199,8 +209,8 @@ class Quiet:
     def unloaded_by_leader(self, _bundle: str, _before_ms: int) -> None:
         return None
 
-    def reports(self, _after_ms: int, _until_ms: int) -> dict[str, int]:
-        return {}
+    def reports(self, after_ms: int, until_ms: int) -> dict[str, int]:
+        return {broker: at_ms for broker, at_ms in self.reported.items() if after_ms < at_ms <= until_ms}
 
 
 def passes(folder: Path, text: str) -> list[LeaderPass]:
