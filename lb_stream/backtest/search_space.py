@@ -39,9 +39,9 @@ SPACES: Mapping[str, Mapping[str, str]] = {
         "unload_delay_ms": "30000..600000",
     },
     "LeastMoves": {
-        "least_moves_trigger": "1.05..1.4",
-        "least_moves_enough": "1.0..1.1",
-        "least_moves_destination": "1.0..1.05",
+        "least_moves_trigger": "1.08..1.4",
+        "least_moves_enough": "1.035..1.08",
+        "least_moves_destination": "1.0..1.035",
         "least_moves_patience_ms": "1000..600000",
     },
 }

@@ -192,6 +192,8 @@ def _build(model: type[Model], given: Mapping[str, Any], prefix: str = "") -> Mo
         return model(**{name: value for name, value in given.items() if name in model.model_fields})
     except ValidationError as error:
         first = error.errors()[0]
+        if isinstance(said := first.get("ctx", {}).get("error"), SettingError):
+            raise said from None  # of settings that don't go together
         raise SettingError(prefix + ".".join(map(str, first["loc"])), first["input"], expected(first)) from None
 
 

@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-from lb_stream.contracts.keys import KeyModel, key
+from typing import Self
+
+from pydantic import model_validator
+
+from lb_stream.contracts.keys import KeyModel, SettingError, key
+
+IN_ORDER = (
+    ("least_moves_aim", "least_moves_enough"),
+    ("least_moves_destination", "least_moves_enough"),
+    ("least_moves_enough", "least_moves_trigger"),
+)
+"""The first of each pair is at most the second: else a pass would leave, or make, brokers that the next one relieves."""
 
 
 class LeastMovesConfig(KeyModel):
@@ -18,3 +29,13 @@ class LeastMovesConfig(KeyModel):
     least_moves_patience_ms: int = key(60_000, "a broker must have been hot for so long, unless it is full", unit="ms", ge=0)
     least_moves_into_broker: int = key(20, "unconfirmed moves into one broker at one time: a new one is filled step by step", ge=1)
     least_moves_dwell_ms: int = key(600_000, "a bundle stays at least so long where it was moved to", unit="ms", ge=0)
+
+    @model_validator(mode="after")
+    def _in_order(self) -> Self:
+        for low, high in IN_ORDER:
+            least, most = getattr(self, low), getattr(self, high)
+            if least > most and (low in self.model_fields_set or high not in self.model_fields_set):
+                raise SettingError(low, least, f"{most:g} or less: {high}")
+            if least > most:
+                raise SettingError(high, most, f"{least:g} or more: {low}")
+        return self

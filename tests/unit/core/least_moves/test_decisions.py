@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 
 from lb_stream import ask
+from lb_stream.contracts.keys import SettingError
 from lb_stream.contracts.reports import BundleStats
 from lb_stream.core.averages import FoldConfig, fold
 from lb_stream.core.averages.cluster_view import view_of
+from lb_stream.core.config.cluster_config import cluster_config
 from lb_stream.core.model.blocks import Shard
 from lb_stream.core.model.policies import Policies
 from lb_stream.core.model.view import ClusterView
@@ -86,3 +88,20 @@ def test_a_view_without_any_figures_moves_nothing() -> None:
     nobody = a_view(UNEVEN)
     bundles = replace(nobody.bundles, owner=np.full(len(nobody.bundles), -1, np.int32))
     assert all(one.kind == "assign" for one in ask(replace(nobody, bundles=bundles), **AT_ONCE).decisions)
+
+
+@pytest.mark.parametrize(
+    ("given", "key", "told"),
+    [
+        ({"least_moves_aim": 1.06}, "least_moves_aim", "1.06: expected 1.05 or less: least_moves_enough"),
+        ({"least_moves_destination": 1.06}, "least_moves_destination", "1.06: expected 1.05 or less: least_moves_enough"),
+        ({"least_moves_enough": 1.1}, "least_moves_enough", "1.1: expected 1.08 or less: least_moves_trigger"),
+        ({"least_moves_enough": 1.01}, "least_moves_enough", "1.01: expected 1.02 or more: least_moves_aim"),
+        ({"least_moves_trigger": 1.03}, "least_moves_trigger", "1.03: expected 1.05 or more: least_moves_enough"),
+        ({"least_moves_enough": 1.2, "least_moves_trigger": 1.1}, "least_moves_enough", "1.2: expected 1.1 or less: least_moves_trigger"),
+    ],
+)
+def test_settings_that_contradict_one_another_are_refused_by_the_one_that_was_given(given: dict[str, float], key: str, told: str) -> None:
+    with pytest.raises(SettingError) as caught:
+        cluster_config({"shedding_strategy": "LeastMoves", **given})
+    assert str(caught.value) == f"{key} = {told}"

@@ -105,7 +105,7 @@ def test_a_wave_of_restarts_is_told_with_its_end() -> None:
 
 
 def test_what_is_left_has_a_reason() -> None:
-    found = refused(a_view(STUCK), least_moves_aim=1.0, least_moves_destination=1.0, least_moves_trigger=1.02)
+    found = refused(a_view(STUCK), least_moves_aim=1.0, least_moves_destination=1.0, least_moves_enough=1.02)
     assert {rule for rule, _ in found} == {"no_room"}
     alone = refused(a_view({"a": {a_name(0): 990.0}, "b": {a_name(1): 10.0}, "c": {}}))
     assert alone["sole_bundle", "a"] == (1, 2)
