@@ -18,6 +18,7 @@ from lb_stream.core.model.view import Bools, Brokers, Bundles, ClusterView, Floa
 from lb_stream.core.placement.base import Best, Placement, PlacementContext, Targets, placement, simple_placement
 from lb_stream.core.shedding.base import (
     Disruption,
+    MoveLearner,
     Need,
     Observer,
     PlanFacts,
@@ -46,6 +47,7 @@ __all__ = [
     "Floats",
     "Ints",
     "KeyModel",
+    "MoveLearner",
     "Need",
     "Observer",
     "Placement",

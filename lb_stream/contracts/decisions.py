@@ -42,6 +42,9 @@ class Explain(OwnRecord):
     cost: float | None = Field(
         None, description="of the move, by the strategy's own measure: 1 is the average bundle's", exclude_if=_unknown
     )
+    client_seconds: float | None = Field(
+        None, description="that the move takes from its bundle's clients, as the strategy has learned", exclude_if=_unknown
+    )
     gain: float | None = Field(None, description="what the source comes down by", exclude_if=_unknown)
     plan_moves: int | None = Field(None, description="moves of the plan that this one is part of", exclude_if=_unknown)
     plan_fewest: int | None = Field(None, description="a lower bound of what that takes at least", exclude_if=_unknown)

@@ -113,6 +113,8 @@ def _of_plan(explain: Row) -> Iterator[tuple[str, str]]:
     """What a strategy that plans tells of the move and of its plan."""
     if explain.get("cost") is not None:
         yield "cost", f"{explain['cost']:.2f} (1: the average bundle's)"
+    if explain.get("client_seconds") is not None:
+        yield "clients lose", figure(explain["client_seconds"], "client-seconds")
     if explain.get("gain") is not None:
         yield "gain", f"{figure(explain['gain'], explain.get('unit'))} off its source"
     if explain.get("plan_moves") is not None:

@@ -115,14 +115,15 @@ def _show(found: NextMoves) -> None:
 
 
 def _cells(move: dict[str, Any]) -> tuple[str | Text, ...]:
-    """Below each broker its usage before and after this move, and below the second best what it would have."""
+    """Below each broker its usage before and after this move, below the second best what it would have, below the cost the clients'."""
     with_it = filter(None, (f"{_usage(move['second_usage'])} with it", move["why_not"]))
     second = styled(move["second"], ", ".join(with_it)) if move["second"] else move["why_not"] or "-"
     brokers = (
         styled(move[side] or "to be found", f"{_usage(move[f'{name}_before'])} → {_usage(move[f'{name}_after'])}" if move[side] else "")
         for side, name in (("from", "source"), ("to", "destination"))
     )
-    cost = "-" if move["cost"] is None else f"{move['cost']:.2f}"
+    clients = "" if move["client_seconds"] is None else figure(round(move["client_seconds"]), "client-s")
+    cost = styled("-" if move["cost"] is None else f"{move['cost']:.2f}", clients)
     return (move["bundle"], *brokers, cost, _usage(move["gain"]), second)
 
 

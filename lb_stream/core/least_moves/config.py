@@ -28,6 +28,9 @@ class LeastMovesConfig(KeyModel):
     )
     least_moves_patience_ms: int = key(60_000, "a broker must have been hot for so long, unless it is full", unit="ms", ge=0)
     least_moves_into_broker: int = key(20, "unconfirmed moves into one broker at one time: a new one is filled step by step", ge=1)
+    least_moves_reconnect_ms: int = key(
+        2_000, "what each client of a bundle that moves loses beside the time in which nobody serves it", unit="ms", ge=0
+    )
     least_moves_dwell_ms: int = key(600_000, "a bundle stays at least so long where it was moved to", unit="ms", ge=0)
 
     @model_validator(mode="after")

@@ -23,6 +23,8 @@ NOISE_STEP = 0.05
 """By so much the noise known so far comes nearer to that of one more report: it is their median, and a leap of many bundles no noise."""
 OUTLIER = 4.5
 """And so many times as far from the median of its kind as half of it are: three standard deviations."""
+UNSERVED_MS, UNSERVED_STEP = 5_000.0, 0.05
+"""How long a bundle that moves is taken to have no owner before any move was seen; by so much what is known comes nearer to one more."""
 SHARES = np.linspace(0.0, 1.0, 41)
 """Parts of the cpu that bytes are tried to explain, messages the rest."""
 WAVE_MS = 900_000
@@ -60,6 +62,7 @@ class LeastMovesMemory:
     kind_of: Mapping[str, str] = field(default_factory=dict)
     direct_sums: tuple[float, ...] = ()  # of the regression of direct memory on bytes coming in: n, I, I², d, Id
     direct_slope: float = 0.0  # direct memory that a byte/s coming in takes, bytes
+    unserved_ms: float | None = None  # how long a bundle that moves has no owner, about the median
 
     @staticmethod
     def read(data: Mapping[str, Any]) -> LeastMovesMemory:
@@ -76,7 +79,8 @@ class LeastMovesMemory:
 
     def to_dict(self) -> dict[str, Any]:
         """As the JSON object that `read` takes."""
-        return {name: _plain(value) for name, value in asdict(self).items()}
+        unknown = {"unserved_ms"} if self.unserved_ms is None else set()
+        return {name: _plain(value) for name, value in asdict(self).items() if name not in unknown}
 
     def without_forgotten(self, names: Sequence[str]) -> LeastMovesMemory:
         """Without brokers that the view has forgotten, and kinds that nobody is of any more."""
@@ -151,6 +155,12 @@ class LeastMovesMemory:
         spread = ii - i * i / n
         slope = max((id_ - i * d / n) / spread, 0.0) if spread > 1e-6 * ii else 0.0
         return replace(self, direct_sums=tuple(known.tolist()), direct_slope=float(slope))
+
+    def learn_unserved(self, times_ms: Sequence[int]) -> LeastMovesMemory:
+        """Take how long bundles had no owner while they moved: about the median is kept, so that a move that hangs changes little."""
+        found = max(float(np.median(times_ms)), 1.0)
+        known = found if self.unserved_ms is None else self.unserved_ms
+        return replace(self, unserved_ms=known * (1.0 + UNSERVED_STEP * float(np.sign(found - known))))
 
     def speeds(self, names: Sequence[str], kinds: Sequence[str]) -> Floats:
         """Messages/s that are all of each broker's cpu: its kind's, or its own if that is clearly another; else the typical one."""

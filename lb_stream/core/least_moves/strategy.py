@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
 
@@ -11,7 +11,7 @@ import numpy as np
 from lb_stream.core.least_moves import told
 from lb_stream.core.least_moves.config import LeastMovesConfig
 from lb_stream.core.least_moves.fleet import FULL, Fleet, fleet_of, fullness, load_of, observe_fleet, samples_of
-from lb_stream.core.least_moves.memory import LeastMovesMemory
+from lb_stream.core.least_moves.memory import UNSERVED_MS, LeastMovesMemory
 from lb_stream.core.least_moves.plan import Plan
 from lb_stream.core.least_moves.targets import targets
 from lb_stream.core.model.refusals import Refusal
@@ -37,7 +37,19 @@ def observe(view: ClusterView, _config: LeastMovesConfig, memory: LeastMovesMemo
     return observe_fleet(view, memory)
 
 
-TRAITS = Traits(manager="any", chooses_destination=True, observe=observe, paces_itself=True, at_once={"least_moves_patience_ms": 0})
+def learn_moves(unserved_ms: Sequence[int], memory: LeastMovesMemory) -> LeastMovesMemory:
+    """Learn what a move costs clients."""
+    return memory.learn_unserved(unserved_ms)
+
+
+TRAITS = Traits(
+    manager="any",
+    chooses_destination=True,
+    observe=observe,
+    learn_moves=learn_moves,
+    paces_itself=True,
+    at_once={"least_moves_patience_ms": 0},
+)
 
 
 @shedder("LeastMoves", config=LeastMovesConfig, memory=LeastMovesMemory.read, traits=TRAITS)
@@ -85,7 +97,7 @@ def shed_least(context: Context) -> tuple[Unloads, LeastMovesMemory]:
         plan.bring_down(source, rows[source], others, search=number < SEARCHED)
     left = {name: one for name, one in memory.left.items() if view.now_ms - one[1] < HOUR_MS}
     left |= {view.bundles.name(one.bundle): (view.brokers.names[one.source], view.now_ms) for one in plan.moves}
-    proposals = told.proposals(plan, peak, target, config.least_moves_trigger)
+    proposals = told.proposals(plan, peak, target, config.least_moves_trigger, _client_seconds(context))
     refusals += told.left_undone(view, plan, sources, rows, target)
     return Unloads(proposals, tuple(refusals), replace(facts, fewest=fewest)), replace(memory, left=left)
 
@@ -134,6 +146,14 @@ def _costs(context: Context, moved: Bools) -> Floats:
     cost[moved] *= MOVED_LATELY
     weighted: Floats = cost * np.maximum(context.disruption.weight, 1e-3)
     return weighted
+
+
+def _client_seconds(context: Context) -> Floats:
+    """What moving each bundle takes from its clients: each loses the time in which nobody serves it, and that to connect anew."""
+    learned_ms = context.memory.unserved_ms
+    unserved_ms = UNSERVED_MS if learned_ms is None else learned_ms
+    clients = context.view.bundles.sessions.astype(np.float64)
+    return clients * ((unserved_ms + context.config.least_moves_reconnect_ms) / 1_000)
 
 
 def _may_take(context: Context, came_from: dict[int, str]) -> Callable[[int], Bools]:

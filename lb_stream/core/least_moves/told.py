@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from lb_stream.core.least_moves.fleet import UNKNOWN_NOISE
-from lb_stream.core.least_moves.memory import ENOUGH, LeastMovesMemory
+from lb_stream.core.least_moves.memory import ENOUGH, UNSERVED_MS, LeastMovesMemory
 from lb_stream.core.least_moves.plan import NEGLIGIBLE, Move, Plan
 from lb_stream.core.model.refusals import Refusal, refusal
 from lb_stream.core.model.rules import Decides, Refuses
@@ -15,8 +15,12 @@ from lb_stream.core.model.view import Bools, ClusterView, Floats, Rows
 from lb_stream.core.shedding.base import Unload
 
 
-def proposals(plan: Plan, peak: Floats, target: Floats, trigger: float) -> tuple[Unload, ...]:
-    """The plan's moves, with usages in the place of shares. `peak`: each broker's share before them."""
+def proposals(plan: Plan, peak: Floats, target: Floats, trigger: float, client_seconds: Floats) -> tuple[Unload, ...]:
+    """The plan's moves, with usages in the place of shares. `peak`: each broker's share before them.
+
+    `client_seconds`: of moving each bundle; all 0 where nothing is known of clients.
+    """
+    known = bool(client_seconds.any())
     after = plan.share.max(axis=1)
     return tuple(
         Unload(
@@ -32,6 +36,7 @@ def proposals(plan: Plan, peak: Floats, target: Floats, trigger: float) -> tuple
             considered=_considered(one, target),
             with_next=one.with_next,
             cost=float(plan.cost[one.bundle]),
+            client_seconds=float(client_seconds[one.bundle]) if known else None,
             usages=usages,
         )
         for one, usages in zip(plan.moves, _usages(plan, target), strict=True)
@@ -101,6 +106,11 @@ def within_noise(view: ClusterView, rows: Rows, usage: Floats, limit: Floats) ->
 
 def unsure(memory: LeastMovesMemory, names: Sequence[str]) -> str:
     """What is not known well yet, and what is taken in its place."""
+    moved = f"it has seen no move yet: a bundle that moves is taken to have no owner for {UNSERVED_MS / 1_000:g} s"
+    return "; ".join(filter(None, (_unsure_of_brokers(memory, names), moved if memory.unserved_ms is None else "")))
+
+
+def _unsure_of_brokers(memory: LeastMovesMemory, names: Sequence[str]) -> str:
     reports = int(np.median([memory.own[name][2] if name in memory.own else 0 for name in names])) if names else 0
     if reports >= ENOUGH and memory.noise is not None:
         return ""

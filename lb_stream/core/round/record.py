@@ -19,6 +19,7 @@ from lb_stream.core.ownership.ledger import Ledger
 from lb_stream.core.round.assign import assigned_lately
 from lb_stream.core.round.limits import moved_lately
 from lb_stream.core.round.merge import merges_after
+from lb_stream.core.round.shed import observe_moves
 from lb_stream.core.round.state import RoundState
 from lb_stream.core.shedding.base import NOTHING, Unloads
 from lb_stream.core.splitting.merging import MergeAdvice, MergeLook
@@ -54,6 +55,7 @@ def record(state: RoundState, before: Memory) -> Round:
     ledger.finish()
     update_command_progress(state.desk, inputs.reported, inputs.settled, state.decisions, state.reserved.keys())
     arrivals = follow_moves(inputs.alive.view, state.memory, inputs.settled, state.now_ms)
+    observe_moves(state, arrivals.outcomes)
     merges = merges_after(state)
     memory = _memory_after(state, arrivals.moves, merges)
     return Round(

@@ -15,6 +15,7 @@ from lb_stream.core.model.names import namespace_of
 from lb_stream.core.model.refusals import Refusal, refusal
 from lb_stream.core.model.rules import Refuses, Rule
 from lb_stream.core.model.view import Bools, ClusterView, Rows
+from lb_stream.core.observing.outcomes import Outcome
 from lb_stream.core.round.limits import MoveBudget, holds_of
 from lb_stream.core.round.relief import place_shed
 from lb_stream.core.round.state import RoundState
@@ -41,6 +42,22 @@ def observe_loads(state: RoundState) -> None:
         loads = traits.loads(state.remembered(strategy))
         known = np.array([loads.get(name, np.nan) for name in state.view.brokers.names])
         state.targets.load[:] = known + state.view.brokers.usage - reported.brokers.usage  # moves in flight counted
+
+
+def observe_moves(state: RoundState, outcomes: Iterable[Outcome]) -> None:
+    """Show a shedder that learns what moves cost how long those that have ended well have left their bundles without an owner.
+
+    A bundle that nobody saw leave before it came had none for no longer than its move took.
+    """
+    learn = traits_of(state.config.shedder).learn_moves
+    if learn is None:
+        return
+    nowhere = {one.decision_id for one, _ in state.inputs.settled.ended if one.destination is None}  # they end where they leave
+    moved = [one for one in outcomes if one.outcome == "confirmed" and one.released_ms is not None and one.decision_id not in nowhere]
+    unserved_ms = [one.at_ms - (one.released_ms or 0) or one.took_ms for one in moved]
+    if unserved_ms:
+        strategy = state.config.shedder
+        state.remember(strategy, learn(unserved_ms, state.remembered(strategy)))
 
 
 def unload_from_hot(state: RoundState) -> None:
@@ -198,6 +215,7 @@ def _decide(state: RoundState, proposal: Unload, room: MoveBudget) -> None:
         unit=proposal.rule.unit,
         candidates=candidates,
         cost=proposal.cost,
+        client_seconds=proposal.client_seconds,
         gain=proposal.gain,
         plan_moves=None if plan is None else len(state.proposed.proposals),
         plan_fewest=None if plan is None else plan.fewest,

@@ -36,6 +36,7 @@ class Unload:
     with_next: bool = False  # both are part of one exchange: either all of it is decided or nothing
     considered: tuple[tuple[int, float], ...] = ()  # brokers that it weighed as destinations, and their scores; the least is the best
     cost: float | None = None  # of the move, by its own measure; the average bundle's is 1
+    client_seconds: float | None = None  # that the move takes from the bundle's clients
     usages: tuple[float, float, float, float] | None = None  # before and after it: the source's, then the destination's; in the rule's unit
 
     @property
@@ -152,6 +153,14 @@ class Shedder(Protocol):
         ...
 
 
+class MoveLearner(Protocol):
+    """Called in every round in which moves have come to their destinations."""
+
+    def __call__(self, unserved_ms: Sequence[int], memory: Any, /) -> Any:
+        """What it remembers from now on. `unserved_ms`: how long each of their bundles had no owner."""
+        ...
+
+
 class Observer(Protocol):
     """Called in every round, also in rounds without a shedding pass, with the view as reported."""
 
@@ -168,6 +177,7 @@ class Traits:
     chooses_destination: bool = False  # its proposals name their destination; else placement finds one
     paces_itself: bool = False  # it is asked with every new report, whatever the shedding interval
     observe: Observer | None = None
+    learn_moves: MoveLearner | None = None
     loads: Callable[[Any], Mapping[str, float]] | None = None  # its memory → broker's smoothed usage, for placement to go by
     at_once: Mapping[str, Any] = field(default_factory=dict)  # settings by which it waits for nothing: for who asks it without a past
 

@@ -166,6 +166,7 @@ def _row(decision: Decision, cost: float | None, usages: Usages) -> Row:
         "from": decision.source,
         "to": decision.destination,
         "cost": cost,
+        "client_seconds": decision.explain.client_seconds,
         "gain": usages[0] - usages[1],
         "second": None if second is None else second.broker,
         "second_usage": None if second is None else second.score,

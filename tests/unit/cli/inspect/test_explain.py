@@ -385,7 +385,7 @@ def test_a_move_that_did_not_come_to_its_destination_is_told_with_who_has_the_bu
 
 def test_a_move_of_a_plan_tells_its_cost_its_gain_and_what_the_plan_needs_at_least(tmp_path: Path) -> None:
     plain = example_decision()
-    told = plain.explain.model_copy(update={"cost": 1.25, "gain": 0.061, "plan_moves": 12, "plan_fewest": 11})
+    told = plain.explain.model_copy(update={"cost": 1.25, "client_seconds": 84.5, "gain": 0.061, "plan_moves": 12, "plan_fewest": 11})
     fill(tmp_path / "tables", DECISIONS, [decided(plain.model_copy(update={"explain": told, "decision_id": "eu-1:42:1"})), decided(plain)])
     fill(tmp_path / "tables", OUTCOMES, [])
     fill(tmp_path / "tables", BROKER_LOADS, [])
@@ -395,6 +395,7 @@ def test_a_move_of_a_plan_tells_its_cost_its_gain_and_what_the_plan_needs_at_lea
     )
     for line in (
         "cost         1.25 (1: the average bundle's)",
+        "clients lose 84.5 client-seconds",
         "gain         6.1% off its source",
         "plan         12 moves, 11 at least are needed",
     ):

@@ -104,9 +104,11 @@ def test_moves_are_shown_with_cost_gain_second_best_and_what_they_come_to(tmp_pa
         assert one["gain"] == pytest.approx(1 / 12) and one["cost"] == 0.5, (
             "half for the move, half for its clients: of them nothing is known"
         )
+        assert one["client_seconds"] is None
     assert found["moves"][0]["second"] == "c:8080" and found["moves"][0]["second_usage"] == pytest.approx(3 / 12)
     assert (found["fewest"], found["greatest_before"], found["greatest_after"]) == (4, pytest.approx(2.0), pytest.approx(1.0))
     assert found["reasons"] == [f"{EVEN} then"] and "one report" in found["unsure"]
+    assert "taken to have no owner for 5 s" in found["unsure"]
 
 
 def test_people_get_a_table_and_the_plan_in_one_line(tmp_path: Path) -> None:
@@ -141,6 +143,8 @@ def test_clients_cost_where_history_tells_of_them_and_bandwidth_counts_where_lim
     fill(tables, BROKER_HISTORY, [slot | {"broker": broker} | limits for broker in SMALL])
     found = told(tables)
     assert name_of(0) not in [one["bundle"] for one in found["moves"]] and found["moves"][0]["cost"] > 0.5
+    assert {one["client_seconds"] for one in found["moves"]} == {6 * (5.0 + 2.0)}, "six clients, unserved and connecting anew"
+    assert "42 client-s" in asked(tables).out
     assert found["moves"][0]["source_before"] == pytest.approx(8e6 / (80_000 * 125), rel=0.01), "bandwidth is what they are short of"
 
 
@@ -152,7 +156,7 @@ def test_a_cluster_that_is_even_has_nothing_to_move_and_it_says_so(tmp_path: Pat
 
 
 def test_the_clusters_own_strategy_goes_on_from_what_it_remembers_and_waits_as_it_would(tmp_path: Path) -> None:
-    known = LeastMovesMemory(noise=0.01, own=dict.fromkeys(SMALL, (0.0, 0.0, 50.0)))
+    known = LeastMovesMemory(noise=0.01, unserved_ms=4_000.0, own=dict.fromkeys(SMALL, (0.0, 0.0, 50.0)))
     tables = write(tmp_path, SMALL, Memory(strategies={"LeastMoves": known.to_dict()}), shedding_strategy="LeastMoves")
     found = told(tables)
     assert not found["moves"] and found["own_strategy"] == "LeastMoves" and not found["unsure"]

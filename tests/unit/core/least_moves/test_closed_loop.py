@@ -7,10 +7,13 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pytest
 
+from lb_stream.core.least_moves.memory import LeastMovesMemory
 from lb_stream.sim.measures import measure
 from lb_stream.sim.play import play, read_policy
-from lb_stream.sim.scenario.scenario import Scenario, ScenarioPolicies
+from lb_stream.sim.play.player import Game
+from lb_stream.sim.scenario.scenario import MoveTimes, Scenario, ScenarioPolicies
 from tests.support.small_scenario import event, small_scenario
 
 LEAST_MOVES = read_policy("LeastMoves")
@@ -81,3 +84,21 @@ def test_a_new_broker_is_filled_step_by_step() -> None:
     at_once = Counter(one["t"] for one in moves)
     assert len(moves) == len(played(scenario)[0]) == 12 and max(at_once.values()) == 3
     assert measures["max_over_bound_median"] < 1.05
+
+
+@pytest.mark.parametrize("manager", ["modular", "extensible"])
+@pytest.mark.parametrize(("release_s", "acquire_s", "reconnect_s"), [(2.0, 3.0, 1.0), (4.0, 17.0, 5.0)])
+def test_what_it_learns_of_moves_is_what_the_simulator_measures(
+    manager: str, release_s: float, acquire_s: float, reconnect_s: float
+) -> None:
+    scenario = replace(small_scenario([0] * 9), move=MoveTimes(release_s, acquire_s, reconnect_s))
+    settings = {**LEAST_MOVES.settings, "load_manager": manager, "least_moves_reconnect_ms": int(reconnect_s * 1_000)}
+    game = Game(scenario, replace(LEAST_MOVES, settings=settings))
+    game.run(scenario.end_s, lambda _part: None)
+    measures = measure(scenario, game.lines)
+    learned = LeastMovesMemory.read(game.balancer.memory.strategies["LeastMoves"]).unserved_ms
+    assert learned is not None and measures["moves"] == 6
+    assert learned / 1_000 == pytest.approx(measures["unserved_move_s"] / measures["moves"], rel=0.06)
+    clients = int((scenario.bundles.producers + scenario.bundles.consumers)[0])
+    expected = measures["moves"] * clients * (learned / 1_000 + reconnect_s)
+    assert measures["client_seconds_lost"] == pytest.approx(expected, rel=0.06)

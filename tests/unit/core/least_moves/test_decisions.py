@@ -90,6 +90,21 @@ def test_a_view_without_any_figures_moves_nothing() -> None:
     assert all(one.kind == "assign" for one in ask(replace(nobody, bundles=bundles), **AT_ONCE).decisions)
 
 
+def test_a_move_that_nobody_saw_leave_teaches_how_long_it_took_at_most_and_one_that_only_leaves_teaches_nothing() -> None:
+    view = a_view(UNEVEN)
+    made = ask(view, dry_run=False, **AT_ONCE)
+    assert made.memory.pending[0].destination == "b" and "unserved_ms" not in made.memory.strategies["LeastMoves"]
+    moved = view.bundles.rows_of([a_name(1)])
+    for destination, owner, learned in (("b", 1, 3_000.0), (None, -1, None)):
+        owners, since = view.bundles.owner.copy(), view.bundles.owner_since_ms.copy()
+        owners[moved], since[moved] = owner, view.now_ms + 3_000
+        later = replace(view, now_ms=view.now_ms + 4_000, bundles=replace(view.bundles, owner=owners, owner_since_ms=since))
+        memory = replace(made.memory, pending=(replace(made.memory.pending[0], destination=destination),))
+        done = ask(later, memory, dry_run=False, **AT_ONCE)
+        assert [one.outcome for one in done.outcomes] == ["confirmed"]
+        assert done.memory.strategies["LeastMoves"].get("unserved_ms") == learned
+
+
 @pytest.mark.parametrize(
     ("given", "key", "told"),
     [

@@ -65,6 +65,17 @@ def test_direct_memory_of_bytes_that_come_in_is_found() -> None:
     assert memory.direct_slope == pytest.approx(1.5)
 
 
+def test_how_long_a_moving_bundle_is_unserved_comes_near_the_median_and_a_move_that_hangs_changes_little() -> None:
+    random, memory = np.random.default_rng(9), LeastMovesMemory()
+    for number in range(200):
+        times_ms = (random.lognormal(np.log(4_000), 0.3, 3)).astype(int).tolist()
+        memory = memory.learn_unserved([*times_ms, 300_000] if number % 5 == 0 else times_ms)
+    assert memory.unserved_ms == pytest.approx(4_000, rel=0.15)
+    assert memory.learn_unserved([300_000]).unserved_ms == pytest.approx(1.05 * memory.unserved_ms)
+    assert LeastMovesMemory().learn_unserved([0]).unserved_ms == 1.0
+    assert "unserved_ms" not in LeastMovesMemory().to_dict(), "a cluster that has moved nothing remembers nothing of it"
+
+
 def seen(*rounds: tuple[int, str]) -> LeastMovesMemory:
     """Rounds: the second, and the brokers alive, a letter each."""
     return reduce(lambda memory, one: memory.learn_fleet(list(one[1]), one[0] * 1000), rounds, LeastMovesMemory())
@@ -88,5 +99,6 @@ def test_brokers_that_are_no_more_are_forgotten_and_so_are_their_kinds() -> None
 def test_memory_is_json() -> None:
     memory = seen((0, "abc"), (100, "bc")).learn_cpu(NAMES, KINDS, np.full(6, 100.0), np.full(6, 1e5), np.full(6, 0.3))
     memory = memory.learn_noise(NAMES, np.full(6, 9.0), [4] * 6, np.full(6, 0.5)).learn_direct(np.array([1e6, 2e6]), np.array([3e6, 5e6]))
+    memory = memory.learn_unserved([4_000])
     assert LeastMovesMemory.read(json.loads(json.dumps(memory.to_dict()))) == memory
     assert LeastMovesMemory.read({}) == LeastMovesMemory()

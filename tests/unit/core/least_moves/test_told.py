@@ -55,7 +55,7 @@ def test_a_destination_that_room_is_made_at_has_its_second_best_beside_it_be_tha
     before = plan.share.max(axis=1)
     assert plan.push(0, 0, 1, np.array([2]), np.inf)
     assert plan.moves[0][:6] == (0, 0, 1, pytest.approx(0.9), 2, pytest.approx(0.6))
-    (told,) = proposals(plan, before, np.full(3, 0.5), 1.1)
+    (told,) = proposals(plan, before, np.full(3, 0.5), 1.1, np.zeros(4))
     assert told.destination == 1 and told.considered == ((2, pytest.approx(0.3)), (1, pytest.approx(0.45)))
 
 
@@ -65,6 +65,16 @@ def test_a_decision_tells_cost_gain_and_its_plan_beside_the_fewest_moves_that_th
     for one in made.decisions:
         explain = one.explain
         assert (explain.plan_moves, explain.plan_fewest, explain.cost, explain.gain) == (6, 6, 0.5, pytest.approx(0.05))
+        assert explain.client_seconds is None, "nothing is known of clients"
+
+
+def test_a_decision_tells_the_time_that_its_bundle_s_clients_lose_by_what_was_learned_of_moves() -> None:
+    view = a_view(MANY)
+    view = replace(view, bundles=replace(view.bundles, sessions=np.full(len(view.bundles), 20)))
+    assert {one.explain.client_seconds for one in ask(view, **AT_ONCE).decisions} == {20 * (5.0 + 2.0)}
+    learned = Memory(strategies={"LeastMoves": LeastMovesMemory(unserved_ms=1_500.0).to_dict()})
+    made = ask(view, learned, least_moves_reconnect_ms=500, **AT_ONCE)
+    assert {one.explain.client_seconds for one in made.decisions} == {20 * (1.5 + 0.5)}
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -79,7 +89,7 @@ def test_no_plan_that_relieves_everybody_has_fewer_moves_than_its_lower_bound(se
 
 def test_figures_that_a_strategy_does_not_tell_leave_no_trace_in_the_record() -> None:
     told = example_decision().model_dump(mode="json")["explain"]
-    assert not {"cost", "gain", "plan_moves", "plan_fewest"} & told.keys() and "expected_after" in told
+    assert not {"cost", "client_seconds", "gain", "plan_moves", "plan_fewest"} & told.keys() and "expected_after" in told
     assert Explain.model_validate_json('{"saw": 0.5}').cost is None
     assert Explain.model_validate_json(Explain(cost=1.5, plan_moves=0).to_json()) == Explain(cost=1.5, plan_moves=0)
 
