@@ -59,6 +59,11 @@ class Rounds:
             WHERE cluster = $1 AND reported_ms > $2 AND reported_ms <= $3 GROUP BY broker ORDER BY broker"""
         return {row["broker"]: row["at_ms"] for row in records(run(self._lake, query, [self._cluster, after_ms, until_ms]))}
 
+    def newest_report_ms(self, until_ms: int) -> int | None:
+        """When the last report before a moment was sent, by any broker."""
+        query = "SELECT max(reported_ms) AS at_ms FROM broker_loads WHERE cluster = $1 AND reported_ms <= $2"
+        return next(iter(records(run(self._lake, query, [self._cluster, until_ms]))))["at_ms"] or None
+
     def refused(self, broker: str | None, bundle: str, seq: int) -> Row | None:
         """The refusal of a bundle in a round; or of its broker, when the bundle isn't named (a broker given)."""
         query = """SELECT rule FROM refusals WHERE cluster = $1 AND seq = $2
@@ -89,15 +94,14 @@ def reasons(
         return tuple(_only_ours(rounds, theirs, ours or {}))
     if our_ms is None:
         return tuple(_no_pass(rounds, theirs, move))
-    chosen_ms = move.at_ms if theirs is None else theirs.at_ms  # it chooses a pass's bundles together, then unloads one after another
     if ours is None:
         refused = _refused(rounds, move, our_ms, fewer=True)
-        return (*refused, *_usage(rounds, theirs, move, None, our_ms), *_timing(rounds, chosen_ms, our_ms))
+        return (*refused, *_usage(rounds, theirs, move, None, our_ms), *_seen(rounds, theirs, move.at_ms, our_ms))
     if ours["bundle"] == move.bundle:
-        return (*_destination(rounds, move, ours), *_timing(rounds, chosen_ms, our_ms))
+        return (*_destination(rounds, move, ours), *_seen(rounds, theirs, move.at_ms, our_ms))
     return (
         *_not_the_leaders(rounds, theirs, ours, move.at_ms), *_refused(rounds, move, our_ms),
-        *_usage(rounds, theirs, move, ours, our_ms), *_timing(rounds, chosen_ms, our_ms), *_sampling(rounds),
+        *_usage(rounds, theirs, move, ours, our_ms), *_seen(rounds, theirs, move.at_ms, our_ms), *_sampling(rounds),
     )  # fmt: skip
 
 
@@ -114,7 +118,7 @@ def _only_ours(rounds: Rounds, theirs: LeaderPass | None, ours: Row) -> Iterator
     at_ms = theirs.at_ms if theirs is not None else ours["issued_ms"]
     yield from _not_the_leaders(rounds, theirs, ours, at_ms)
     if theirs is not None:
-        yield from _timing(rounds, at_ms, ours["issued_ms"])
+        yield from _seen(rounds, theirs, at_ms, ours["issued_ms"])
     yield from _usage(rounds, theirs, None, ours, ours["issued_ms"])
     yield from _sampling(rounds)
 
@@ -220,19 +224,24 @@ def _remembered(rounds: Rounds, broker: str, at_ms: int) -> float | None:
     return usage.get(broker) if usage else None
 
 
-def _timing(rounds: Rounds, leader_ms: int, our_ms: int) -> Iterator[Why]:
-    """Reports that came between the two passes: one of them didn't know what the other knew."""
+def _seen(rounds: Rounds, theirs: LeaderPass | None, moved_ms: int, our_ms: int) -> Iterator[Why]:
+    """What one of the two passes knew, and the other didn't.
+
+    The leader chooses a pass's bundles at its begin, then unloads one after another. It looks at reports when brokers write them, and
+    brokers write what changes much; agents ask at other moments.
+    """
+    leader_ms = moved_ms if theirs is None else theirs.at_ms
     late_s = (our_ms - leader_ms) / 1000
-    if abs(our_ms - leader_ms) <= CLOCKS_MS:
-        return
-    between = rounds.reports(min(leader_ms, our_ms), max(leader_ms, our_ms))
-    if not between:
-        return
-    newer = f"reports of {', '.join(between)} came between"
-    if late_s > 0:
-        yield Why("leaders_report_older", f"we passed {late_s:.0f} s after the leader, whose reports were older: {newer}")
-    else:
-        yield Why("our_report_older", f"we passed {-late_s:.0f} s before the leader, and ours were older: {newer}")
+    if abs(late_s) * 1000 > CLOCKS_MS and (between := rounds.reports(min(leader_ms, our_ms), max(leader_ms, our_ms))):
+        newer = f"reports of {', '.join(between)} came between"
+        if late_s > 0:
+            yield Why("leaders_report_older", f"we passed {late_s:.0f} s after the leader, whose reports were older: {newer}")
+        else:
+            yield Why("our_report_older", f"we passed {-late_s:.0f} s before the leader, and ours were older: {newer}")
+    there_ms, here_ms = None if theirs is None else theirs.reported_ms, rounds.newest_report_ms(our_ms)
+    if there_ms is not None and here_ms is not None and abs(there_ms - here_ms) > CLOCKS_MS:
+        there, here = (leader_ms - there_ms) / 1000, (our_ms - here_ms) / 1000
+        yield Why("other_reports", f"the newest report was {there:.0f} s old for the leader and {here:.0f} s old here")
 
 
 def _sampling(rounds: Rounds) -> Iterator[Why]:

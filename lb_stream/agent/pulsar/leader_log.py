@@ -35,6 +35,7 @@ class LeaderPass:
     """One shedding pass. `hot`: overloaded broker → (usage, average of the brokers), ratios; `splitting`: bundles being split just then.
 
     `calm`: brokers that were not overloaded (level DEBUG); `too_little`: overloaded ones from which too little would have moved.
+    `reported_ms`: when a broker had last written a report; None where the logs don't tell.
     """
 
     at_ms: int
@@ -44,6 +45,7 @@ class LeaderPass:
     too_little: set[str] = field(default_factory=set)
     moves: list[LeaderMove] = field(default_factory=list)
     last_ms: int = 0
+    reported_ms: int | None = None
 
 
 _TIME = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)[.,](\d{3})\d*(Z|[+-]\d\d:?\d\d)?")
@@ -55,6 +57,7 @@ _PLACING = re.compile(r"\d+ brokers being considered for assignment of ")
 _UNLOAD = re.compile(r"\[\w+\] Unloading bundle: (\S+) from broker (\S+?)(?: to dest broker (\S+))?\s*$")
 _TRANSFERS = re.compile(r"Unload decision result: \[")
 _TRANSFER = re.compile(r"Unload\[sourceBroker=([^,]+), serviceUnit=([^,]+), destBroker=Optional(?:\[([^\]]+)\]|\.empty)")
+_REPORT = re.compile(r"Writing local data to metadata store because ")
 _SPLIT = re.compile(r"BundleSplitStrategy - The bundle (\S+) is considered to be unload")
 
 
@@ -77,33 +80,40 @@ def passes_of(lines: Iterable[tuple[int, str]]) -> list[LeaderPass]:
     passes: list[LeaderPass] = []
     splits: dict[str, int] = {}
     rates: dict[str, float] = {}
+    reported_ms: int | None = None
+
+    def current() -> LeaderPass:
+        return _pass_at(passes, at_ms, splits, reported_ms)
+
     for at_ms, line in lines:
         if _PLACING.search(line):
             rates = {}
         elif found := _RATE.search(line):
             rates[found[1]] = float(found[2])
+        elif _REPORT.search(line):
+            reported_ms = at_ms
         elif found := _SPLIT.search(line):
             splits[found[1]] = at_ms
         elif found := _CALM.search(line):
-            _pass_at(passes, at_ms, splits).calm.add(found[1])
+            current().calm.add(found[1])
         elif found := _TOO_LITTLE.search(line):
-            _pass_at(passes, at_ms, splits).too_little.add(found[1])
+            current().too_little.add(found[1])
         elif found := _HOT.search(line):
-            _pass_at(passes, at_ms, splits).hot[found[1]] = (float(found[2]) / 100, float(found[3]) / 100)
+            current().hot[found[1]] = (float(found[2]) / 100, float(found[3]) / 100)
         elif found := _UNLOAD.search(line):
-            _pass_at(passes, at_ms, splits).moves.append(LeaderMove(at_ms, found[1], found[2], found[3], rates))
+            current().moves.append(LeaderMove(at_ms, found[1], found[2], found[3], rates))
             rates = {}
         elif _TRANSFERS.search(line):
             moves = [LeaderMove(at_ms, unit, source, to or None, {}) for source, unit, to in _TRANSFER.findall(line)]
-            _pass_at(passes, at_ms, splits).moves += moves
+            current().moves += moves
     return passes
 
 
-def _pass_at(passes: list[LeaderPass], at_ms: int, splits: Mapping[str, int]) -> LeaderPass:
+def _pass_at(passes: list[LeaderPass], at_ms: int, splits: Mapping[str, int], reported_ms: int | None) -> LeaderPass:
     """The pass that a line of this time belongs to: the last one, or a new one."""
     if not passes or at_ms - passes[-1].last_ms > PAUSE_MS:
         lately = frozenset(bundle for bundle, since_ms in splits.items() if at_ms - since_ms <= SPLIT_LASTS_MS)
-        passes.append(LeaderPass(at_ms, lately))
+        passes.append(LeaderPass(at_ms, lately, reported_ms=reported_ms))
     passes[-1].last_ms = at_ms
     return passes[-1]
 

@@ -191,6 +191,18 @@ def test_all_moves_of_the_leaders_pass_were_chosen_at_its_begin_however_long_it_
         assert (why.code, "b:1" in why.text) == ("leaders_report_older", True)
 
 
+def test_a_leader_that_knows_older_reports_than_ours_is_told_so() -> None:
+    """As it was seen: brokers had written nothing for 39 s when the leader passed; the agents had asked them meanwhile."""
+    written = "ModularLoadManagerImpl - Writing local data to metadata store because maximum change 25.0% exceeded threshold 10%"
+    unloading = "ThresholdShedder - [Modular] Unloading bundle: t/n/0x00000000_0x10000000 from broker a:1"
+    (theirs,) = passes_of([(961_000, written), (1_000_000, unloading), (1_000_500, written)])
+    rounds = Quiet(cluster_config({"sample_mode": "reference"}), reported={"a:1": 999_000})
+    (why,) = reasons(rounds, theirs, theirs.moves[0], None, 1_000_800)  # type: ignore[arg-type]
+    assert (why.code, why.text) == ("other_reports", "the newest report was 39 s old for the leader and 2 s old here")
+    rounds.reported = {"a:1": 961_400}
+    assert reasons(rounds, theirs, theirs.moves[0], None, 1_000_800) == ()  # type: ignore[arg-type]
+
+
 class Quiet:
     """Tables that know of little: when the cluster was first seen."""
 
@@ -211,6 +223,9 @@ class Quiet:
 
     def reports(self, after_ms: int, until_ms: int) -> dict[str, int]:
         return {broker: at_ms for broker, at_ms in self.reported.items() if after_ms < at_ms <= until_ms}
+
+    def newest_report_ms(self, until_ms: int) -> int | None:
+        return max((at_ms for at_ms in self.reported.values() if at_ms <= until_ms), default=None)
 
 
 def passes(folder: Path, text: str) -> list[LeaderPass]:
