@@ -45,7 +45,8 @@ CREATE TABLE decisions (
   `expires_ms` BIGINT,
   `dry_run` BOOLEAN,
   `explain` STRING,
-  `log_seq` BIGINT
+  `log_seq` BIGINT,
+  `neighbour` STRING
 ) USING DELTA;
 
 -- how one decision ended: confirmed, superseded, refused, expired or failed

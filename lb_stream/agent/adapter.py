@@ -66,6 +66,15 @@ class SplittingAdapter(BrokerAdapter, Protocol):
 
 
 @runtime_checkable
+class MergingAdapter(BrokerAdapter, Protocol):
+    """A broker that can make one bundle of two. Its heartbeats say so: nobody else is sent a decision to merge."""
+
+    def merge(self, bundles: Sequence[str], merged: str) -> None:
+        """Serve `merged` instead of these bundles, which are owned and whose ranges together are its own. The next report shows it."""
+        ...
+
+
+@runtime_checkable
 class TransferringAdapter(BrokerAdapter, Protocol):
     """A broker that hands a bundle over by itself: an unload that names a destination needs no help on the other side."""
 

@@ -153,7 +153,8 @@ class Agent:
                 self.reporter.send(adapter.name, ack.to_json(), "ack")
         if self._on_decision is not None:
             self._on_decision(decision, None if adapter is None else adapter.name, verdict)
-        return adapter.name if adapter is not None and verdict is not None and verdict.action in ("release", "acquire", "split") else None
+        acted = verdict is not None and verdict.action in ("release", "acquire", "split", "merge")
+        return adapter.name if adapter is not None and acted else None
 
 
 def _next(due: float, interval_s: float, now: float) -> float:

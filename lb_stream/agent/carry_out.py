@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import logging
 
-from lb_stream.agent.adapter import BrokerAdapter, BrokerError, Refused, SplittingAdapter, TransferringAdapter, YieldingAdapter
+from lb_stream.agent.adapter import (
+    BrokerAdapter,
+    BrokerError,
+    MergingAdapter,
+    Refused,
+    SplittingAdapter,
+    TransferringAdapter,
+    YieldingAdapter,
+)
 from lb_stream.agent.clock import wall_clock_ms
 from lb_stream.agent.obey import Seen, Verdict, acknowledgement, judge
 from lb_stream.contracts.decisions import Decision
@@ -20,7 +28,7 @@ def carry_out(adapter: BrokerAdapter, seen: Seen, decision: Decision, now_ms: in
     """
     verdict, failure = Verdict("refuse"), ""
     try:
-        verdict = judge(adapter.name, seen, decision, adapter.owns(decision.bundle), now_ms)
+        verdict = judge(adapter.name, seen, decision, all(map(adapter.owns, decision.bundles)), now_ms)
         if verdict.action == "ignore":
             return verdict, None
         seen.note_done(adapter.name, decision, now_ms)
@@ -32,8 +40,10 @@ def carry_out(adapter: BrokerAdapter, seen: Seen, decision: Decision, now_ms: in
             adapter.acquire(decision.bundle)
         elif isinstance(adapter, SplittingAdapter) and verdict.action == "split":
             adapter.split(decision.bundle, decision.boundaries, decision.algorithm or "", decision.unload_children)
-        elif verdict.action == "split":
-            verdict = Verdict("refuse", "this broker can't split")
+        elif isinstance(adapter, MergingAdapter) and verdict.action == "merge":
+            adapter.merge(decision.bundles, decision.children[0])
+        elif verdict.action in ("split", "merge"):
+            verdict = Verdict("refuse", f"this broker can't {verdict.action}")
     except Refused as refusal:
         log.warning("%s refuses to %s %s: %s", adapter.name, decision.kind, decision.bundle, refusal)
         verdict = Verdict("refuse", str(refusal))

@@ -20,7 +20,7 @@ REMEMBERED_MS = 600_000
 class Verdict:
     """What to do. `reason` says why a decision is refused or ignored."""
 
-    action: Literal["release", "acquire", "split", "refuse", "ignore"]
+    action: Literal["release", "acquire", "split", "merge", "refuse", "ignore"]
     reason: str = ""
 
 
@@ -82,7 +82,7 @@ def addressee(decision: Decision) -> str | None:
 
 
 def judge(broker: str, seen: Seen, decision: Decision, owns: bool, now_ms: int) -> Verdict:
-    """What `broker` has to do about a decision. `owns`: whether it serves the decision's bundle. Changes nothing.
+    """What `broker` has to do about a decision. `owns`: whether it serves the decision's bundles. Changes nothing.
 
     A transfer's source releases the bundle as for an unload; its destination gets an assignment of its own once that has been seen.
     """
@@ -101,14 +101,16 @@ def judge(broker: str, seen: Seen, decision: Decision, owns: bool, now_ms: int) 
     if decision.kind == "assign":
         return Verdict("acquire")
     if not owns:
-        return Verdict("refuse", f"{decision.bundle} is not served here")
-    return Verdict("split" if decision.kind == "split" else "release")
+        return Verdict("refuse", f"{' or '.join(decision.bundles)} is not served here")
+    reshapes: dict[str, Literal["split", "merge"]] = {"split": "split", "merge": "merge"}
+    return Verdict(reshapes.get(decision.kind, "release"))
 
 
-_OUTCOMES: dict[str, Literal["released", "acquired", "split", "refused", "failed"]] = {
+_OUTCOMES: dict[str, Literal["released", "acquired", "split", "merged", "refused", "failed"]] = {
     "release": "released",
     "acquire": "acquired",
     "split": "split",
+    "merge": "merged",
     "refuse": "refused",
     "failed": "failed",
 }

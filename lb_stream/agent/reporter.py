@@ -10,7 +10,7 @@ from typing import Any
 
 from kafka.errors import KafkaError
 
-from lb_stream.agent.adapter import BalancedAdapter, BrokerAdapter, BrokerError, MeasuringAdapter, ProbingAdapter, Report
+from lb_stream.agent.adapter import BalancedAdapter, BrokerAdapter, BrokerError, MeasuringAdapter, MergingAdapter, ProbingAdapter, Report
 from lb_stream.agent.clock import RecordClock, wall_clock_ms
 from lb_stream.agent.connection import Connection
 from lb_stream.agent.report_throttle import ReportThrottle
@@ -108,7 +108,8 @@ class Reporter:
             return
         if alive:
             sent_ms = wall_clock_ms()
-            future = self.send(broker, Heartbeat(sent_ms=sent_ms, balances=self._balances.get(broker, [])).to_json(), "heartbeat")
+            balances, merges = self._balances.get(broker, []), isinstance(adapter, MergingAdapter)
+            future = self.send(broker, Heartbeat(sent_ms=sent_ms, balances=balances, merges=merges).to_json(), "heartbeat")
             if future is not None:
                 future.add_callback(lambda written: self._clock.note(sent_ms, written.timestamp))
         else:

@@ -30,6 +30,8 @@ LONGEST_TOPIC = 4_096
 LONGEST_VALUE = 10_000
 """Characters of a setting's value: what is set stays in the memory that each round logs."""
 MOST_VALUES = 500
+MOST_MERGES = 100
+"""Of one command: their bundles are held until reports show what has become of them."""
 
 
 def _within_bounds(value: bool | int | float | str) -> bool | int | float | str:
@@ -101,6 +103,23 @@ class Split(Command):
     algorithm: Word | None = None
     boundaries: list[int] = []
     unload: bool = False
+
+
+class Merge(Command):
+    """Make one bundle of two neighbours at one broker: those given, or pairs that are advised."""
+
+    kind: Literal["merge"] = "merge"
+    namespace: NamespaceName
+    bundles: list[Range] = Field([], max_length=2, description="two, each 0xLLLLLLLL_0xHHHHHHHH")
+    advised: Annotated[int, Field(ge=1, le=MOST_MERGES)] | None = Field(
+        None, description="instead: so many of the namespace's pairs that are advised to be merged, at most"
+    )
+
+    @model_validator(mode="after")
+    def _two_or_advised(self) -> Merge:
+        if len(self.bundles) != (2 if self.advised is None else 0):
+            raise PydanticCustomError("which", "two bundles, or how many of the advised pairs")
+        return self
 
 
 class Assign(Command):
@@ -211,7 +230,7 @@ class SetPolicies(Command):
 
 
 AnyCommand = (
-    UnloadCommand | Split | Assign | SetConfig | DeleteConfig | DryRun | PauseCluster | ResumeCluster | DrainBroker | UndrainBroker
+    UnloadCommand | Split | Merge | Assign | SetConfig | DeleteConfig | DryRun | PauseCluster | ResumeCluster | DrainBroker | UndrainBroker
     | DeclareDead | CreateNamespace | DeleteNamespace | ImportNamespaces | SetPolicies
 )  # fmt: skip
 

@@ -10,10 +10,12 @@ from lb_stream.contracts.base import Millis, OwnRecord
 
 SCHEMA_VERSION = 1
 
-DecisionKind = Literal["assign", "unload", "transfer", "split"]
+DecisionKind = Literal["assign", "unload", "transfer", "split", "merge"]
 MOVES: tuple[DecisionKind, ...] = ("unload", "transfer")
 """Kinds of decisions that take a bundle from one broker, for another one."""
-OwnershipState = Literal["Init", "Free", "Assigning", "Owned", "Releasing", "Splitting", "Deleted"]
+RESHAPES: tuple[DecisionKind, ...] = ("split", "merge")
+"""Kinds of decisions that put other bundles in a bundle's place, at the same broker."""
+OwnershipState = Literal["Init", "Free", "Assigning", "Owned", "Releasing", "Splitting", "Merging", "Deleted"]
 """Init stands in the log only: on the topic it is an empty value, in the table no row."""
 
 
@@ -64,6 +66,9 @@ class Decision(OwnRecord):
     destination: str | None = Field(None, description="the broker that takes it; None: found later")
     expected_owner: str | None = Field(None, description="who owns the bundle as far as the balancer knows; else the decision is stale")
     expected_version: int = Field(description="version of the ownership record that this decision follows")
+    neighbour: str | None = Field(
+        None, description="merge: the bundle whose range follows, which becomes one with it; the only child is both", exclude_if=_unknown
+    )
     children: list[str] = []
     boundaries: list[int] = []
     algorithm: str | None = None
@@ -76,6 +81,11 @@ class Decision(OwnRecord):
     dry_run: bool = False
     explain: Explain = Explain()
 
+    @property
+    def bundles(self) -> tuple[str, ...]:
+        """The bundle, and what is merged with it."""
+        return (self.bundle,) if self.neighbour is None else (self.bundle, self.neighbour)
+
 
 class Ownership(OwnRecord):
     """The ownership record of one bundle, keyed `<cluster>/<bundle>` on the compacted topic."""
@@ -86,7 +96,7 @@ class Ownership(OwnRecord):
     owner: str | None = Field(None, description="who serves the bundle now, as far as the balancer knows")
     source: str | None = Field(None, description="who lets it go, or had it before")
     destination: str | None = Field(None, description="who serves it, or is to")
-    children: list[str] = Field([], description="what a bundle in state Splitting is split into; empty: its owner finds them")
+    children: list[str] = Field([], description="what a bundle in state Splitting or Merging becomes; empty: its owner finds them")
     version: int = Field(1, description="1 for a bundle's first record, then one more for each")
     force: bool = Field(False, description="overrides what was there: the states alone would not allow this record after the one before")
     since_ms: Millis = 0

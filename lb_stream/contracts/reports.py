@@ -162,13 +162,16 @@ class Heartbeat(OwnRecord):
     balances: list[Annotated[str, Field(max_length=100)]] = Field(
         [], max_length=10, description="settings by which the broker's own cluster balances beside the balancer"
     )
+    merges: bool = Field(
+        False, description="the broker obeys decisions to merge bundles; nobody else is sent any", exclude_if=lambda merges: not merges
+    )
 
 
 class Ack(OwnRecord):
     """Header `kind` = ack: what an agent did with a decision. Sent before the report that shows it."""
 
     decision_id: str
-    outcome: Literal["released", "acquired", "split", "refused", "failed"]
+    outcome: Literal["released", "acquired", "split", "merged", "refused", "failed"]
     reason: str = ""
     bundle: str | None = Field(
         None, description="who owns it changes with this very record (released, acquired); unset: with the report that shows it"

@@ -244,12 +244,15 @@ A broker, or an agent beside it, takes part by following four rules:
    - `assign`, and you are the `destination`: serve the bundle from now on.
    - `split`, and you are the `source`: serve the `children` in place of the bundle. Where no
      children are named, serve those that `algorithm` finds.
+   - `merge`, and you are the `source`: serve the one child in place of the bundle and its
+     `neighbour`. It comes only to those whose heartbeats say `merges`.
 
-   Then send an ack (`released`, `acquired`, `split`) and at once a new report: the report, not the
-   ack, confirms the decision. A move is an `unload` and, once that is confirmed, an `assign`.
+   Then send an ack (`released`, `acquired`, `split`, `merged`) and at once a new report: the
+   report, not the ack, confirms the decision. A move is an `unload` and, once that is confirmed,
+   an `assign`.
 4. **Refuse** (ack `refused`, with the reason) a decision whose `epoch` is lower than the highest
-   you have seen, one whose `expires_ms` has passed, and an `unload` or `split` of a bundle that
-   isn't yours. Act once on each `decision_id`. Ignore a decision that has `dry_run` set.
+   you have seen, one whose `expires_ms` has passed, and an `unload`, `split` or `merge` of a bundle
+   that isn't yours. Act once on each `decision_id`. Ignore a decision that has `dry_run` set.
 
 The compacted topic `lb-ownership` says who owns what; an empty value there means that the bundle
 exists no more.

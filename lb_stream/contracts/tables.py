@@ -63,10 +63,12 @@ DECISIONS = TableSpec(
             ("dry_run", pa.bool_()),
             ("explain", pa.string()),  # JSON object
             ("log_seq", pa.int64()),
+            ("neighbour", pa.string()),  # of a merge: the bundle whose range follows
         ]
     ),
     kept_by="issued_ms",
     from_log=True,
+    added=("neighbour",),
 )
 OUTCOMES = TableSpec(
     "outcomes",

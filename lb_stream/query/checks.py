@@ -126,7 +126,7 @@ def owner(now: Situation, known: Row) -> Check:
 
 def pending(now: Situation, bundle: str) -> Check:
     """Whether a decision about it is open."""
-    found = [one for one in now.memory["pending"] if one["bundle"] == bundle]
+    found = [one for one in now.memory["pending"] if bundle in (one["bundle"], one.get("neighbour"))]
     if not found:
         return Check("on its way", "no decision about it is open")
     one = found[-1]

@@ -6,7 +6,7 @@ import json
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from lb_stream.contracts.decisions import MOVES
+from lb_stream.contracts.decisions import MOVES, RESHAPES
 from lb_stream.io.messages.figures import figure
 from lb_stream.io.messages.times import clock
 from lb_stream.query import QueryError
@@ -166,6 +166,7 @@ def _sentence(decision: Row, parts: tuple[Part, ...], has_it: str) -> str:
     what = {
         "assign": f"gave {decision['bundle']} to {decision['destination']}",
         "split": f"had {decision['source']} split {decision['bundle']} ({decision['algorithm']})",
+        "merge": f"had {decision['source']} merge {decision['bundle']} and {decision['neighbour']}",
     }.get(decision["kind"], f"moved {decision['bundle']} away from {decision['source']}{target}")
     why = why_decided(decision["rule"], decision["source"], decision["explain"])
     dry = ", in a dry run," if decision["dry_run"] else ""
@@ -187,7 +188,7 @@ def _came_of_it(decision: Row, parts: tuple[Part, ...], has_it: str) -> str:
     told += f" after {decision['took_ms'] / 1000:.1f} s" + ("" if decision["outcome"] == "confirmed" else f" ({decision['detail']})")
     told += has_it
     source = next((part for part in parts if part.role == "source" and part.before and part.after), None)
-    if source is None or decision["kind"] == "split" or source.before is None or source.after is None:
+    if source is None or decision["kind"] in RESHAPES or source.before is None or source.after is None:
         return f"{told}."
     return (
         f"{told}; the usage of {source.broker} went from {figure(source.before['usage_ratio'], 'ratio')} "
@@ -200,7 +201,7 @@ def _came_of_it(decision: Row, parts: tuple[Part, ...], has_it: str) -> str:
 
 def decisions_about(lake: Lake, column: str, value: str, cluster: str | None, last: int) -> list[Row]:
     """The last decisions about a bundle, or from or to a broker, the oldest first."""
-    where = "decisions.bundle = $1" if column == "bundle" else "(source = $1 OR destination = $1)"
+    where = "$1 IN (decisions.bundle, neighbour)" if column == "bundle" else "(source = $1 OR destination = $1)"
     query = f"""SELECT * FROM ({_DECIDED} WHERE {where} AND ($2 IS NULL OR decisions.cluster = $2)
         ORDER BY issued_ms DESC, decisions.seq DESC, ordinal DESC LIMIT $3) ORDER BY issued_ms, seq, ordinal"""
     return [_unpacked(row) for row in records(run(lake, query, [value, cluster, last]))]

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
+from lb_stream.contracts.decisions import RESHAPES
 from lb_stream.query import QueryError, checks
 from lb_stream.query.checks import Check, Situation
 from lb_stream.query.explained import Row, decisions_about, refusals_about
@@ -123,12 +124,12 @@ def _known(lake: Lake, bundle: str, cluster: str | None) -> Row:
         return found[0]
     if found:
         raise QueryError(f"{bundle} is in {', '.join(row['cluster'] for row in found)}: say which, --cluster NAME", code=2)
-    splits = [
-        row for row in decisions_about(lake, "bundle", bundle, cluster, 100) if row["kind"] == "split" and row["outcome"] == "confirmed"
+    ended = [
+        row for row in decisions_about(lake, "bundle", bundle, cluster, 100) if row["kind"] in RESHAPES and row["outcome"] == "confirmed"
     ]
-    if splits:
-        children = ", ".join(splits[-1]["children"]) or "its children"
-        raise QueryError(f"{bundle} is no more: it was split into {children} ({splits[-1]['decision_id']})", code=2)
+    if ended:
+        children, verb = ", ".join(ended[-1]["children"]) or "its children", "split" if ended[-1]["kind"] == "split" else "merged"
+        raise QueryError(f"{bundle} is no more: it was {verb} into {children} ({ended[-1]['decision_id']})", code=2)
     raise QueryError(f'no report names {bundle}: lbctl sql "select bundle from bundle_averages" lists those that are known', code=2)
 
 

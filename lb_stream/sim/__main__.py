@@ -89,7 +89,7 @@ class Status:
 
     quiet: bool = False
     reports: dict[str, Mapping[str, Any]] = field(default_factory=dict)
-    done: dict[str, int] = field(default_factory=lambda: {"release": 0, "acquire": 0, "split": 0, "refuse": 0})
+    done: dict[str, int] = field(default_factory=lambda: {"release": 0, "acquire": 0, "split": 0, "merge": 0, "refuse": 0})
     started: float = field(default_factory=time.monotonic)
     shown: float = field(default_factory=time.monotonic)
 
@@ -104,7 +104,7 @@ class Status:
             return
         self.done[verdict.action] += 1
         if not self.quiet:
-            words = {"release": "gives up", "acquire": "takes", "split": "splits", "refuse": "refuses"}
+            words = {"release": "gives up", "acquire": "takes", "split": "splits", "merge": "merges", "refuse": "refuses"}
             print(f"{self._elapsed()}  {broker} {words[verdict.action]} {decision.bundle}  {verdict.reason}".rstrip(), flush=True)
 
     def show(self, at_most_every_s: float = 0.0) -> None:

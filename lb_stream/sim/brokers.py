@@ -74,3 +74,7 @@ class SimBroker:
     def split(self, bundle: str, boundaries: Sequence[int], _algorithm: str, _unload_children: bool = False) -> None:
         """Serve a bundle's children instead of it; without boundaries its halves. Raises KeyError or ValueError when that can't be."""
         self._cluster.split(self._name, bundle, boundaries)
+
+    def merge(self, bundles: Sequence[str], merged: str) -> None:
+        """Serve one bundle instead of these neighbours. Raises KeyError or ValueError when that can't be."""
+        self._cluster.merge(self._name, bundles, merged)

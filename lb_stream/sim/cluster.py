@@ -134,6 +134,20 @@ class SimCluster:
         self.model.replace(self._row[bundle], found.children, (np.diff(edges) / (parent.upper - parent.lower)).tolist())
         self._row = {name: row for row, name in enumerate(self.model.names)}
 
+    def merge(self, broker: str, bundles: Sequence[str], merged: str) -> None:
+        """The broker serves one bundle instead of two neighbours, which are no more: it carries what both carry.
+
+        Raises KeyError for a bundle that is not served here, ValueError for bundles that don't make the merged one.
+        """
+        (namespace, lower, end), (other, begin, upper) = sorted(map(parse_bundle, bundles))
+        if (namespace, end) != (other, begin) or parse_bundle(merged) != (namespace, lower, upper):
+            raise ValueError(f"{' and '.join(bundles)} are not the two halves of {merged}")
+        for bundle in bundles:
+            if not self.owns(broker, bundle):
+                raise KeyError(bundle)
+        self.model.merge(self._row[bundles[0]], self._row[bundles[1]], merged)
+        self._row = {name: row for row, name in enumerate(self.model.names)}
+
     def bundle_load(self, bundle: str, now_ms: int) -> Load:
         """A bundle's true traffic."""
         return Load(*self.model.loads(self.elapsed_s(now_ms))[:, self._row[bundle]].tolist())

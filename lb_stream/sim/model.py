@@ -18,6 +18,53 @@ BUFFERED_S = 1.0
 """Seconds of inbound traffic that a broker holds in direct memory for its readers."""
 
 
+COLUMNS = ("topics", "producers", "consumers", "heap")
+"""What a bundle has beside its load."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """What bundles are made of after splits and merges: of each part its bundle, the scenario's bundle it is of, and its share of that."""
+
+    bundle: Ints
+    of_scenarios: Ints
+    share: Floats
+
+    @staticmethod
+    def of(count: int) -> _Parts:
+        """The scenario's own bundles."""
+        return _Parts(np.arange(count), np.arange(count), np.ones(count))
+
+    def split(self, rows: Ints, shares: Floats) -> _Parts:
+        """The first of the rows was the bundle, and keeps the first share; the others are new."""
+        mine = np.flatnonzero(self.bundle == rows[0])
+        share = self.share.copy()
+        share[mine] = share[mine] * shares[0]
+        return _Parts(
+            np.append(self.bundle, np.repeat(rows[1:], len(mine))),
+            np.append(self.of_scenarios, np.tile(self.of_scenarios[mine], len(rows) - 1)),
+            np.append(share, np.outer(shares[1:], self.share[mine])),
+        )
+
+    def merge(self, row: int, other: int) -> _Parts:
+        """What was the other's is the row's; the rows behind the other move up."""
+        bundle = np.where(self.bundle == other, row, self.bundle)
+        return _Parts(bundle - (bundle > other), self.of_scenarios, self.share)
+
+    def with_idle(self, row: int) -> _Parts:
+        """With one more row, that carries nothing."""
+        return _Parts(np.append(self.bundle, row), np.append(self.of_scenarios, 0), np.append(self.share, 0.0))
+
+    def sums(self, loads: Floats, count: int) -> Floats:
+        """LOADS × bundles, from the scenario's."""
+        return np.stack([np.bincount(self.bundle, row[self.of_scenarios] * self.share, count) for row in loads])
+
+    @property
+    def first_of_each(self) -> Ints:
+        """Of each bundle the scenario's bundle that its first part is of: measured with its noise."""
+        return self.of_scenarios[np.unique(self.bundle, return_index=True)[1]]
+
+
 @dataclass(frozen=True, slots=True)
 class Measured:
     """What brokers see of themselves at one moment: less than is asked for, if that is more than they have."""
@@ -40,8 +87,7 @@ class ClusterModel:
         self.up: Bools = brokers.up.copy()
         self.up_since_s: Floats = np.zeros(len(brokers))
         self.factor: Floats = np.ones(len(brokers))
-        self._whose: Ints | None = None  # after a split: of each bundle the scenario's bundle that it was cut from, and its share of it
-        self._share: Floats = np.ones(len(bundles))
+        self._parts: _Parts | None = None  # once bundles are others than the scenario's
         self._tick, self._loads = -1, np.empty(0)
 
     # --- what happens ---
@@ -72,31 +118,39 @@ class ClusterModel:
 
     def replace(self, bundle: int, names: Sequence[str], shares: Sequence[float]) -> None:
         """The bundle is served in parts from now on, by the same broker. `shares` of its load, topics and clients; they add up to 1."""
-        whose = np.arange(len(self.names)) if self._whose is None else self._whose
+        parts = self._parts or _Parts.of(len(self.names))
         edges = np.concatenate([[0.0], np.cumsum(shares)])
         edges[-1] = 1.0
         added = len(names) - 1
         rows = np.append(bundle, np.arange(len(self.names), len(self.names) + added))
-        self._whose = np.append(whose, np.full(added, whose[bundle]))
-        for name in ("topics", "producers", "consumers", "heap"):
+        self._parts = parts.split(rows, np.diff(edges))
+        for name in COLUMNS:
             column = getattr(self, name)
-            parts = np.diff(np.rint(column[bundle] * edges).astype(np.int64))  # whole, and they add up
+            whole = np.diff(np.rint(column[bundle] * edges).astype(np.int64))  # numbers that add up
             column = np.append(column, np.zeros(added, np.int64))
-            column[rows] = parts
+            column[rows] = whole
             setattr(self, name, column)
-        own = self._share[bundle]
-        self._share = np.append(self._share, np.zeros(added))
-        self._share[rows] = own * np.diff(edges)
         self.owner = np.append(self.owner, np.full(added, self.owner[bundle]))
         self.names[bundle] = names[0]
         self.names += names[1:]
         self._tick = -1
 
+    def merge(self, bundle: int, other: int, name: str) -> None:
+        """The two bundles are served as one from now on, by the broker of the first: it carries what both carry."""
+        self._parts = (self._parts or _Parts.of(len(self.names))).merge(bundle, other)
+        for column in COLUMNS:
+            values = getattr(self, column).copy()
+            values[bundle] += values[other]
+            setattr(self, column, np.delete(values, other))
+        self.owner = np.delete(self.owner, other)
+        self.names[bundle] = name
+        del self.names[other]
+        self._tick = -1
+
     def add_idle(self, name: str) -> None:
         """A bundle that carries nothing, and that nobody serves."""
-        whose = np.arange(len(self.names)) if self._whose is None else self._whose
-        self._whose, self._share = np.append(whose, 0), np.append(self._share, 0.0)
-        for column in ("topics", "producers", "consumers", "heap"):
+        self._parts = (self._parts or _Parts.of(len(self.names))).with_idle(len(self.names))
+        for column in COLUMNS:
             setattr(self, column, np.append(getattr(self, column), 0))
         self.owner = np.append(self.owner, -1)
         self.names.append(name)
@@ -109,7 +163,7 @@ class ClusterModel:
         tick = self.scenario.tick_of(t_s)
         if tick != self._tick:
             loads = self.scenario.loads_at(tick)
-            self._loads = loads if self._whose is None else loads[:, self._whose] * self._share
+            self._loads = loads if self._parts is None else self._parts.sums(loads, len(self.names))
             self._tick = tick
         return self._loads
 
@@ -140,7 +194,7 @@ class ClusterModel:
     def noise(self, t_s: float) -> tuple[Floats, Floats]:
         """By what factor each bundle's load and each broker's cpu is mismeasured."""
         bundles, cpu = self.scenario.noise_at(self.scenario.tick_of(t_s))
-        return (bundles if self._whose is None else bundles[self._whose]), cpu
+        return (bundles if self._parts is None else bundles[self._parts.first_of_each]), cpu
 
     def measure(self, t_s: float) -> Measured:
         """What brokers measure: with noise, and no more than they can deliver."""

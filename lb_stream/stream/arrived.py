@@ -77,6 +77,12 @@ class Arrived:
         telling = (one for one in beats if one["broker"] in memory.balances or '"balances":["' in one["payload"])
         return {one["broker"]: tuple(json.loads(one["payload"]).get("balances", ())) for one in telling}
 
+    def merging(self, memory: Memory) -> dict[str, bool]:
+        """Whose agents can merge bundles by what heartbeats say, where that is not what is remembered."""
+        said = {one["broker"]: '"merges":true' in one["payload"] for one in _of_kind(self.events, "heartbeat")}
+        known = set(memory.merging)
+        return {broker: merges for broker, merges in said.items() if merges != (broker in known)}
+
     def raise_trouble(self) -> None:
         """Raise what has gone wrong with the averages."""
         for event in self.events:

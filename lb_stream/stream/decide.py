@@ -122,11 +122,13 @@ def decide_cluster(rows: pa.Table, context: BatchContext, taken: figures.FigureF
         memory = replace(Memory.from_json(remembered), epoch=context.epoch)
         acks, balances = counting(arrived.acks, memory), arrived.balances(memory)
         inputs |= {"acks": [ack.model_dump(mode="json") for ack in acks], "balances": balances}
+        if merging := arrived.merging(memory):
+            inputs["merging"] = merging
         row |= {"inputs": canonical_json(inputs), "seq": memory.seq if known else 0}
         if now_ms < memory.retry_ms and not arrived.commands:  # a command may be what mends it
             return row | {"idle": True}
         arrived.raise_trouble()
-        inbox = Inbox(acks, context.caught_up, arrived.commands, arrived.asks, balances)
+        inbox = Inbox(acks, context.caught_up, arrived.commands, arrived.asks, balances, merging)
         looked = _decide(row, arrived, replace(memory, errors=0, retry_ms=0), inbox, context, taken)
     except Exception as error:
         row |= _failed(error, remembered, now_ms, context)

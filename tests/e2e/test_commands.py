@@ -127,7 +127,7 @@ def unload(operator: Operator) -> None:
 
 
 def split(operator: Operator) -> None:
-    """Splits."""
+    """Splits, and a merge of what was split."""
     done, refused, cluster = operator.done, operator.refused, operator.cluster
     before = set(cluster.bundles)
     done("namespaces", "split-bundle", NAMESPACE, "-b", "LARGEST")
@@ -137,7 +137,11 @@ def split(operator: Operator) -> None:
     here = (whole.rpartition("/")[0], "-b", whole.rpartition("/")[2])
     boundary = lower + (upper - lower) // 4
     done("namespaces", "split-bundle", *here, "-san", "specified_positions_divide", "-sb", hex(boundary))
-    assert any(name.endswith(f"_0x{boundary:08x}") for name in cluster.bundles)
+    parts = f"0x{lower:08x}_0x{boundary:08x}", f"0x{boundary:08x}_0x{upper:08x}"
+    assert {f"{here[0]}/{part}" for part in parts} <= set(cluster.bundles)
+    done("namespaces", "merge-bundles", here[0], "-b", parts[0], "-b", parts[1])
+    assert whole in cluster.bundles and f"{here[0]}/{parts[0]}" not in cluster.bundles
+    assert "not_adjacent" in refused("namespaces", "merge-bundles", here[0], "-b", here[2], "-b", here[2])
     assert "precondition_failed" in refused("namespaces", "split-bundle", NAMESPACE, "-bt", "HOT", "-san", "in_three")
 
 

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lb_stream.contracts.commands import COMMANDS
+from lb_stream.contracts.decisions import RESHAPES
 from lb_stream.core.averages import fold
 from lb_stream.core.averages.cluster_view import view_of
 from lb_stream.core.commands.responder import Received
@@ -20,6 +21,7 @@ from tests.unit.core.commands.test_commands import LOAD
 
 BROKERS = ["a:1", "b:1", "c:1"]
 RANGES = ["0x00000000_0x80000000", "0x80000000_0xffffffff", "0x00000000_0x40000000", "LARGEST"]
+CAN_MERGE = {"a:1": True, "b:1": True}
 NAMESPACES = ["t/n", "t/m", "t/new"]
 GIVEN = {"dry_run": False, "shedding_interval_ms": 0, "min_throughput_mb": 0, "history_ratio": 0, "max_moves_in_flight_per_broker": 2}
 
@@ -28,6 +30,7 @@ orders = st.one_of(
     st.fixed_dictionaries({"kind": st.just("unload"), "namespace": namespaces, "bundle": ranges, "destination": st.none() | brokers}),
     st.fixed_dictionaries({"kind": st.just("unload"), "namespace": namespaces}),
     st.fixed_dictionaries({"kind": st.just("split"), "namespace": namespaces, "bundle": ranges, "unload": st.booleans()}),
+    st.fixed_dictionaries({"kind": st.just("merge"), "namespace": namespaces, "bundles": st.lists(ranges, min_size=2, max_size=2)}),
     st.fixed_dictionaries({"kind": st.sampled_from(["drain-broker", "undrain-broker"]), "broker": brokers}),
     st.fixed_dictionaries({"kind": st.sampled_from(["pause-cluster", "resume-cluster"])}),
     st.fixed_dictionaries({"kind": st.just("dry-run"), "on": st.booleans()}),
@@ -67,18 +70,18 @@ class Played:
         config = cluster_config(GIVEN)
         self.shard, _ = fold(self.shard, batch_of(reports), self.now_ms, config.fold)
         view = view_of("c", [self.shard], self.now_ms, config.balancer.weights)
-        made = decide(view, self.memory, Inbox(commands=tuple(received)), config)
+        made = decide(view, self.memory, Inbox(commands=tuple(received), merging=CAN_MERGE), config)
         self.memory = made.memory
         return received, made
 
     def obey(self, made: Round) -> None:
         for one in made.decisions:
-            if one.dry_run or (one.source is not None and one.bundle not in self.owned[one.source]):
+            if one.dry_run or (one.source is not None and not self.owned[one.source].issuperset(one.bundles)):
                 continue
             if one.kind == "assign":
                 self.owned[str(one.destination)].add(one.bundle)
-            elif one.kind == "split":
-                self.owned[str(one.source)] = (self.owned[str(one.source)] - {one.bundle}) | set(one.children)
+            elif one.kind in RESHAPES:
+                self.owned[str(one.source)] = self.owned[str(one.source)].difference(one.bundles).union(one.children)
             else:
                 self.owned[str(one.source)].remove(one.bundle)
 
@@ -88,7 +91,7 @@ def test_every_command_is_answered_and_no_order_brings_about_what_may_not_be(ste
     played = Played()
     open_before: set[str] = set()
     for wanted, obeys, wait_ms in steps:
-        before = {one.decision_id: one.bundle for one in played.memory.pending}
+        before = {one.decision_id: one.bundles for one in played.memory.pending}
         received, made = played.round(wanted, wait_ms)
         config = cluster_config(
             GIVEN | {name: value for name, value in made.memory.orders.settings.items() if name != "loadManagerClassName"}
@@ -101,10 +104,11 @@ def test_every_command_is_answered_and_no_order_brings_about_what_may_not_be(ste
         assert open_now == {one.command["id"] for one in made.memory.orders.waiting}, "what was accepted is waited for until it has ended"
         open_before = open_now
 
-        assert max(Counter(one.bundle for one in made.decisions).values(), default=0) <= 1, "one decision about one bundle"
+        decided_on = Counter(bundle for one in made.decisions for bundle in one.bundles)
+        assert max(decided_on.values(), default=0) <= 1, "one decision about one bundle"
         ended_now = {outcome.decision_id for outcome in made.outcomes} | {move.decision_id for move in made.memory.moves.values()}
-        under_way = {bundle for decision_id, bundle in before.items() if decision_id not in ended_now}
-        assert not under_way & {one.bundle for one in made.decisions}, "what is under way is not decided again"
+        under_way = {bundle for decision_id, bundles in before.items() if decision_id not in ended_now for bundle in bundles}
+        assert not under_way & decided_on.keys(), "what is under way is not decided again"
         drained = set(made.memory.orders.drained)
         assert not drained & {one.destination for one in made.decisions}, "nothing goes to a drained broker"
         moves = [one for one in made.memory.pending if one.kind in ("unload", "transfer")]

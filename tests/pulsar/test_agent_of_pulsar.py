@@ -102,6 +102,15 @@ def test_a_split_is_asked_for_with_the_decisions_word_on_its_children(cluster: F
     assert [call.query["unload"] for call in cluster.acts()] == ["true"]
 
 
+def test_pulsars_brokers_do_not_say_that_they_can_merge_and_refuse_it(cluster: FakeCluster, agent: Callable[[int], Told]) -> None:
+    told = agent(0)
+    told.agent.reporter.beat(told.adapter.name)
+    assert [(kind, "merges" in json.loads(value)) for kind, value in told.sent] == [("heartbeat", False)]
+    told.sent.clear()
+    ack = told.take(decision(cluster, kind="merge", destination=None, neighbour=cluster.bundle(3), children=[cluster.bundle(0)]))
+    assert (ack.outcome, ack.reason, cluster.acts()) == ("refused", "this broker can't merge", [])
+
+
 def test_a_broker_that_cannot_be_asked_is_told_as_failed_without_a_traceback(
     cluster: FakeCluster, agent: Callable[[int], Told], caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -14,6 +14,7 @@ printed, up to an empty line. The cluster lives on from block to block. Commands
     deaf      c …                      hears no decision from now on, though it reports
     hears     c …                      hears them again
     balances  c …                      these brokers' own cluster balances by itself, from now on; `none`: nobody's does
+    merges    c …                      these brokers' agents say that they can merge bundles, from now on; `none`: nobody's does
     wait      30s                      time passes
     restart   [caught_up=no]           the job starts anew with the memory that it wrote down
     round                              every broker reports, the balancer decides; prints what it decides, what came of earlier
@@ -25,7 +26,8 @@ printed, up to an empty line. The cluster lives on from block to block. Commands
     hand_over t/n/0 …                  the broker that should act on a move does, and acknowledges it by name; it reports later
     refuse    t/n/0 WORDS              the broker that should act on it refuses
     memory                             prints what the balancer remembers
-    command   unload bundle=t/n/0 …    an operator's command: its kind and fields; `namespace=` where there is no bundle; answered in the
+    command   unload bundle=t/n/0 …    an operator's command: its kind and fields; `namespace=` where there is no bundle; several
+                                       `bundles=` with commas between; answered in the
                                        next round. Of set-config the fields are the settings. id=… gives it an id, else c1, c2, …
     isolate   t/n primary=a secondary=b min=1   a policy: what the namespaces (a regular expression) may use
     group     t/n=g t/m=g              namespaces that keep apart
@@ -128,6 +130,7 @@ class Cluster:
     silent: set[str] = field(default_factory=set)
     unhearing: set[str] = field(default_factory=set)
     balancing: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    merging: dict[str, bool] = field(default_factory=dict)
     busy: set[str] = field(default_factory=set)  # they don't report in the next round
     events: list[Event] = field(default_factory=list)
     acks: list[Ack] = field(default_factory=list)
@@ -196,6 +199,9 @@ class Cluster:
     def _balances(self, words: list[str]) -> None:
         self.balancing = {name: () for name in self.usage} | {name: ("loadBalancerSheddingEnabled",) for name in words if name != "none"}
 
+    def _merges(self, words: list[str]) -> None:
+        self.merging = {name: name in words for name in self.usage}
+
     def _goodbye(self, words: list[str]) -> None:
         self.silent |= set(words)
         self.events += [Event("goodbye", name, self.now_ms, offset=self._next_offset()) for name in words]
@@ -217,6 +223,8 @@ class Cluster:
                 self.owned[str(one.destination)][one.bundle] = self.loads.setdefault(one.bundle, 0.0)
             elif one.bundle in wanted and one.kind == "split":
                 self._split(one.bundle, str(one.source), self.decided[one.decision_id].children)
+            elif one.bundle in wanted and one.kind == "merge":
+                self._merge(one.bundles, str(one.source), one.children[0])
 
     def _heard(self, one: Pending) -> bool:
         """Whether the broker that should act on a decision does."""
@@ -249,6 +257,12 @@ class Cluster:
         self.topics |= dict.fromkeys(children, self.topics[bundle] // len(children))
         self.owned[broker] |= dict.fromkeys(children, load)
 
+    def _merge(self, bundles: tuple[str, ...], broker: str, merged: str) -> None:
+        """One bundle has the load and topics of both."""
+        self.loads[merged] = sum(self.owned[broker].pop(bundle) for bundle in bundles)
+        self.topics[merged] = sum(self.topics[bundle] for bundle in bundles)
+        self.owned[broker][merged] = self.loads[merged]
+
     def _hand_over(self, words: list[str]) -> None:
         for one in self.memory.pending:
             if one.bundle in map(bundle_name, words):
@@ -276,7 +290,7 @@ class Cluster:
     def _round(self, _words: list[str]) -> Iterator[str]:
         config = cluster_config({"dry_run": False} | self.settings)
         view = self._next_view(config)
-        inbox = Inbox(tuple(self.acks), self.caught_up, tuple(self.commands), balances=self.balancing)
+        inbox = Inbox(tuple(self.acks), self.caught_up, tuple(self.commands), balances=self.balancing, merging=self.merging)
         done = decide(view, self.memory, inbox, config)
         self.last, self.memory, self.acks, self.caught_up, self.commands = done, done.memory, [], True, []
         self.decided |= {one.decision_id: one for one in done.decisions}
@@ -289,6 +303,9 @@ class Cluster:
         fields["id"] = given.pop("id", fields["id"])
         if words[0] == "set-config":
             given = {"values": given}
+        if "bundles" in given and words[0] == "merge":
+            ranges = [bundle_name(short).rpartition("/") for short in given["bundles"].split(",")]
+            given["namespace"], given["bundles"] = ranges[0][0], [bounds for _, _, bounds in ranges]
         if "/" in str(given.get("bundle", "")):
             given["namespace"], _, given["bundle"] = bundle_name(given["bundle"]).rpartition("/")
         command = COMMANDS[words[0]].model_validate(fields | given)
@@ -379,6 +396,7 @@ def _printed(done: Round) -> Iterator[str]:
         yield f"{outcome.outcome} {outcome.decision_id} {short_name(outcome.bundle)}: {outcome.detail}"
     for one in done.decisions:
         words = [one.kind, short_name(one.bundle)]
+        words += ["and", short_name(one.neighbour)] if one.neighbour else []
         words += ["from", one.source] if one.source else []
         words += ["to", one.destination] if one.destination else []
         words += ["into", *map(short_name, one.children)] if one.children else []

@@ -16,6 +16,7 @@ from lb_stream.contracts.decisions import Decision
 from lb_stream.contracts.reports import RESOURCES, Ack
 from lb_stream.core.averages import fold
 from lb_stream.core.averages.cluster_view import view_of
+from lb_stream.core.commands.responder import Received
 from lb_stream.core.config.cluster_config import cluster_config
 from lb_stream.core.model.blocks import EVENT_SCHEMA, REPORT_SCHEMA, SAMPLE_SCHEMA, Batch, Shard
 from lb_stream.core.model.memory import Memory
@@ -76,11 +77,13 @@ class ClosedLoop:
     outcomes: list[Outcome] = field(default_factory=list)
     at_once: list[tuple[str, Mapping[str, Any]]] = field(default_factory=list)
     acks: list[Ack] = field(default_factory=list)
+    commands: list[Received] = field(default_factory=list)  # of operators, for the next step
     offset: int = 0
     view: ClusterView | None = None  # what the last round was given
 
     def __post_init__(self) -> None:
         self.config = cluster_config({"dry_run": False, **self.settings})
+        self.merging = dict.fromkeys(self.cluster.brokers, True)
         self.brokers = {name: SimBroker(self.cluster, name, clock=lambda: self.now_ms) for name in self.cluster.brokers}
 
     def step(self, step_ms: int = 1000) -> Round:
@@ -92,10 +95,10 @@ class ClosedLoop:
         self.shard, refused = fold(self.shard, batch, self.now_ms, self.config.fold)
         assert not len(refused), "a report of the model was taken for an old one"
         self.view = view = view_of("demo", [self.shard], self.now_ms, self.config.balancer.weights)
-        made = decide(view, self.memory, Inbox(acks=tuple(self.acks)), self.config)
+        made = decide(view, self.memory, Inbox(tuple(self.acks), commands=tuple(self.commands), merging=self.merging), self.config)
         self.memory = Memory.from_json(made.memory.to_json())
         self.outcomes += made.outcomes
-        self.at_once, self.acks = [], []
+        self.at_once, self.acks, self.commands = [], [], []
         for decision in made.decisions:
             self._obey(decision)
         return made
@@ -104,7 +107,7 @@ class ClosedLoop:
         self.decisions.append(decision)
         self.seen.note_epoch(decision)
         broker = self.brokers[addressee(decision) or ""]
-        verdict = judge(broker.name, self.seen, decision, broker.owns(decision.bundle), self.now_ms)
+        verdict = judge(broker.name, self.seen, decision, all(map(broker.owns, decision.bundles)), self.now_ms)
         self.seen.note_done(broker.name, decision, self.now_ms)
         if verdict.action == "release":
             broker.release(decision.bundle)
@@ -112,6 +115,8 @@ class ClosedLoop:
             broker.acquire(decision.bundle)
         elif verdict.action == "split":
             broker.split(decision.bundle, decision.boundaries, decision.algorithm or "")
+        elif verdict.action == "merge":
+            broker.merge(decision.bundles, decision.children[0])
         else:
             self.acks.append(Ack(decision_id=decision.decision_id, outcome="refused", reason=verdict.reason))
         self.at_once.append((broker.name, json.loads(canonical_json(broker.report()))))

@@ -89,6 +89,8 @@ def _table(rows: list[dict[str, Any]]) -> Any:
 def _way(row: dict[str, Any]) -> str:
     if row["kind"] == "split":
         return f"at {row['source']}, {row['algorithm']}"
+    if row["kind"] == "merge":
+        return f"at {row['source']}, with {row['neighbour'].rpartition('/')[2]}"
     return f"{row['source'] or 'nobody'} → {row['destination'] or 'to be found'}"
 
 

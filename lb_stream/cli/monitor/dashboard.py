@@ -197,6 +197,7 @@ def _decision(row: dict[str, Any], width: int, unicode: bool) -> Text:
     what = {
         "assign": f"{arrow} {row['destination']}",
         "split": f"at {row['source']}",
+        "merge": f"at {row['source']}",
     }.get(row["kind"], f"{row['source']} {arrow} {row['destination'] or '?'}")
     took = "" if row["took_ms"] is None else f" {row['took_ms'] / 1000:.1f} s"
     ended = row["outcome"] if row["outcome"] not in (None, "confirmed") else "dry run" if row["dry_run"] else ""

@@ -1,4 +1,4 @@
-"""`lbctl namespaces`: unload and split bundles, make namespaces, say where they may live."""
+"""`lbctl namespaces`: unload, split and merge bundles, make namespaces, say where they may live."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lb_stream.cli.shared.options import BrokerConf, Cluster, ConfigFile, Json, 
 from lb_stream.cli.shared.output import CommandError, emit_json, emit_rich, note, styled, table
 from lb_stream.cli.shared.sending import Sending, sends
 
-app = typer.Typer(name="namespaces", help="Namespaces and their bundles: unload, split, make, isolate.", no_args_is_help=True)
+app = typer.Typer(name="namespaces", help="Namespaces and their bundles: unload, split, merge, make, isolate.", no_args_is_help=True)
 
 Namespace = Annotated[str, typer.Argument(metavar="TENANT/NAMESPACE", help="The namespace.")]
 OptionalNamespace = Annotated[str | None, typer.Argument(metavar="[TENANT/NAMESPACE]", help="The namespace, for its group.")]
@@ -80,6 +80,25 @@ def _numbers(text: str | None) -> list[int]:
         return [int(part, 0) for part in (text or "").replace(",", " ").split()]
     except ValueError:
         raise CommandError(f"-sb {text}: expected numbers with commas between, such as 0x20000000,0x40000000", 2) from None
+
+
+@app.command("merge-bundles", epilog="Example: lbctl namespaces merge-bundles shop/orders --advised 10")
+@sends()
+def merge_bundles(
+    namespace: Namespace,
+    bundles: Annotated[
+        list[str] | None, typer.Option("--bundle", "-b", metavar="RANGE", help="0xLLLLLLLL_0xHHHHHHHH; given twice, for two neighbours.")
+    ] = None,
+    advised: Annotated[
+        int | None, typer.Option("--advised", metavar="N", min=1, max=100, help="Instead: N of the pairs that merge-advice shows, at most.")
+    ] = None,
+    *,
+    send: Sending,
+) -> None:
+    """Make one bundle of two neighbours at one broker; waits until reports show it. Pulsar's brokers can't do that."""
+    if len(bundles or ()) != (2 if advised is None else 0):
+        raise CommandError("which bundles? Two of them, -b RANGE -b RANGE, or --advised N", 2)
+    send("merge", namespace=namespace, bundles=bundles or None, advised=advised)
 
 
 @app.command(epilog="Example: lbctl namespaces create shop/orders --bundles 16")
@@ -244,7 +263,7 @@ def merge_advice(
 ) -> None:
     """Show neighbouring bundles that could be one: who has them, and how much of each split limit they come to together.
 
-    Pulsar merges no bundles: make the namespace anew with fewer of them when there is an occasion.
+    `merge-bundles` merges them where agents can. Pulsar merges no bundles: make the namespace anew with fewer of them.
     """
     given = effective(config, broker_conf, set_)
     from lb_stream.cli.shared.staleness import warn_if_stale

@@ -300,7 +300,7 @@ def _tell(decision: Decision, broker: str | None, verdict: Verdict | None, json:
             {"broker": broker, "action": verdict.action, "reason": verdict.reason} | {name: getattr(decision, name) for name in fields}
         )
         return
-    done = {"release": "has unloaded", "acquire": "has", "split": "has split"}.get(verdict.action)
+    done = {"release": "has unloaded", "acquire": "has", "split": "has split", "merge": "has merged"}.get(verdict.action)
     if done is None or verdict.reason:
         done = f"{'refuses to' if done is None else 'could not'} {decision.kind}"
     to = f" to {decision.destination}" if verdict.action == "release" and decision.destination else ""

@@ -12,7 +12,7 @@ from lb_stream.core.commands.persistent_commands import broker_of
 from lb_stream.core.commands.responder import CommandResponder, named
 from lb_stream.core.model.operator_state import Waiting
 from lb_stream.core.model.view import ClusterView
-from lb_stream.core.observing.known_bundles import cut_anew
+from lb_stream.core.observing.known_bundles import cut_anew, joined
 from lb_stream.core.observing.outcomes import Settled
 
 SHOWN_FAILURES = 3
@@ -35,9 +35,10 @@ def update_command_progress(
         waiting += [] if now is None else [now]
     if tuple(waiting) != desk.orders.waiting:
         desk.change(waiting=tuple(waiting))
-    split = [pending.bundle for pending, outcome in settled.ended if pending.kind == "split" and outcome.outcome == "confirmed"]
-    if split and desk.orders.namespaces:
-        desk.change(namespaces=cut_anew(desk.orders.namespaces, view, split))
+    done = [pending for pending, outcome in settled.ended if outcome.outcome == "confirmed"]
+    split, merged = ([one.bundle for one in done if one.kind == kind] for kind in ("split", "merge"))
+    if (split or merged) and desk.orders.namespaces:
+        desk.change(namespaces=joined(cut_anew(desk.orders.namespaces, view, split), merged))
 
 
 def _settled(

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from hashlib import blake2b
-from typing import Any
+from typing import Any, Literal
 
 from lb_stream.contracts.base import canonical_json
 from lb_stream.contracts.commands import COMMANDS, Command, CommandOutcome
@@ -29,6 +29,15 @@ MOST_IDS = 100
 """Ids of decisions that are remembered with an answer."""
 MOST_NAMED = 6
 """Names in a message."""
+
+
+@dataclass(frozen=True, slots=True)
+class BundleAnswer:
+    """What is said to one order about one bundle, or about two that are to be merged."""
+
+    outcome: Literal["decided", "nothing", "refused"]
+    text: str
+    rule: str | None = None
 
 
 @dataclass(frozen=True)

@@ -24,13 +24,26 @@ class Pending:
     expires_ms: int
     version: int  # of the ownership record that it led to
     former: str | None = None  # of an assignment: who had the bundle before, as its record says
-    children: tuple[str, ...] = ()  # of a split; none: its owner finds them
+    children: tuple[str, ...] = ()  # of a split or merge; none: its owner finds them
     unload_children: bool = False
+    neighbour: str | None = None  # of a merge: the other bundle
 
     @property
     def asked(self) -> str | None:
         """The broker that has to act: the destination of an assignment, the source of everything else."""
         return self.destination if self.kind == "assign" else self.source
+
+    @property
+    def bundles(self) -> tuple[str, ...]:
+        """The bundle, and what is merged with it."""
+        return (self.bundle,) if self.neighbour is None else (self.bundle, self.neighbour)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON-able fields. Only a merge has a neighbour."""
+        found = asdict(self)
+        if self.neighbour is None:
+            del found["neighbour"]
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +81,7 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class Unserved:
-    """A bundle that nobody serves: its record's state (Free, or Deleted after a split), since when, and who let it go, if known."""
+    """A bundle that nobody serves: its record's state (Free, or Deleted: split or merged), since when, and who let it go, if known."""
 
     state: str
     since_ms: int
@@ -102,6 +115,7 @@ class Memory:
     unserved: Mapping[str, Unserved] = field(default_factory=dict)  # bundles whose record says that nobody serves them
     balances: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # broker → settings by which its cluster balances by itself
     clashing: int = 0  # brokers that do so while decisions are published
+    merging: tuple[str, ...] = ()  # brokers whose agents say that they can merge bundles
     untold: tuple[str, ...] = ()  # bundles whose record has changed in a dry run, and is not on the topic
     published_to: str | None = ""  # the last bundle whose ownership record is on the topic; None: those of all bundles are
     missed_ms: int | None = None  # since when changes of owners have not been seen, because rounds failed
@@ -123,15 +137,15 @@ class Memory:
     def to_json(self) -> str:
         """Canonical JSON."""
         data = {field.name: getattr(self, field.name) for field in fields(self)}  # asdict would copy every version one by one
-        data["pending"] = [asdict(one) for one in self.pending]
+        data["pending"] = [one.to_dict() for one in self.pending]
         data["retries"] = {bundle: asdict(one) for bundle, one in self.retries.items()}
         data["moves"] = {bundle: asdict(one) for bundle, one in self.moves.items()}
         data["unserved"] = {bundle: asdict(one) for bundle, one in self.unserved.items()}
         data["orders"] = asdict(self.orders)
         data["suspension"] = None if self.suspension is None else asdict(self.suspension)
-        for name in ("spent", "spending", "mergeable", "merges_sought_ms"):
+        for name in ("spent", "spending", "mergeable", "merges_sought_ms", "merging"):
             if not data[name]:
-                del data[name]  # most clusters have no budget, and seek no merges
+                del data[name]  # most clusters have no budget, seek no merges, and can't merge
         return canonical_json(data)
 
     @staticmethod
@@ -148,6 +162,7 @@ class Memory:
         data["suspension"] = None if held is None else Suspension(**held | {"brokers": tuple(held["brokers"])})
         data["assigned"] = tuple((at_ms, count) for at_ms, count in data.get("assigned", ()))
         data["balances"] = {broker: tuple(keys) for broker, keys in data.get("balances", {}).items()}
+        data["merging"] = tuple(data.get("merging", ()))
         data["dead"] = tuple(data["dead"])
         data["orders"] = OperatorState.of(data["orders"])
         data["spent"] = {name: tuple((until_ms, moves) for until_ms, moves in rows) for name, rows in data.get("spent", {}).items()}

@@ -96,6 +96,7 @@ class Decides:
     NAMESPACE_DELETED = Rule("namespace_deleted", "an operator's command has deleted its namespace")
     UNLOAD_COMMAND = Rule("unload_command", "an operator's command asked for it")
     SPLIT_COMMAND = Rule("split_command", "an operator's command asked for it")
+    MERGE_COMMAND = Rule("merge_command", "an operator's command asked for it")
     MAX_TOPICS = Rule("max_topics", "it had {saw}, more than {limit}", "topics")
     MAX_SESSIONS = Rule("max_sessions", "it had {saw}, more than {limit}", "sessions")
     MAX_RATE = Rule("max_rate", "it carried {saw}, more than {limit}", "msg/s")

@@ -101,3 +101,13 @@ def cut_anew(namespaces: Namespaces, view: ClusterView, parents: Sequence[str]) 
             if inside and {lower, upper} <= before:
                 changed[namespace] = compact(sorted(before | inside))
     return changed
+
+
+def joined(namespaces: Namespaces, firsts: Sequence[str]) -> Namespaces:
+    """The namespaces after each of the given bundles has become one with the bundle that follows."""
+    changed = dict(namespaces)
+    for first in firsts:
+        namespace, _, upper = parse_bundle(first)
+        if namespace in changed:
+            changed[namespace] = compact([bound for bound in ring_of(namespace, changed[namespace]).boundaries.tolist() if bound != upper])
+    return changed

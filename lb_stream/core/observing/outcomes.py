@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from lb_stream.contracts.decisions import MOVES
+from lb_stream.contracts.decisions import MOVES, RESHAPES
 from lb_stream.contracts.reports import Ack
 from lb_stream.core.filters.candidates import ranges
 from lb_stream.core.model.memory import Memory, Pending, Retry
@@ -66,22 +66,24 @@ def settle(view: ClusterView, memory: Memory, acks: tuple[Ack, ...], now_ms: int
     An assignment is confirmed when a report later than it shows the bundle at its destination, and superseded when it is at somebody
     else's. So is a move; one that names no destination is confirmed when the bundle has gone from its source, any other is `released`
     while the bundle is nobody's: what becomes of it then is followed (`arrivals`). A split is confirmed when the parent is nobody's and
-    a bundle inside its range has an owner or has been named since.
+    a bundle inside its range has an owner or has been named since; a merge when both are nobody's, and that holds of the one they become.
     """
     refused = {ack.decision_id: ack for ack in acks if ack.outcome in ("refused", "failed")}
     dead = {name for name, alive in zip(view.brokers.names, view.brokers.alive.tolist(), strict=True) if not alive}
-    rows = view.bundles.rows_of(pending.bundle for pending in memory.pending)
+    named = [bundle for pending in memory.pending for bundle in pending.bundles]
+    rows: dict[str, int] = dict(zip(named, view.bundles.rows_of(named).tolist(), strict=True))
     ended: list[tuple[Pending, Outcome]] = []
     still_open: list[Pending] = []
-    for pending, row in zip(memory.pending, rows.tolist(), strict=True):
-        owner_row = int(view.bundles.owner[row]) if row >= 0 else -1
-        owner = view.brokers.names[owner_row] if owner_row >= 0 else None
+    for pending in memory.pending:
+        row, owner = rows[pending.bundle], _owner(view, rows[pending.bundle])
+        if pending.neighbour is not None and owner in (None, pending.source):
+            owner = _owner(view, rows[pending.neighbour]) or owner
         since_ms = int(view.bundles.owner_since_ms[row]) if row >= 0 else now_ms
-        children = pending.kind == "split" and _has_children(view, pending, int(row))
-        outcome, detail = _outcome(pending, owner, children, row >= 0, refused.get(pending.decision_id), now_ms)
+        replaced = pending.kind in RESHAPES and _is_replaced(view, pending, row)
+        outcome, detail = _outcome(pending, owner, replaced, row >= 0, refused.get(pending.decision_id), now_ms)
         if outcome is None and pending.kind == "assign" and pending.destination in dead:
             outcome, detail = "refused", f"{pending.destination} is dead"
-        if outcome is None and pending.kind == "split" and pending.source in dead:
+        if outcome is None and pending.kind in RESHAPES and pending.source in dead:
             outcome, detail = "superseded", f"{pending.source} is dead"
         if outcome is None:
             still_open.append(pending)
@@ -95,16 +97,16 @@ def settle(view: ClusterView, memory: Memory, acks: tuple[Ack, ...], now_ms: int
 
 
 def _outcome(
-    pending: Pending, owner: str | None, children: bool, known: bool, refusal: Ack | None, now_ms: int
+    pending: Pending, owner: str | None, replaced: bool, known: bool, refusal: Ack | None, now_ms: int
 ) -> tuple[Ending | None, str]:
     if pending.kind == "assign":
         if owner is not None and owner == pending.destination:
             return "confirmed", f"reported by {owner}"
         if owner is not None:
             return "superseded", f"reported by {owner} instead"
-    elif pending.kind == "split":
-        if owner is None and children:
-            return "confirmed", "its children are reported"
+    elif pending.kind in RESHAPES:
+        if owner is None and replaced:
+            return "confirmed", "its children are reported" if pending.kind == "split" else "the merged bundle is reported"
         if owner not in (None, pending.source):
             return "superseded", f"reported by {owner} instead"
     elif owner is None and pending.destination is not None and refusal is not None and refusal.outcome == "failed":
@@ -121,13 +123,19 @@ def _outcome(
     return ("expired", "no report confirmed it in time") if now_ms >= pending.expires_ms else (None, "")
 
 
-def _has_children(view: ClusterView, pending: Pending, row: int) -> bool:
-    """Whether a bundle inside the range of the split one has an owner, or was named by a report later than the parent."""
-    parent = parse_bundle(pending.bundle)
-    parent_ms = int(view.bundles.reported_ms[row]) if row >= 0 else pending.issued_ms
+def _owner(view: ClusterView, row: int) -> str | None:
+    owner = int(view.bundles.owner[row]) if row >= 0 else -1
+    return view.brokers.names[owner] if owner >= 0 else None
+
+
+def _is_replaced(view: ClusterView, pending: Pending, row: int) -> bool:
+    """Whether a bundle inside the split one's range, or the one that a merge makes, has an owner, or was named by a later report."""
+    merges = pending.kind == "merge"
+    whole = parse_bundle(pending.children[0] if merges else pending.bundle)
+    before_ms = int(view.bundles.reported_ms[row]) if row >= 0 else pending.issued_ms
     return any(
-        parent.lower <= lower and upper <= parent.upper and since_ms > parent_ms and (lower, upper) != parent[1:]
-        for lower, upper, since_ms in ranges(view, parent.namespace)
+        whole.lower <= lower and upper <= whole.upper and since_ms > before_ms and ((lower, upper) == whole[1:]) == merges
+        for lower, upper, since_ms in ranges(view, whole.namespace)
     )
 
 

@@ -25,6 +25,7 @@ STATES: dict[DecisionKind, OwnershipState] = {
     "unload": "Releasing",
     "transfer": "Releasing",
     "split": "Splitting",
+    "merge": "Merging",
 }
 """The state of a bundle while a decision about it is under way."""
 
@@ -77,13 +78,14 @@ class Ledger:
     ) -> None:
         """What reports have shown, what decisions have come to, whose broker has died or is back, and which bundles are no more.
 
-        `ended`: decisions with whether their bundle was split, and when they ended. `dead_before`: brokers that were dead already.
+        `ended`: decisions with whether other bundles have taken their bundles' place, and when they ended. `dead_before`: brokers that
+        were dead already.
         """
-        busy = {pending.bundle for pending, _, _ in ended} | {pending.bundle for pending in under_way}
+        busy = {name for pending in (*(one for one, _, _ in ended), *under_way) for name in pending.bundles}
         self._follow_reports(busy)
-        rows = self.view.bundles.rows_of(pending.bundle for pending, _, _ in ended)
-        for (pending, split, at_ms), row in zip(ended, rows.tolist(), strict=True):
-            self._end(pending, self.records.owner(row), row, at_ms, split)
+        each = [(name, *one) for one in ended for name in one[0].bundles]
+        for (name, pending, gone, at_ms), row in zip(each, self.view.bundles.rows_of(name for name, *_ in each).tolist(), strict=True):
+            self._end(name, pending, row, at_ms, gone)
         self._follow_lives(busy, dead_before)
         if not self.records.dry_run:
             self._tell_untold(busy)
@@ -171,11 +173,11 @@ class Ledger:
         for name in sorted(old)[:MOST_PUBLISHED]:
             self.records.forget(name)
 
-    def _end(self, pending: Pending, owner: str | None, row: int, at_ms: int, split: bool) -> None:
-        """What a decision has come to: its bundle is somebody's, or nobody's, or its children have taken its place."""
-        name, decision_id = pending.bundle, pending.decision_id
+    def _end(self, name: str, pending: Pending, row: int, at_ms: int, gone: bool) -> None:
+        """What a decision has come to: its bundle is somebody's, or nobody's, or others have taken its place."""
+        owner, decision_id = self.records.owner(row), pending.decision_id
         moves = pending.kind in ("unload", "transfer")
-        if split:
+        if gone:
             self.records.write(name, row, Entry.left("Deleted", pending.source, at_ms, decision_id))
         elif owner is None:
             self._lose(name, row, pending.former if pending.kind == "assign" else pending.source, at_ms, decision_id)
@@ -203,9 +205,13 @@ class Ledger:
     # --- what is decided ---
 
     def decided(self, decision: Decision) -> None:
-        """A decision's own record: of a bundle on its way, or in the middle of being split. Its `version` has been asked for before."""
-        name, state = decision.bundle, STATES[decision.kind]
-        row = self._rows[name]
+        """A decision's own records: of a bundle on its way, or in the middle of being split or merged with its neighbour."""
+        for name in decision.bundles:
+            self._decided(name, decision)
+
+    def _decided(self, name: str, decision: Decision) -> None:
+        """The bundle's `version` has been asked for before."""
+        row, state = self._rows[name], STATES[decision.kind]
         source = decision.source
         if decision.kind == "assign":
             source = _other(self._let_go_by(name, row), decision.destination)

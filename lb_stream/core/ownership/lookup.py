@@ -27,8 +27,8 @@ class Route:
 
     @staticmethod
     def of(bundle: str, state: OwnershipState, owner: str | None, destination: str | None, version: int, since_ms: int) -> Route:
-        """From an ownership record: the owner also while it splits the bundle; of a bundle on its way whoever is to have it."""
-        return Route(bundle, state, owner if state in ("Owned", "Splitting") else destination, version, since_ms)
+        """From an ownership record: the owner also while it splits or merges the bundle; of a bundle on its way whoever is to have it."""
+        return Route(bundle, state, owner if state in ("Owned", "Splitting", "Merging") else destination, version, since_ms)
 
     @property
     def unowned(self) -> bool:

@@ -59,7 +59,9 @@ class OwnershipRecords:
     @staticmethod
     def of(view: ClusterView, memory: Memory, dry_run: bool) -> OwnershipRecords:
         """Before the round's first record."""
-        units = {pending.bundle: _under_way(pending) for pending in memory.pending}
+        units = {pending.bundle: _under_way(pending, pending.version) for pending in memory.pending}
+        merged = ((pending, pending.neighbour) for pending in memory.pending if pending.neighbour is not None)
+        units |= {neighbour: _under_way(pending, memory.versions[neighbour]) for pending, neighbour in merged}
         new = memory.published_to == ""
         return OwnershipRecords(view, memory.epoch, dry_run, new, dict(memory.versions), dict(memory.unserved), set(memory.untold), units)
 
@@ -141,12 +143,14 @@ def owner_in(view: ClusterView, row: int) -> str | None:
     return view.brokers.names[owner] if owner >= 0 else None
 
 
-def _under_way(pending: Pending) -> ServiceUnit:
+def _under_way(pending: Pending, version: int) -> ServiceUnit:
     """The record that a decision has led to."""
     match pending.kind:
         case "assign":
-            return ServiceUnit("Assigning", pending.destination, pending.former, pending.version)
+            return ServiceUnit("Assigning", pending.destination, pending.former, version)
         case "split":
-            return ServiceUnit("Splitting", None, pending.source, pending.version)
+            return ServiceUnit("Splitting", None, pending.source, version)
+        case "merge":
+            return ServiceUnit("Merging", None, pending.source, version)
         case _:
-            return ServiceUnit("Releasing", pending.destination, pending.source, pending.version)
+            return ServiceUnit("Releasing", pending.destination, pending.source, version)

@@ -9,29 +9,31 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-State = Literal["Init", "Free", "Assigning", "Owned", "Releasing", "Splitting", "Deleted"]
+State = Literal["Init", "Free", "Assigning", "Owned", "Releasing", "Splitting", "Merging", "Deleted"]
+"""Merging is this project's own, and stands where Splitting does: the reference merges nothing."""
 Store = Literal["system_topic", "metadata_store"]
 
-IN_FLIGHT: frozenset[State] = frozenset({"Assigning", "Releasing", "Splitting"})
+IN_FLIGHT: frozenset[State] = frozenset({"Assigning", "Releasing", "Splitting", "Merging"})
 ACTIVE: frozenset[State] = IN_FLIGHT | {"Owned"}
 
 _COMMON: Mapping[State, frozenset[State]] = {
     "Assigning": frozenset({"Owned"}),
-    "Owned": frozenset({"Splitting", "Releasing"}),
+    "Owned": frozenset({"Splitting", "Merging", "Releasing"}),
     "Releasing": frozenset({"Assigning", "Free"}),
     "Splitting": frozenset({"Deleted"}),
+    "Merging": frozenset({"Deleted"}),
     "Deleted": frozenset({"Init"}),
 }
 TRANSITIONS: Mapping[Store, Mapping[State, frozenset[State]]] = {
     # A compacted topic can hide steps: after nothing anything may come.
     "system_topic": {
-        "Init": frozenset({"Free", "Owned", "Assigning", "Releasing", "Splitting", "Deleted"}),
+        "Init": frozenset({"Free", "Owned", "Assigning", "Releasing", "Splitting", "Merging", "Deleted"}),
         "Free": frozenset({"Assigning", "Init"}),
         **_COMMON,
     },
     "metadata_store": {"Init": frozenset({"Assigning"}), "Free": frozenset({"Assigning"}), **_COMMON},
 }
-"""Store → state → the states that may follow. A split's child begins as Owned, version 1, in both stores."""
+"""Store → state → the states that may follow. What a split or merge makes begins as Owned, version 1, in both stores."""
 
 FIRST_VERSION = 1
 _LAST_VERSION, _WRAPPED_VERSION = 2**63 - 1, -(2**63)
@@ -81,11 +83,11 @@ def _left_out(current: ServiceUnit, new: ServiceUnit) -> bool:
 def _brokers_agree(current: ServiceUnit, new: ServiceUnit) -> bool:
     same = current.destination == new.destination and current.source == new.source
     match current.state, new.state:
-        case "Owned", "Splitting":
+        case "Owned", ("Splitting" | "Merging"):
             return not new.destination and current.destination == new.source
         case "Owned", "Releasing":
             return bool(new.source) and current.destination == new.source and current.destination != new.destination
-        case ("Assigning", "Owned") | ("Releasing", "Free") | ("Splitting", "Deleted"):
+        case ("Assigning", "Owned") | ("Releasing", "Free") | (("Splitting" | "Merging"), "Deleted"):
             return same
         case "Releasing", "Assigning":
             return bool(new.destination) and same

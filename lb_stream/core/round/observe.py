@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from lb_stream.contracts.decisions import RESHAPES
 from lb_stream.contracts.reports import Ack, SplitAsk
 from lb_stream.core.commands.persistent_commands import apply_operator_state, forget_deleted, obey_standing
 from lb_stream.core.commands.responder import CommandResponder, Received
@@ -27,6 +28,7 @@ class Inbox:
     commands: tuple[Received, ...] = ()
     asks: tuple[tuple[str, SplitAsk], ...] = ()  # which broker asks for which split
     balances: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # broker → settings by which its cluster balances by itself
+    merging: Mapping[str, bool] = field(default_factory=dict)  # broker → whether its agent can merge bundles, where it says something new
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +45,7 @@ class Observed:
     known: ClusterView
     alive: Liveness
     desk: CommandResponder  # has answered all commands but those below
-    orders: tuple[Received, ...]  # to unload, split and assign
+    orders: tuple[Received, ...]  # to unload, split, merge and assign
 
 
 def observe(view: ClusterView, memory: Memory, inbox: Inbox, config: ClusterConfig) -> Observed:
@@ -56,7 +58,7 @@ def observe(view: ClusterView, memory: Memory, inbox: Inbox, config: ClusterConf
     wanted = bool(commands) or config.balancer.assign_unowned == "eager"
     known = apply_operator_state(view, desk.orders, wanted)
     known = with_bundles(known, _forgotten(known, memory))
-    after = replace(memory, orders=desk.orders, balances=_who_balances(memory, inbox, known))
+    after = replace(memory, orders=desk.orders, balances=_who_balances(memory, inbox, known), merging=_who_merges(memory, inbox, known))
     alive = judge(known, after, config.balancer, inbox.caught_up, desk.declared)
     return Observed(config, memory, after, known, alive, desk, orders)
 
@@ -75,11 +77,19 @@ def _who_balances(memory: Memory, inbox: Inbox, view: ClusterView) -> dict[str, 
     return {broker: known[broker] for broker in sorted(known) if known[broker] and broker in view.brokers.names}
 
 
+def _who_merges(memory: Memory, inbox: Inbox, view: ClusterView) -> tuple[str, ...]:
+    """Brokers whose agents can merge bundles, as they said last."""
+    if not memory.merging and not inbox.merging:
+        return ()
+    known = {**dict.fromkeys(memory.merging, True), **inbox.merging}
+    return tuple(broker for broker in view.brokers.names if known.get(broker, False))
+
+
 def _forgotten(view: ClusterView, memory: Memory) -> list[str]:
     """Bundles on their way that the shards have forgotten, because no report has named them for the retention time.
 
     They aren't lost before the decision about them expires, and those that this balancer had released not before somebody has them.
     """
-    moves = (one.bundle for one in memory.pending if one.kind != "split" and view.now_ms < one.expires_ms)
+    moves = (one.bundle for one in memory.pending if one.kind not in RESHAPES and view.now_ms < one.expires_ms)
     moving = sorted({*moves, *memory.reserved, *(name for name in memory.released if namespace_of(name) not in memory.orders.deleted)})
     return [name for name, row in zip(moving, view.bundles.rows_of(moving).tolist(), strict=True) if row < 0]

@@ -1,4 +1,4 @@
-"""Unloads and splits that operators have ordered: checked like all others, decided with the reason Admin.
+"""Unloads, splits and merges that operators have ordered: checked like all others, decided with the reason Admin.
 
 Back-off, the grace period after an unload, thresholds and a namespace's maximum of bundles don't hold an operator up; limits on moves
 under way, policies and what is under way already do. See docs/commands.md.
@@ -8,15 +8,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 
-from lb_stream.contracts.commands import Assign, Split, UnloadCommand
+from lb_stream.contracts.commands import Assign, Merge, Split, UnloadCommand
 from lb_stream.contracts.decisions import Explain
 from lb_stream.core.commands.persistent_commands import broker_of
-from lb_stream.core.commands.responder import Received, named
+from lb_stream.core.commands.responder import BundleAnswer, Received, named
 from lb_stream.core.filters.candidates import superseded
 from lb_stream.core.model.names import bundle_name, is_system_bundle, parse_bundle
 from lb_stream.core.model.operator_state import Waiting
@@ -25,21 +23,13 @@ from lb_stream.core.model.rules import Decides, Refuses, Rule
 from lb_stream.core.model.topics import namespace_of_topic, topic_hash
 from lb_stream.core.round.assign import assign, too_few
 from lb_stream.core.round.limits import MoveBudget
+from lb_stream.core.round.merge import advised_pairs, merge
 from lb_stream.core.round.shed import preselects
 from lb_stream.core.round.state import Division, RoundState
 from lb_stream.core.splitting.manual import REASON, Accepted, NamespaceBundles, NoChange, SplitRequest, manual_split
 
 STRATEGY = "operator"
 STATUS_RULES = {400: "bad_request", 404: "not_found", 409: "not_served", 412: "precondition_failed"}
-
-
-@dataclass(frozen=True, slots=True)
-class BundleAnswer:
-    """What is said to one order about one bundle."""
-
-    outcome: Literal["decided", "nothing", "refused"]
-    text: str
-    rule: str | None = None
 
 
 def obey_moves(state: RoundState, commands: Iterable[Received], suspended: Refusal | None) -> None:
@@ -53,11 +43,13 @@ def obey_moves(state: RoundState, commands: Iterable[Received], suspended: Refus
             said = _unload(state, command)
         elif isinstance(command, Split):
             said = [_split(state, command)]
+        elif isinstance(command, Merge):
+            said = _merge(state, command)
         elif isinstance(command, Assign):
             _answer_lookup(state, received, command)
             continue
         else:
-            raise TypeError(f"{command.kind} is no order to move, split or assign")
+            raise TypeError(f"{command.kind} is no order to move, split, merge or assign")
         _answer(state, received, said, before)
 
 
@@ -147,6 +139,8 @@ def _row(state: RoundState, namespace: str, given: str) -> int | BundleAnswer:
     (row,) = bundles.rows_of([bundle_name(*parsed)]).tolist()
     if row < 0:
         ranges = [name.rpartition("/")[2] for name in bundles.names[bundles.rows_of_namespace(namespace)].to_pylist()]
+        if not ranges:
+            return BundleAnswer("refused", f"no bundle of a namespace {namespace} is known", "unknown_namespace")
         return BundleAnswer("refused", f"{namespace} has no bundle {given}; it has {named(ranges)}", "unknown_bundle")
     return int(row)
 
@@ -154,11 +148,9 @@ def _row(state: RoundState, namespace: str, given: str) -> int | BundleAnswer:
 def _under_way(state: RoundState, row: int) -> BundleAnswer | None:
     """The decision about the bundle that is not confirmed yet, as a reason to decide nothing else."""
     name = state.view.bundles.name(row)
-    kinds = {one.bundle: (one.kind, one.decision_id) for one in state.memory.pending}
-    kinds |= {one.bundle: (one.kind, one.decision_id) for one in state.decisions}
-    if name not in kinds:
+    if (found := state.under_way(name)) is None:
         return None
-    kind, decision_id = kinds[name]
+    decision_id, kind = found
     return BundleAnswer("refused", f"{name}: the decision {decision_id} ({kind}) is under way", "in_flight")
 
 
@@ -238,6 +230,24 @@ def _split(state: RoundState, command: Split) -> BundleAnswer:
     return BundleAnswer("decided", f"{name} is split at {source} {into}")
 
 
+def _merge(state: RoundState, command: Merge) -> list[BundleAnswer]:
+    if command.advised is not None:
+        why = "" if state.config.splitting.merge_advice_enabled else ", merge_advice_enabled is false"
+        nothing = BundleAnswer("nothing", f"no bundles of {command.namespace} are advised to be merged{why}: nothing to do")
+        return [_merge_pair(state, *rows) for rows in advised_pairs(state, command.namespace, command.advised)] or [nothing]
+    rows = list[int]()
+    for given in command.bundles:
+        found = _row(state, command.namespace, given)
+        if isinstance(found, BundleAnswer):
+            return [found]
+        rows.append(found)
+    return [_merge_pair(state, *sorted(rows))]
+
+
+def _merge_pair(state: RoundState, low: int, high: int) -> BundleAnswer:
+    return _under_way(state, low) or _under_way(state, high) or merge(state, low, high)
+
+
 def _answer_lookup(state: RoundState, received: Received, command: Assign) -> None:
     """Answered at once, as a lookup waits: with who has the bundle, or is to have it."""
     before = len(state.decisions)
@@ -295,7 +305,8 @@ def _answer(state: RoundState, received: Received, said: list[BundleAnswer], bef
     """One answer from what was said to each bundle. `before`: how many decisions there were."""
     decisions = state.decisions[before:]
     ids = [one.decision_id for one in decisions]
-    text, rule = _summed(said), next((one.rule for one in said if one.rule is not None), None)
+    what = "pairs of bundles are merged" if received.command.kind == "merge" else "bundles leave their brokers"
+    text, rule = _summed(said, what), next((one.rule for one in said if one.rule is not None), None)
     if not decisions:
         refused = any(one.outcome == "refused" for one in said)
         state.desk.answer(received, "refused" if refused else "done", text, rule)
@@ -303,16 +314,16 @@ def _answer(state: RoundState, received: Received, said: list[BundleAnswer], bef
         state.desk.answer(received, "done", f"dry run, nothing is published: {text}", rule, ids)
     else:
         state.desk.answer(received, "accepted", text, rule, ids)
-        waiting = Waiting(received.head, text, tuple(one.bundle for one in decisions), tuple(ids))
+        waiting = Waiting(received.head, text, tuple(bundle for one in decisions for bundle in one.bundles), tuple(ids))
         state.desk.change(waiting=(*state.desk.orders.waiting, waiting))
 
 
-def _summed(said: list[BundleAnswer]) -> str:
+def _summed(said: list[BundleAnswer], what: str) -> str:
     if len(said) == 1:
         return said[0].text
     decided = [one for one in said if one.outcome == "decided"]
     rules = Counter(one.rule for one in said if one.outcome == "refused")
-    parts = [f"{len(decided)} of {len(said)} bundles leave their brokers"]
+    parts = [f"{len(decided)} of {len(said)} {what}"]
     firsts = {rule: next(one.text for one in said if one.rule == rule) for rule in rules}
     parts += [f"{count} refused by {rule}, the first: {firsts[rule]}" for rule, count in rules.items()]
     return "; ".join(parts)

@@ -133,4 +133,5 @@ def _pending(decision: Decision, ledger: Ledger) -> Pending:
         former=ledger.former(decision.bundle) if decision.kind == "assign" else None,
         children=tuple(decision.children),
         unload_children=decision.unload_children,
+        neighbour=decision.neighbour,
     )

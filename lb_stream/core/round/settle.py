@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from lb_stream.contracts.balancer import BalancerConfig
+from lb_stream.contracts.decisions import RESHAPES
 from lb_stream.contracts.reports import Ack
 from lb_stream.core.disruption.budgets import limited_namespaces, spent_after
 from lb_stream.core.filters.candidates import superseded
@@ -34,7 +35,7 @@ def settle(seen: Observed, acks: tuple[Ack, ...]) -> RoundState:
     now_ms = alive.view.now_ms
     settled = outcomes.settle(alive.view, memory, acks, now_ms)
     ledger = Ledger.of(alive.view, seen.known, memory, config.dry_run)
-    ended = [(pending, pending.kind == "split" and outcome.outcome == "confirmed", outcome.at_ms) for pending, outcome in settled.ended]
+    ended = [(pending, pending.kind in RESHAPES and outcome.outcome == "confirmed", outcome.at_ms) for pending, outcome in settled.ended]
     ledger.settle(ended, settled.open, memory.dead, config.tombstone_delay_ms)
     reported, view, quotas, not_finite = _views(seen, settled)
     spent, spending = spent_after(memory, settled, limited_namespaces(seen.config.namespaces), now_ms)
@@ -73,7 +74,7 @@ def _views(seen: Observed, settled: Settled) -> tuple[ClusterView, ClusterView, 
 
 
 def _carry_out(view: ClusterView, pending: tuple[Pending, ...], moves_count: bool) -> ClusterView:
-    """The view with the given decisions carried out: load must not be decided on twice. A split moves nothing.
+    """The view with the given decisions carried out: load must not be decided on twice. Splits and merges move nothing.
 
     If moves don't count, their bundles are only marked as on their way.
     """
@@ -82,11 +83,12 @@ def _carry_out(view: ClusterView, pending: tuple[Pending, ...], moves_count: boo
     rows = view.bundles.rows_of(one.bundle for one in pending)
     names = {name: row for row, name in enumerate(view.brokers.names)}
     destinations = np.array([names.get(one.destination or "", -1) for one in pending], np.intp)
-    splits = np.array([one.kind == "split" for one in pending], np.bool_)
-    moves = (rows >= 0) & ~splits & moves_count
+    stays = np.array([one.kind in RESHAPES for one in pending], np.bool_)
+    moves = (rows >= 0) & ~stays & moves_count
     view = with_moves(view, rows[moves], destinations[moves])
     in_flight = view.bundles.in_flight.copy()
-    in_flight[rows[(rows >= 0) & ~moves]] = True
+    held = np.append(rows[~moves], view.bundles.rows_of(one.neighbour for one in pending if one.neighbour is not None))
+    in_flight[held[held >= 0]] = True
     return replace(view, bundles=replace(view.bundles, in_flight=in_flight))
 
 
@@ -119,13 +121,14 @@ def _retries(memory: Memory, settled: Settled, now_ms: int, config: BalancerConf
     """Bundle → its failures in a row: remembered while the next attempt is under way, and for the grace period (one time-out at least)."""
     timeout_ms = config.unloading_timeout_ms
     oldest_ms = now_ms - max(config.shedding_grace_period_ms, timeout_ms)
-    trying = {pending.bundle for pending in memory.pending}
+    trying = {bundle for pending in memory.pending for bundle in pending.bundles}
     retries = {bundle: retry for bundle, retry in memory.retries.items() if retry.not_before_ms >= oldest_ms or bundle in trying}
     for pending, outcome in settled.ended:
-        if outcome.outcome in ("expired", "refused"):
-            retries[pending.bundle] = after_failure(retries.get(pending.bundle), pending.kind, now_ms, timeout_ms, pending.destination)
-        else:
-            retries.pop(pending.bundle, None)
+        for bundle in pending.bundles:
+            if outcome.outcome in ("expired", "refused"):
+                retries[bundle] = after_failure(retries.get(bundle), pending.kind, now_ms, timeout_ms, pending.destination)
+            else:
+                retries.pop(bundle, None)
     return retries
 
 

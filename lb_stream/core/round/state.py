@@ -13,7 +13,7 @@ from lb_stream.contracts.decisions import Candidate, Decision, DecisionKind, Exp
 from lb_stream.core.commands.responder import CommandResponder
 from lb_stream.core.config.cluster_config import ClusterConfig
 from lb_stream.core.filters.candidates import Candidates, Steps
-from lb_stream.core.model.memory import Memory, Retry
+from lb_stream.core.model.memory import Memory, Pending, Retry
 from lb_stream.core.model.refusals import Refusal
 from lb_stream.core.model.registry import Strategy
 from lb_stream.core.model.rules import Rule, TakesOut
@@ -51,12 +51,13 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Division:
-    """What a split makes of its bundle. No children: its owner finds them by the algorithm."""
+    """What a split or merge makes of its bundle. No children: its owner finds them by the algorithm."""
 
     children: tuple[str, ...]
-    boundaries: tuple[int, ...]
-    algorithm: str
-    unload_children: bool
+    boundaries: tuple[int, ...] = ()
+    algorithm: str | None = None
+    unload_children: bool = False
+    neighbour: str | None = None  # of a merge
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,9 +179,14 @@ class RoundState:
         bundles = self.view.bundles
         free = ~bundles.system & ~bundles.in_flight
         backing_off = (name for name, retry in self.inputs.retries.items() if self.now_ms < retry.not_before_ms)
-        taken = bundles.rows_of([*backing_off, *(one.bundle for one in self.decisions)])
+        taken = bundles.rows_of([*backing_off, *(bundle for one in self.decisions for bundle in one.bundles)])
         free[taken[taken >= 0]] = False
         return free
+
+    def under_way(self, bundle: str) -> tuple[str, str] | None:
+        """Id and kind of the decision about a bundle that is not confirmed yet."""
+        open_: list[Pending | Decision] = [*self.memory.pending, *self.decisions]
+        return next(((one.decision_id, one.kind) for one in reversed(open_) if bundle in one.bundles), None)
 
     def remembered(self, strategy: Strategy[Any]) -> Any:
         """What a strategy remembers, as it stands in this round."""
@@ -261,6 +267,7 @@ class RoundState:
                 destination=None if destination is None else self.view.brokers.names[destination],
                 expected_owner=source,
                 expected_version=self.ledger.version(name, bundle),
+                neighbour=division.neighbour if division else None,
                 children=list(division.children) if division else [],
                 boundaries=list(division.boundaries) if division else [],
                 algorithm=division.algorithm if division else None,

@@ -239,7 +239,7 @@ class Metrics:
             if kind == "assign":
                 result = "Failure" if one["outcome"] in _FAILED else "Success" if one["outcome"] == "confirmed" else "Skip"
                 self.assign_results.labels(cluster, "assign", result).inc()
-            elif one["outcome"] in _FAILED:
+            elif one["outcome"] in _FAILED and kind != "merge":  # the reference merges nothing, and has no metric of it
                 metric, what = (self.split_results, "bundlesSplit") if kind == "split" else (self.unload_results, "bundleUnloading")
                 metric.labels(cluster, what, "Failure", "Unknown").inc()
             if one["outcome"] == "confirmed" and kind in self.latencies:

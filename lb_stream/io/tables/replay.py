@@ -174,7 +174,8 @@ def _start(row: dict[str, Any], remembered: Remembered, checkpoint: str) -> Star
     view = cluster_view(row["cluster"], read_shards(checkpoint, blocks), blocks, row["now_ms"], weights, times)
     acks, asks = tuple(Ack.model_validate(ack) for ack in inputs["acks"]), asks_of(inputs.get("asks", ()))
     commands = tuple(Received(**command) for command in inputs["commands"])
-    return Start(view, memory, Inbox(acks, inputs["caught_up"], commands, asks, _balances(inputs)), config, inputs)
+    inbox = Inbox(acks, inputs["caught_up"], commands, asks, _balances(inputs), inputs.get("merging", {}))
+    return Start(view, memory, inbox, config, inputs)
 
 
 def _decided(row: dict[str, Any], remembered: Remembered, checkpoint: str) -> dict[str, Any]:

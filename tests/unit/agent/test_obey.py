@@ -2,7 +2,7 @@
 
 import pytest
 
-from lb_stream.agent.obey import REMEMBERED_MS, Seen, Verdict, addressee, judge
+from lb_stream.agent.obey import REMEMBERED_MS, Seen, Verdict, acknowledgement, addressee, judge
 from lb_stream.contracts.decisions import Decision, example_decision
 
 NOW = 1_767_225_670_000
@@ -111,3 +111,11 @@ def test_a_transfers_source_releases_the_bundle_and_its_destination_waits_for_an
     assert judge("a:1", Seen(), transfer, owns=True, now_ms=NOW) == Verdict("release")
     assert judge("a:1", Seen(), transfer, owns=False, now_ms=NOW) == Verdict("refuse", f"{UNLOAD.bundle} is not served here")
     assert judge("b:1", Seen(), transfer, owns=True, now_ms=NOW).action == "ignore"
+
+
+def test_the_source_merges_what_it_serves_and_names_both_when_it_does_not() -> None:
+    merge = with_(UNLOAD, kind="merge", destination=None, neighbour="t/n/0x80000000_0xffffffff")
+    assert judge("a:1", Seen(), merge, owns=True, now_ms=NOW) == Verdict("merge")
+    refused = Verdict("refuse", f"{UNLOAD.bundle} or t/n/0x80000000_0xffffffff is not served here")
+    assert judge("a:1", Seen(), merge, owns=False, now_ms=NOW) == refused
+    assert acknowledgement(merge, "merge", "", NOW).outcome == "merged"

@@ -58,6 +58,7 @@ COMMANDS = {
     ("lookup",),
     ("namespaces", "unload"),
     ("namespaces", "split-bundle"),
+    ("namespaces", "merge-bundles"),
     ("namespaces", "create"),
     ("namespaces", "delete"),
     ("namespaces", "import"),
@@ -102,7 +103,9 @@ def test_every_command_that_has_settings_takes_them_alike_and_a_wrong_one_is_exi
     needed = {("agent", "pulsar"): [*url, "--cluster", "eu-1"], ("agent", "namespaces"): url}
     needed |= {("brokers", name): ["b:1"] for name in ("drain", "undrain")} | {("lookup",): ["t/n/topic"]}
     needed |= {("clusters", name): ["eu-1"] for name in ("enable", "disable", "pause", "resume", "limit")}
-    needed |= {("namespaces", name): ["t/n"] for name in ("unload", "split-bundle", "create", "delete", "import", "bundles")}
+    needed |= {
+        ("namespaces", name): ["t/n"] for name in ("unload", "split-bundle", "merge-bundles", "create", "delete", "import", "bundles")
+    }
     argument = {("reports", "send"): ["file"], ("sql",): ["select 1"], **needed}.get(command, [])
     result = lbctl(*command, *argument, "--json", "--set", "dry_run=perhaps", cwd=tmp_path)
     assert (result.code, result.out) == (2, "")

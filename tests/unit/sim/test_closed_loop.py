@@ -4,8 +4,11 @@ import tomllib
 from collections import Counter
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from lb_stream.contracts.commands import Merge
+from lb_stream.core.commands.responder import Received
 from lb_stream.sim import build_cluster
 from tests.support.sim_loop import ClosedLoop
 
@@ -65,6 +68,29 @@ def test_bundles_that_are_too_large_are_split_and_their_children_take_part() -> 
     assert max(loop.cluster.bundle_load(name, loop.now_ms).rate_msgs_per_s for name in loop.cluster.bundles) < 7_150
     assert len(loop.cluster.bundles) == 96 + len(splits)
     assert loop.unevenness() <= 1.25
+
+
+def test_what_is_advised_to_be_merged_is_merged_on_command_as_far_as_it_says_and_nothing_else_follows() -> None:
+    settings = {"merge_advice_enabled": True, "merge_advice_after_ms": 60_000, "namespace_default_bundles": 1}
+    loop = ClosedLoop(build_cluster(2, 12, "steady", 1, START), {**DEMO, "shedding_enabled": False, **settings}, START)
+    loop.cluster.model.owner[:] = np.repeat([0, 1], 6)
+    before = sum(load.throughput_bytes_per_s for load in loop.cluster.loads(START).values())
+    loop.run(90)
+    pairs = sorted((bundle, one.neighbour) for bundle, one in loop.memory.mergeable.items() if one.told_ms)
+    namespace = pairs[0][0].rpartition("/")[0]
+    for most in (1, 5):
+        loop.commands = [Received.of(Merge(id=f"m{most}", namespace=namespace, advised=most), loop.now_ms)]
+        loop.run(5)
+        assert [(one.kind, one.bundle, one.neighbour) for one in loop.decisions] == [("merge", *pair) for pair in pairs[: min(most, 2)]]
+    assert [one.outcome for one in loop.outcomes] == ["confirmed", "confirmed"]
+    assert len(loop.cluster.bundles) == 10 and None not in loop.cluster.owners().values()
+    assert sum(load.throughput_bytes_per_s for load in loop.cluster.loads(loop.now_ms).values()) == pytest.approx(before)
+    merged = loop.decisions[0].children[0]
+    assert loop.view is not None
+    average = loop.view.bundles.long.throughput[loop.view.bundles.rows_of([merged])[0]]
+    assert average == pytest.approx(loop.cluster.bundle_load(merged, loop.now_ms).throughput_bytes_per_s, rel=0.05)
+    loop.run(30)
+    assert len(loop.decisions) == 2, "what has just been merged is neither split nor merged again"
 
 
 def test_a_hot_spot_that_appears_later_is_met_when_it_appears() -> None:

@@ -64,6 +64,32 @@ def test_a_split_bundle_is_no_more_and_its_children_carry_what_it_carried() -> N
     assert report["bundles"] == sorted([SECOND, *children])
 
 
+def test_merged_bundles_are_one_that_carries_what_both_carried_also_when_they_are_split_and_merged_again() -> None:
+    cluster = small_cluster()
+    whole = "t/n/0x00000000_0xffffffff"
+    cluster.merge(A, [SECOND, FIRST], whole)
+    assert cluster.owners() == {whole: A}
+    assert cluster.bundle_load(whole, START) == Load(400.0, 500.0, 250_000.0, 350_000.0)
+    assert cluster.bundle_load(whole, START + 10_000).rate_in_msgs_per_s == 600.0, "each half follows its own workload"
+    assert [int(getattr(cluster.model, name)[0]) for name in ("topics", "producers", "consumers")] == [8, 8, 16]
+    quarters = [f"t/n/0x{low:08x}_0x{high:08x}" for low, high in pairwise([0, 0x40000000, 0x80000000, 0xC0000000, 0xFFFFFFFF])]
+    cluster.split(A, whole, [0x40000000, 0x80000000, 0xC0000000])
+    assert [round(cluster.bundle_load(one, START).rate_in_msgs_per_s) for one in quarters] == [100, 100, 100, 100]
+    cluster.merge(A, quarters[1:3], "t/n/0x40000000_0xc0000000")
+    assert sorted(cluster.owners()) == [quarters[0], "t/n/0x40000000_0xc0000000", quarters[3]]
+    assert cluster.loads(START)[A].throughput_bytes_per_s == pytest.approx(600_000.0)
+    assert sum(one["topics"] for one in make_report(cluster, A, START)["lastStats"].values()) == 8
+
+
+def test_only_neighbours_that_a_broker_serves_are_merged() -> None:
+    cluster = small_cluster()
+    with pytest.raises(ValueError, match="are not the two halves of t/n/0x00000000_0x90000000"):
+        cluster.merge(A, [FIRST, SECOND], "t/n/0x00000000_0x90000000")
+    with pytest.raises(KeyError):
+        cluster.merge(B, [FIRST, SECOND], "t/n/0x00000000_0xffffffff")
+    assert cluster.owners() == {FIRST: A, SECOND: A}
+
+
 def test_without_boundaries_a_bundle_is_split_into_halves_and_what_cannot_be_split_is_an_error() -> None:
     cluster = small_cluster()
     SimBroker(cluster, A).split(SECOND, [], "topic_count_equally_divide")

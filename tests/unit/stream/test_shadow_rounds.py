@@ -1,7 +1,7 @@
 """Shadows beside a cluster's rounds as the deciding stage runs them, the log keeps them, tables follow them and replay repeats them."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from lb_stream.stream.context import BatchContext
 from lb_stream.stream.decide import ROUND_SCHEMA, decide_clusters
 from lb_stream.stream.shards.block_files import BlockWriter
 from lb_stream.stream.task import allowance
-from tests.support.build import Report, batch_of
+from tests.support.build import Event, Report, batch_of
 from tests.support.written_tables import Job, rows_of
 from tests.unit.core.shadow.test_look_on import HOT, SETTINGS, STATS
 
@@ -45,6 +45,8 @@ class Stage:
         own = {"eu": {"shadow": dict(shadows)}} if shadows else {}
         self.settings = Settings.model_validate({"stream": places | stream, "balancer": SETTINGS | {"dry_run": False}, "cluster": own})
         self.shard, self.batch = Shard.empty(), -1
+        self.owned: Mapping[str, Sequence[str]] = HOT
+        self.events: list[Event] = []  # of the next batch
 
     def restart(self) -> None:
         """A new job: it knows what the log says."""
@@ -71,9 +73,10 @@ class Stage:
         now_ms = 1_000_000 + 60_000 * self.batch + (0 if heard else 1)
         reports = [
             Report(name, now_ms, dict.fromkeys(names, STATS), {"cpu": (15.0 * len(names), 100.0)}, offset=now_ms + place)
-            for place, (name, names) in enumerate(HOT.items())
+            for place, (name, names) in enumerate(self.owned.items())
         ]
-        batch = batch_of(reports if heard else [])
+        batch = batch_of(reports if heard else [], self.events)
+        self.events = []
         self.shard, _ = fold(self.shard, batch, now_ms, FoldConfig())
         writer = BlockWriter(str(self.job.checkpoint), f"eu-{self.batch}.arrow")
         blocks = (self.shard.brokers, names_block(self.shard.bundles["name"]), self.shard.bundles.drop_columns("name"))

@@ -162,6 +162,11 @@ def test_a_person_reads_the_sentence_then_the_figures(recorded: Recorder, ask: A
             "confirmed",
             "had broker-7.eu.example:8080 split",
         ),
+        (
+            {"kind": "merge", "neighbour": "n", "children": ["c"], "destination": None, "rule": "merge_command"},
+            "confirmed",
+            "merge acme/orders/0x00000000_0x40000000 and n: an operator's command asked for it. A report confirmed it after 1.2 s.",
+        ),
         ({"destination": None}, "expired", "It expired after 1.2 s (in vain)."),
         ({"rule": "of_a_plugin"}, "refused", "rule of_a_plugin: saw 62.0%, limit 51.0%, average 41.0%. It was refused"),
     ],
@@ -359,6 +364,15 @@ def test_a_bundle_of_two_clusters_needs_the_clusters_name(tmp_path: Path) -> Non
     fill(tmp_path / "tables", BUNDLE_AVERAGES, [{"cluster": name, "bundle": "a/b/0x0_0x1", "part": name} for name in ("eu-1", "us-1")])
     result = lbctl("explain", "--why-not", "a/b/0x0_0x1", "--set", "stream.tables=tables", cwd=tmp_path)
     assert (result.code, "eu-1, us-1: say which, --cluster NAME" in result.err) == (2, True)
+
+
+@pytest.mark.parametrize("bundle", ["a/b/0x0_0x1", "a/b/0x1_0x2"])
+def test_both_bundles_that_were_merged_name_what_has_become_of_them(tmp_path: Path, bundle: str) -> None:
+    merge = example_decision(kind="merge", bundle="a/b/0x0_0x1", neighbour="a/b/0x1_0x2", children=["a/b/0x0_0x2"])
+    fill(tmp_path / "tables", DECISIONS, [decided(merge)])
+    fill(tmp_path / "tables", OUTCOMES, [{"decision_id": merge.decision_id, "outcome": "confirmed", "took_ms": 1}])
+    result = lbctl("explain", "--why-not", bundle, "--set", "stream.tables=tables", cwd=tmp_path)
+    assert "it was merged into a/b/0x0_0x2 (eu-1:42:0)" in result.err
 
 
 def test_a_bundle_that_was_split_names_its_children(tmp_path: Path) -> None:

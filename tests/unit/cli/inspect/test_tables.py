@@ -119,11 +119,12 @@ def test_decisions_come_in_the_order_they_were_made_with_their_outcomes(ask: Any
     assert "ordinal" not in rows[0]
 
 
-def test_a_split_is_told_without_a_way() -> None:
+def test_a_split_and_a_merge_are_told_without_a_way() -> None:
     from lb_stream.cli.inspect.decisions import _way
 
     row = {"source": "b-0:80", "destination": None, "algorithm": "range_equally_divide"}
     assert _way(row | {"kind": "split"}) == "at b-0:80, range_equally_divide"
+    assert _way(row | {"kind": "merge", "neighbour": "t/n/0x80000000_0xffffffff"}) == "at b-0:80, with 0x80000000_0xffffffff"
     assert _way(row | {"kind": "unload"}) == "b-0:80 → to be found"
 
 

@@ -121,6 +121,12 @@ def call(kafka: Broker, tmp_path: Path) -> Callable[..., Result]:
         ("clusters resume eu-1", "resume-cluster", {}),
         ("dry-run on", "dry-run", {"on": True}),
         ("dry-run off --all-clusters", "dry-run", {"on": False}),
+        (
+            "namespaces merge-bundles t/n -b 0x00000000_0x80000000 -b 0x80000000_0xffffffff",
+            "merge",
+            {"bundles": ["0x00000000_0x80000000", "0x80000000_0xffffffff"]},
+        ),
+        ("namespaces merge-bundles t/n --advised 5", "merge", {"namespace": "t/n", "advised": 5}),
     ],
 )
 def test_each_command_is_one_record(call: Callable[..., Result], kafka: Broker, line: str, kind: str, fields: dict[str, Any]) -> None:
@@ -192,6 +198,10 @@ def test_who_sends_is_the_kafka_principal_where_there_is_one(call: Callable[...,
         "namespaces split-bundle t/n -b HOT -bt HOT",
         "namespaces split-bundle t/n -bt WARM",
         "namespaces split-bundle t/n -b HOT -sb half",
+        "namespaces merge-bundles t/n",
+        "namespaces merge-bundles t/n -b 0x00000000_0x80000000",
+        "namespaces merge-bundles t/n -b 0x00000000_0x80000000 -b 0x80000000_0xffffffff --advised 1",
+        "namespaces merge-bundles t/n --advised 101",
         "namespaces create t/n --bundles 0",
         "namespaces set-policies",
         "namespaces set-policies t/n",

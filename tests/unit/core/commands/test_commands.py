@@ -29,7 +29,7 @@ from lb_stream.core.model.memory import Memory
 from lb_stream.core.model.operator_state import OperatorState
 from lb_stream.core.model.policies import NO_POLICIES, Policies
 from lb_stream.core.model.view import ClusterView
-from lb_stream.core.observing.known_bundles import compact, cut_anew, missing, ring_of, with_bundles
+from lb_stream.core.observing.known_bundles import compact, cut_anew, joined, missing, ring_of, with_bundles
 from lb_stream.core.round.decide import Inbox, Round, decide
 from tests.support.build import Event, Report, batch_of
 
@@ -286,6 +286,7 @@ def test_where_brokers_place_at_lookups_idle_bundles_are_shown_to_commands_only(
 def test_rings_are_remembered_in_few_words_and_cut_anew_when_a_split_is_confirmed() -> None:
     assert [compact(ring_of("t/n", cut).boundaries.tolist()) for cut in (1, 7, [0, 9, 0xFFFFFFFF])] == [1, 7, [0, 9, 0xFFFFFFFF]]
     children = view(a=["t/n/0x00000000_0x40000000", "t/n/0x40000000_0x80000000", SECOND])
+    assert joined({"t/n": 4, "t/m": 1}, ["t/n/0x40000000_0x80000000"]) == {"t/n": [0, 0x40000000, 0xC0000000, 0xFFFFFFFF], "t/m": 1}
     assert cut_anew({"t/n": 2, "t/m": 1}, children, [FIRST, OTHER]) == {"t/n": [0, 0x40000000, 0x80000000, 0xFFFFFFFF], "t/m": 1}
     whole = view(a=["t/n/0x00000000_0x40000000", "t/n/0x40000000_0x80000000", "t/n/0x80000000_0xc0000000", "t/n/0xc0000000_0xffffffff"])
     assert cut_anew({"t/n": 2}, whole, [FIRST, SECOND]) == {"t/n": 4}

@@ -50,6 +50,7 @@ def test_boundaries_belong_to_the_bundle_that_they_begin_and_the_last_hash_to_th
     [
         ("Owned", "a", False),
         ("Splitting", "a", False),
+        ("Merging", "a", False),
         ("Assigning", "b", False),
         ("Releasing", "b", False),
         ("Free", "b", True),
