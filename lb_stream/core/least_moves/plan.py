@@ -68,41 +68,55 @@ class Plan:
     welcome: Rows  # how many more bundles each broker may be given
     moves: list[Move] = field(default_factory=list)
 
+    def state(self) -> State:
+        """How far it is."""
+        return State(self.share.copy(order="F"), self.disruption, self.welcome.copy(), list(self.moves))
+
+    def restore(self, state: State) -> None:
+        """Go back to there."""
+        self.share, self.welcome = state.share.copy(order="F"), state.welcome.copy()
+        self.disruption, self.moves = state.disruption, list(state.moves)
+
     def bring_down(self, source: int, rows: Rows, others: Callable[[], dict[int, Rows]], search: bool) -> None:
         """Relieve a source by single moves; or, with `search`, by a swap or by making room for a large bundle, where that takes fewer.
 
         `others`: brokers → the bundles of each that may move.
         """
-        before, fewest = (self._state(), self.fewest(source, rows)) if search else (None, 0)
+        before, fewest = (self.state(), self.fewest(source, rows)) if search else (None, 0)
         relieved = self.relieve(source, rows)
         if before is None:
             return
-        best, found = self._rank(source, relieved, before), self._state()
+        best, found = self._rank(source, relieved, before), self.state()
         if best <= (0.0, max(fewest * NEARLY, A_SWAP)):
             return
         tried = 0
-        self._restore(before)
+        self.restore(before)
         for attempt in self._attempts(source, rows, others()):
-            self._restore(before)
+            self.restore(before)
             most = np.inf if best[0] else len(before.moves) + best[1]
             if attempt(most):
                 relieved = self.relieve(source, self._still(rows), most)
                 if (rank := self._rank(source, relieved, before)) < best:
-                    best, found = rank, self._state()
+                    best, found = rank, self.state()
             tried += len(self.moves) - len(before.moves)
             if tried > EFFORT:
                 break
-        self._restore(found)
+        self.restore(found)
 
     def fewest(self, source: int, rows: Rows, more: Floats | float = 0.0) -> int:
         """A lower bound: as many of its largest bundles as cover what is too much, in the resource that takes most of them.
 
         `more`: what it gets before, (resources).
         """
-        excess = self.share[source] + more * self.per_unit[source] - self.enough
+        return int(self.fewest_by_level(np.array([self.enough]), source, rows, more)[0])
+
+    def fewest_by_level(self, levels: Floats, source: int, rows: Rows, more: Floats | float = 0.0) -> Rows:
+        """The same for each level that the source could be brought below."""
+        excess = self.share[source] + more * self.per_unit[source] - levels[:, None]
         weight = self.demand[rows] * self.per_unit[source]
         covered = np.cumsum(-np.sort(-weight, axis=0), axis=0)
-        return int((covered < excess - NEGLIGIBLE).sum(axis=0).max(initial=-1, where=excess > NEGLIGIBLE)) + 1
+        needed: Rows = (covered < excess[:, None] - NEGLIGIBLE).sum(axis=1).max(axis=1, initial=-1, where=excess > NEGLIGIBLE) + 1
+        return needed
 
     def _attempts(self, source: int, rows: Rows, others: dict[int, Rows]) -> list[Callable[[float], bool]]:
         """Ways to begin otherwise than with single moves that fit, the likeliest to be short first. Each takes the most moves of a plan."""
@@ -133,13 +147,6 @@ class Plan:
         """What a plan for a source leaves undone, then how many moves it takes: the least is the best."""
         left = 0.0 if relieved else float(self.share[source].max() - self.enough)
         return (round(left, 2), len(self.moves) - len(before.moves))
-
-    def _state(self) -> State:
-        return State(self.share.copy(order="F"), self.disruption, self.welcome.copy(), list(self.moves))
-
-    def _restore(self, state: State) -> None:
-        self.share, self.welcome = state.share.copy(order="F"), state.welcome.copy()
-        self.disruption, self.moves = state.disruption, list(state.moves)
 
     def relieve(self, source: int, rows: Rows, most: float = np.inf) -> bool:
         """Move bundles (of `rows`) away until that is enough, or the plan has `most` moves; whether it is enough.

@@ -26,6 +26,8 @@ KNOWN = 3
 """Reports of a broker before anything about it is urgent."""
 SEARCHED = 12
 """The hottest brokers of a pass for which fewer moves than single ones are sought: that takes long."""
+LEVELS = 7
+"""Levels that are tried between what is enough and what is aimed at."""
 MOVED_LATELY = 2.0
 """Factor on the cost of moving a bundle that has moved within the hour."""
 
@@ -64,10 +66,10 @@ def shed_least(context: Context) -> tuple[Unloads, LeastMovesMemory]:
     per_unit = np.asfortranarray(per_unit)  # each resource stands together: the greatest of a broker's is found four times as fast
     share = np.asfortranarray(load_of(view, fleet)) * per_unit
     peak = share.max(axis=1)
-    sources, memory, refusals = _hot(context, fleet, peak, target)
+    hot, surely, memory, refusals = _hot(context, fleet, peak, target)
     usage = np.where(open_, peak * target, np.nan)
     facts = PlanFacts(0, usage, target, config.least_moves_trigger, told.unsure(memory, _names(view, open_)))
-    if not len(sources):
+    if not hot.any():
         return Unloads((), tuple(refusals), facts), memory
     moved, came_from = _moved_lately(view, memory)
     limit = np.where(open_, np.minimum(config.least_moves_destination, FULL / target), -np.inf)
@@ -86,15 +88,20 @@ def shed_least(context: Context) -> tuple[Unloads, LeastMovesMemory]:
     )
     rested = ~moved | (view.now_ms - view.bundles.owner_since_ms >= config.least_moves_dwell_ms)
     movable = context.movable & rested
-    rows = rows_by_broker(view, np.sort(sources), movable)
+    rows = rows_by_broker(view, np.flatnonzero(hot | (surely > config.least_moves_aim)), movable)
 
     @cache
     def others() -> dict[int, Rows]:
         return rows_by_broker(view, np.arange(len(view.brokers)), movable)
 
-    fewest = sum(min(plan.fewest(source, rows[source]), len(rows[source])) for source in sources.tolist())
-    for number, source in enumerate(sources.tolist()):
-        plan.bring_down(source, rows[source], others, search=number < SEARCHED)
+    def relieve(level: float) -> Rows:
+        plan.enough = level
+        sources = heaviest_first(np.flatnonzero(hot | (surely > level)), peak)
+        for number, source in enumerate(sources.tolist()):
+            plan.bring_down(source, rows[source], others, search=number < SEARCHED)
+        return sources
+
+    sources, fewest = _evenly(plan, relieve, _levels(plan, hot, surely, rows, config), config)
     left = {name: one for name, one in memory.left.items() if view.now_ms - one[1] < HOUR_MS}
     left |= {view.bundles.name(one.bundle): (view.brokers.names[one.source], view.now_ms) for one in plan.moves}
     proposals = told.proposals(plan, peak, target, config.least_moves_trigger, _client_seconds(context))
@@ -106,10 +113,11 @@ def _names(view: ClusterView, brokers: Bools) -> list[str]:
     return [view.brokers.names[row] for row in np.flatnonzero(brokers).tolist()]
 
 
-def _hot(context: Context, fleet: Fleet, peak: Floats, target: Floats) -> tuple[Rows, LeastMovesMemory, list[Refusal]]:
-    """Brokers to relieve, the fullest first: above the trigger by more than noise, and for long enough. Full ones are relieved at once.
+def _hot(context: Context, fleet: Fleet, peak: Floats, target: Floats) -> tuple[Bools, Floats, LeastMovesMemory, list[Refusal]]:
+    """Brokers to relieve: above the trigger by more than noise, and for long enough. Full ones are relieved at once.
 
-    Then why others above it are not.
+    When one is, so are all above what is enough. Then how full each broker is without a doubt, if others are to be relieved, too; and why
+    others above the trigger are not.
     """
     brokers, config, memory, now_ms = context.view.brokers, context.config, context.memory, context.view.now_ms
     trigger = config.least_moves_trigger
@@ -120,12 +128,50 @@ def _hot(context: Context, fleet: Fleet, peak: Floats, target: Floats) -> tuple[
     patience_ms = config.least_moves_patience_ms * max(1.0, (memory.noise or 0.0) / USUAL_NOISE)
     waited_ms, calm_ms = np.array([now_ms - since.get(name, now_ms) for name in brokers.names]), memory.calm_at()
     hot = urgent | (above & (waited_ms >= patience_ms) & (now_ms >= calm_ms))
+    surely = np.full(len(brokers), -np.inf)
     if hot.any() and now_ms >= calm_ms:
-        hot |= brokers.alive & (peak > config.least_moves_enough + sure - trigger)
+        surely = np.where(brokers.alive, peak - (sure - trigger), -np.inf)
+        hot |= surely > config.least_moves_enough
     refusals = told.waiting(context.view, above & ~hot, waited_ms, patience_ms, calm_ms)
     unsure = brokers.alive & (peak > trigger) & ~above
     refusals += told.within_noise(context.view, np.flatnonzero(unsure & ~hot), peak * target, sure * target)
-    return heaviest_first(np.flatnonzero(hot), peak), replace(memory, hot=since), refusals
+    return hot, surely, replace(memory, hot=since), refusals
+
+
+def _levels(plan: Plan, hot: Bools, surely: Floats, rows: dict[int, Rows], config: LeastMovesConfig) -> dict[float, int]:
+    """Levels that brokers may be left at, from what is enough to what is aimed at, and the fewest moves that each takes."""
+    levels = np.linspace(config.least_moves_enough, config.least_moves_aim, LEVELS)
+    moves = (surely[~hot] > levels[:, None]).sum(axis=1)
+    for source in np.flatnonzero(hot).tolist():
+        moves += np.minimum(plan.fewest_by_level(levels, source, rows[source]), len(rows[source]))
+    return dict(zip(levels.tolist(), moves.tolist(), strict=True))
+
+
+def _evenly(plan: Plan, relieve: Callable[[float], Rows], fewest: dict[float, int], config: LeastMovesConfig) -> tuple[Rows, int]:
+    """Relieve brokers to the lowest level that costs no more than `least_moves_spare` moves more than what is enough.
+
+    Returns whom, and the fewest moves that it takes.
+    """
+    enough, spare = config.least_moves_enough, 1.0 + config.least_moves_spare
+    levels = [level for level, moves in fewest.items() if moves <= fewest[enough] * spare]
+    before = plan.state()
+    sources = relieve(levels[-1])
+    if len(levels) == 1 or len(plan.moves) <= fewest[enough] * spare:
+        return sources, fewest[levels[-1]]
+    plan.restore(before)
+    best, level, state = relieve(enough), enough, plan.state()
+    most, first, last = max(len(plan.moves), fewest[enough] * spare), 0, len(levels)
+    while last - first > 1:  # the lowest level is between these two
+        tried = (first + last) // 2
+        plan.restore(before)
+        sources = relieve(levels[tried])
+        if len(plan.moves) <= most:
+            first, best, level, state = tried, sources, levels[tried], plan.state()
+        else:
+            last = tried
+    plan.restore(state)
+    plan.enough = level
+    return best, fewest[level]
 
 
 def _moved_lately(view: ClusterView, memory: LeastMovesMemory) -> tuple[Bools, dict[int, str]]:

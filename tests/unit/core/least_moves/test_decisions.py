@@ -58,6 +58,16 @@ def test_a_resource_that_weighs_nothing_is_left_out() -> None:
     assert not ask(a_view(UNEVEN), cpu_weight=0, **AT_ONCE).decisions
 
 
+@pytest.mark.parametrize(("spare", "moves"), [(0.0, 11), (0.1, 12), (0.2, 13), (1.0, 14)])
+def test_a_spare_part_of_the_moves_brings_brokers_nearer_to_the_aim_and_not_beyond(spare: float, moves: int) -> None:
+    """A broker has 116 bundles where 100 are even; 105 are enough, 102 the aim."""
+    held = {"a": 116, **dict.fromkeys("bcde", 96)}
+    begin = dict(zip(held, range(0, 1_000, 200), strict=True))
+    view = a_view({broker: {a_name(begin[broker] + number): 5.0 for number in range(count)} for broker, count in held.items()})
+    done = ask(view, least_moves_spare=spare, **AT_ONCE)
+    assert (len(done.decisions), done.decisions[0].explain.plan_fewest) == (moves, moves)
+
+
 def test_the_extensible_manager_transfers() -> None:
     (decision,) = ask(a_view(UNEVEN), load_manager="extensible", **AT_ONCE).decisions
     assert (decision.kind, decision.destination) == ("transfer", "b")
