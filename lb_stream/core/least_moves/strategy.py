@@ -105,7 +105,7 @@ def shed_least(context: Context) -> tuple[Unloads, LeastMovesMemory]:
     left = {name: one for name, one in memory.left.items() if view.now_ms - one[1] < HOUR_MS}
     left |= {view.bundles.name(one.bundle): (view.brokers.names[one.source], view.now_ms) for one in plan.moves}
     proposals = told.proposals(plan, peak, target, config.least_moves_trigger, _client_seconds(context))
-    refusals += told.left_undone(view, plan, sources, rows, target)
+    refusals += told.left_undone(view, plan, sources, rows, target, config.least_moves_enough)
     return Unloads(proposals, tuple(refusals), replace(facts, fewest=fewest)), replace(memory, left=left)
 
 

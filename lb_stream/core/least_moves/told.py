@@ -68,16 +68,16 @@ def _usages(plan: Plan, target: Floats) -> list[tuple[float, float, float, float
     return [(a, b, c, d) for a, b, c, d in found.reshape(-1, 4).tolist()]
 
 
-def left_undone(view: ClusterView, plan: Plan, sources: Rows, rows: dict[int, Rows], target: Floats) -> list[Refusal]:
+def left_undone(view: ClusterView, plan: Plan, sources: Rows, rows: dict[int, Rows], target: Floats, enough: float) -> list[Refusal]:
     """Why sources that have just reported stay above what is enough."""
     found, share, bundles = [], plan.share.max(axis=1), view.bundle_counts()
     moved = [one.bundle for one in plan.moves]
-    for source in sources[view.brokers.sampled[sources] & (share[sources] > plan.enough + NEGLIGIBLE)].tolist():
+    for source in sources[view.brokers.sampled[sources] & (share[sources] > enough + NEGLIGIBLE)].tolist():
         name = view.brokers.names[source]
         if bundles[source] == 1:
             found.append(refusal(Refuses.SOLE_BUNDLE, name, saw=[1], limit=2))
         elif len(plan.disruption.within(np.setdiff1d(rows[source], moved))):
-            found.append(refusal(Refuses.NO_ROOM, name, saw=[share[source] * target[source]], limit=float(plan.enough * target[source])))
+            found.append(refusal(Refuses.NO_ROOM, name, saw=[share[source] * target[source]], limit=float(enough * target[source])))
         else:
             found.append(refusal(Refuses.NO_ELIGIBLE_BUNDLE, name, saw=[0], limit=1))
     return found
