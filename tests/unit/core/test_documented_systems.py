@@ -3,15 +3,13 @@
 import json
 import sys
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
 from lb_stream.agent import SplitWatch
-from lb_stream.contracts.commands import COMMANDS
-from lb_stream.contracts.decisions import DecisionKind
 from lb_stream.contracts.reports import BundleStats, SplitAsk
 from lb_stream.contracts.settings import StreamSettings
 from lb_stream.contracts.tables import BUNDLE_AVERAGES, OWNERSHIP
@@ -447,8 +445,10 @@ def test_any_one_of_the_four_thresholds_suffices_for_a_split(threshold: str) -> 
 
 
 def test_small_bundles_are_never_merged_and_a_namespace_at_its_maximum_is_split_no_further() -> None:
-    assert set(get_args(DecisionKind)) == {"assign", "unload", "transfer", "split"}
-    assert not [kind for kind in COMMANDS if "merge" in kind or "compact" in kind]
+    small, hours = "bundles a: t/n/0=0MB t/n/1=0MB t/n/2=0MB t/n/3=0MB", ["round", "wait 400s"] * 13
+    advised = {"shedding_enabled": False, "merge_advice_enabled": True, "namespace_default_bundles": 1}
+    left = played("brokers a=0.20 b=0.20", "merges a b", small, *hours, **advised)
+    assert [one.told_ms > 0 for one in left.memory.mergeable.values()] == [True, True] and left.decided == {}, "only advised"
     bundles = "bundles a: t/n/0=0MB,0topics t/n/1=0MB,0topics t/n/2=9MB,5000topics"
     few = played("brokers a=0.20 b=0.20", bundles, "round", shedding_enabled=False, namespace_max_bundles=4)
     assert [kind for kind, *_ in decided(few)] == ["split"]
