@@ -9,6 +9,7 @@ import highspy
 import numpy as np
 
 from lb_stream.core.least_moves.config import LeastMovesConfig
+from lb_stream.core.least_moves.payback import Payback
 from lb_stream.core.least_moves.plan import Plan
 from lb_stream.core.least_moves.strategy import SEARCHED
 from lb_stream.core.model.view import Bools, Floats, Rows
@@ -97,6 +98,7 @@ def planned(case: Case, settings: LeastMovesConfig = SETTINGS) -> Plan:
         per_unit=case.per_unit,
         demand=case.demand,
         cost=case.cost,
+        payback=Payback(np.zeros(len(case.per_unit)), np.ones(len(case.per_unit)), np.zeros_like(case.cost), case.cost, 1.0),
         may_take=case.allowed.__getitem__,
         enough=settings.least_moves_enough,
         aim=settings.least_moves_aim,

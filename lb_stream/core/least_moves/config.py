@@ -34,6 +34,7 @@ class LeastMovesConfig(KeyModel):
     least_moves_reconnect_ms: int = key(
         2_000, "what each client of a bundle that moves loses beside the time in which nobody serves it", unit="ms", ge=0
     )
+    least_moves_payback_ms: int = key(600_000, "a move must save clients as much time as it costs them within so long", unit="ms", ge=1)
     least_moves_dwell_ms: int = key(600_000, "a bundle stays at least so long where it was moved to", unit="ms", ge=0)
 
     @model_validator(mode="after")

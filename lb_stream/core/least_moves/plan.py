@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from lb_stream.core.least_moves.payback import Payback
 from lb_stream.core.model.view import Bools, Floats, Rows
 from lb_stream.core.shedding.base import Disruption, heaviest_first
 
@@ -60,6 +61,7 @@ class Plan:
     per_unit: Floats  # (brokers, resources): 1 / (target · capacity)
     demand: Floats  # (bundles, resources)
     cost: Floats  # of moving each bundle, the average one 1
+    payback: Payback
     may_take: Callable[[int], Bools]  # bundle → brokers that may have it
     enough: float  # what a source is brought below
     aim: float  # and where it is brought to if that takes no more moves
@@ -94,7 +96,7 @@ class Plan:
         for attempt in self._attempts(source, rows, others()):
             self.restore(before)
             most = np.inf if best[0] else len(before.moves) + best[1]
-            if attempt(most):
+            if attempt(most) and self._pays(source, before):
                 relieved = self.relieve(source, self._still(rows), most)
                 if (rank := self._rank(source, relieved, before)) < best:
                     best, found = rank, self.state()
@@ -102,6 +104,11 @@ class Plan:
             if tried > EFFORT:
                 break
         self.restore(found)
+
+    def _pays(self, source: int, before: State) -> bool:
+        """Whether the moves made since then are together worth what the source has come down by."""
+        bundles = np.array([one.bundle for one in self.moves[len(before.moves) :]], np.intp)
+        return self.payback.pay_together(source, before.share[source], self.share[source], bundles)
 
     def fewest(self, source: int, rows: Rows, more: Floats | float = 0.0) -> int:
         """A lower bound: as many of its largest bundles as cover what is too much, in the resource that takes most of them.
@@ -149,7 +156,7 @@ class Plan:
         return (round(left, 2), len(self.moves) - len(before.moves))
 
     def relieve(self, source: int, rows: Rows, most: float = np.inf) -> bool:
-        """Move bundles (of `rows`) away until that is enough, or the plan has `most` moves; whether it is enough.
+        """Move bundles (of `rows`) that pay back away until that is enough, or the plan has `most` moves; whether it is enough.
 
         One that brings the source to its aim is taken first, the cheapest of them; then one that is enough; else what covers most of what
         is too much for its cost.
@@ -163,7 +170,7 @@ class Plan:
             over = excess > NEGLIGIBLE
             if not over.any():
                 return True
-            left &= self._within_budget(rows)
+            left &= self._within_budget(rows) & self.payback.pays(source, self.share[source], weight, rows)
             if not left.any() or len(self.moves) >= most:
                 return False
             enough = left & (weight[:, over] >= excess[over]).all(axis=1)

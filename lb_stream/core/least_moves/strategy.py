@@ -12,6 +12,7 @@ from lb_stream.core.least_moves import told
 from lb_stream.core.least_moves.config import LeastMovesConfig
 from lb_stream.core.least_moves.fleet import FULL, Fleet, fleet_of, fullness, load_of, observe_fleet, samples_of
 from lb_stream.core.least_moves.memory import UNSERVED_MS, LeastMovesMemory
+from lb_stream.core.least_moves.payback import Payback
 from lb_stream.core.least_moves.plan import Plan
 from lb_stream.core.least_moves.targets import targets
 from lb_stream.core.model.refusals import Refusal
@@ -61,10 +62,7 @@ def shed_least(context: Context) -> tuple[Unloads, LeastMovesMemory]:
     fleet = fleet_of(view, context.reported, context.memory)
     open_ = view.brokers.alive & view.brokers.speaking
     target = targets(view, fleet, context.takers, open_)
-    with np.errstate(divide="ignore"):
-        per_unit = np.where(fleet.capacity > 0, 1.0 / (target[:, None] * fleet.capacity), 0.0)
-    per_unit = np.asfortranarray(per_unit)  # each resource stands together: the greatest of a broker's is found four times as fast
-    share = np.asfortranarray(load_of(view, fleet)) * per_unit
+    share, per_unit = _shares(view, fleet, target)
     peak = share.max(axis=1)
     hot, surely, memory, refusals = _hot(context, fleet, peak, target)
     usage = np.where(open_, peak * target, np.nan)
@@ -79,6 +77,7 @@ def shed_least(context: Context) -> tuple[Unloads, LeastMovesMemory]:
         per_unit=per_unit,
         demand=fleet.demand,
         cost=_costs(context, moved),
+        payback=_payback(context, target),
         may_take=_may_take(context, came_from),
         enough=config.least_moves_enough,
         aim=config.least_moves_aim,
@@ -104,9 +103,17 @@ def shed_least(context: Context) -> tuple[Unloads, LeastMovesMemory]:
     sources, fewest = _evenly(plan, relieve, _levels(plan, hot, surely, rows, config), config)
     left = {name: one for name, one in memory.left.items() if view.now_ms - one[1] < HOUR_MS}
     left |= {view.bundles.name(one.bundle): (view.brokers.names[one.source], view.now_ms) for one in plan.moves}
-    proposals = told.proposals(plan, peak, target, config.least_moves_trigger, _client_seconds(context))
+    proposals = told.proposals(plan, peak, target, config.least_moves_trigger)
     refusals += told.left_undone(view, plan, sources, rows, target, config.least_moves_enough)
     return Unloads(proposals, tuple(refusals), replace(facts, fewest=fewest)), replace(memory, left=left)
+
+
+def _shares(view: ClusterView, fleet: Fleet, target: Floats) -> tuple[Floats, Floats]:
+    """Of each broker and resource: load ÷ (target · capacity), and what one more unit of load adds to that."""
+    with np.errstate(divide="ignore"):
+        per_unit = np.where(fleet.capacity > 0, 1.0 / (target[:, None] * fleet.capacity), 0.0)
+    per_unit = np.asfortranarray(per_unit)  # each resource stands together: the greatest of a broker's is found four times as fast
+    return np.asfortranarray(load_of(view, fleet)) * per_unit, per_unit
 
 
 def _names(view: ClusterView, brokers: Bools) -> list[str]:
@@ -194,12 +201,13 @@ def _costs(context: Context, moved: Bools) -> Floats:
     return weighted
 
 
-def _client_seconds(context: Context) -> Floats:
-    """What moving each bundle takes from its clients: each loses the time in which nobody serves it, and that to connect anew."""
-    learned_ms = context.memory.unserved_ms
-    unserved_ms = UNSERVED_MS if learned_ms is None else learned_ms
-    clients = context.view.bundles.sessions.astype(np.float64)
-    return clients * ((unserved_ms + context.config.least_moves_reconnect_ms) / 1_000)
+def _payback(context: Context, even: Floats) -> Payback:
+    """What moves cost and save clients. Each client of a bundle loses the time in which nobody serves it, and that to connect anew."""
+    bundles, config, learned_ms = context.view.bundles, context.config, context.memory.unserved_ms
+    lost_ms = (UNSERVED_MS if learned_ms is None else learned_ms) + config.least_moves_reconnect_ms
+    clients = bundles.sessions.astype(np.float64)
+    of_broker = np.bincount(bundles.owner.astype(np.intp) + 1, clients, len(even) + 1)[1:].astype(np.float64)
+    return Payback(of_broker, even, clients * (lost_ms / 1_000), context.disruption.weight, config.least_moves_payback_ms / 1_000)
 
 
 def _may_take(context: Context, came_from: dict[int, str]) -> Callable[[int], Bools]:

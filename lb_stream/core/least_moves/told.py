@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import pyarrow as pa
 
 from lb_stream.core.least_moves.fleet import UNKNOWN_NOISE
 from lb_stream.core.least_moves.memory import ENOUGH, UNSERVED_MS, LeastMovesMemory
@@ -15,12 +16,10 @@ from lb_stream.core.model.view import Bools, ClusterView, Floats, Rows
 from lb_stream.core.shedding.base import Unload
 
 
-def proposals(plan: Plan, peak: Floats, target: Floats, trigger: float, client_seconds: Floats) -> tuple[Unload, ...]:
-    """The plan's moves, with usages in the place of shares. `peak`: each broker's share before them.
-
-    `client_seconds`: of moving each bundle; all 0 where nothing is known of clients.
-    """
-    known = bool(client_seconds.any())
+def proposals(plan: Plan, peak: Floats, target: Floats, trigger: float) -> tuple[Unload, ...]:
+    """The plan's moves, with usages in the place of shares. `peak`: each broker's share before them."""
+    client_seconds = plan.payback.client_seconds
+    known = bool(client_seconds.any())  # else nothing is known of clients
     after = plan.share.max(axis=1)
     return tuple(
         Unload(
@@ -74,13 +73,29 @@ def left_undone(view: ClusterView, plan: Plan, sources: Rows, rows: dict[int, Ro
     moved = [one.bundle for one in plan.moves]
     for source in sources[view.brokers.sampled[sources] & (share[sources] > enough + NEGLIGIBLE)].tolist():
         name = view.brokers.names[source]
+        rest = plan.disruption.within(np.setdiff1d(rows[source], moved))
         if bundles[source] == 1:
             found.append(refusal(Refuses.SOLE_BUNDLE, name, saw=[1], limit=2))
-        elif len(plan.disruption.within(np.setdiff1d(rows[source], moved))):
-            found.append(refusal(Refuses.NO_ROOM, name, saw=[share[source] * target[source]], limit=float(enough * target[source])))
-        else:
+        elif not len(rest):
             found.append(refusal(Refuses.NO_ELIGIBLE_BUNDLE, name, saw=[0], limit=1))
+        else:
+            dear, worth = _by_payback(view, plan, source, rest)
+            found += dear
+            if worth or not dear:
+                full = share[source] * target[source]
+                found.append(refusal(Refuses.NO_ROOM, name, saw=[full], limit=float(enough * target[source])))
     return found
+
+
+def _by_payback(view: ClusterView, plan: Plan, source: int, rest: Rows) -> tuple[list[Refusal], bool]:
+    """Which of a source's bundles that are left don't pay back in time, and whether any does."""
+    within_s = plan.payback.within_s
+    after_s = plan.payback.after_s(source, plan.share[source], plan.demand[rest] * plan.per_unit[source], rest)
+    dear, worth = (after_s > within_s) & (after_s < np.inf), bool((after_s <= within_s).any())
+    if not dear.any():
+        return [], worth
+    names = view.bundles.names.take(pa.array(rest[dear])).to_pylist()
+    return [refusal(Refuses.DOES_NOT_PAY_BACK, view.brokers.names[source], names, saw=after_s[dear] / 60, limit=within_s / 60)], worth
 
 
 def waiting(view: ClusterView, above: Bools, waited_ms: Floats, needed_ms: float, calm_ms: int) -> list[Refusal]:

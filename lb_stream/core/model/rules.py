@@ -160,6 +160,12 @@ class Refuses:
     WITHIN_NOISE = Rule("within_noise", "the broker is hot by no more than the noise of its reports explains", "ratio", place="strategy")
     RESTARTS = Rule("restarts", "brokers come and go one after the other: until that is over only full ones are relieved", place="strategy")
     NO_ROOM = Rule("no_room", "nobody can be given now what the broker has too much", "ratio", place="strategy")
+    DOES_NOT_PAY_BACK = Rule(
+        "does_not_pay_back",
+        "clients would lose more time by the move of these bundles than they would save in the time in which a move must pay back",
+        "min",
+        place="strategy",
+    )
     UNLOADING = Rule("unloading", "earlier moves are still under way", "moves", place="strategy")
     NO_TOP_BUNDLES = Rule("no_top_bundles", "the broker names no bundle that could move", "bundles", place="strategy")
     NO_FITTING_BUNDLE = Rule(

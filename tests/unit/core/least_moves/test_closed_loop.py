@@ -102,3 +102,14 @@ def test_what_it_learns_of_moves_is_what_the_simulator_measures(
     clients = int((scenario.bundles.producers + scenario.bundles.consumers)[0])
     expected = measures["moves"] * clients * (learned / 1_000 + reconnect_s)
     assert measures["client_seconds_lost"] == pytest.approx(expected, rel=0.06)
+
+
+@pytest.mark.parametrize("told", [{"least_moves_payback_ms": 30_000}, {"namespace.acme/heavy.disruption_weight": 20}])
+def test_an_operator_whose_clients_bear_moves_badly_sees_fewer_and_better_ones(told: dict[str, Any]) -> None:
+    """Two light bundles are most of what is too much at the first broker; a dozen small ones have nearly all clients."""
+    scenario = small_scenario([0] * 14, loads=[100.0] * 2 + [12.0] * 12, namespaces=["acme/light"] * 2 + ["acme/heavy"] * 12)
+    scenario = replace(scenario, bundles=replace(scenario.bundles, consumers=np.array([10] * 2 + [1_000] * 12)))
+    (moves, measures), (fewer, better) = played(scenario), played(scenario, **told)
+    assert len(fewer) == 2 < len(moves) and {one["bundle"].split("/0x")[0] for one in fewer} == {"acme/light"}
+    assert better["client_seconds_lost"] < 0.05 * measures["client_seconds_lost"]
+    assert measures["max_over_bound_median"] < 1.06 and better["max_over_bound_median"] < 1.3, "it was 3 without any move"

@@ -10,6 +10,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lb_stream.core.least_moves.payback import Payback
 from lb_stream.core.least_moves.plan import Plan
 from lb_stream.core.model.view import Bools, Floats
 from lb_stream.core.shedding.base import Disruption
@@ -25,7 +26,8 @@ def a_plan(demand: Floats, owner: list[int], brokers: int, may_take: Callable[[i
     cost = np.ones(len(demand))
     allowed = may_take or (lambda _: everybody)
     budgets, welcome = Disruption.none(len(demand)), np.full(brokers, len(demand))
-    return Plan(share, np.ones_like(share), demand, cost, allowed, ENOUGH, AIM, np.full(brokers, limit), budgets, welcome)
+    free_moves = Payback(np.zeros(brokers), np.ones(brokers), np.zeros(len(demand)), cost, 1.0)
+    return Plan(share, np.ones_like(share), demand, cost, free_moves, allowed, ENOUGH, AIM, np.full(brokers, limit), budgets, welcome)
 
 
 def rows_of(owner: list[int], broker: int) -> np.ndarray:  # type: ignore[type-arg]
@@ -105,3 +107,16 @@ def test_the_second_best_destination_is_told() -> None:
     (move,) = plan.moves
     assert (move.bundle, move.destination, move.second) == (1, 2, 1)
     assert (round(move.share, 9), round(move.second_share, 9)) == (0.5, 0.7)
+
+
+def test_room_is_not_made_for_a_bundle_where_what_has_to_leave_for_it_costs_more_than_it_saves() -> None:
+    demand, owner = np.array([[0.9], [0.7], [0.3], [0.3], [0.6]]), [0, 0, 1, 1, 2]
+
+    def moved(client_seconds: float) -> list[int]:
+        of_bundle = np.array([1.0, 1.0, client_seconds, client_seconds, client_seconds])
+        payback = Payback(np.full(3, 100.0), np.ones(3), of_bundle, np.ones(5), 1.0)
+        plan = replace(a_plan(demand, owner, 3), payback=payback)
+        plan.bring_down(0, rows_of(owner, 0), lambda: {broker: rows_of(owner, broker) for broker in range(3)}, search=True)
+        return [one.bundle for one in plan.moves]
+
+    assert moved(1.0) == [1, 2] and moved(1_000.0) == []

@@ -55,7 +55,7 @@ def test_a_destination_that_room_is_made_at_has_its_second_best_beside_it_be_tha
     before = plan.share.max(axis=1)
     assert plan.push(0, 0, 1, np.array([2]), np.inf)
     assert plan.moves[0][:6] == (0, 0, 1, pytest.approx(0.9), 2, pytest.approx(0.6))
-    (told,) = proposals(plan, before, np.full(3, 0.5), 1.1, np.zeros(4))
+    (told,) = proposals(plan, before, np.full(3, 0.5), 1.1)
     assert told.destination == 1 and told.considered == ((2, pytest.approx(0.3)), (1, pytest.approx(0.45)))
 
 
@@ -136,3 +136,21 @@ def test_an_even_cluster_is_told_by_its_figures() -> None:
     made = ask(a_view({name: {a_name(row): 100.0} for row, name in enumerate("abc")}), **AT_ONCE)
     facts = made.proposed.plan
     assert facts is not None and facts.fewest == 0 and facts.usage / facts.even == pytest.approx(np.ones(3)) and not made.refusals
+
+
+def test_bundles_that_do_not_pay_back_are_told_with_the_time_that_each_would_take() -> None:
+    """Nobody has room for the largest bundle of a; the others have nearly all clients."""
+    small, large = {a_name(10 + row): 30.0 for row in range(10)}, {a_name(0): 250.0}
+    others = {"b": {a_name(1): 100.0, a_name(2): 50.0}, "c": {a_name(3): 100.0, a_name(4): 50.0}}
+    view = a_view({"a": {**large, **small}, **others})
+    sessions = np.ones(len(view.bundles), np.int64)
+    sessions[view.bundles.rows_of(small)] = 1_000
+    view = replace(view, bundles=replace(view.bundles, sessions=sessions))
+    made = ask(view, least_moves_payback_ms=20_000, **AT_ONCE)
+    dear, room = made.refusals
+    assert not made.decisions and (dear.rule, room.rule) == ("does_not_pay_back", "no_room")
+    assert (dear.broker, dear.count, set(dear.subjects), dear.unit) == ("a", 10, set(small), "min")
+    clients, saved = 10_001, 0.03
+    assert dear.greatest == dear.least == pytest.approx(1_000 * 7.0 / (clients * saved) / 60)
+    assert dear.limit == pytest.approx(20 / 60)
+    assert {one.bundle for one in ask(view, least_moves_payback_ms=30_000, **AT_ONCE).decisions} < set(small)
