@@ -96,7 +96,7 @@ def played(strategy: str, kafka: EmbeddedKafka, topics: TopicSettings, folder: P
     return found
 
 
-def test_brokers_are_evener_with_least_moves_than_with_threshold_shedder_after_no_more_unloads(
+def test_brokers_are_evener_with_least_moves_than_with_threshold_shedder_after_each_event(
     kafka: EmbeddedKafka, unique_topic: Callable[..., str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     if reason := missing():
@@ -117,4 +117,4 @@ def test_brokers_are_evener_with_least_moves_than_with_threshold_shedder_after_n
             print(f"| {one.event} | {one.max_over_mean:.2f}, {one.unloads} | {other.max_over_mean:.2f}, {other.unloads} |")
     for one, other in zip(threshold, least, strict=True):
         assert other.max_over_mean < one.max_over_mean, other.event
-    assert sum(one.unloads for one in least) <= sum(one.unloads for one in threshold)
+        assert other.unloads <= one.unloads or not one.unloads, f"{other.event}: more unloads than where ThresholdShedder acts, too"
