@@ -231,7 +231,7 @@ def test_what_a_killed_demo_has_left_is_ended_by_the_next_one(folder: Path) -> N
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("shedder", ["AvgShedder", "OverloadShedder", "UniformLoadShedder"])
+@pytest.mark.parametrize("shedder", ["ThresholdShedder", "AvgShedder", "OverloadShedder", "UniformLoadShedder"])
 def test_every_shedder_balances_the_demos_cluster(folder: Path, shedder: str) -> None:
     demo = Demo(folder, "--shedder", shedder, "--json")
     assert demo.ends(within_s=300) == 0, demo.text

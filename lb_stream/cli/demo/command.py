@@ -16,7 +16,7 @@ from lb_stream.io.local.locks import locked
 
 
 def command(
-    shedder: Annotated[str, typer.Option("--shedder", metavar="NAME", help="Which strategy unloads hot brokers.")] = "ThresholdShedder",
+    shedder: Annotated[str, typer.Option("--shedder", metavar="NAME", help="Which strategy unloads hot brokers.")] = "LeastMoves",
     brokers: Annotated[int, typer.Option("--brokers", min=2, max=100, help="Simulated brokers.")] = 6,
     bundles: Annotated[int, typer.Option("--bundles", min=1, max=10_000, help="Bundles that they serve.")] = 96,
     workload: Annotated[
@@ -44,7 +44,7 @@ def command(
 
 
 def demo(
-    shedder: str = "ThresholdShedder",
+    shedder: str = "LeastMoves",
     brokers: int = 6,
     bundles: int = 96,
     workload: str = "hot_spot",
