@@ -35,7 +35,7 @@ from lb_stream.core.least_moves.plan import Plan
 from lb_stream.core.model.view import Bools, Floats, Ints
 from lb_stream.core.shedding.base import Disruption
 from tests.bench.reassignment import Instance, Rules, costs, read_instance, usage, violations
-from tests.support.exact_plan import Compared, Unproven, bring_all_down, compare, random_case
+from tests.support.exact_plan import Compared, Unproven, bring_all_down, compare, nobody_connected, random_case
 
 CASES = 200
 EVEN = 1.0
@@ -74,6 +74,7 @@ def reassign(instance: Instance) -> Ints:
         per_unit=per_unit,
         demand=instance.demand.astype(np.float64),
         cost=0.5 + 0.5 * process_move / max(float(process_move.mean()), 1.0),
+        payback=nobody_connected(machines, len(instance.demand)),
         may_take=may_take,
         enough=EVEN,
         aim=EVEN,

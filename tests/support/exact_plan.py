@@ -91,6 +91,11 @@ def sources_of(case: Case, settings: LeastMovesConfig = SETTINGS) -> Bools:
     return found
 
 
+def nobody_connected(brokers: int, bundles: int) -> Payback:
+    """Every move pays back: it costs no client anything."""
+    return Payback(np.zeros(brokers), np.ones(brokers), np.zeros(bundles), np.ones(bundles), 1.0)
+
+
 def planned(case: Case, settings: LeastMovesConfig = SETTINGS) -> Plan:
     """LeastMoves' plan, with no budgets."""
     plan = Plan(
@@ -98,7 +103,7 @@ def planned(case: Case, settings: LeastMovesConfig = SETTINGS) -> Plan:
         per_unit=case.per_unit,
         demand=case.demand,
         cost=case.cost,
-        payback=Payback(np.zeros(len(case.per_unit)), np.ones(len(case.per_unit)), np.zeros_like(case.cost), case.cost, 1.0),
+        payback=nobody_connected(len(case.per_unit), len(case.cost)),
         may_take=case.allowed.__getitem__,
         enough=settings.least_moves_enough,
         aim=settings.least_moves_aim,
