@@ -216,7 +216,6 @@ class Refuses:
     RANGE_TOO_NARROW = Rule("range_too_narrow", "its range can't be divided further", place="splitting")
     BOUNDARY_OUTSIDE = Rule("boundary_outside", "the boundaries lie outside of it", place="splitting")
     EMPTY_CHILD = Rule("empty_child", "a boundary is given twice", place="splitting")
-    NOT_IN_RING = Rule("not_in_ring", "its namespace has no such bundle", place="splitting")
     VERSION_UNKNOWN = Rule("version_unknown", "a broker says no version, or none that can be read: who runs the latest one can't be told")
 
 

@@ -11,7 +11,7 @@ from lb_stream.core.splitting.extensible import OwnBundles, SplitMemory, split_s
 from lb_stream.core.splitting.flow_or_qps_equally_divide import flow_or_qps_equally_divide
 from lb_stream.core.splitting.manual import NamespaceBundles, SplitRequest, manual_split
 from lb_stream.core.splitting.modular import TooLarge, split_task
-from lb_stream.core.splitting.perform import Cut, SplitRejected, cut, cut_ring, plan
+from lb_stream.core.splitting.perform import Cut, SplitRejected, cut, plan
 from lb_stream.core.splitting.range_equally_divide import range_equally_divide
 from lb_stream.core.splitting.simple import split_simple
 from lb_stream.core.splitting.specified_positions_divide import specified_positions_divide
@@ -34,7 +34,6 @@ __all__ = [
     "TooLarge",
     "Topics",
     "cut",
-    "cut_ring",
     "flow_or_qps_equally_divide",
     "manual_split",
     "plan",

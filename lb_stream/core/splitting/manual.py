@@ -12,7 +12,6 @@ from typing import Literal
 import numpy as np
 
 from lb_stream.core.model.names import BundleRange, is_system_bundle, parse_bundle
-from lb_stream.core.model.topics import Ring, topic_hashes
 from lb_stream.core.model.view import Bools, Floats, Ints
 from lb_stream.core.splitting.base import Algorithms, Topics
 from lb_stream.core.splitting.config import SplittingConfig
@@ -126,15 +125,3 @@ def _greatest(figures: Ints | Floats, eligible: Bools) -> int | None:
     """The eligible row with the greatest figure, the first among equals."""
     rows = np.flatnonzero(eligible)
     return int(rows[np.argmax(figures[rows])]) if len(rows) else None
-
-
-def largest_of_listed(ring: Ring, persistent_topics: Sequence[str]) -> str | None:
-    """The bundle with the most topics where these are listed: among equals the one whose last topic comes first in the list. O(n)."""
-    if not persistent_topics:
-        return None
-    rows = ring.rows(topic_hashes(persistent_topics))
-    counts = np.bincount(rows, minlength=len(ring))
-    last = np.zeros(len(ring), np.int64)
-    np.maximum.at(last, rows, np.arange(len(rows)))
-    best = np.flatnonzero(counts == counts.max())
-    return ring.name(int(best[np.argmin(last[best])]))

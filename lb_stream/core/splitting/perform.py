@@ -6,12 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-import numpy as np
-
 from lb_stream.core.model.names import BundleRange, bundle_name
 from lb_stream.core.model.registry import Strategy
 from lb_stream.core.model.rules import Refuses, Rule
-from lb_stream.core.model.topics import Ring
 from lb_stream.core.splitting.base import FALLBACK, Algorithms, Range, SplitAlgorithm, Topics
 
 SPECIFIED = "specified_positions_divide"
@@ -63,20 +60,6 @@ def cut(parent: BundleRange, positions: Sequence[int] | None) -> Cut | SplitReje
     if any(low == high for low, high in pairwise(edges)):
         return SplitRejected(Refuses.EMPTY_CHILD, f"a boundary of {name} is given twice: the child between would be empty")
     return Cut(parent, boundaries, tuple(bundle_name(parent.namespace, low, high) for low, high in pairwise(edges)))
-
-
-def cut_ring(ring: Ring, parent: BundleRange, positions: Sequence[int] | None) -> tuple[Ring, Cut] | SplitRejected:
-    """Cut one bundle of a namespace. Refused as well when the ring has no such bundle (any more): somebody else has changed it.
-
-    The new ring is to be written only in the place of the very ring given here.
-    """
-    row = int(np.searchsorted(ring.boundaries, parent.lower))
-    if row >= len(ring) or (int(ring.boundaries[row]), int(ring.boundaries[row + 1])) != (parent.lower, parent.upper):
-        return SplitRejected(Refuses.NOT_IN_RING, f"{ring.namespace} has no bundle {bundle_name(*parent)}")
-    found = cut(parent, positions)
-    if isinstance(found, SplitRejected):
-        return found
-    return Ring(ring.namespace, np.insert(ring.boundaries, row + 1, found.boundaries)), found
 
 
 def plan(

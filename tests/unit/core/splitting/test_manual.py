@@ -9,7 +9,7 @@ import pytest
 from lb_stream.core.config.cluster_config import cluster_config
 from lb_stream.core.model.topics import Ring, topic_hash
 from lb_stream.core.splitting import NamespaceBundles, SplitRequest, Topics, manual_split
-from lb_stream.core.splitting.manual import Accepted, Manager, NoChange, Rejected, largest_of_listed
+from lb_stream.core.splitting.manual import Accepted, Manager, NoChange, Rejected
 
 NAMES = ["t/n/0x00000000_0x40000000", "t/n/0x40000000_0x80000000", "t/n/0x80000000_0xc0000000", "t/n/0xc0000000_0xffffffff"]
 RANGES = [name.rpartition("/")[2] for name in NAMES]
@@ -116,14 +116,3 @@ def test_heartbeat_bundles_are_left_alone() -> None:
     request = SplitRequest("pulsar/c/b:8080", bundle="0x00000000_0xffffffff")
     done = manual_split(request, own, config.splitting, config.split_algorithms, "modular")
     assert isinstance(done, NoChange) and "heartbeat" in done.detail
-
-
-def test_among_equally_large_bundles_the_first_to_be_so_in_the_list_is_the_largest() -> None:
-    ring = Ring.new("t/n", 4)
-    topics = sorted((f"persistent://t/n/{index}" for index in range(40)), key=ring.bundle_of)
-    first, second, third = topics[0], topics[-1], topics[-2]
-    assert ring.bundle_of(first) != ring.bundle_of(second) == ring.bundle_of(third)
-    assert largest_of_listed(ring, [first, second]) == ring.bundle_of(first)
-    assert largest_of_listed(ring, [second, first]) == ring.bundle_of(second)
-    assert largest_of_listed(ring, [first, second, third]) == ring.bundle_of(second)
-    assert largest_of_listed(ring, []) is None
