@@ -16,7 +16,7 @@ MOVES: tuple[DecisionKind, ...] = ("unload", "transfer")
 RESHAPES: tuple[DecisionKind, ...] = ("split", "merge")
 """Kinds of decisions that put other bundles in a bundle's place, at the same broker."""
 OwnershipState = Literal["Init", "Free", "Assigning", "Owned", "Releasing", "Splitting", "Merging", "Deleted"]
-"""Init stands in the log only: on the topic it is an empty value, in the table no row."""
+"""Init stands in the log only: on the topic it is an empty value, in the table no row. Merging is not Pulsar's, but this project's."""
 
 
 def _unknown(value: object) -> bool:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from lb_stream.contracts.decisions import Ownership, OwnershipState
 from lb_stream.core.model.memory import Memory, Pending, Unserved
 from lb_stream.core.model.view import ClusterView
-from lb_stream.core.ownership.unit_states import FIRST_VERSION, ServiceUnit, State, accepts
+from lb_stream.core.ownership.unit_states import FIRST_VERSION, ServiceUnit, accepts
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ class OwnershipRecords:
         if name in self.units:
             return self.units[name]
         if (last := self.unserved.get(name)) is not None:
-            state: State = "Deleted" if last.state == "Deleted" else "Free"
+            state: OwnershipState = "Deleted" if last.state == "Deleted" else "Free"
             return ServiceUnit(state, None, last.source, self.version(name, row))
         owner, moved = self.owner(row), row >= 0 and bool(self.view.bundles.gained[row])
         if name in self.released and not self.view.bundles.appeared[row]:

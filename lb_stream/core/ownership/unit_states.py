@@ -9,14 +9,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-State = Literal["Init", "Free", "Assigning", "Owned", "Releasing", "Splitting", "Merging", "Deleted"]
-"""Merging is this project's own, and stands where Splitting does: the reference merges nothing."""
+from lb_stream.contracts.decisions import OwnershipState
+
 Store = Literal["system_topic", "metadata_store"]
 
-IN_FLIGHT: frozenset[State] = frozenset({"Assigning", "Releasing", "Splitting", "Merging"})
-ACTIVE: frozenset[State] = IN_FLIGHT | {"Owned"}
-
-_COMMON: Mapping[State, frozenset[State]] = {
+_COMMON: Mapping[OwnershipState, frozenset[OwnershipState]] = {
     "Assigning": frozenset({"Owned"}),
     "Owned": frozenset({"Splitting", "Merging", "Releasing"}),
     "Releasing": frozenset({"Assigning", "Free"}),
@@ -24,7 +21,7 @@ _COMMON: Mapping[State, frozenset[State]] = {
     "Merging": frozenset({"Deleted"}),
     "Deleted": frozenset({"Init"}),
 }
-TRANSITIONS: Mapping[Store, Mapping[State, frozenset[State]]] = {
+TRANSITIONS: Mapping[Store, Mapping[OwnershipState, frozenset[OwnershipState]]] = {
     # A compacted topic can hide steps: after nothing anything may come.
     "system_topic": {
         "Init": frozenset({"Free", "Owned", "Assigning", "Releasing", "Splitting", "Merging", "Deleted"}),
@@ -43,7 +40,7 @@ _LAST_VERSION, _WRAPPED_VERSION = 2**63 - 1, -(2**63)
 class ServiceUnit:
     """One record of a bundle's ownership. `destination` and `source` are both blank only in state Free."""
 
-    state: State
+    state: OwnershipState
     destination: str | None
     source: str | None
     version: int
@@ -60,7 +57,7 @@ def accepts(current: ServiceUnit | None, new: ServiceUnit | None, store: Store) 
         return True
     if current is not None and _left_out(current, new):
         return True  # only a compacted topic gets here: what was between isn't known, so nothing can be held against the new one
-    before: State = "Init" if current is None else current.state
+    before: OwnershipState = "Init" if current is None else current.state
     first_of_child = current is None and new.state == "Owned" and new.version == FIRST_VERSION
     if new.state not in TRANSITIONS[store][before] and not first_of_child:
         return False
