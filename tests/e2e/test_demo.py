@@ -200,7 +200,7 @@ def test_what_can_not_be_is_told_before_anything_starts(folder: Path) -> None:
     for arguments, words in (
         (["--shedder", "Foo"], "balancer.shedding_strategy = 'Foo'"),
         (["--workload", "calm"], "expected one of steady, skewed, hot_spot"),
-        (["--set", "threshold_percent=500"], "threshold_percent"),
+        (["--set", "least_moves_trigger=0.5"], "least_moves_trigger"),
     ):
         result = subprocess.run([LBCTL, "demo", *arguments], cwd=folder, capture_output=True, text=True, check=False)
         assert result.returncode == 2 and words in result.stderr, result.stderr
