@@ -21,7 +21,7 @@ class LeastMovesConfig(KeyModel):
 
     least_moves_trigger: float = key(1.08, "a broker above this is hot: a pass begins", unit="factor", gt=1)
     least_moves_enough: float = key(1.05, "a pass relieves brokers above this until they are below it", unit="factor", ge=1)
-    least_moves_aim: float = key(1.02, "they are brought down to this where that takes no more moves", unit="factor", ge=1)
+    least_moves_aim: float = key(1.02, "they are brought down to this where least_moves_spare allows it", unit="factor", ge=1)
     least_moves_spare: float = key(
         0.1, "part of the fewest moves there can be that a plan may have more, to bring all brokers nearer to the aim", unit="ratio", ge=0
     )
