@@ -155,7 +155,9 @@ def _levels(plan: Plan, hot: Bools, surely: Floats, rows: dict[int, Rows], confi
 
 
 def _evenly(plan: Plan, relieve: Callable[[float], Rows], fewest: dict[float, int], config: LeastMovesConfig) -> tuple[Rows, int]:
-    """Relieve brokers to the lowest level that costs no more than `least_moves_spare` moves more than what is enough.
+    """Relieve brokers to the lowest level for which a plan takes at most `least_moves_spare` more moves than the fewest there can be.
+
+    Where even what is enough takes more than that, to the lowest that takes no more than it does.
 
     Returns whom, and the fewest moves that it takes.
     """
