@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lb_stream.core.model.view import Bools, Floats, Rows
+from lb_stream.core.model.view import Floats, Rows
 
 ABOVE_FULL = 10.0
 """How many times what a broker can't carry at all counts: it piles up."""
@@ -26,10 +26,10 @@ class Payback:
     disruption_weight: Floats  # factor on that, as operators have said of its namespace
     within_s: float  # in which a move must save what it costs
 
-    def pays(self, broker: int, share: Floats, weight: Floats, bundles: Rows) -> Bools:
-        """Whether each of these bundles is worth moving out of a broker. `weight`: by how much each lowers the broker's share."""
-        found: Bools = self._cost(bundles) <= self.within_s * self._saved(broker, share, share - weight)
-        return found
+    def pays(self, broker: int, share: Floats, weight: Floats, bundle: int) -> bool:
+        """Whether a bundle is worth moving out of a broker. `weight`: by how much it lowers the broker's share."""
+        cost = float(self.client_seconds[bundle]) * float(self.disruption_weight[bundle])
+        return cost <= self.within_s * float(self._saved(broker, share, share - weight))
 
     def pay_together(self, broker: int, before: Floats, after: Floats, bundles: Rows) -> bool:
         """Whether moves of these bundles, wherever they leave, are worth that one broker comes down from one share to another."""
@@ -52,7 +52,8 @@ class Payback:
 
     def _lost(self, broker: int, share: Floats) -> Floats:
         """What one client of a broker loses of a second."""
-        even = self.even[broker]
-        above = even * np.maximum(share - 1.0, 0.0) + (ABOVE_FULL - 1.0) * np.maximum(even * share - 1.0, 0.0)
-        lost: Floats = above.sum(axis=-1)
+        even = float(self.even[broker])
+        lost: Floats = np.maximum(share - 1.0, 0.0).sum(axis=-1) * even
+        if share.max(initial=0.0) * even > 1.0:
+            lost = lost + np.maximum(even * share - 1.0, 0.0).sum(axis=-1) * (ABOVE_FULL - 1.0)
         return lost

@@ -93,7 +93,9 @@ class Plan:
             return
         tried = 0
         self.restore(before)
-        for attempt in self._attempts(source, rows, others()):
+        for least, attempt in self._attempts(source, rows, others()):
+            if not best[0] and least >= best[1]:
+                continue
             self.restore(before)
             most = np.inf if best[0] else len(before.moves) + best[1]
             if attempt(most) and self._pays(source, before):
@@ -125,8 +127,11 @@ class Plan:
         needed: Rows = (covered < excess[:, None] - NEGLIGIBLE).sum(axis=1).max(axis=1, initial=-1, where=excess > NEGLIGIBLE) + 1
         return needed
 
-    def _attempts(self, source: int, rows: Rows, others: dict[int, Rows]) -> list[Callable[[float], bool]]:
-        """Ways to begin otherwise than with single moves that fit, the likeliest to be short first. Each takes the most moves of a plan."""
+    def _attempts(self, source: int, rows: Rows, others: dict[int, Rows]) -> list[tuple[int, Callable[[float], bool]]]:
+        """Ways to begin otherwise than with single moves that fit, the likeliest to be short first, each with the fewest moves it takes.
+
+        Each takes the most moves of a plan.
+        """
         after = {bundle: self._after(bundle, source) for bundle in self._weightiest(source, rows)[:PUSHED].tolist()}
         stuck = [bundle for bundle, full in after.items() if not (full <= self.limit).any()]
         pushes = list[tuple[int, float, int, int]]()
@@ -136,14 +141,19 @@ class Plan:
                 if full[broker] < np.inf:
                     made = self.fewest(broker, others.get(broker, NOBODY), self.demand[bundle])
                     pushes.append((rest + made, float(full[broker]), bundle, broker))
-        tried = [partial(self.push, bundle, source, broker, others.get(broker, NOBODY)) for _, _, bundle, broker in sorted(pushes)[:PUSHES]]
-        return [lambda most: self.exchange(source, rows, others, most), *tried]
+        tried = [
+            (1 + least, partial(self.push, bundle, source, broker, others.get(broker, NOBODY)))
+            for least, _, bundle, broker in sorted(pushes)[:PUSHES]
+        ]
+        return [(A_SWAP, lambda most: self.exchange(source, rows, others, most)), *tried]
 
     def push(self, bundle: int, source: int, broker: int, theirs: Rows, most: float) -> bool:
         """Move a large bundle to a broker that has no room for it, and relieve that one; whether that can be."""
         if not self._within_budget(np.array([bundle]))[0]:
             return False
-        self._carry_out(bundle, source, broker, self._after(bundle, source))
+        after = self._after(bundle, source)
+        after[(after > self.limit) & (np.arange(len(after)) != broker)] = np.inf
+        self._carry_out(bundle, source, broker, after)
         return self.relieve(broker, self._still(theirs), most)
 
     def _still(self, rows: Rows) -> Rows:
@@ -170,7 +180,7 @@ class Plan:
             over = excess > NEGLIGIBLE
             if not over.any():
                 return True
-            left &= self._within_budget(rows) & self.payback.pays(source, self.share[source], weight, rows)
+            left &= self._within_budget(rows)
             if not left.any() or len(self.moves) >= most:
                 return False
             enough = left & (weight[:, over] >= excess[over]).all(axis=1)
@@ -179,8 +189,8 @@ class Plan:
             worth = np.minimum(weight, need).sum(axis=1) / cost
             wishes = ((best, price), (enough & ~best, price), (left & ~enough, -worth))
             for at in chain.from_iterable(starmap(_first, wishes)):  # one at a time: mostly the first one does
-                left[at] = False  # it moves, or nobody has room for it, now that destinations only become fuller
-                if self._move(int(rows[at]), source):
+                left[at] = False  # it moves; or never will: destinations only become fuller, and the source gains less and less
+                if self.payback.pays(source, self.share[source], weight[at], int(rows[at])) and self._move(int(rows[at]), source):
                     break
 
     def exchange(self, source: int, rows: Rows, others: dict[int, Rows], most: float = np.inf) -> bool:
@@ -250,7 +260,8 @@ class Plan:
         self.disruption = self.disruption.less(np.array([bundle]))
 
     def _within_budget(self, rows: Rows) -> Bools:
-        within: Bools = np.append(self.disruption.left, 1)[self.disruption.budget[rows]] > 0  # row -1, no budget, is the last
+        left, budget = self.disruption.left, self.disruption.budget[rows]
+        within: Bools = np.append(left, 1)[budget] > 0 if len(left) else budget < 0  # row -1, no budget, is the last
         return within
 
     def _after(self, bundle: int, source: int) -> Floats:
@@ -264,19 +275,19 @@ class Plan:
         """Move a bundle to the broker that is least full with it, of those whom that leaves below their limit."""
         after = self._after(bundle, source)
         after[after > self.limit] = np.inf
-        best = int(np.argmin(after))
+        best = int(after.argmin())
         if after[best] == np.inf:
             return False
         self._carry_out(bundle, source, best, after)
         return True
 
     def _carry_out(self, bundle: int, source: int, destination: int, after: Floats) -> None:
-        """Note a move, and who else is the least full with its bundle, of those whom that leaves below their limit."""
-        others = np.where(after > self.limit, np.inf, after)
-        others[destination] = np.inf
-        second = int(np.argmin(others))
+        """Note a move, and who else is the least full with its bundle. `after`: infinite for brokers that have no room for it."""
+        share = float(after[destination])
+        after[destination] = np.inf
+        second = int(after.argmin())
+        other = float(after[second])
         self._take(bundle, source, destination)
-        share, other = float(after[destination]), float(others[second])
         self.moves.append(Move(bundle, source, destination, share, second if other < np.inf else -1, other))
 
 

@@ -163,24 +163,26 @@ def _evenly(plan: Plan, relieve: Callable[[float], Rows], fewest: dict[float, in
     """
     enough, spare = config.least_moves_enough, 1.0 + config.least_moves_spare
     levels = [level for level, moves in fewest.items() if moves <= fewest[enough] * spare]
-    before = plan.state()
-    sources = relieve(levels[-1])
-    if len(levels) == 1 or len(plan.moves) <= fewest[enough] * spare:
-        return sources, fewest[levels[-1]]
+    before, most = plan.state(), fewest[enough] * spare
+    lowest = relieve(levels[-1]), levels[-1], plan.state()
+    if len(levels) == 1 or len(plan.moves) <= most:
+        return lowest[0], fewest[levels[-1]]
     plan.restore(before)
-    best, level, state = relieve(enough), enough, plan.state()
-    most, first, last = max(len(plan.moves), fewest[enough] * spare), 0, len(levels)
+    best = relieve(enough), enough, plan.state()
+    most, first, last = max(len(plan.moves), most), 0, len(levels) - 1
+    if len(lowest[2].moves) <= most:
+        first, best = last, lowest
     while last - first > 1:  # the lowest level is between these two
         tried = (first + last) // 2
         plan.restore(before)
         sources = relieve(levels[tried])
         if len(plan.moves) <= most:
-            first, best, level, state = tried, sources, levels[tried], plan.state()
+            first, best = tried, (sources, levels[tried], plan.state())
         else:
             last = tried
+    sources, level, state = best
     plan.restore(state)
-    plan.enough = level
-    return best, fewest[level]
+    return sources, fewest[level]
 
 
 def _moved_lately(view: ClusterView, memory: LeastMovesMemory) -> tuple[Bools, dict[int, str]]:
