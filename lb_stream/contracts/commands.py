@@ -21,6 +21,8 @@ NamespaceName = Annotated[str, Field(pattern=r"^[^/\s]+(/[^/\s]+){1,2}$", max_le
 BrokerName = Annotated[
     str, Field(min_length=1, max_length=LONGEST_BROKER, description="host:port as in its reports; http(s):// before it is left out")
 ]
+BundleName = Annotated[str, Field(pattern=r"^[^/\s]+(/[^/\s]+){2,3}$", max_length=LONGEST_NAMESPACE + 256)]
+LONGEST_PIN_MS = 366 * 86_400_000
 LONGEST_WORD = 256
 """Characters of a key, a range, the name of an algorithm or of a group."""
 Word = Annotated[str, Field(max_length=LONGEST_WORD)]
@@ -30,6 +32,8 @@ LONGEST_TOPIC = 4_096
 LONGEST_VALUE = 10_000
 """Characters of a setting's value: what is set stays in the memory that each round logs."""
 MOST_VALUES = 500
+MOST_PINS = 1_000
+"""Bundles of one command to pin, and all that are pinned: they stay in the memory that each round logs."""
 MOST_MERGES = 100
 """Of one command: their bundles are held until reports show what has become of them."""
 
@@ -184,6 +188,14 @@ class UndrainBroker(Command):
     broker: BrokerName
 
 
+class PinBundles(Command):
+    """Have balancing leave bundles where they are for a while. Operators' own orders, drains and deaths move them all the same."""
+
+    kind: Literal["pin-bundles"] = "pin-bundles"
+    bundles: Annotated[list[BundleName], Field(min_length=1, max_length=MOST_PINS, description="<tenant>/<namespace>/<range>")]
+    for_ms: Annotated[int, Field(ge=0, le=LONGEST_PIN_MS, description="0: balancing may move them again")]
+
+
 class DeclareDead(Command):
     """Take silent brokers for dead now, without waiting: their bundles go to others."""
 
@@ -231,7 +243,7 @@ class SetPolicies(Command):
 
 AnyCommand = (
     UnloadCommand | Split | Merge | Assign | SetConfig | DeleteConfig | DryRun | PauseCluster | ResumeCluster | DrainBroker | UndrainBroker
-    | DeclareDead | CreateNamespace | DeleteNamespace | ImportNamespaces | SetPolicies
+    | PinBundles | DeclareDead | CreateNamespace | DeleteNamespace | ImportNamespaces | SetPolicies
 )  # fmt: skip
 
 

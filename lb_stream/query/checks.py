@@ -93,6 +93,14 @@ def windows(now: Situation, bundle: str | None, drained: bool) -> Iterator[Check
         yield Check("disruption windows", f"{name}: {told_closed(shut)}", not drained)
 
 
+def pinned(now: Situation, bundle: str, drained: bool) -> Check:
+    """Whether an operator has pinned the bundle."""
+    until_ms = now.orders.get("pins", {}).get(bundle, 0)
+    if until_ms <= now.now_ms:
+        return Check("pin", "it is not pinned")
+    return Check("pin", f"an operator's command has pinned it until {clock(until_ms)}", not drained)
+
+
 def suspension(now: Situation) -> Iterator[Check]:
     """Whether the cluster decides at all, and whether its last round did."""
     rules = [one["rule"] for one in json.loads(now.last["refusals"] or "[]") if one["rule"] in HOLDS_BY["suspension"]]

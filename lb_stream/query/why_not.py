@@ -77,6 +77,7 @@ def why_not(lake: Lake, bundle: str, cluster: str | None) -> WhyNot:
         checks.drain(now, owner, drained),
         *checks.operators(now, drained),
         *checks.windows(now, bundle, drained),
+        checks.pinned(now, bundle, drained),
         *checks.suspension(now),
         checks.owner(now, known),
         checks.pending(now, bundle),

@@ -9,12 +9,14 @@ from typing import Any
 import numpy as np
 
 from lb_stream.contracts.commands import (
+    MOST_PINS,
     CreateNamespace,
     DeclareDead,
     DeleteNamespace,
     DrainBroker,
     ImportNamespaces,
     PauseCluster,
+    PinBundles,
     ResumeCluster,
     SetPolicies,
     UndrainBroker,
@@ -47,11 +49,13 @@ def apply_operator_state(view: ClusterView, orders: OperatorState, wanted: bool 
     return view if orders == OperatorState() else replace(view, policies=orders.policies(view.policies))
 
 
-def forget_deleted(desk: CommandResponder, view: ClusterView) -> None:
-    """Deleted namespaces of which no bundle is known any more need no remembering."""
+def forget_ended(desk: CommandResponder, view: ClusterView) -> None:
+    """Deleted namespaces of which no bundle is known any more need no remembering, nor do pins whose time is over."""
     left = tuple(name for name in desk.orders.deleted if _size(view, name))
     if left != desk.orders.deleted:
         desk.change(deleted=left)
+    if any(until_ms <= view.now_ms for until_ms in desk.orders.pins.values()):
+        desk.change(pins={name: until_ms for name, until_ms in desk.orders.pins.items() if until_ms > view.now_ms})
 
 
 def broker_of(given: str) -> str:
@@ -104,6 +108,25 @@ def _undrain(desk: CommandResponder, received: Received, command: UndrainBroker,
         return
     desk.change(drained=tuple(name for name in desk.orders.drained if name != broker))
     desk.answer(received, "done", f"{broker} may take bundles again")
+
+
+def _pin(desk: CommandResponder, received: Received, command: PinBundles, view: ClusterView, config: ClusterConfig) -> None:
+    unknown = [name for name, row in zip(command.bundles, view.bundles.rows_of(command.bundles).tolist(), strict=True) if row < 0]
+    if not command.for_ms:
+        free = [name for name in dict.fromkeys(command.bundles) if name in desk.orders.pins]
+        desk.change(pins={name: until_ms for name, until_ms in desk.orders.pins.items() if name not in free})
+        desk.answer(received, "done", f"no longer pinned: {named(free)}")
+        return
+    pins = {**desk.orders.pins, **dict.fromkeys(command.bundles, view.now_ms + command.for_ms)}
+    if unknown:
+        text = f"no report names {named(unknown)}: lbctl namespaces bundles TENANT/NAMESPACE shows those that are known"
+        desk.answer(received, "refused", text, "unknown_bundle")
+    elif len(pins) > MOST_PINS:
+        text = f"{len(desk.orders.pins)} bundles are pinned, {MOST_PINS} at most: exclude a namespace (shedding_excluded_namespaces)"
+        desk.answer(received, "refused", text, "too_many_pins")
+    else:
+        desk.change(pins=dict(sorted(pins.items())))
+        desk.answer(received, "done", f"balancing leaves where they are for {command.for_ms / 60_000:g} min: {named(command.bundles)}")
 
 
 def _declare_dead(desk: CommandResponder, received: Received, command: DeclareDead, view: ClusterView, config: ClusterConfig) -> None:
@@ -209,6 +232,7 @@ _ACTIONS: dict[type, Callable[[CommandResponder, Received, Any, ClusterView, Clu
     ResumeCluster: _resume,
     DrainBroker: _drain,
     UndrainBroker: _undrain,
+    PinBundles: _pin,
     DeclareDead: _declare_dead,
     CreateNamespace: _create,
     DeleteNamespace: _delete,

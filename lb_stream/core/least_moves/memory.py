@@ -21,6 +21,8 @@ ENOUGH = 20
 """Reports before a broker can be found to be unlike others of its kind: what makes a cpu busy for minutes is no lasting trait."""
 NOISE_STEP = 0.05
 """By so much the noise known so far comes nearer to that of one more report: it is their median, and a leap of many bundles no noise."""
+BUSY = 0.2
+"""From this part of its cpu on a broker tells a speed of its own: below, what its process does without any traffic is most of it."""
 OUTLIER = 4.5
 """And so many times as far from the median of its kind as half of it are: three standard deviations."""
 UNSERVED_MS, UNSERVED_STEP = 5_000.0, 0.05
@@ -139,7 +141,7 @@ class LeastMovesMemory:
         own = dict(self.own)
         speeds = np.array([found[kind].speed(byte_cost) for kind in kinds])
         off = np.log((r + byte_cost * b) / speeds)
-        for name, one in zip(names, off.tolist(), strict=True):
+        for name, one in ((name, one) for name, one, part in zip(names, off.tolist(), cpu.tolist(), strict=True) if part >= BUSY):
             mean, variance, reports = own.get(name, (0.0, 0.0, 0.0))
             share = max(1.0 - KEEP_OWN, 1.0 / (reports + 1.0))
             step = one - mean

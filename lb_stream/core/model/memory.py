@@ -141,7 +141,7 @@ class Memory:
         data["retries"] = {bundle: asdict(one) for bundle, one in self.retries.items()}
         data["moves"] = {bundle: asdict(one) for bundle, one in self.moves.items()}
         data["unserved"] = {bundle: asdict(one) for bundle, one in self.unserved.items()}
-        data["orders"] = asdict(self.orders)
+        data["orders"] = self.orders.to_dict()
         data["suspension"] = None if self.suspension is None else asdict(self.suspension)
         for name in ("spent", "spending", "mergeable", "merges_sought_ms", "merging"):
             if not data[name]:

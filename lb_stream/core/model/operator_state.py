@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from lb_stream.contracts.namespaces import NamespaceIsolation
@@ -48,12 +48,20 @@ class OperatorState:
     answers: tuple[Mapping[str, Any], ...] = ()  # the last ones, oldest first
     forgotten_ms: int = 0  # commands sent until then may have been answered and forgotten, as there were too many
     waiting: tuple[Waiting, ...] = ()
+    pins: Mapping[str, int] = field(default_factory=dict)  # bundles that balancing leaves where they are → until when (ms)
 
     @staticmethod
     def of(data: Mapping[str, Any]) -> OperatorState:
-        """The orders that `dataclasses.asdict` wrote."""
+        """The orders that `to_dict` wrote."""
         tuples = {name: tuple(data[name]) for name in ("drained", "deleted", "answers") if name in data}
         return OperatorState(**{**data, **tuples, "waiting": tuple(map(Waiting.of, data.get("waiting", ())))})
+
+    def to_dict(self) -> dict[str, Any]:
+        """What `of` takes."""
+        data = asdict(self)
+        if not self.pins:
+            del data["pins"]  # most clusters have none
+        return data
 
     def policies(self, others: Policies) -> Policies:
         """The policies of the orders, over others that are known already."""

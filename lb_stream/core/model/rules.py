@@ -119,6 +119,7 @@ class Refuses:
     MOVED_PER_MINUTE = Rule("moved_per_minute", "as much load as allowed was moved within the last minute", "bytes/s", place="limits")
     FROZEN = Rule("frozen", "balancing moves nothing during a freeze", place="operators")
     OUTSIDE_WINDOW = Rule("outside_window", "balancing moves bundles only within disruption windows, and none is open", place="operators")
+    PINNED = Rule("pinned", "an operator's command has pinned it to where it is", place="operators")
     MOVES_PER_HOUR = Rule(
         "moves_per_hour",
         "as many of its namespace's moves as its budget allows were begun within the last hour",

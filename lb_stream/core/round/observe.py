@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from lb_stream.contracts.decisions import RESHAPES
 from lb_stream.contracts.reports import Ack, SplitAsk
-from lb_stream.core.commands.persistent_commands import apply_operator_state, forget_deleted, obey_standing
+from lb_stream.core.commands.persistent_commands import apply_operator_state, forget_ended, obey_standing
 from lb_stream.core.commands.responder import CommandResponder, Received
 from lb_stream.core.commands.settings import take_settings
 from lb_stream.core.config.cluster_config import ClusterConfig
@@ -54,7 +54,7 @@ def observe(view: ClusterView, memory: Memory, inbox: Inbox, config: ClusterConf
     config, commands = take_settings(desk, inbox.commands, config, memory.balances)
     view = _weighed(view, config.balancer.weights)
     orders = obey_standing(desk, view, commands, config)
-    forget_deleted(desk, view)
+    forget_ended(desk, view)
     wanted = bool(commands) or config.balancer.assign_unowned == "eager"
     known = apply_operator_state(view, desk.orders, wanted)
     known = with_bundles(known, _forgotten(known, memory))

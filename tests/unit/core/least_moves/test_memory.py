@@ -42,6 +42,15 @@ def test_a_broker_that_is_clearly_slower_than_its_kind_has_a_speed_of_its_own_on
     assert few[1] == few[0] == few[2]
 
 
+def test_a_broker_whose_cpu_does_little_for_traffic_is_as_fast_as_its_kind() -> None:
+    memory, base = LeastMovesMemory(), 0.12
+    rate = np.array([900.0, 880.0, 20.0])
+    for _ in range(60):
+        memory = memory.learn_cpu(NAMES[:3], ["small"] * 3, rate, rate, base + rate / 2_000)
+    speeds = memory.speeds(NAMES[:3], ["small"] * 3)
+    assert speeds[2] == speeds[0], "what its process does by itself is most of its 13 %, and says nothing about its speed"
+
+
 def test_a_broker_that_has_not_reported_is_as_fast_as_its_kind() -> None:
     assert learned().speeds(["new", "other"], ["large", "unheard-of"])[0] == pytest.approx(2_000, rel=0.05)
     assert LeastMovesMemory().speeds(["new"], ["small"]).tolist() == [1.0]
