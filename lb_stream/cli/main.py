@@ -13,7 +13,7 @@ from lb_stream import __version__
 from lb_stream.cli.backtest import command as backtest
 from lb_stream.cli.inspect import commands, compare, config, decisions, explain, leader, lookup, replay, shadow, sql, status
 from lb_stream.cli.monitor import command as monitor
-from lb_stream.cli.operate import brokers, clusters, dry_run, dynamic_config, namespaces, plan
+from lb_stream.cli.operate import brokers, clusters, dry_run, dynamic_config, namespaces, plan, undo
 from lb_stream.cli.report import command as report
 from lb_stream.cli.run import agent, balance, jars, kafka_broker, lookup_server, reports, tables, topics
 from lb_stream.cli.scenario import command as scenario
@@ -67,7 +67,7 @@ def _demo() -> None:
 
 for module in (
     *(balance, status, decisions, explain, compare, monitor, leader, lookup, commands),
-    *(lookup_server, report, simulate, sql, replay, shadow, what_if, plan, dynamic_config, backtest),
+    *(lookup_server, report, simulate, sql, replay, shadow, what_if, plan, undo, dynamic_config, backtest),
 ):
     module.register(app)
 for group in (brokers, clusters, namespaces, dry_run, reports, topics, tables, kafka_broker, jars, agent, config, scenario):

@@ -12,6 +12,7 @@ import typer
 from lb_stream.cli.shared.options import BrokerConf, Cluster, ConfigFile, Json, Set, effective
 from lb_stream.cli.shared.output import CommandError, emit_json, emit_rich, note, styled, table
 from lb_stream.cli.shared.sending import Sending, sends
+from lb_stream.cli.shared.spans import span_ms
 
 app = typer.Typer(name="namespaces", help="Namespaces and their bundles: unload, split, merge, make, isolate.", no_args_is_help=True)
 
@@ -99,6 +100,19 @@ def merge_bundles(
     if len(bundles or ()) != (2 if advised is None else 0):
         raise CommandError("which bundles? Two of them, -b RANGE -b RANGE, or --advised N", 2)
     send("merge", namespace=namespace, bundles=bundles or None, advised=advised)
+
+
+@app.command("pin-bundle", epilog="Example: lbctl namespaces pin-bundle shop/orders -b 0x00000000_0x40000000 --for 2h")
+@sends()
+def pin_bundle(
+    namespace: Namespace,
+    bundle: Annotated[str, typer.Option("--bundle", "-b", metavar="RANGE", help="0xLLLLLLLL_0xHHHHHHHH.")],
+    span: Annotated[str, typer.Option("--for", metavar="TIME", help="How long, e.g. 30m, 2h, 1d; 0s: no longer.")] = "1h",
+    *,
+    send: Sending,
+) -> None:
+    """Have balancing leave a bundle where it is for a while. Your own orders, drains and dead brokers move it all the same."""
+    send("pin-bundles", bundles=[f"{namespace}/{bundle}"], for_ms=span_ms("--for", span))
 
 
 @app.command(epilog="Example: lbctl namespaces create shop/orders --bundles 16")

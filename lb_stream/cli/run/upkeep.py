@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
@@ -11,12 +10,11 @@ import typer
 
 from lb_stream.cli.shared.options import BrokerConf, ConfigFile, Json, Set, effective
 from lb_stream.cli.shared.output import CommandError, emit_json, emit_rich, note, table
+from lb_stream.cli.shared.spans import span_ms
 
 if TYPE_CHECKING:
     from lb_stream.contracts.settings import UpkeepSettings
     from lb_stream.io.tables.upkeep import MaintenanceResult
-
-UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 
 def maintain(
@@ -41,7 +39,7 @@ def maintain(
 
     if once and every:
         raise CommandError("--once and --every exclude each other", code=2)
-    pause_s = seconds(every) if every else 0
+    pause_s = span_ms("--every", every, least=1) // 1_000 if every else 0
     given = effective(config, broker_conf, set_)
     tables, settings = str(given.tables), given.settings.upkeep
     if not every:
@@ -56,14 +54,6 @@ def maintain(
             end = time.monotonic() + pause_s
             while not stop and time.monotonic() < end:
                 time.sleep(0.5)
-
-
-def seconds(text: str) -> int:
-    """A length of time as 90s, 30m, 1h or 1d."""
-    found = re.fullmatch(r"([1-9]\d*)([smhd])", text)
-    if not found:
-        raise CommandError(f"--every {text!r}: expected a number and a unit, such as 30m, 1h or 1d", code=2)
-    return int(found[1]) * UNITS[found[2]]
 
 
 class NoTables(CommandError):

@@ -95,13 +95,13 @@ def _take(
         match command:
             case SetConfig():
                 after, text = _set(settings, command.values, given)
-                published = any(_ours(name, value) == "dry_run" and value is False for name, value in command.values.items())
+                published = any(our_name(name, value) == "dry_run" and value is False for name, value in command.values.items())
                 text += _beside(balances) if published else ""
             case DryRun():
                 after, _ = _set(settings, {"dry_run": command.on}, given)
                 text = "decisions are made and logged, and not published" if command.on else f"{PUBLISHED}{_beside(balances)}"
             case DeleteConfig():
-                after = _without(settings, [_ours(command.key, "")])
+                after = _without(settings, [our_name(command.key, "")])
                 if len(after) == len(settings):
                     desk.answer(received, "refused", f"no command has set {command.key}; set are: {named(settings)}", rule="not_set")
                     return
@@ -127,7 +127,12 @@ def _set(settings: dict[str, Any], values: Mapping[str, Any], given: Mapping[str
         name = dict(zip(ours, values, strict=True)).get(error.key, error.key)
         raise SettingError(name, values.get(name, error.value), error.expected) from None
     known = () if before is None else before.warnings
-    said = [f"{name} = {value!r}" for name, value in values.items()] + [one for one in config.warnings if one not in known]
+    was = canonical(in_force(given, settings))
+    told = [
+        f"{name} = {value!r} (was {was[own]!r})" if own in was else f"{name} = {value!r}"
+        for own, (name, value) in zip(ours, values.items(), strict=True)
+    ]
+    said = told + [one for one in config.warnings if one not in known]
     return after, "; ".join(said)
 
 
@@ -141,10 +146,10 @@ def cluster_config_or_none(values: Mapping[str, Any]) -> ClusterConfig | None:
 
 def _without(settings: Mapping[str, Any], ours: Iterable[str]) -> dict[str, Any]:
     taken = set(ours)
-    return {name: value for name, value in settings.items() if _ours(name, value) not in taken}
+    return {name: value for name, value in settings.items() if our_name(name, value) not in taken}
 
 
-def _ours(name: str, value: Any) -> str:
+def our_name(name: str, value: Any) -> str:
     """Our name of a key. Raises SettingError for one that nobody knows."""
     try:
         (found,) = canonical({name: value})

@@ -126,6 +126,7 @@ def call(kafka: Broker, tmp_path: Path) -> Callable[..., Result]:
             "merge",
             {"bundles": ["0x00000000_0x80000000", "0x80000000_0xffffffff"]},
         ),
+        ("namespaces pin-bundle t/n -b 0x0_0x1 --for 2h", "pin-bundles", {"bundles": ["t/n/0x0_0x1"], "for_ms": 7_200_000}),
         ("namespaces merge-bundles t/n --advised 5", "merge", {"namespace": "t/n", "advised": 5}),
     ],
 )

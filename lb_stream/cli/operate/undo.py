@@ -1,0 +1,102 @@
+"""`lbctl undo`: takes back what was decided or ordered."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from lb_stream.cli.shared.options import BrokerConf, Cluster, ConfigFile, Json, Set, effective
+from lb_stream.cli.shared.output import CommandError, emit_json, emit_line, emit_rich, note, table
+from lb_stream.cli.shared.sending import DEFAULT_TIMEOUT_S, Sending, Timeout, only_cluster, send_together
+from lb_stream.cli.shared.spans import span_ms
+
+if TYPE_CHECKING:
+    from lb_stream.query.past.undo import Undo
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to lbctl."""
+    example = "Example: lbctl undo eu-1:4711:1 · lbctl undo --since 10m --cluster eu-1"
+    app.command(epilog=f"{example} · Exit codes: 0 all done, or only shown; 1 something was not; 2 wrong usage.")(undo)
+
+
+def undo(
+    name: Annotated[str | None, typer.Argument(metavar="ID", help="The id of a decision or of a command.")] = None,
+    since: Annotated[
+        str | None, typer.Option("--since", metavar="TIME", help="All moves and commands of the last so long, e.g. 90s, 10m, 1h.")
+    ] = None,
+    pin: Annotated[
+        str, typer.Option("--pin", metavar="TIME", help="How long balancing is to leave them where they then are; 0s: not at all.")
+    ] = "1h",
+    preview: Annotated[bool, typer.Option("--preview", help="Show what would be sent, and send nothing.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")] = False,
+    cluster: Cluster = None,
+    timeout: Timeout = DEFAULT_TIMEOUT_S,
+    config: ConfigFile = None,
+    broker_conf: BrokerConf = None,
+    set_: Set = None,
+    json: Json = False,
+) -> None:
+    """Take back a decision, a command, or all of the last minutes: bundles go back and are pinned, settings are what they were before.
+
+    It says what can't be taken back, and why. What it sends are commands like any others (lbctl commands).
+    """
+    if (name is None) == (since is None):
+        raise CommandError("expected one of: the ID of a decision or a command, --since TIME", 2)
+    if json and not (yes or preview):
+        raise CommandError("--json: expected --yes or --preview, too: what is asked is no JSON", 2)
+    pin_ms = span_ms("--pin", pin)
+    given = effective(config, broker_conf, set_)
+    from lb_stream.query.lake import open_lake
+    from lb_stream.query.past.undo import undo_one, undo_since
+
+    with open_lake(given.tables) as lake:
+        if name is not None:
+            found = undo_one(lake, name, cluster)
+        else:
+            begin_ms = time.time_ns() // 1_000_000 - span_ms("--since", str(since), least=1)
+            found = undo_since(lake, begin_ms, only_cluster(given, cluster))
+    steps = _steps(found, pin_ms)
+    if not json:
+        _show(found, pin if pin_ms else None)
+    wanted = bool(steps) and not preview
+    if wanted and not yes and not typer.confirm(f"Send this to {found.cluster}?", err=True):
+        note("nothing was sent")
+        raise typer.Exit(1)
+    how = Sending(given, found.cluster, False, False, timeout, None, json)
+    done = all(send_together(how, kind, several) for kind, several in steps) if wanted else preview
+    if json:
+        emit_json(found.to_dict() | ({"done": done} if wanted else {}))
+    if not done:
+        raise typer.Exit(1)
+
+
+def _steps(found: Undo, pin_ms: int) -> list[tuple[str, list[dict[str, Any]]]]:
+    """What is sent, one after the other: what was in force, the pins, then all moves at once."""
+    steps = [(str(one["kind"]), [{name: value for name, value in one.items() if name != "kind"}]) for one in found.orders]
+    if found.moves and pin_ms:
+        steps.append(("pin-bundles", [{"bundles": [one["bundle"] for one in found.moves], "for_ms": pin_ms}]))
+    if found.moves:
+        steps.append(("unload", [_unload(one) for one in found.moves]))
+    return steps
+
+
+def _unload(move: dict[str, Any]) -> dict[str, Any]:
+    namespace, _, bundle = str(move["bundle"]).rpartition("/")
+    return {"namespace": namespace, "bundle": bundle, "destination": move["to"]}
+
+
+def _show(found: Undo, pinned: str | None) -> None:
+    if not found.orders and not found.moves:
+        emit_line(f"Nothing to send to {found.cluster}.")
+    for one in found.orders:
+        told = " ".join(f"{name}={value}" for name, value in one.items() if name != "kind")
+        emit_line(f"{one['kind']} {told}".rstrip())
+    if found.moves:
+        rows = [(one["bundle"], one["from"], one["to"]) for one in found.moves]
+        emit_rich(table(("bundle", "from", "back to"), rows), "")
+        emit_line("They are not pinned: balancing may move them again." if pinned is None else f"They are pinned there for {pinned}.")
+    for what, why in found.left:
+        emit_line(f"- {what}: {why}")

@@ -1,0 +1,160 @@
+"""What takes back decisions and commands of the past, out of the tables: moves back, and what was in force before."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from lb_stream.contracts.decisions import MOVES
+from lb_stream.core.commands.undo import CannotUndo, Order, taken_back_by
+from lb_stream.core.model.operator_state import OperatorState
+from lb_stream.io.messages.times import clock
+from lb_stream.query import QueryError
+from lb_stream.query.lake import records, run
+
+if TYPE_CHECKING:
+    import duckdb
+
+    Lake = duckdb.DuckDBPyConnection
+
+Row = dict[str, Any]
+
+_COMMANDS = """
+    SELECT cluster, id, any_value(kind) AS kind, any_value(arguments) AS arguments, any_value("by") AS "by", min(at_ms) AS at_ms,
+           min(log_seq) AS log_seq, min(seq) AS seq, arg_max(outcome, log_seq) AS outcome, flatten(list(decision_ids)) AS decision_ids
+    FROM commands WHERE ($1 IS NULL OR cluster = $1) AND ($2 IS NULL OR id = $2) AND ($3 IS NULL OR at_ms >= $3)
+    GROUP BY cluster, id ORDER BY at_ms DESC, log_seq DESC
+"""
+_DECISIONS = f"""
+    SELECT decision_id, decisions.cluster, kind, decisions.bundle, source, destination, dry_run, outcome, issued_ms
+    FROM decisions LEFT JOIN outcomes USING (decision_id)
+    WHERE ($1 IS NULL OR decisions.cluster = $1)
+    AND (list_contains($2, decision_id) OR (issued_ms >= $3 AND kind IN {MOVES} AND NOT dry_run))
+    ORDER BY issued_ms, decisions.seq, decision_id
+"""
+_LATER = f"""
+    SELECT bundle, arg_max(decision_id, issued_ms) AS decision_id FROM decisions
+    WHERE cluster = $1 AND kind IN {MOVES} AND NOT dry_run AND list_contains($2, bundle) GROUP BY bundle
+"""
+_OWNERS = "SELECT bundle, owner FROM ownership WHERE cluster = $1 AND list_contains($2, bundle)"
+_BEFORE = "SELECT memory FROM rounds WHERE cluster = $1 AND log_seq < $2 AND memory <> '' ORDER BY log_seq DESC LIMIT 1"
+_NOW = "SELECT memory, now_ms FROM rounds WHERE cluster = $1 AND memory <> '' ORDER BY log_seq DESC LIMIT 1"
+_ALIVE = """
+    SELECT broker FROM broker_loads WHERE cluster = $1 AND alive
+    AND log_seq = (SELECT max(log_seq) FROM broker_loads WHERE cluster = $1)
+"""
+
+
+@dataclass(slots=True)
+class Undo:
+    """What is to be sent to one cluster, in this order: `orders`, then the moves (bundle, owner now, former owner).
+
+    `left`: what can't be taken back, or needn't be, and why.
+    """
+
+    cluster: str
+    orders: list[Order] = field(default_factory=list)
+    moves: list[Row] = field(default_factory=list)
+    left: list[tuple[str, str]] = field(default_factory=list)
+
+    def to_dict(self) -> Row:
+        """As JSON-able fields."""
+        return {"cluster": self.cluster, "orders": self.orders, "moves": self.moves, "left": [list(one) for one in self.left]}
+
+
+def undo_one(lake: Lake, name: str, cluster: str | None) -> Undo:
+    """What takes one decision or one command back. Raises QueryError for an id that the tables don't have."""
+    commands = records(run(lake, _COMMANDS, [cluster, name, None]))
+    if len(commands) > 1:
+        raise QueryError(f"{name} went to {', '.join(sorted(one['cluster'] for one in commands))}: say which, --cluster NAME", code=2)
+    if commands:
+        return _undo(lake, commands[0]["cluster"], commands, commands[0]["decision_ids"] or (), None)
+    decisions = records(run(lake, _DECISIONS, [cluster, [name], None]))
+    if not decisions:
+        raise QueryError(f"no decision and no command has the id {name}: lbctl decisions --json and lbctl commands --json show ids", code=2)
+    return _undo(lake, decisions[0]["cluster"], (), [name], None)
+
+
+def undo_since(lake: Lake, since_ms: int, cluster: str) -> Undo:
+    """What takes back all moves and commands of a cluster since then, the newest command first."""
+    return _undo(lake, cluster, records(run(lake, _COMMANDS, [cluster, None, since_ms])), (), since_ms)
+
+
+def _undo(lake: Lake, cluster: str, commands: Sequence[Row], decision_ids: Iterable[str], since_ms: int | None) -> Undo:
+    found = Undo(cluster)
+    rounds = records(run(lake, _NOW, [cluster]))
+    if not rounds:
+        raise QueryError(f"the log no longer has a round of {cluster}", code=2)
+    last = rounds[0]
+    for command in commands:
+        told = f"{command['kind']} of {clock(command['at_ms'])} by {command['by']}"
+        if command["outcome"] == "refused":
+            found.left.append((told, "it was refused: nothing has changed"))
+            continue
+        try:
+            orders = taken_back_by(command["kind"], json.loads(command["arguments"] or "{}"), _before(lake, command), last["now_ms"])
+        except CannotUndo as error:
+            found.left.append((told, str(error)))
+            continue
+        found.orders += [order for order in orders if order not in found.orders]
+        if not orders and not command["decision_ids"]:
+            found.left.append((told, "it has changed nothing"))
+    drained = set(_orders(last["memory"]).drained) - {one["broker"] for one in found.orders if one["kind"] == "undrain-broker"}
+    decisions = records(run(lake, _DECISIONS, [cluster, list(decision_ids), since_ms]))
+    _move_back(lake, found, decisions, drained)
+    return found
+
+
+def _before(lake: Lake, command: Row) -> OperatorState:
+    """What was in force when a command came. Raises CannotUndo where the log no longer tells."""
+    rows = records(run(lake, _BEFORE, [command["cluster"], command["log_seq"]]))
+    if not rows and command["seq"] > 1:
+        raise CannotUndo("the log no longer has the rounds before it: upkeep has removed them")
+    return _orders(rows[0]["memory"]) if rows else OperatorState()
+
+
+def _orders(memory: str) -> OperatorState:
+    return OperatorState.of(json.loads(memory).get("orders", {}))
+
+
+def _move_back(lake: Lake, found: Undo, decisions: Sequence[Row], drained: set[str]) -> None:
+    """Each bundle back to where the first of these decisions took it from."""
+    bundles = list(dict.fromkeys(one["bundle"] for one in decisions))
+    owner = {row["bundle"]: row["owner"] for row in records(run(lake, _OWNERS, [found.cluster, bundles]))}
+    last = {row["bundle"]: row["decision_id"] for row in records(run(lake, _LATER, [found.cluster, bundles]))}
+    alive = {row["broker"] for row in records(run(lake, _ALIVE, [found.cluster]))}
+    ids = {one["decision_id"] for one in decisions}
+    for bundle in bundles:
+        mine = [one for one in decisions if one["bundle"] == bundle]
+        home = next((one["source"] for one in mine if one["kind"] in MOVES and one["outcome"] == "confirmed"), None)
+        why = _why_not(mine, home, owner.get(bundle), last.get(bundle), ids)
+        if why is None and home not in alive:
+            why = f"{home} is not alive"
+        if why is None and home in drained:
+            why = f"{home} is being drained: lbctl brokers undrain {home}"
+        if why is not None:
+            found.left.append((bundle, why))
+        else:
+            found.moves.append({"bundle": bundle, "from": owner[bundle], "to": home, "decisions": [one["decision_id"] for one in mine]})
+
+
+def _why_not(mine: Sequence[Row], home: str | None, owner: str | None, last: str | None, ids: set[str]) -> str | None:
+    """Why a bundle isn't moved back by these decisions about it."""
+    newest = mine[-1]
+    if newest["kind"] not in MOVES:
+        return f"{newest['decision_id']} is no move: {newest['kind']}"
+    if newest["dry_run"]:
+        return f"{newest['decision_id']} was a dry run's: nobody has moved it"
+    if newest["outcome"] is None:
+        return f"{newest['decision_id']} is under way: try again when it has ended"
+    if home is None:
+        return f"{newest['decision_id']} has not come about ({newest['outcome']})"
+    if owner == home:
+        return f"{home} has it already"
+    if owner is None:
+        return "nobody has it now"
+    if last is not None and last not in ids:
+        return f"it has been moved again since, by {last}"
+    return None

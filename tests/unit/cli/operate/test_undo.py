@@ -1,0 +1,187 @@
+"""`lbctl undo`: what it sends for what was decided and ordered, and what it says can't be taken back."""
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lb_stream.contracts.commands import CommandRecord
+from lb_stream.contracts.decisions import example_decision
+from lb_stream.contracts.tables import BROKER_LOADS, COMMANDS, DECISIONS, OUTCOMES, OWNERSHIP, ROUNDS
+from lb_stream.core.model.memory import Memory
+from lb_stream.core.model.operator_state import OperatorState
+from tests.support.lbctl_runner import Result
+from tests.unit.cli.inspect.test_tables import decided, fill
+from tests.unit.cli.operate.test_commands import Broker, call, kafka
+
+__all__ = ["call", "kafka"]
+NOW = time.time_ns() // 1_000_000
+MOVED, AGAIN, STUCK, AWAY, HOME = (f"t/n/0x{number}0000000_0x{number + 1}0000000" for number in range(5))
+BEFORE = OperatorState(settings={"max_moves_in_flight": 7}, drained=("d:1",), pins={AWAY: NOW + 60_000})
+
+
+def move(number: int, bundle: str, source: str, outcome: str | None = "confirmed", **changes: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """A decision that moves a bundle, and how it ended."""
+    decision_id = f"c:{number}:1"
+    given = example_decision().model_dump(mode="json") | {
+        "decision_id": decision_id, "cluster": "c", "seq": number, "kind": "transfer", "bundle": bundle, "source": source,
+        "destination": "b:1", "dry_run": False, "issued_ms": NOW - 60_000 + number, "expires_ms": NOW,
+    }  # fmt: skip
+    row = decided(type(example_decision()).model_validate(given | changes))
+    return row, {"decision_id": decision_id, "cluster": "c", "seq": number + 1, "outcome": outcome, "at_ms": NOW, "log_seq": number}
+
+
+def said(number: int, kind: str, outcome: str = "done", **arguments: Any) -> dict[str, Any]:
+    """A command and its answer."""
+    return {
+        "id": f"cmd-{number}", "cluster": "c", "kind": kind, "arguments": json.dumps(arguments), "by": "ann",
+        "at_ms": NOW - 60_000 + number,
+        "outcome": outcome, "text": "", "decision_ids": [], "seq": number, "now_ms": NOW, "log_seq": number,
+    }  # fmt: skip
+
+
+@pytest.fixture
+def tables(tmp_path: Path) -> Path:
+    folder = tmp_path / "tables"
+    rounds = [(1, replace(Memory(), orders=BEFORE)), (30, replace(Memory(), orders=replace(BEFORE, paused=True, drained=("d:1", "e:1"))))]
+    fill(
+        folder,
+        ROUNDS,
+        [{"cluster": "c", "seq": seq, "log_seq": seq, "now_ms": NOW, "memory": memory.to_json()} for seq, memory in rounds],
+    )
+    moves = [
+        move(2, MOVED, "a:1"), move(3, MOVED, "b:1", destination="c:1"), move(4, AGAIN, "a:1"), move(5, AGAIN, "b:1"),
+        move(6, STUCK, "a:1", None), move(7, AWAY, "gone:1"), move(8, HOME, "a:1"), move(9, HOME, "e:1", "expired"),
+    ]  # fmt: skip
+    fill(folder, DECISIONS, [decision for decision, _ in moves])
+    fill(folder, OUTCOMES, [outcome for _, outcome in moves if outcome["outcome"] is not None])
+    owners = {MOVED: "c:1", AGAIN: "a:1", STUCK: "a:1", AWAY: "b:1", HOME: "b:1"}
+    fill(folder, OWNERSHIP, [{"cluster": "c", "bundle": bundle, "owner": owner} for bundle, owner in owners.items()])
+    alive = [{"cluster": "c", "broker": broker, "alive": broker != "gone:1", "log_seq": 30} for broker in ("a:1", "b:1", "c:1", "gone:1")]
+    fill(folder, BROKER_LOADS, alive)
+    return folder
+
+
+@pytest.fixture
+def undo(tables: Path, call: Callable[..., Result]) -> Callable[..., Result]:
+    return lambda *arguments, **given: call("undo", *arguments, "--set", f"stream.tables={tables}", **given)
+
+
+def commands(tables: Path, *rows: dict[str, Any]) -> None:
+    fill(tables, COMMANDS, list(rows))
+
+
+def test_a_move_goes_back_and_is_pinned_there(undo: Callable[..., Result], kafka: Broker) -> None:
+    result = undo("c:2:1", "--yes", answers=[("c", "done")] * 2)
+    assert (result.code, kafka.sent) == (1, []), "it has been moved again since"
+    assert "it has been moved again since, by c:3:1" in result.out
+    result = undo("c:3:1", "--yes", "--pin", "30m", answers=[("c", "done")] * 2)
+    assert result.code == 0, result.err
+    (_, pin), (key, unload) = kafka.sent
+    assert (pin["kind"], pin["bundles"], pin["for_ms"]) == ("pin-bundles", [MOVED], 1_800_000)
+    assert (key, unload["kind"], unload["namespace"], unload["bundle"], unload["destination"]) == (
+        "c", "unload", "t/n", MOVED.removeprefix("t/n/"), "b:1",
+    )  # fmt: skip
+
+
+def test_all_since_go_back_to_where_the_first_move_took_them_from(undo: Callable[..., Result], tables: Path) -> None:
+    commands(tables, said(20, "pause-cluster"))
+    result = undo("--since", "10m", "--preview", "--json")
+    assert result.code == 0, result.err
+    found = json.loads(result.out)
+    assert found["orders"] == [{"kind": "resume-cluster"}]
+    assert [(one["bundle"], one["from"], one["to"]) for one in found["moves"]] == [(MOVED, "c:1", "a:1"), (HOME, "b:1", "a:1")]
+    left = dict(found["left"])
+    assert left[AGAIN] == "a:1 has it already"
+    assert left[STUCK] == "c:6:1 is under way: try again when it has ended"
+    assert left[AWAY] == "gone:1 is not alive"
+
+
+@pytest.mark.parametrize(
+    ("kind", "arguments", "orders"),
+    [
+        ("resume-cluster", {}, []),
+        ("pause-cluster", {}, [{"kind": "resume-cluster"}]),
+        ("drain-broker", {"broker": "e:1"}, [{"kind": "undrain-broker", "broker": "e:1"}]),
+        ("drain-broker", {"broker": "d:1"}, []),
+        ("undrain-broker", {"broker": "d:1"}, [{"kind": "drain-broker", "broker": "d:1"}]),
+        ("dry-run", {"on": False}, [{"kind": "delete-config", "key": "dry_run"}]),
+        (
+            "set-config",
+            {"values": {"max_moves_in_flight": 9, "min_dwell_ms": 5}},
+            [{"kind": "set-config", "values": {"max_moves_in_flight": 7}}, {"kind": "delete-config", "key": "min_dwell_ms"}],
+        ),
+        ("delete-config", {"key": "max_moves_in_flight"}, [{"kind": "set-config", "values": {"max_moves_in_flight": 7}}]),
+        (
+            "set-policies",
+            {"isolation": [{"name": "p", "namespaces": ["t/.*"], "primary": ["a.*"]}], "anti_affinity": {"t/n": "g"}},
+            [{"kind": "set-policies", "remove_isolation": ["p"], "anti_affinity": {"t/n": None}}],
+        ),
+        (
+            "pin-bundles",
+            {"bundles": [AWAY, HOME], "for_ms": 5},
+            [{"kind": "pin-bundles", "bundles": [HOME], "for_ms": 0}, {"kind": "pin-bundles", "bundles": [AWAY], "for_ms": 60_000}],
+        ),
+    ],
+)
+def test_what_a_command_has_laid_down_is_what_it_was_before(
+    undo: Callable[..., Result], tables: Path, kind: str, arguments: dict[str, Any], orders: list[dict[str, Any]]
+) -> None:
+    commands(tables, said(20, kind, **arguments))
+    result = undo("cmd-20", "--preview", "--json")
+    assert result.code == 0, result.err
+    found = json.loads(result.out)
+    assert found["orders"] == orders
+    assert bool(found["left"]) == (not orders)
+    for order in orders:
+        CommandRecord.model_validate({"id": "x", **order})
+
+
+@pytest.mark.parametrize(
+    ("row", "why"),
+    [
+        (said(20, "split", namespace="t/n"), "a split isn't taken back: lbctl namespaces merge-bundles"),
+        (said(20, "pause-cluster", "refused"), "it was refused: nothing has changed"),
+        (said(20, "set-policies", digest="x", characters=20_000), "20000 characters, were too long to be kept"),
+        (said(1, "pause-cluster"), "resume-cluster"),
+    ],
+)
+def test_what_cannot_be_taken_back_is_said(undo: Callable[..., Result], tables: Path, row: dict[str, Any], why: str) -> None:
+    commands(tables, row)
+    result = undo(row["id"], "--preview")
+    assert result.code == 0 and why in result.out.replace("\n", " "), result.out
+
+
+def test_what_upkeep_has_removed_from_the_log_cannot_be_taken_back(undo: Callable[..., Result], tables: Path) -> None:
+    commands(tables, said(1, "pause-cluster") | {"seq": 9})
+    assert "the log no longer has the rounds before it" in undo("cmd-1", "--preview").out.replace("\n", " ")
+
+
+def test_an_order_of_moves_takes_its_moves_back(undo: Callable[..., Result], tables: Path) -> None:
+    commands(tables, said(20, "unload", namespace="t/n") | {"decision_ids": ["c:3:1"]})
+    found = json.loads(undo("cmd-20", "--preview", "--json").out)
+    assert [(one["bundle"], one["to"]) for one in found["moves"]] == [(MOVED, "b:1")] and found["orders"] == []
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("", "expected one of: the ID of a decision or a command, --since TIME"),
+        ("c:2:1 --since 5m", "expected one of"),
+        ("c:2:1 --json", "--json: expected --yes or --preview"),
+        ("--since soon", "--since 'soon': expected a number and a unit"),
+        ("nobody", "no decision and no command has the id nobody"),
+    ],
+)
+def test_wrong_usage_says_what_was_expected(undo: Callable[..., Result], line: str, told: str) -> None:
+    result = undo(*line.split())
+    assert result.code == 2 and told in result.err.replace("\n", " "), result.err
+
+
+def test_nothing_is_sent_unless_it_is_confirmed(undo: Callable[..., Result], kafka: Broker) -> None:
+    result = undo("c:3:1", answers=[])
+    assert result.code == 1 and kafka.sent == []
