@@ -127,13 +127,16 @@ def _set(settings: dict[str, Any], values: Mapping[str, Any], given: Mapping[str
         name = dict(zip(ours, values, strict=True)).get(error.key, error.key)
         raise SettingError(name, values.get(name, error.value), error.expected) from None
     known = () if before is None else before.warnings
-    was = canonical(in_force(given, settings))
-    told = [
-        f"{name} = {value!r} (was {was[own]!r})" if own in was else f"{name} = {value!r}"
-        for own, (name, value) in zip(ours, values.items(), strict=True)
+    said = [
+        f"{name} = {value!r}{_was(name, own, in_force(given, settings))}" for own, (name, value) in zip(ours, values.items(), strict=True)
     ]
-    said = told + [one for one in config.warnings if one not in known]
+    said += [one for one in config.warnings if one not in known]
     return after, "; ".join(said)
+
+
+def _was(name: str, ours: str, values: Mapping[str, Any]) -> str:
+    """What a setting was, in our unit; nothing of one that nobody had set."""
+    return "" if ours not in values else f" (was {'' if name == ours else f'{ours} = '}{values[ours]!r})"
 
 
 def cluster_config_or_none(values: Mapping[str, Any]) -> ClusterConfig | None:

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from lb_stream.core.least_moves.fleet import UNKNOWN_NOISE
-from lb_stream.core.least_moves.memory import ENOUGH, UNSERVED_MS, LeastMovesMemory
+from lb_stream.core.least_moves.memory import BUSY, ENOUGH, UNSERVED_MS, LeastMovesMemory
 from lb_stream.core.least_moves.plan import NEGLIGIBLE, Move, Plan
 from lb_stream.core.model.refusals import Refusal, refusal
 from lb_stream.core.model.rules import Decides, Refuses
@@ -130,6 +130,6 @@ def _unsure_of_brokers(memory: LeastMovesMemory, names: Sequence[str]) -> str:
     if reports >= ENOUGH and memory.noise is not None:
         return ""
     noise = f", and a sample of a bundle to be off by {UNKNOWN_NOISE:.0%}" if memory.noise is None else ""
-    seen = "one report" if reports == 1 else f"{reports} reports"
+    seen = {0: f"no report of {BUSY:.0%} of the cpu", 1: "one report"}.get(reports, f"{reports} reports")
     taken = f"brokers with the same limits are taken to be equal{noise}"
     return f"it has learned from {seen} of a broker, {ENOUGH} tell how fast one is: until then {taken}"

@@ -107,7 +107,7 @@ def test_moves_are_shown_with_cost_gain_second_best_and_what_they_come_to(tmp_pa
         assert one["client_seconds"] is None
     assert found["moves"][0]["second"] == "c:8080" and found["moves"][0]["second_usage"] == pytest.approx(3 / 12)
     assert (found["fewest"], found["greatest_before"], found["greatest_after"]) == (4, pytest.approx(2.0), pytest.approx(1.0))
-    assert found["reasons"] == [f"{EVEN} then"] and "one report" in found["unsure"]
+    assert found["reasons"] == [f"{EVEN} then"] and "no report of 20% of the cpu" in found["unsure"]
     assert "taken to have no owner for 5 s" in found["unsure"]
 
 
