@@ -15,6 +15,7 @@ from lb_stream.cli.inspect import commands, compare, config, decisions, explain,
 from lb_stream.cli.monitor import command as monitor
 from lb_stream.cli.operate import brokers, clusters, dry_run, dynamic_config, namespaces, plan, undo
 from lb_stream.cli.report import command as report
+from lb_stream.cli.report import cost
 from lb_stream.cli.run import agent, balance, jars, kafka_broker, lookup_server, reports, tables, topics
 from lb_stream.cli.scenario import command as scenario
 from lb_stream.cli.shared.output import ASCII, INTERRUPTED, CommandError, emit, hush, note
@@ -27,7 +28,6 @@ app = typer.Typer(
     name="lbctl",
     epilog="Begin with: lbctl demo · How is it: lbctl status · Exit codes: 0 done, 1 failed, 2 wrong usage or settings.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -67,7 +67,7 @@ def _demo() -> None:
 
 for module in (
     *(balance, status, decisions, explain, compare, monitor, leader, lookup, commands),
-    *(lookup_server, report, simulate, sql, replay, shadow, what_if, plan, undo, dynamic_config, backtest),
+    *(lookup_server, report, cost, simulate, sql, replay, shadow, what_if, plan, undo, dynamic_config, backtest),
 ):
     module.register(app)
 for group in (brokers, clusters, namespaces, dry_run, reports, topics, tables, kafka_broker, jars, agent, config, scenario):

@@ -309,3 +309,15 @@ def test_a_reader_that_has_gone_ends_it_quietly(tmp_path: Path) -> None:
         errors = process.stderr.read().decode()
         assert process.wait(timeout=60) == 0
     assert errors == ""
+
+
+# --- completion ---
+
+
+@pytest.mark.parametrize(
+    ("line", "completed"), [("lbctl un", ["undo"]), ("lbctl namespaces pin", ["pin-bundle"]), ("lbctl cost --e", ["--each"])]
+)
+def test_a_shell_completes_commands_and_options(tmp_path: Path, line: str, completed: list[str]) -> None:
+    env = {"_LBCTL_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": str(line.count(" "))}
+    result = lbctl(cwd=tmp_path, env=env)
+    assert (result.code, result.out.split(), result.err) == (0, completed, "")

@@ -1,0 +1,68 @@
+"""`lbctl cost`: what moves have cost clients."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated, Any, Literal
+
+import typer
+
+from lb_stream.cli.shared.options import BrokerConf, Cluster, ConfigFile, Json, Set, effective
+from lb_stream.cli.shared.output import emit_json, emit_line, emit_rich, note, table
+from lb_stream.cli.shared.spans import span_ms
+
+By = Literal["tenant", "namespace", "bundle", "reason", "total"]
+Each = Literal["day", "week", "total"]
+_RIGHT = ("moves", "unserved", "clients", "client-s", "MB/s moved")
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to lbctl."""
+    app.command("cost", epilog="Example: lbctl cost --by tenant --each week --since 28d")(cost)
+
+
+def cost(
+    by: Annotated[By, typer.Option("--by", help="Whose moves are added up.")] = "tenant",
+    each: Annotated[Each, typer.Option("--each", help="Over which span of time (UTC).")] = "week",
+    since: Annotated[str, typer.Option("--since", metavar="TIME", help="Only moves of the last so long, e.g. 12h, 28d.")] = "28d",
+    cluster: Cluster = None,
+    config: ConfigFile = None,
+    broker_conf: BrokerConf = None,
+    set_: Set = None,
+    json: Json = False,
+) -> None:
+    """Add up what moves have cost clients: how many moves there were, how long nobody served their bundles, whom that disturbed.
+
+    Clients and traffic are those of bundle_history, which upkeep.keep_bundle_history_hours keeps for 7 days.
+    """
+    begin_ms = time.time_ns() // 1_000_000 - span_ms("--since", since, least=1)
+    from lb_stream.query.cluster_state import require_cluster
+    from lb_stream.query.lake import open_lake
+    from lb_stream.query.past.costs import move_costs
+
+    with open_lake(effective(config, broker_conf, set_).tables) as lake:
+        require_cluster(lake, cluster)
+        rows = move_costs(lake, cluster, begin_ms, by, each)
+    if json:
+        for row in rows:
+            emit_json(row)
+        return
+    if not rows:
+        note(f"no move has been confirmed within {since}" + (f" in {cluster}" if cluster else ""))
+        return
+    columns = ("cluster", *((each,) if each != "total" else ()), *((by,) if by != "total" else ()), *_RIGHT)
+    emit_rich(table(columns, [_cells(row, by, each) for row in rows], right=_RIGHT), "")
+    if (unknown := sum(row["moves"] - row["known"] for row in rows)) > 0:
+        emit_line(f"Of {unknown} of {sum(row['moves'] for row in rows)} moves bundle_history doesn't tell clients and traffic.")
+
+
+def _cells(row: dict[str, Any], by: By, each: Each) -> tuple[str, ...]:
+    named = (row["cluster"], *((row["span"],) if each != "total" else ()), *((row["whose"],) if by != "total" else ()))
+    clients, client_s, moved = (row[name] for name in ("clients", "client_s", "bytes_per_s"))
+    figures = (
+        "-" if row["unserved_s"] is None else f"{row['unserved_s']:.1f} s",
+        "-" if clients is None else f"{clients:,}",
+        "-" if client_s is None else f"{client_s:,.0f}",
+        "-" if moved is None else f"{moved / 1e6:,.2f}",
+    )
+    return (*named, f"{row['moves']:,}", *figures)

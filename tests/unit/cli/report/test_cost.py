@@ -1,0 +1,82 @@
+"""`lbctl cost`: confirmed moves, how long their bundles had no owner, and whom that disturbed."""
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lb_stream.contracts.tables import BUNDLE_HISTORY, DECISIONS, OUTCOMES
+from tests.support.lbctl_runner import Result, lbctl
+from tests.unit.cli.inspect.test_tables import fill
+
+NOW = time.time_ns() // 1_000_000
+CARTS, ORDERS, OTHER = (f"{name}/0x00000000_0xffffffff" for name in ("shop/carts", "shop/orders", "pay/bills"))
+
+
+def decision(name: str, kind: str, bundle: str, ago_ms: int, took_ms: int, outcome: str = "confirmed", **more: Any) -> tuple[Any, Any]:
+    one = {"decision_id": name, "cluster": "eu", "kind": kind, "bundle": bundle, "issued_ms": NOW - ago_ms, "dry_run": False} | more
+    ended = {"decision_id": name, "cluster": "eu", "outcome": outcome, "at_ms": NOW - ago_ms + took_ms, "took_ms": took_ms}
+    return one | {"explain": "{}", "reason": "Overloaded"}, ended
+
+
+@pytest.fixture
+def cost(tmp_path: Path) -> Callable[..., Result]:
+    """`lbctl cost` over an unload with its assignment, two transfers, one dry run, one that expired and one of last year."""
+    made = [
+        decision("1", "unload", CARTS, 60_000, 2_000),
+        decision("2", "assign", CARTS, 58_000, 3_000),
+        decision("3", "transfer", ORDERS, 50_000, 4_000),
+        decision("4", "transfer", OTHER, 40_000, 1_500),
+        decision("5", "transfer", OTHER, 30_000, 9_000, dry_run=True),
+        decision("6", "transfer", OTHER, 20_000, 9_000, "expired"),
+        decision("7", "transfer", OTHER, 400 * 86_400_000, 9_000),
+        decision("8", "assign", ORDERS, 10_000, 9_000),
+    ]
+    fill(tmp_path, DECISIONS, [one for one, _ in made])
+    fill(tmp_path, OUTCOMES, [ended for _, ended in made])
+    told = {"cluster": "eu", "throughput_in_bytes_per_s": 1e6, "throughput_out_bytes_per_s": 2e6}
+    clients = [(CARTS, 900_000, 90, 10), (CARTS, 100_000, 3, 7), (CARTS, 1_000, 500, 500), (ORDERS, 100_000, 1, 1)]
+    rows = [{"bundle": b, "slot_ms": NOW - ago, "producers": p, "consumers": c} | told for b, ago, p, c in clients]
+    fill(tmp_path, BUNDLE_HISTORY, rows)
+    return lambda *arguments: lbctl("cost", *arguments, "--set", f"stream.tables={tmp_path}", cwd=tmp_path)
+
+
+def rows(result: Result) -> list[dict[str, Any]]:
+    assert result.code == 0, result.err
+    return [json.loads(line) for line in result.out.splitlines()]
+
+
+def test_moves_are_added_up_by_whom_they_disturbed(cost: Callable[..., Result]) -> None:
+    shop, pay = rows(cost("--by", "tenant", "--each", "total", "--json"))
+    assert (shop["whose"], shop["moves"], shop["unserved_s"], shop["known"]) == ("shop", 2, 3.0 + 4.0, 2)
+    assert (shop["clients"], shop["client_s"], shop["bytes_per_s"]) == (10 + 2, 10 * 3.0 + 2 * 4.0, 6e6)
+    assert (pay["whose"], pay["moves"], pay["unserved_s"], pay["known"], pay["clients"]) == ("pay", 1, 1.5, 0, None)
+
+
+def test_each_span_and_each_kind_of_whose_has_its_rows(cost: Callable[..., Result]) -> None:
+    whole = rows(cost("--by", "total", "--each", "week", "--since", "500d", "--json"))
+    assert [one["moves"] for one in whole] == [1, 3] and whole[0]["span"] < whole[1]["span"]
+    assert [one["whose"] for one in rows(cost("--by", "namespace", "--each", "total", "--json"))] == [
+        "shop/carts",
+        "shop/orders",
+        "pay/bills",
+    ]
+    assert {one["whose"] for one in rows(cost("--by", "bundle", "--each", "day", "--json"))} == {CARTS, ORDERS, OTHER}
+    assert [one["whose"] for one in rows(cost("--by", "reason", "--each", "total", "--json"))] == ["Overloaded"]
+
+
+def test_people_see_a_table_and_what_history_does_not_tell(cost: Callable[..., Result]) -> None:
+    told = cost("--each", "total").out
+    assert "client-s" in told and "7.0 s" in told and "6.00" in told
+    assert "Of 1 of 3 moves bundle_history doesn't tell clients and traffic." in told
+
+
+def test_no_move_is_said_and_a_wrong_span_or_cluster_is_wrong_usage(cost: Callable[..., Result]) -> None:
+    quiet = cost("--since", "1s")
+    assert (quiet.code, quiet.out) == (0, "") and "no move has been confirmed within 1s" in quiet.err
+    for arguments, told in ((("--since", "0d"), "expected a number and a unit"), (("--cluster", "tyop"), "there is no cluster tyop")):
+        wrong = cost(*arguments)
+        assert wrong.code == 2 and told in wrong.err
