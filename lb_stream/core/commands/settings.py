@@ -135,8 +135,11 @@ def _set(settings: dict[str, Any], values: Mapping[str, Any], given: Mapping[str
 
 
 def _was(name: str, ours: str, values: Mapping[str, Any]) -> str:
-    """What a setting was, in our unit; nothing of one that nobody had set."""
-    return "" if ours not in values else f" (was {'' if name == ours else f'{ours} = '}{values[ours]!r})"
+    """What a setting was, a number in our unit; nothing of one that nobody had set."""
+    if ours not in values:
+        return ""
+    other = name != ours and not isinstance(values[ours], str)
+    return f" (was {f'{ours} = ' if other else ''}{values[ours]!r})"
 
 
 def cluster_config_or_none(values: Mapping[str, Any]) -> ClusterConfig | None:
