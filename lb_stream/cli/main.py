@@ -11,9 +11,9 @@ from typer.core import TyperCommand
 
 from lb_stream import __version__
 from lb_stream.cli.backtest import command as backtest
-from lb_stream.cli.inspect import commands, compare, config, decisions, explain, leader, lookup, replay, shadow, sql, status
+from lb_stream.cli.inspect import commands, compare, config, decisions, explain, lookup, replay, shadow, sql, status
 from lb_stream.cli.monitor import command as monitor
-from lb_stream.cli.operate import brokers, clusters, dry_run, dynamic_config, namespaces, plan, undo
+from lb_stream.cli.operate import brokers, clusters, dry_run, dynamic_config, leader, namespaces, plan, undo
 from lb_stream.cli.report import command as report
 from lb_stream.cli.report import cost
 from lb_stream.cli.run import agent, balance, jars, kafka_broker, lookup_server, reports, tables, topics
@@ -66,11 +66,11 @@ def _demo() -> None:
 
 
 for module in (
-    *(balance, status, decisions, explain, compare, monitor, leader, lookup, commands),
+    *(balance, status, decisions, explain, compare, monitor, lookup, commands),
     *(lookup_server, report, cost, simulate, sql, replay, shadow, what_if, plan, undo, dynamic_config, backtest),
 ):
     module.register(app)
-for group in (brokers, clusters, namespaces, dry_run, reports, topics, tables, kafka_broker, jars, agent, config, scenario):
+for group in (brokers, clusters, namespaces, leader, dry_run, reports, topics, tables, kafka_broker, jars, agent, config, scenario):
     app.add_typer(group.app)
 
 

@@ -49,19 +49,57 @@ def _within_bounds(value: bool | int | float | str) -> bool | int | float | str:
 Scalar = Annotated[bool | int | float | str, AfterValidator(_within_bounds)]
 
 
-class Tick(OwnRecord):
-    """Makes time pass in a silent cluster: wakes the stream, fans out to every shard, decides nothing by itself.
-
-    It is the job's sign of life, too: whose it is stands in it.
-    """
+class Sign(OwnRecord):
+    """What jobs of a pipeline say to one another: who leads, who stands by. To the balancer it is a moment that passes."""
 
     id: str
-    kind: Literal["tick"] = "tick"
+    kind: str
     sent_ms: Millis = 0
     pipeline: str = Field("", description="the job's stream.pipeline_id")
     epoch: int = 0
     host: str = ""
     pid: int = 0
+
+    @property
+    def instance(self) -> str:
+        """Names the job among those of its pipeline: host:pid."""
+        return f"{self.host}:{self.pid}"
+
+
+class Tick(Sign):
+    """Makes time pass in a silent cluster: wakes the stream, fans out to every shard, decides nothing by itself.
+
+    It is the leader's sign of life, too: whose it is stands in it.
+    """
+
+    kind: Literal["tick"] = "tick"
+    ends: bool = Field(False, description="its last one: it has stopped in order, and publishes nothing any more")
+    to: str = Field("", description="with ends: the job that is to take over (host:pid); empty: any that stands by")
+
+
+class Standby(Sign):
+    """A job stands by: it takes over when the leader's ticks stop. `epoch`: the leader's, as far as it has heard."""
+
+    kind: Literal["standby"] = "standby"
+    warm: bool = Field(False, description="whether it could take over at once")
+
+
+class Claim(Sign):
+    """A job is about to take over. Of several the first one counts, in the order of the topic."""
+
+    kind: Literal["claim"] = "claim"
+    forced: bool = Field(False, description="by an operator: whether the leader lives or not")
+
+
+class HandOver(Sign):
+    """Asks the leader to stop in order and let another job take over. Any program may ask."""
+
+    kind: Literal["hand-over"] = "hand-over"
+    to: str = Field("", description="host:pid of the one that is to lead; empty: any that stands by")
+    by: str = Field("", max_length=256, description="who asks")
+
+
+SIGNS: dict[str, type[Sign]] = {model.model_fields["kind"].default: model for model in (Tick, Standby, Claim, HandOver)}
 
 
 class Command(OwnRecord):
@@ -252,7 +290,7 @@ class CommandRecord(RootModel[Annotated[AnyCommand, Field(discriminator="kind")]
 
 
 COMMANDS: dict[str, type[Command]] = {model.model_fields["kind"].default: model for model in AnyCommand.__args__}
-COMMAND_KINDS: dict[str, type[Tick] | type[Command]] = {"tick": Tick, **COMMANDS}
+COMMAND_KINDS: dict[str, type[Sign] | type[Command]] = {"tick": Tick, **COMMANDS, **SIGNS}
 
 CommandOutcome = Literal["done", "refused", "accepted", "failed"]
 

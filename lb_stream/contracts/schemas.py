@@ -14,7 +14,7 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic.json_schema import GenerateJsonSchema
 
-from lb_stream.contracts.commands import CommandRecord, CommandResult, Tick
+from lb_stream.contracts.commands import Claim, CommandRecord, CommandResult, HandOver, Standby, Tick
 from lb_stream.contracts.decisions import Decision, Ownership, example_decision
 from lb_stream.contracts.reports import (
     Ack,
@@ -197,6 +197,9 @@ class _WithoutTitles(GenerateJsonSchema):
         return False
 
 
+_OF_LEADER = {"sent_ms": 1_767_225_621_000, "pipeline": "lb-stream", "epoch": 4, "host": "lb-1", "pid": 512}
+_OF_OTHER = _OF_LEADER | {"host": "lb-2", "pid": 733}
+
 RECORDS = (
     Record("modular-report", "lb-load-reports", ModularLoadReport, _MODULAR),
     Record("simple-report", "lb-load-reports", SimpleLoadReport, _SIMPLE),
@@ -206,12 +209,10 @@ RECORDS = (
     Record("ack", "lb-load-reports", Ack, _ACK),
     Record("ask", "lb-load-reports", SplitAsk, _ASK),
     Record("goodbye", "lb-load-reports", Goodbye, {"sent_ms": 1_767_229_200_000}),
-    Record(
-        "tick",
-        "lb-commands",
-        Tick,
-        {"id": "tick:4:17", "kind": "tick", "sent_ms": 1_767_225_621_000, "pipeline": "lb-stream", "epoch": 4, "host": "lb-1", "pid": 512},
-    ),
+    Record("tick", "lb-commands", Tick, {"id": "tick:4:17", "kind": "tick", **_OF_LEADER, "ends": False, "to": ""}),
+    Record("standby", "lb-commands", Standby, {"id": "3f0a", "kind": "standby", **_OF_OTHER, "warm": True}),
+    Record("claim", "lb-commands", Claim, {"id": "9c41", "kind": "claim", **_OF_OTHER, "forced": False}),
+    Record("hand-over", "lb-commands", HandOver, {"id": "77d2", "kind": "hand-over", **_OF_OTHER, "to": "lb-2:733", "by": "User:ann"}),
     Record("command", "lb-commands", CommandRecord, _COMMAND),
     Record("command-result", "lb-command-results", CommandResult, _RESULT.model_dump(mode="json")),
     Record("decision", "lb-decisions", Decision, example_decision().model_dump(mode="json")),

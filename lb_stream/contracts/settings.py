@@ -94,6 +94,10 @@ class StreamSettings(KeyModel):
     tables: str = key(".lb/tables", "folder of the Delta tables", dynamic=False)
     checkpoint: str = key(".lb/checkpoint", "folder of the stream's checkpoint", dynamic=False)
     tick_interval_ms: int = key(1_000, "how often time passes in a silent cluster; 0: never", unit="ms", dynamic=False, ge=0)
+    failover_after_ms: int = key(
+        3_000, "a job that stands by takes over when the leader's clock has not ticked for this long; at least three ticks", unit="ms",
+        dynamic=False, ge=1,
+    )  # fmt: skip
     trigger_interval_ms: int = key(0, "least time between micro-batches; 0: as soon as there is input", unit="ms", dynamic=False, ge=0)
     max_offsets_per_trigger: int = key(
         5_000,

@@ -44,6 +44,14 @@ class JobFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class StandbyFacts:
+    """A job that stands by. `instance`: host:pid; `warm`: it could take over at once."""
+
+    instance: str
+    warm: bool
+
+
+@dataclass(frozen=True, slots=True)
 class ClusterFacts:
     """One cluster as its last logged round left it. `retry_ms`: after too many failed rounds, when the next one is tried; 0: at once."""
 
@@ -95,6 +103,7 @@ class Facts:
     disk_size: int | None = None
     lag_limit: int = LAG_LIMIT  # records
     set_aside: tuple[str, ...] = ()  # records that were stepped over because they end the job: topic, partition, offset
+    standbys: tuple[StandbyFacts, ...] | None = None  # None: not known
     in_pieces: bool = False  # a batch has ended the job again and again, and the record to blame is looked for
 
 

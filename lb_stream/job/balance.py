@@ -16,6 +16,7 @@ from pathlib import Path
 
 from kafka.errors import KafkaError
 
+from lb_stream.contracts.keys import SettingError
 from lb_stream.contracts.settings import Settings
 from lb_stream.io.kafka.options import spark_options
 from lb_stream.io.kafka.outbox import KafkaAway
@@ -42,11 +43,23 @@ def arguments() -> argparse.Namespace:
     )
     parser.add_argument("--once", action="store_true", help="read what is there now, then end")
     parser.add_argument("--take-over", action="store_true", help="replace the job that runs this pipeline: shut it out, wait for its end")
-    return parser.parse_args()
+    parser.add_argument("--standby", action="store_true", help="lead when nobody does; until then stand by, warm, and follow the leader")
+    options = parser.parse_args()
+    if options.standby and (options.once or options.take_over):
+        parser.error("--standby goes without --once and --take-over")
+    return options
 
 
-def ready_topics(settings: Settings, take_over: bool) -> None:
+def check_standby(settings: Settings) -> None:
+    """Raises SettingError when nobody could tell whether a leader lives."""
+    if not settings.stream.tick_interval_ms:
+        raise SettingError("stream.tick_interval_ms", 0, "more than 0 for --standby: a job that stands by follows the leader's ticks")
+
+
+def ready_topics(settings: Settings, options: argparse.Namespace) -> None:
     """Ask for the job's rights, make the topics that are missing, check the others, see to it that no other job runs.
+
+    One that stands by may run beside it.
 
     Raises SettingError, TopicMismatch, Refusal, Stopped, KafkaAway when nobody answers.
     """
@@ -57,7 +70,8 @@ def ready_topics(settings: Settings, take_over: bool) -> None:
         create_topics(where, topic_specs(settings.topics), settings.kafka.options)
         if absent:
             require_rights(settings)
-        make_way(settings, take_over)
+        if not options.standby:
+            make_way(settings, options.take_over)
     except REFUSALS as error:
         raise denied(settings, error) from error
     except KafkaError as error:
@@ -93,21 +107,31 @@ def balance(options: argparse.Namespace, stop: StopRequest) -> None:
     settings = loaded.settings
     for warning in loaded.warnings:
         logging.getLogger("balance").warning("%s", warning)
-    ready_topics(settings, options.take_over)
+    if options.standby:
+        check_standby(settings)
+    ready_topics(settings, options)
     logging.getLogger("kafka").setLevel(logging.WARNING)
 
+    from lb_stream.io.leadership.member import Member
+    from lb_stream.job.leading import lead, stand_by
     from lb_stream.job.running import Stuck
     from lb_stream.job.session import spark_session
-    from lb_stream.job.supervise import run
 
+    member = Member(settings, leads=not options.standby)
+    if settings.stream.tick_interval_ms and not options.once:
+        member.start()
     spark = spark_session(settings)
     try:
-        run(spark, settings, options.once, lambda: bool(stop))
+        if options.standby:
+            stand_by(spark, settings, member, lambda: bool(stop))
+        else:
+            lead(spark, settings, member, options.once, lambda: bool(stop))
     except Stuck as error:
         os._exit(said(str(error), 1))  # an orderly end would wait for the batch, too
     finally:
         if stop:
             logging.getLogger("balance").info("stopping")
+        member.stop()
         with suppress(Exception):  # the JVM may have ended before us
             spark.stop()
 

@@ -16,8 +16,8 @@ from lb_stream.io.kafka.fair import Fairness
 from lb_stream.io.kafka.options import spark_options
 from lb_stream.io.kafka.outbox import Outbox
 from lb_stream.io.kafka.set_aside import Guard, SetAside, clear_way
-from lb_stream.io.leadership.clock import Clock
 from lb_stream.io.leadership.leader import announce
+from lb_stream.io.leadership.member import Member
 from lb_stream.io.metrics.monitor import Monitor
 from lb_stream.io.tables.log import LogError, RoundLog
 from lb_stream.io.tables.projections import Projections
@@ -125,11 +125,15 @@ def _started(writer: DataStreamWriter, settings: Settings) -> StreamingQuery:
         raise
 
 
-def start(spark: SparkSession, settings: Settings, once: bool = False, caught_up: Reading | None = None) -> Running:
-    """Start the stream. `once`: read what is there now, then end; the clock stands still. `caught_up` and Stopped as for `prepare`."""
+def start(spark: SparkSession, settings: Settings, member: Member, once: bool = False, caught_up: Reading | None = None) -> Running:
+    """Start the stream. `once`: read what is there now, then end; no clock ticks. `caught_up` and Stopped as for `prepare`."""
     settings = _as_checkpoint_has_it(spark, settings)
     balancer, starting, guard = prepare(settings, caught_up)
+    if not once:
+        member.lead(balancer.epoch)  # before the query: others are waiting for this sign
+    logger.info("epoch %d leads the pipeline %r", balancer.epoch, settings.stream.pipeline_id)
     monitor = Monitor(settings.stream, balancer.epoch, app=lambda: balancer.log.app, memories=lambda: balancer.log.memories)
+    monitor.metrics.standbys.set_function(lambda: len(member.others))
     balancer.observer = monitor
     batches = Watched(balancer, guard)
     reading = limit_batch_size(settings, guard.way.piece)
@@ -143,9 +147,7 @@ def start(spark: SparkSession, settings: Settings, once: bool = False, caught_up
         writer = writer.trigger(availableNow=True)
     elif settings.stream.trigger_interval_ms:
         writer = writer.trigger(processingTime=f"{settings.stream.trigger_interval_ms} milliseconds")
-    running = Running(_started(writer, settings), Clock(settings, balancer.epoch), balancer.outbox, monitor, settings, batches)
+    running = Running(_started(writer, settings), balancer.outbox, monitor, settings, batches)
     monitor.start(running.query)
-    if not once:
-        running.clock.start()
     logger.info("epoch %d, continuing after batch %d of the log", balancer.epoch, balancer.log.last_seq)
     return running

@@ -17,7 +17,6 @@ from lb_stream.io.kafka.checkpoint import check_none_lost, last_batch, next_offs
 from lb_stream.io.kafka.outbox import KafkaAway
 from lb_stream.io.kafka.rights import REFUSALS, denied, denied_in
 from lb_stream.io.kafka.set_aside import Guard, Replan
-from lb_stream.io.leadership.clock import Clock
 from lb_stream.io.metrics.monitor import Monitor
 from lb_stream.stream.batch import Balancer
 from lb_stream.stream.ports import Publisher, Stopped
@@ -93,7 +92,6 @@ class Running:
     """A started stream."""
 
     query: StreamingQuery
-    clock: Clock
     outbox: Publisher
     monitor: Monitor
     settings: Settings
@@ -154,8 +152,7 @@ class Running:
         return _NOT_EMPTY in said and last_batch(self.settings.stream.checkpoint) is not None
 
     def stop(self) -> None:
-        """Stop ticking, let the batch under way come to its end, end the query, release the connections."""
-        self.clock.stop()
+        """Let the batch under way come to its end, end the query, release the connections."""
         try:
             patience = time.monotonic() + PATIENCE_S
             while self.query.isActive and self.query.status["isTriggerActive"] and time.monotonic() < patience:

@@ -15,6 +15,7 @@ from lb_stream.io.kafka.outbox import KafkaAway
 from lb_stream.io.kafka.rights import REFUSALS, denied
 from lb_stream.io.kafka.set_aside import Replan, excuse
 from lb_stream.io.leadership.leader import leads
+from lb_stream.io.leadership.member import Member
 from lb_stream.job.damage import fault_of_machine
 from lb_stream.job.pipeline import start
 from lb_stream.job.running import Running, SharedCheckpoint, Stop, Stuck, WorkerDied, never
@@ -26,7 +27,7 @@ MOST_RESTARTS = 5
 """So often the stream begins anew without having finished a batch in between."""
 
 
-def run(spark: SparkSession, settings: Settings, once: bool = False, stop: Stop = never) -> None:
+def run(spark: SparkSession, settings: Settings, member: Member, once: bool = False, stop: Stop = never) -> None:
     """Run the stream until it ends or a stop is asked for. When Kafka was away it begins anew, as after a restart, once Kafka answers.
 
     It begins anew at once when a batch was lost with its Python workers or must be planned otherwise, and, a single time, when an older
@@ -39,7 +40,7 @@ def run(spark: SparkSession, settings: Settings, once: bool = False, stop: Stop 
     while not stop():
         running = None
         try:
-            running = start(spark, settings, once, caught_up)
+            running = start(spark, settings, member, once, caught_up)
             logger.info("%s", ready(settings))
             running.wait(stop)
             return

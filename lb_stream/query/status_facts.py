@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from lb_stream.contracts.decisions import MOVES
 from lb_stream.core.config.windows import closed
-from lb_stream.core.health import LAG_LIMIT, SUSPENDING, ClusterFacts, Facts, JobFacts, stale
+from lb_stream.core.health import LAG_LIMIT, SUSPENDING, ClusterFacts, Facts, JobFacts, StandbyFacts, stale
 from lb_stream.core.model.names import is_system_bundle
 from lb_stream.io.leadership.leader import Leader
 from lb_stream.query import QueryError
@@ -25,13 +25,14 @@ if TYPE_CHECKING:
     import duckdb
 
     from lb_stream.contracts.settings import Settings
+    from lb_stream.io.leadership.alive import Ticks
 
     Lake = duckdb.DuckDBPyConnection
 
 LATELY_MS = 3_600_000
 """A dead broker counts as missing if it was heard less than this before the last round; otherwise it is gone."""
 
-_LEADER = "SELECT pipeline, epoch, host, pid, since_ms FROM leaders ORDER BY since_ms DESC, epoch DESC LIMIT 1"
+_LEADER = "SELECT pipeline, epoch, host, pid, since_ms FROM leaders ORDER BY epoch DESC, since_ms DESC LIMIT 1"
 _BATCH = "SELECT max(started_ms) AS started_ms, arg_max(lag_records, started_ms) AS lag_records FROM batches"
 _OWNED = "SELECT cluster, owner, bundle FROM bundle_averages WHERE list_contains($1, owner)"
 _SEEN = """
@@ -109,7 +110,8 @@ def _with_kafka(facts: Facts, settings: Settings) -> Facts:
     from lb_stream.access.refusals import REFUSED, refusal_of
     from lb_stream.access.roles import Right
     from lb_stream.io.kafka.options import unanswered
-    from lb_stream.io.leadership.alive import Ticks, silence_ms
+    from lb_stream.io.leadership.alive import Ticks
+    from lb_stream.io.leadership.signs import silence_ms
 
     bootstrap = settings.kafka.bootstrap_servers
     if (reasons := unanswered(bootstrap)) is not None:
@@ -118,6 +120,7 @@ def _with_kafka(facts: Facts, settings: Settings) -> Facts:
     try:
         with closing(Ticks(settings)) as ticks:
             job, last = facts.job, ticks.last()
+            facts = replace(facts, standbys=_standbys(ticks))
             if job.epoch is None or job.running is not None or not job.ticks:
                 return facts
             require(bootstrap, settings.kafka.options, [Right("Read", "topic", settings.topics.commands)])
@@ -130,8 +133,29 @@ def _with_kafka(facts: Facts, settings: Settings) -> Facts:
     if last is None:
         return replace(facts, job=replace(job, running=False, seen=f"its clock on {job.host} doesn't tick"))
     age_s = max(0, _now_ms() - last.append_ms) / 1000
-    alive = age_s * 1000 <= silence_ms(settings) and last.leader.epoch == job.epoch
+    alive = age_s * 1000 <= silence_ms(settings) and last.sign.epoch == job.epoch
     return replace(facts, job=replace(job, running=alive, seen=f"its clock on {job.host} ticked {age_s:.0f} s ago"))
+
+
+def who_stands_by(settings: Settings, bootstrap: str) -> tuple[StandbyFacts, ...] | None:
+    """The jobs that stand by, as the Kafka at `bootstrap` has it; None: nobody answers there."""
+    from kafka.errors import KafkaError
+
+    from lb_stream.io.kafka.options import unanswered
+    from lb_stream.io.leadership.alive import Ticks
+
+    if unanswered(bootstrap) is not None:
+        return None
+    logging.getLogger("kafka").setLevel(logging.CRITICAL)  # its troubles come as exceptions too
+    kafka = settings.kafka.model_copy(update={"bootstrap_servers": bootstrap})
+    with suppress(KafkaError), closing(Ticks(settings.model_copy(update={"kafka": kafka}))) as ticks:
+        ticks.last()
+        return _standbys(ticks)
+    return None
+
+
+def _standbys(ticks: Ticks) -> tuple[StandbyFacts, ...]:
+    return tuple(StandbyFacts(name, sign.warm) for name, sign in ticks.bystanders.now.items())
 
 
 def cluster_facts(lake: Lake) -> tuple[ClusterFacts, ...]:

@@ -285,7 +285,7 @@ def _check_boundaries(given: Sized) -> None:
 
 
 def command_record(value: bytes | None) -> Command | None:
-    """An operator's command; None for a tick, which says all that it has to say by its append time. Raises Rejection."""
+    """An operator's command; None for a job's sign (a tick), which says by its append time all that matters here. Raises Rejection."""
     fields = _json_object(value or b"")
     kind, version = str(fields.get("kind")), fields.get("schema_version", SCHEMA_VERSION)
     if isinstance(version, int) and version > SCHEMA_VERSION:

@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 
-from lb_stream.contracts.settings import StreamSettings
+from lb_stream.contracts.settings import Settings, StreamSettings
+from lb_stream.io.leadership.member import Member
 from lb_stream.io.metrics.broker_metrics import BrokerMetrics
 from lb_stream.io.metrics.job_metrics import Metrics
 from lb_stream.io.metrics.round_figures import RoundFigures
 from lb_stream.io.metrics.server import PATHS
+from lb_stream.io.metrics.standby import standby_metrics
 
 PROJECT = Path(__file__).parents[2]
 CONF = PROJECT / "conf"
@@ -85,7 +87,8 @@ def test_the_dashboard_can_be_imported_and_nothing_lies_upon_anything() -> None:
 def test_the_manual_tells_of_every_metric_and_of_no_other() -> None:
     told = set(re.findall(r"`((?:lb_stream|pulsar_lb)_\w+)`", OPERATING))
     served = {family.name + ("_total" if family.type == "counter" else "") for family in SAMPLES.values() if family.name in OURS}
-    assert told == served
+    of_others = {family.name for family in standby_metrics(Member(Settings(), leads=False)).collect()}
+    assert told == served | {name for name in of_others if name.startswith("lb_stream")}
 
 
 def test_the_sample_scrape_asks_where_the_job_serves() -> None:

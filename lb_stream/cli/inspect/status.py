@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.text import Text
 
-    from lb_stream.core.health import ClusterFacts, Facts
+    from lb_stream.core.health import ClusterFacts, Facts, StandbyFacts
 
 COLOURS = {"healthy": "green", "degraded": "yellow", "down": "red"}
 CLUSTER_COLOURS = {"SUSPENDED": "red", "failing": "red", "paused": "yellow", "live": "green", "dry run": ""}
@@ -57,10 +58,17 @@ def _lines(facts: Facts) -> list[tuple[str, str]]:
             ("leader", f"{job.host}, process {job.pid}, epoch {job.epoch}, since {clock(job.since_ms)}"),
             ("batch", f"the last one in the tables began {ago(job.last_batch_ms)}; lag {job.lag_records or 0} records"),
         ]
+    if facts.standbys:
+        lines.append(("standbys", told_standbys(facts.standbys)))
     lines.append(("kafka", facts.kafka or "answers"))
     if facts.disk_free is not None:
         lines.append(("disk", f"{facts.disk_free / 2**30:.1f} GiB free where the tables are"))
     return lines
+
+
+def told_standbys(standbys: Iterable[StandbyFacts]) -> str:
+    """The jobs that stand by, in words."""
+    return ", ".join(f"{one.instance}{'' if one.warm else ' (not warm yet)'}" for one in standbys) or "nobody"
 
 
 def clusters_table(clusters: tuple[ClusterFacts, ...]) -> RenderableType:

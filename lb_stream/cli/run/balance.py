@@ -38,6 +38,10 @@ def balance(
             help="Replace the job that runs this pipeline: shut it out of publishing, wait for its end, go on where its log ends.",
         ),
     ] = False,
+    standby: Annotated[
+        bool,
+        typer.Option("--standby", help="Lead when nobody does. Until then stand by, warm, and take over when the leader's ticks stop."),
+    ] = False,
     config: ConfigFile = None,
     broker_conf: BrokerConf = None,
     set_: Set = None,
@@ -46,11 +50,13 @@ def balance(
     """Run the job until Ctrl-C; settings are checked before Spark starts. --json goes with --print."""
     from lb_stream.job.submit import submit_command
 
+    if standby and (once or take_over):
+        raise typer.BadParameter("--standby goes without --once and --take-over")
     given = effective(config, broker_conf, set_)
     bootstrap = given.bootstrap
     if bootstrap != given.settings.kafka.bootstrap_servers:
         set_ = [*(set_ or []), f"kafka.bootstrap_servers={bootstrap}"]
-    flags = [flag for flag, wanted in (("--once", once), ("--take-over", take_over)) if wanted]
+    flags = [flag for flag, wanted in (("--once", once), ("--take-over", take_over), ("--standby", standby)) if wanted]
     command, environment = submit_command([*_arguments(config, broker_conf, set_), *flags], driver_memory=driver_memory)
     if not show:
         raise typer.Exit(_run(command, environment))

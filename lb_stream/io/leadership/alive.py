@@ -6,85 +6,52 @@ import logging
 import time
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import dataclass
 from datetime import datetime
 
-from kafka import KafkaConsumer, TopicPartition
-from pydantic import ValidationError
-
-from lb_stream.contracts.commands import Tick
+from lb_stream.contracts.commands import Claim, Tick
 from lb_stream.contracts.settings import Settings
-from lb_stream.io.kafka.options import client_options
 from lb_stream.io.kafka.outbox import Outbox
 from lb_stream.io.leadership.leader import Leader, last_leader
+from lb_stream.io.leadership.member import Bystanders
+from lb_stream.io.leadership.signs import SignReader, SignSender, sent_by_us, silence_ms
+from lb_stream.io.leadership.succession import Heard
 from lb_stream.stream.ports import Stopped
 
 logger = logging.getLogger(__name__)
 
-LAST_RECORDS = 200
-"""So many of the commands topic are looked at for ticks: commands may stand between them."""
-SILENCE_TICKS, SILENCE_LEAST_MS = 3, 3_000
-"""Who hasn't ticked for this long is dead."""
 LONG_AGO_MS = 600_000
 """A last tick this old needs no waiting for the next one; no two machines' clocks differ so much."""
 LONGEST_END_S = 90.0
 """How long a job that was shut out is given to end: its next batch finds out."""
 
 
-@dataclass(frozen=True, slots=True)
-class Sign:
-    """The last tick of a job: whose, and Kafka's time of it."""
-
-    leader: Leader
-    append_ms: int
-
-
-def silence_ms(settings: Settings) -> int:
-    """How long after a tick the next one is due at the latest."""
-    return max(SILENCE_LEAST_MS, SILENCE_TICKS * settings.stream.tick_interval_ms)
-
-
 class Ticks:
     """Reads the ticks of one pipeline. Raises KafkaError when nobody answers."""
 
     def __init__(self, settings: Settings) -> None:
-        self._pipeline = settings.stream.pipeline_id
-        self._consumer = KafkaConsumer(**client_options(settings), enable_auto_commit=False)
-        topic = settings.topics.commands
-        places = [TopicPartition(topic, number) for number in sorted(self._consumer.partitions_for_topic(topic) or ())]
-        self._consumer.assign(places)
-        self._ends = self._consumer.end_offsets(places) if places else {}
-        for place, begin in (self._consumer.beginning_offsets(places) if places else {}).items():
-            self._consumer.seek(place, max(begin, self._ends[place] - LAST_RECORDS))
+        self._reader = SignReader(settings)
+        self.bystanders = Bystanders()
 
-    def last(self) -> Sign | None:
-        """The last one there is now; None: there is none among the last records."""
-        found: Sign | None = None
-        while any(self._consumer.position(place) < end for place, end in self._ends.items()):
-            found = max([*([found] if found else []), *self._poll(500)], key=lambda sign: sign.append_ms, default=None)
-        return found
+    def last(self) -> Heard | None:
+        """The last one there is now; None: there is none among the last records, or it says that its job has stopped."""
+        last = max(self._ticks(self._reader.to_end()), key=lambda one: one.append_ms, default=None)
+        return None if last is None or last.sign.ends else last  # type: ignore[attr-defined]
 
-    def next(self, within_ms: float) -> Sign | None:
+    def next(self, within_ms: float) -> Heard | None:
         """One that comes within this time; None: none has."""
         until = time.monotonic() + within_ms / 1000
-        while self._ends and (left := until - time.monotonic()) > 0:
-            if (sign := next(self._poll(int(left * 1000) + 1), None)) is not None:
-                return sign
+        while (left_ms := (until - time.monotonic()) * 1000) > 0 and self._reader.there:
+            if (tick := next(self._ticks(self._reader.next(left_ms)), None)) is not None:
+                return tick
         return None
 
     def close(self) -> None:
         """Release the connections."""
-        self._consumer.close()
+        self._reader.close()
 
-    def _poll(self, timeout_ms: int) -> Iterator[Sign]:
-        for some in self._consumer.poll(timeout_ms=timeout_ms).values():
-            for record in some:
-                try:
-                    tick = Tick.model_validate_json(record.value or b"")
-                except ValidationError:  # a command
-                    continue
-                if tick.pipeline == self._pipeline:
-                    yield Sign(Leader(tick.pipeline, tick.epoch, tick.host, tick.pid), record.timestamp)
+    def _ticks(self, heard: list[Heard]) -> Iterator[Heard]:
+        self.bystanders.take(heard)
+        return (one for one in heard if isinstance(one.sign, Tick))
 
 
 def who_runs(settings: Settings) -> Leader | None:
@@ -103,7 +70,8 @@ def who_runs(settings: Settings) -> Leader | None:
         sign = ticks.next(silence_ms(settings))
     if sign is None:
         return None
-    return leader if leader is not None and leader.epoch == sign.leader.epoch else sign.leader
+    tick = sign.sign
+    return leader if leader is not None and leader.epoch == tick.epoch else Leader(tick.pipeline, tick.epoch, tick.host, tick.pid)
 
 
 def told(leader: Leader) -> str:
@@ -139,15 +107,17 @@ def make_way(settings: Settings, take_over: bool) -> None:
 
 
 def shut_out(settings: Settings, leader: Leader, wait_s: float = LONGEST_END_S) -> bool:
-    """Let a job publish no more, and wait until it has ended. Returns whether it has; it can't do any harm either way."""
-    outbox = Outbox(settings)
-    try:
+    """Let a job publish no more, and wait until it has ended or stands by. Returns whether it has; it can't do any harm either way."""
+    bystanders, outbox = Bystanders(), Outbox(settings)
+    with closing(SignReader(settings)) as reader, closing(outbox):
+        bystanders.take(reader.to_end())
+        with closing(SignSender(settings)) as sender:  # others that stand by leave it to this job
+            sender.send(sent_by_us(Claim, settings, leader.epoch, forced=True))
         outbox.fence()
-    finally:
-        outbox.close()
-    until = time.monotonic() + wait_s
-    while (now := who_runs(settings)) is not None and now.epoch == leader.epoch:
-        if time.monotonic() > until:
-            return False
-        time.sleep(0.2)
+        until = time.monotonic() + wait_s
+        while f"{leader.host}:{leader.pid}" not in bystanders.now and (now := who_runs(settings)) is not None and now.epoch == leader.epoch:
+            if time.monotonic() > until:
+                return False
+            time.sleep(0.2)
+            bystanders.take(reader.to_end())
     return True

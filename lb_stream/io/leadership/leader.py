@@ -44,10 +44,10 @@ def this_host() -> str:
 
 
 def last_leader(root: str) -> Leader | None:
-    """Who has led last with these tables; None: nobody yet."""
+    """Who has led last with these tables; None: nobody yet. Epochs tell: clocks of two machines differ."""
     table = existing_table(root, LEADERS)
     rows = [] if table is None else by_numbers(table).to_table(columns=list(Leader.__slots__)).to_pylist()
-    return max((Leader(**row) for row in rows), key=lambda one: (one.since_ms, one.epoch), default=None)
+    return max((Leader(**row) for row in rows), key=lambda one: (one.epoch, one.since_ms), default=None)
 
 
 def leads(root: str, pipeline: str) -> bool:

@@ -92,6 +92,7 @@ class Metrics:
         self.registry.register(_Clusters(memories, figures))
         self.info.labels(pipeline, version).set(1)
         self.epoch.set(epoch)
+        self.leader.set(1)
 
     def _define_stream(self) -> None:
         own = self.registry
@@ -101,6 +102,8 @@ class Metrics:
 
         self.info = Gauge("lb_stream_info", "always 1; the labels tell what runs", ["pipeline", "version"], registry=own)
         self.epoch = Gauge("lb_stream_epoch", "epoch of the decisions: grows at every start of the job", registry=own)
+        self.leader = Gauge("lb_stream_leader", "1: this job leads its pipeline; 0: it stands by", registry=own)
+        self.standbys = Gauge("lb_stream_standbys", "other jobs that stand by, as the leader hears them", registry=own)
         self.batches = Counter("lb_stream_batches_total", "micro-batches finished", registry=own)
         last = "when the last micro-batch was finished, or the job begun"
         self.last_batch = Gauge("lb_stream_last_batch_timestamp_seconds", last, registry=own)

@@ -23,6 +23,7 @@ from pyspark.sql.streaming.listener import (
 
 from lb_stream.contracts.settings import Settings
 from lb_stream.io.kafka.options import spark_options
+from lb_stream.io.leadership.member import Member
 from lb_stream.job.pipeline import start
 from lb_stream.job.session import spark_session
 from lb_stream.stream.batch import views_of_shards
@@ -96,7 +97,8 @@ def main() -> None:
     settings = Settings.model_validate(given["settings"])
     spark = spark_session(settings)
     spark.streams.addListener(Teller())
-    running: Stoppable = start_view(spark, settings, given["view_of"]) if given["view_of"] else start(spark, settings)
+    whole = not given["view_of"]
+    running: Stoppable = start(spark, settings, Member(settings, leads=True)) if whole else start_view(spark, settings, given["view_of"])
     sys.stdin.read()
     running.stop()
     spark.stop()

@@ -20,10 +20,11 @@ def ended(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[int, Mock]]:
     monkeypatch.setattr(job, "ready_topics", lambda *_: None)
     monkeypatch.setattr(job, "set_up", lambda: None)
     monkeypatch.setattr("lb_stream.job.session.spark_session", lambda _: spark)
+    monkeypatch.setattr("lb_stream.io.leadership.member.Member.start", lambda _: None)
     monkeypatch.setattr(sys, "argv", ["balance.py"])
 
     def run(stream: Callable[..., None]) -> tuple[int, Mock]:
-        monkeypatch.setattr("lb_stream.job.supervise.run", stream)
+        monkeypatch.setattr("lb_stream.job.leading.lead", stream)
         return job.main(), spark
 
     return run
@@ -56,7 +57,7 @@ def test_what_nobody_foresaw_keeps_its_trace(ended: Callable[..., tuple[int, Moc
 def test_a_request_to_stop_is_told_to_the_stream_and_what_breaks_by_it_is_no_news(
     ended: Callable[..., tuple[int, Mock]], number: int, breaks: bool, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    def stream(_spark: object, _settings: object, _once: bool, stop: Callable[[], bool]) -> None:
+    def stream(_spark: object, _settings: object, _member: object, _once: bool, stop: Callable[[], bool]) -> None:
         assert not stop()
         os.kill(os.getpid(), number)
         while not stop():
@@ -67,3 +68,22 @@ def test_a_request_to_stop_is_told_to_the_stream_and_what_breaks_by_it_is_no_new
     code, spark = ended(stream)
     assert (code, capfd.readouterr().err) == (0, "")
     spark.stop.assert_called_once()
+
+
+@pytest.mark.parametrize("others", ["--once", "--take-over"])
+def test_standing_by_goes_with_neither_once_nor_taking_over(
+    others: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["balance.py", "--standby", others])
+    with pytest.raises(SystemExit) as ended:
+        job.main()
+    assert ended.value.code == 2 and "--standby goes without --once and --take-over" in capsys.readouterr().err
+
+
+def test_standing_by_needs_ticks(
+    ended: Callable[..., tuple[int, Mock]], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["balance.py", "--standby", "--set", "stream.tick_interval_ms=0"])
+    code, spark = ended(fails(AssertionError("not reached")))
+    assert code == 2 and "stream.tick_interval_ms" in capsys.readouterr().err
+    spark.stop.assert_not_called()

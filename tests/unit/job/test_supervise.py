@@ -14,6 +14,7 @@ from pyspark.errors import StreamingQueryException
 from lb_stream.contracts.settings import Settings, StreamSettings
 from lb_stream.io.kafka.outbox import KafkaAway, _wait_while_progressing
 from lb_stream.io.kafka.set_aside import Replan
+from lb_stream.io.leadership.member import Member
 from lb_stream.io.messages.troubles import chain
 from lb_stream.job import supervise
 from lb_stream.job.damage import fault_of_machine
@@ -60,7 +61,7 @@ def run(monkeypatch: pytest.MonkeyPatch, *runs: Run) -> World:
     monkeypatch.setattr(supervise, "start", world.start)
     monkeypatch.setattr(supervise, "wait_for_kafka", lambda *_: world.calls.append("wait"))
     try:
-        supervise.run(None, Settings())  # type: ignore[arg-type]
+        supervise.run(None, Settings(), Member(Settings(), leads=True))  # type: ignore[arg-type]
     except Exception as error:
         world.calls.append(type(error).__name__)
     return world
@@ -196,7 +197,7 @@ class Query:
 def running(query: Query, batches: Watched, stuck_after_ms: int) -> Running:
     nobody: Any = None
     settings = Settings(stream=StreamSettings(stuck_after_ms=stuck_after_ms))
-    return Running(query, nobody, nobody, nobody, settings, batches)  # type: ignore[arg-type]
+    return Running(query, nobody, nobody, settings, batches)  # type: ignore[arg-type]
 
 
 def in_a_batch(query: Query, stuck_after_ms: int) -> None:

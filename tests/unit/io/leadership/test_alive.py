@@ -52,7 +52,7 @@ def elsewhere(kafka: EmbeddedKafka, topic_names: TopicSettings, tmp_path: Path) 
     settings = Settings.model_validate({"kafka": {"bootstrap_servers": kafka.bootstrap}, "topics": topics, "stream": stream})
     row = {"pipeline": settings.stream.pipeline_id, "epoch": 5, "host": "elsewhere.example", "pid": 1, "since_ms": 1_767_225_600_000}
     fill(tmp_path, LEADERS, [row])
-    clock = Clock(settings, 5)
+    clock = Clock(settings)
     yield settings, clock
     clock.stop()
 
@@ -63,7 +63,7 @@ def test_a_job_of_another_machine_lives_as_long_as_its_clock_ticks(
 ) -> None:
     settings, clock = elsewhere
     assert who_runs(settings) is None, "it has never ticked"
-    clock.start()
+    clock.lead(5)
     while (found := who_runs(settings)) is None:
         pass
     assert (found.epoch, found.host, found.since_ms) == (5, "elsewhere.example", 1_767_225_600_000)

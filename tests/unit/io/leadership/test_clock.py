@@ -9,6 +9,7 @@ from kafka.errors import KafkaTimeoutError
 
 from lb_stream.contracts.settings import Settings, StreamSettings
 from lb_stream.io.leadership import clock as clock_module
+from lb_stream.io.leadership import signs
 from lb_stream.io.leadership.clock import Clock
 
 
@@ -32,19 +33,42 @@ class Producer:
     def get(self, timeout: float) -> None:
         """Sent."""
 
-    def close(self) -> None:
+    def close(self, timeout: float) -> None:
         """Nothing to close."""
 
 
-def test_no_trouble_of_a_client_ends_the_clock(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    Producer.troubles, Producer.sent, Producer.ticked = [KafkaTimeoutError("slow"), RuntimeError("a fault")], [], threading.Event()
-    monkeypatch.setattr(clock_module, "KafkaProducer", Producer)
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """One that ticks every millisecond; what its clients do is in Producer."""
+    Producer.troubles, Producer.sent, Producer.ticked = [], [], threading.Event()
+    monkeypatch.setattr(signs, "KafkaProducer", Producer)
     monkeypatch.setattr(clock_module, "RETRY_S", 0.001)
-    clock = Clock(Settings(stream=StreamSettings(tick_interval_ms=1)), epoch=4)
-    clock.start()
+    return Clock(Settings(stream=StreamSettings(tick_interval_ms=1)))
+
+
+def test_no_trouble_of_a_client_ends_the_clock(clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
+    Producer.troubles = [KafkaTimeoutError("slow"), RuntimeError("a fault")]
+    clock.lead(4)
     try:
         assert Producer.ticked.wait(10)
     finally:
         clock.stop()
     assert (Producer.sent[0]["topic"], Producer.sent[0]["id"]) == ("lb-commands", "tick:4:3")
     assert "RuntimeError: a fault" in caplog.text
+
+
+def test_it_ticks_on_while_the_stream_begins_anew_and_says_when_it_ends(clock: Clock) -> None:
+    clock.lead(4)
+    assert Producer.ticked.wait(10)
+    clock.lead(5)
+    Producer.ticked.clear()
+    assert Producer.ticked.wait(10)
+    clock.stop(ends=True, to="h:7")
+    assert {one["epoch"] for one in Producer.sent} == {4, 5} and (clock.first_epoch, clock.epoch) == (4, 5)
+    *before, last = Producer.sent
+    assert (last["ends"], last["to"]) == (True, "h:7") and not any(one["ends"] for one in before)
+
+
+def test_one_that_never_led_says_nothing_at_its_end(clock: Clock) -> None:
+    clock.stop(ends=True)
+    assert Producer.sent == []

@@ -3,8 +3,9 @@
 from pathlib import Path
 
 from lb_stream.contracts.tables import LEADERS
-from lb_stream.io.leadership.leader import announce
+from lb_stream.io.leadership.leader import announce, last_leader, leads
 from lb_stream.io.tables.delta import dataset, open_table
+from tests.unit.cli.inspect.test_tables import fill
 
 
 def test_epochs_grow_with_every_start_whatever_the_log_says(tmp_path: Path) -> None:
@@ -14,3 +15,10 @@ def test_epochs_grow_with_every_start_whatever_the_log_says(tmp_path: Path) -> N
     rows = dataset(open_table(root, LEADERS)).to_table().to_pylist()
     assert sorted((row["pipeline"], row["epoch"]) for row in rows) == [("p", 1), ("p", 2), ("p", 8), ("p", 9), ("q", 1)]
     assert all(row["pid"] > 0 and row["host"] and row["since_ms"] > 0 for row in rows)
+
+
+def test_who_leads_is_told_by_epochs_as_clocks_of_two_machines_differ(tmp_path: Path) -> None:
+    fill(tmp_path, LEADERS, [{"pipeline": "p", "epoch": 1, "host": "fast.example", "pid": 7, "since_ms": 9_000_000_000_000}])
+    assert announce(str(tmp_path), "p", 1) == 2
+    last = last_leader(str(tmp_path))
+    assert last is not None and last.epoch == 2 and leads(str(tmp_path), "p")

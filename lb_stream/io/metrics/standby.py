@@ -1,0 +1,64 @@
+"""What a job that stands by serves in the place of the leader's metrics: that it stands by, who leads, whether it hears them."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+
+from prometheus_client import CollectorRegistry, Gauge, ProcessCollector
+
+from lb_stream.contracts.settings import StreamSettings
+from lb_stream.io.leadership.member import Member
+from lb_stream.io.local.http_server import HttpAnswer, HttpServer
+from lb_stream.io.metrics.server import PATHS, serve_metrics
+
+logger = logging.getLogger(__name__)
+
+
+def standby_metrics(member: Member) -> CollectorRegistry:
+    """The metrics of a job that stands by."""
+
+    def silent_s() -> float:
+        tick = member.standing.tick
+        return -1.0 if tick is None or member.away is not None else max(0.0, time.time() - tick.append_ms / 1000)
+
+    registry = CollectorRegistry()
+    ProcessCollector(registry=registry)
+    Gauge("lb_stream_leader", "1: this job leads its pipeline; 0: it stands by", registry=registry).set(0)
+    warm = Gauge("lb_stream_standby_warm", "1: it could take over at once", registry=registry)
+    warm.set_function(lambda: float(member.warm))
+    silent = Gauge("lb_stream_leader_silent_seconds", "since the leader's last tick, as it is heard; -1: not known", registry=registry)
+    silent.set_function(silent_s)
+    return registry
+
+
+class StandbyPage:
+    """Serves until it is stopped; nothing, where the address can't be had or is empty."""
+
+    def __init__(self, settings: StreamSettings, member: Member) -> None:
+        self._member = member
+        self._server: HttpServer | None = None
+        if settings.metrics_address in ("", "0"):
+            return
+        others = {"/health": lambda: self._told(True), "/ready": lambda: self._told(member.warm and member.away is None)}
+        try:
+            self._server = serve_metrics(settings.metrics_address, {PATHS[0]: standby_metrics(member)}, others)
+        except (OSError, OverflowError) as error:
+            logger.warning("no metrics are served, as %s can't be had (%s)", settings.metrics_address, error)
+
+    def stop(self) -> None:
+        """Give the address back, for the leader's metrics."""
+        if self._server is not None:
+            self._server.stop()
+
+    @property
+    def url(self) -> str | None:
+        """Where it answers; None: nowhere."""
+        return None if self._server is None else self._server.url
+
+    def _told(self, well: bool) -> HttpAnswer:
+        tick, member = self._member.standing.tick, self._member
+        leader = None if tick is None else {"instance": tick.sign.instance, "epoch": tick.sign.epoch}
+        said = {"role": "standby", "instance": member.instance, "warm": member.warm, "leader": leader, "away": member.away}
+        return HttpAnswer(200 if well else 503, "application/json", json.dumps(said).encode() + b"\n")

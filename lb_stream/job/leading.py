@@ -1,0 +1,97 @@
+"""Leading a pipeline, and standing by until it is this job's turn. A job that was shut out, or hands over, stands by again."""
+
+from __future__ import annotations
+
+import logging
+from contextlib import suppress
+
+from pyspark.sql import SparkSession
+
+from lb_stream.contracts.settings import Settings
+from lb_stream.io.kafka.outbox import Fenced
+from lb_stream.io.leadership.leader import leads
+from lb_stream.io.leadership.member import Member
+from lb_stream.io.metrics.standby import StandbyPage
+from lb_stream.job.running import LONGEST_SAID, NEW_LINE, SharedCheckpoint, Stop, Stuck
+from lb_stream.job.supervise import run
+from lb_stream.job.warm_up import WarmUp
+from lb_stream.stream.ports import Stopped
+
+logger = logging.getLogger(__name__)
+
+LOOK_S = 0.2
+PATIENCE_S = 10.0
+SPARKS_LOG = "WARN"
+"""As conf/log4j2.properties has it."""
+
+
+class ShutOut(Stopped):
+    """Another job leads now."""
+
+
+def lead(spark: SparkSession, settings: Settings, member: Member, once: bool, stop: Stop) -> None:
+    """Run the stream until it ends, a stop is asked for, or another job is to lead. Raises ShutOut, else as `run` does."""
+    in_order = True
+    member.begin()
+    try:
+        run(spark, settings, member, once, lambda: stop() or member.asked is not None)
+    except Stuck:
+        raise  # whoever catches it ends the process at once
+    except Exception as error:
+        if (shut_out := came_of_another(settings, member, error)) is None:
+            raise
+        in_order = False
+        raise shut_out from error
+    finally:
+        if member.asked is not None and not stop():
+            logger.info("handed over to %s, as %s asked", member.asked.to or "whoever stands by", member.asked.by or "somebody")
+        member.end(in_order)
+
+
+def stand_by(spark: SparkSession, settings: Settings, member: Member, stop: Stop) -> None:
+    """Stand by and lead, in turns, until a stop is asked for. Raises what ends a leader that was not shut out."""
+    warm_up = WarmUp(spark, settings)
+    member.ready = True
+    while not stop():
+        if not _called(settings, member, warm_up, stop):
+            return
+        logger.info("taking over the pipeline %r", settings.stream.pipeline_id)
+        spark.sparkContext.setLogLevel(SPARKS_LOG)
+        try:
+            lead(spark, settings, member, False, stop)
+        except ShutOut as error:
+            logger.warning("%s. It stands by", error)
+        member.warm = True
+
+
+def _called(settings: Settings, member: Member, warm_up: WarmUp, stop: Stop) -> bool:
+    """Stand by until it is this job's turn; False: a stop was asked for first."""
+    logger.info("standing by for the pipeline %r as %s", settings.stream.pipeline_id, member.instance)
+    page = StandbyPage(settings.stream, member)
+    try:
+        while not (called := member.called(LOOK_S)) and not stop():
+            warm_up.keep(somebody_leads=member.standing.tick is not None and not member.standing.vacant)
+            member.warm = member.warm or warm_up.done
+        return called
+    finally:
+        warm_up.break_off(PATIENCE_S if stop() else 0.0)  # whoever is called has no time for it
+        page.stop()
+
+
+def came_of_another(settings: Settings, member: Member, error: Exception) -> ShutOut | None:
+    """What to say of an error that is, or came of, another job's lead; None for any other one, and for that of a job that never led."""
+    stream = settings.stream
+    if not isinstance(error, Fenced | SharedCheckpoint) and not (member.clock.epoch and _another_leads(settings)):
+        return None
+    if isinstance(error, Stopped):
+        return ShutOut(str(error))
+    said = str(error).partition(NEW_LINE)[0][:LONGEST_SAID]
+    return ShutOut(
+        f"another job of the pipeline {stream.pipeline_id!r} leads now, and this one broke by it ({type(error).__name__}: {said})"
+    )
+
+
+def _another_leads(settings: Settings) -> bool:
+    with suppress(Exception):  # a table that can't be read says nothing
+        return not leads(settings.stream.tables, settings.stream.pipeline_id)
+    return False

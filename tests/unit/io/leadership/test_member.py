@@ -1,0 +1,133 @@
+"""One job among those of its pipeline: what it hears, what it says. The topic is a list."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pytest
+from kafka.errors import KafkaTimeoutError
+
+from lb_stream.contracts.commands import Claim, HandOver, Sign, Standby, Tick
+from lb_stream.contracts.settings import Settings
+from lb_stream.io.leadership import member as module
+from lb_stream.io.leadership.member import FRESH_MS, Bystanders, Member
+from lb_stream.io.leadership.signs import read_sign
+from lb_stream.io.leadership.succession import Heard
+
+PIPELINE = Settings().stream.pipeline_id
+
+
+def sign(kind: type[Sign], pid: int, at_ms: int, **fields: object) -> Heard:
+    return Heard(kind(id=f"{pid}:{at_ms}", pipeline=PIPELINE, host="h", pid=pid, **fields), at_ms)  # type: ignore[arg-type]
+
+
+@dataclass
+class Topic:
+    """Reader and sender in one. `now_ms` is everybody's clock."""
+
+    now_ms: int = 100_000
+    records: list[Heard] = field(default_factory=list)
+    read: int = 0
+    away: bool = False
+
+    def to_end(self) -> list[Heard]:
+        if self.away:
+            raise KafkaTimeoutError("nobody")
+        found, self.read = self.records[self.read :], len(self.records)
+        return found
+
+    def send(self, said: Sign) -> None:
+        if self.away:
+            raise KafkaTimeoutError("nobody")
+        self.records.append(Heard(said, self.now_ms))
+
+    def hears(self, heard: Heard) -> None:
+        self.records.append(heard)
+
+    def said(self) -> list[str]:
+        """What this process has said."""
+        return [one.sign.kind for one in self.records if one.sign.host != "h"]
+
+
+@pytest.fixture
+def topic(monkeypatch: pytest.MonkeyPatch) -> Topic:
+    found = Topic()
+    monkeypatch.setattr(module, "_now_ms", lambda: float(found.now_ms))
+    return found
+
+
+def look(member: Member, topic: Topic, for_ms: int = 0) -> None:
+    """Look for so long, five times a second."""
+    for _ in range(max(1, for_ms // 200)):
+        member._look(topic, topic, [])  # type: ignore[arg-type]
+        topic.now_ms += 200
+
+
+def test_it_says_now_and_then_that_it_stands_by_and_claims_only_once_spark_is_there(topic: Topic) -> None:
+    member = Member(Settings(), leads=False)
+    topic.hears(sign(Tick, 1, topic.now_ms, epoch=4))
+    look(member, topic, 6_000)
+    assert topic.said() == ["standby", "standby"] and not member.called(0)
+    member.ready = True
+    look(member, topic, 400)
+    assert topic.said() == ["standby", "standby", "claim"] and member.called(0)
+    assert isinstance(topic.records[-1].sign, Claim) and topic.records[-1].sign.epoch == 4
+
+
+def test_a_leader_hands_over_when_it_is_asked_to_and_the_other_one_is_there(topic: Topic) -> None:
+    for to, there, done in (("h:2", 2, True), ("", 3, True), ("h:2", 3, False), ("", None, False)):
+        member = Member(Settings(), leads=True)
+        member.begin()
+        member.clock.epoch = member.clock.first_epoch = 4
+        if there is not None:
+            topic.hears(sign(Standby, there, topic.now_ms))
+        topic.hears(sign(HandOver, 9, topic.now_ms, epoch=4, to=to))
+        look(member, topic)
+        assert (member.asked is not None) is done, (to, there)
+        topic.records.clear()
+        topic.read = 0
+
+
+def test_a_wish_to_another_leader_is_none_to_this_one(topic: Topic) -> None:
+    member = Member(Settings(), leads=True)
+    member.begin()
+    member.clock.epoch = member.clock.first_epoch = 4
+    topic.hears(sign(Standby, 2, topic.now_ms))
+    for epoch in (3, 5):
+        topic.hears(sign(HandOver, 9, topic.now_ms, epoch=epoch))
+    look(member, topic)
+    assert member.asked is None
+
+
+def test_after_its_lead_it_stands_by_again_and_waits_as_long_as_everybody(topic: Topic) -> None:
+    member = Member(Settings(), leads=False)
+    member.ready = True
+    look(member, topic, 4_000)
+    assert member.called(0)
+    member.begin()
+    member.end(in_order=True)
+    assert not member.called(0)
+    topic.hears(sign(Tick, 2, topic.now_ms, epoch=7))
+    look(member, topic, 2_800)
+    assert not member.called(0) and topic.said().count("claim") == 1
+    look(member, topic, 800)
+    assert member.called(0) and topic.said().count("claim") == 2
+
+
+def test_who_stands_by_is_known_by_what_was_said_lately() -> None:
+    bystanders = Bystanders()
+    bystanders.take([sign(Standby, 2, 1_000, warm=True), sign(Standby, 3, 1_000), sign(Standby, 4, 1_000)])
+    bystanders.take([sign(Claim, 3, 2_000), sign(Tick, 4, 2_000)])
+    assert list(bystanders.now) == ["h:2"] and bystanders.now["h:2"].warm
+    bystanders.take([sign(Tick, 4, 1_000 + int(FRESH_MS) + 1)])
+    assert bystanders.now == {}
+
+
+@pytest.mark.parametrize("value", [b"", b"[]", b"{", b'{"kind": "dry-run", "id": "1", "on": true}', b'{"kind": "tick"}', b"\xff"])
+def test_what_is_no_sign_is_none(value: bytes) -> None:
+    assert read_sign(value) is None
+
+
+def test_a_sign_of_a_later_version_is_read_as_far_as_it_is_known() -> None:
+    found = read_sign(b'{"kind": "standby", "id": "1", "host": "h", "pid": 3, "warm": true, "since": 7}')
+    assert isinstance(found, Standby) and (found.instance, found.warm) == ("h:3", True)

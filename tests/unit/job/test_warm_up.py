@@ -1,0 +1,85 @@
+"""When a job that stands by warms up, and that no trouble of it ends the job. Without Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from threading import Event
+
+import pytest
+
+from lb_stream.contracts.settings import Settings
+from lb_stream.job import warm_up as module
+from lb_stream.job.warm_up import WarmUp
+
+
+@pytest.fixture
+def warm_up(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[WarmUp], None]], tuple[WarmUp, list[int]]]:
+    """One whose stream does this; beside it, a list with an entry for each run."""
+
+    def make(stream: Callable[[WarmUp], None]) -> tuple[WarmUp, list[int]]:
+        runs: list[int] = []
+
+        def noted(self: WarmUp) -> None:
+            runs.append(len(runs))
+            stream(self)
+
+        monkeypatch.setattr(WarmUp, "_stream", noted)
+        return WarmUp(None, Settings()), runs  # type: ignore[arg-type]
+
+    return make
+
+
+Make = Callable[[Callable[[WarmUp], None]], tuple[WarmUp, list[int]]]
+
+
+def ended(one: WarmUp) -> None:
+    assert one._thread is not None
+    one._thread.join(timeout=30)
+
+
+def test_where_nobody_leads_there_is_no_time_for_it(warm_up: Make) -> None:
+    one, runs = warm_up(lambda _: None)
+    one.keep(somebody_leads=False)
+    assert (runs, one.done) == ([], False)
+
+
+def test_it_is_done_again_now_and_then(warm_up: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    one, runs = warm_up(lambda _: None)
+    one.keep(somebody_leads=True)
+    ended(one)
+    one.keep(somebody_leads=True)
+    assert one.done and len(runs) == 1
+    one.break_off(0.0)  # it has led since
+    one.keep(somebody_leads=True)
+    ended(one)
+    assert len(runs) == 2
+
+
+def test_one_that_fails_is_told_of_and_tried_again(
+    warm_up: Make, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: WarmUp) -> None:
+        raise OSError("no such folder\nand a trace")
+
+    monkeypatch.setattr(module, "EVERY_S", 0.0)
+    one, runs = warm_up(fail)
+    for _ in range(2):
+        one.keep(somebody_leads=True)
+        ended(one)
+    assert not one.done and len(runs) == 2
+    assert "the warm-up has failed (OSError: no such folder)" in caplog.text
+
+
+def test_one_that_is_broken_off_does_not_count_and_says_nothing(warm_up: Make, caplog: pytest.LogCaptureFixture) -> None:
+    begun = Event()
+
+    def wait(self: WarmUp) -> None:
+        begun.set()
+        assert self._stop.wait(30)
+        raise RuntimeError("interrupted")
+
+    one, _ = warm_up(wait)
+    one.keep(somebody_leads=True)
+    assert begun.wait(30)
+    one.break_off(30.0)
+    assert not one.done and caplog.text == ""
