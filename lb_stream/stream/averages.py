@@ -28,6 +28,7 @@ from lb_stream.core.model.blocks import (
     to_bytes,
     with_all_columns,
 )
+from lb_stream.stream.shard_blocks import EVERYBODY
 from lb_stream.stream.shards.block_files import Blocks, BlockWriter, file_name, read_block
 from lb_stream.stream.shards.slicing import name_hashes
 from lb_stream.stream.task.attempt import hush_first_worker, task_of_batch
@@ -63,22 +64,29 @@ class ShardProcessor(StatefulProcessor):
         self._state = handle.getValueState("shard", STATE_DDL)
         batch_id, partition, attempt = task_of_batch()
         name = file_name(batch_id, self._epoch, f"{partition}-{self._tag}")
+        self._clock: list[dict[str, Any]] = []
         self._values = BlockWriter(self._checkpoint, f"{name}.arrow", attempt)
         self._names = BlockWriter(self._checkpoint, f"{name}-names.arrow", attempt)
 
     def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
-        """All rows of one (cluster, shard) in this batch: one from each partition that was read."""
-        cluster = key[0]
-        given = list(rows)
+        """All rows of one (cluster, shard) in this batch: one from each task that has read something of it.
+
+        Keys come in their order, and with the first one the clock: how far all tasks have read. A batch without one has read nothing.
+        """
+        cluster, given = key[0], list(rows)
+        if cluster == EVERYBODY:
+            self._clock = one_clock(seen for row in given for seen in json.loads(row.clock))
+            self._told = canonical_json(self._clock)
+        if cluster == EVERYBODY or not self._clock:
+            return
         number, shards, before = given[0].shard, given[0].shards, given[0].before
-        clock = sorted((seen for row in given for seen in json.loads(row.clock)), key=lambda seen: (seen["topic"], seen["partition"]))
-        now_ms = max(seen["append_ms"] for seen in clock)
+        now_ms = max(seen["append_ms"] for seen in self._clock)
         remembered = self._state.get()
         batch = _gather(given, self._checkpoint)
         if given[0].leaving and not _heard(batch):
             self._state.clear()
             said = to_bytes(batch.events) if number == 0 else None
-            yield Row(cluster=cluster, shard=number, clock=canonical_json(clock), brokers=None, names=None, values=None, events=said)
+            yield Row(cluster=cluster, shard=number, clock=self._told, brokers=None, names=None, values=None, events=said)
             return
         blocks: Blocks | None = None
         events = batch.events
@@ -106,7 +114,7 @@ class ShardProcessor(StatefulProcessor):
         yield Row(
             cluster=cluster,
             shard=number,
-            clock=canonical_json(clock) if number == 0 else None,
+            clock=self._told if number == 0 else None,
             brokers=brokers,
             names=names,
             values=values,
@@ -174,6 +182,17 @@ def hand_over(checkpoint: str, before: list[Blocks], number: int, shards: int) -
     return Shard(read_shard(checkpoint, old[0]).brokers, joined.combine_chunks())
 
 
+def one_clock(seen: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """What several tasks have read of each partition, as one entry for each; two tasks may have shared one."""
+    found: dict[tuple[str, int], dict[str, Any]] = {}
+    for one in seen:
+        all_of_it = found.setdefault((one["topic"], one["partition"]), dict(one))
+        all_of_it["first"] = min(all_of_it["first"], one["first"])
+        for name in ("last", "append_ms"):
+            all_of_it[name] = max(all_of_it[name], one[name])
+    return [found[place] for place in sorted(found)]
+
+
 def _heard(batch: Batch) -> bool:
     """Whether any broker of the cluster was heard. Every shard gets all reports and signs of life, so all shards agree."""
     return len(batch.reports) > 0 or bool(pc.any(pc.is_in(batch.events["kind"], value_set=pa.array(SIGNS_OF_LIFE))).as_py())
@@ -181,7 +200,7 @@ def _heard(batch: Batch) -> bool:
 
 def _gather(rows: list[Row], checkpoint: str) -> Batch:
     """One batch from several partitions' blocks, in the order of their first record: arrival order must not show."""
-    rows = sorted(rows, key=lambda row: min((seen["topic"], seen["partition"]) for seen in json.loads(row.clock)))
+    rows = sorted(rows, key=lambda row: row.first)
     reports, samples, events, before = [], [], [], 0
     for row in rows:
         if row.events is not None:

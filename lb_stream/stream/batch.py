@@ -16,8 +16,9 @@ from lb_stream.stream.context import BatchContext
 from lb_stream.stream.figures import File, part_files
 from lb_stream.stream.ports import Log, Logged, NothingUnreadable, Observer, Publisher, Reading, Tables, Unobserved, Unreadable
 from lb_stream.stream.shards.attention import Attention
-from lb_stream.stream.shards.block_files import Blocks, remove_samples, remove_unused
+from lb_stream.stream.shards.block_files import Blocks, remove_spent, remove_unused
 from lb_stream.stream.shards.directory import NEW, ShardMap, asked_in, forget_directories, read_directory, write_directory
+from lb_stream.stream.shards.memory_files import hand_out
 from lb_stream.stream.shards.slicing import ClusterBlocks, Parts, due_parts, next_slices
 from lb_stream.stream.task.attempt import task_of_batch
 from lb_stream.stream.task.crash import crash_point
@@ -75,14 +76,19 @@ class Balancer:
 
     def _context(self, batch_id: int, known: Mapping[str, ShardMap]) -> BatchContext:
         leaving = [cluster for cluster, slices in known.items() if slices.leaving]
+        stream = self.settings.stream
+        memories = hand_out(
+            self.log.memories, self.log.shadow_memories, stream.checkpoint, batch_id, self.epoch, tasks=stream.shuffle_partitions
+        )
         return BatchContext(
             settings=self.settings,
             file_tag=self._file_tag(batch_id),
             log_seq=self.log.last_seq + 1,
             epoch=self.epoch,
             caught_up=self.caught_up.now,
-            memories=dict(self.log.memories),
-            shadow_memories=dict(self.log.shadow_memories),
+            memories=memories.balancer,
+            shadow_memories=memories.shadows,
+            stored=memories.stored,
             first_seq=self.log.first_seq,
             unreadable=self.unreadable.told(batch_id, known.keys()),
             recorded=self.tables.recorded(leaving) if leaving else {},
@@ -115,7 +121,7 @@ class Balancer:
         for cluster in self._attention.forgotten(after, now_ms, stream.cluster_retention_ms):
             after[cluster] = replace(after[cluster], leaving=True)
         write_directory(stream.checkpoint, batch_id + 1, self.epoch, after)
-        remove_samples(stream.checkpoint, batch_id, self.epoch)
+        remove_spent(stream.checkpoint, batch_id, self.epoch)
         if batch_id % TIDY_EVERY == 0:
             oldest = batch_id + 1 - stream.keep_views
             remove_unused(stream.checkpoint, forget_directories(stream.checkpoint, oldest), oldest)

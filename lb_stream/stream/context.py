@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from lb_stream.contracts.settings import Settings
 from lb_stream.stream.records import Rejection
 from lb_stream.stream.shards.directory import ShardMap
+from lb_stream.stream.shards.memory_files import read_own
 
 
 @dataclass(frozen=True, slots=True)
 class DecodeConfig:
     """Names that the decoder needs. `known` maps every known cluster to its slices; `partitions` is how many the next stage has;
-    `allowed` is the regular expression of the clusters that are served.
+    `allowed` is the regular expression of the clusters that are served. `first`: of this batch's tasks this one calls the clusters of
+    which nothing has come.
     """
 
     default_cluster: str
@@ -23,6 +25,7 @@ class DecodeConfig:
     known: Mapping[str, ShardMap]
     partitions: int = 1
     allowed: str = ""
+    first: bool = True
 
     @property
     def fallback_cluster(self) -> str:
@@ -37,7 +40,10 @@ class DecodeConfig:
 
 @dataclass(frozen=True, slots=True)
 class BatchContext:
-    """What a batch's rounds start from, beside their views. `memories` is canonical JSON by cluster; so is what shadows remember."""
+    """What a batch's rounds start from, beside their views. `memories` is canonical JSON by cluster; so is what shadows remember.
+
+    Both are empty where `stored` says in which blocks tasks find those of their own clusters.
+    """
 
     settings: Settings
     file_tag: str  # begins the names of this batch's files
@@ -48,4 +54,12 @@ class BatchContext:
     first_seq: int = 0  # a cluster without a memory counts its rounds from here: none of a forgotten one's is counted twice
     unreadable: Mapping[str, list[dict[str, Any]]] = field(default_factory=dict)  # by cluster; rejected events of records stepped over
     shadow_memories: Mapping[str, str] = field(default_factory=dict)
+    stored: tuple[str, ...] = ()
     recorded: Mapping[str, Mapping[str, int]] = field(default_factory=dict)  # of clusters that may be forgotten: bundle → record's version
+
+    def of(self, clusters: Iterable[str]) -> BatchContext:
+        """The same, with what these clusters remember. Raises FileNotFoundError."""
+        if not self.stored:
+            return self
+        own = read_own(self.settings.stream.checkpoint, self.stored, clusters)
+        return replace(self, memories=own.balancer, shadow_memories=own.shadows, stored=())

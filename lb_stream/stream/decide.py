@@ -83,6 +83,7 @@ def decide_clusters(batches: Iterable[pa.RecordBatch], context: BatchContext, ta
     shards = pa.Table.from_batches(given).sort_by([("cluster", "ascending"), ("shard", "ascending")])
     clusters = shards["cluster"].to_numpy(zero_copy_only=False)
     begins = [0, *(np.flatnonzero(clusters[1:] != clusters[:-1]) + 1).tolist()]
+    context = context.of(clusters[begins])
     taken, allowance = figures.FigureFiles(context, task), Allowance.of(context.settings.stream.shadow_share_percent)
     rows = [
         decide_cluster(shards.slice(begin, end - begin), context, taken, allowance)

@@ -1,4 +1,4 @@
-"""Kafka records → validated columnar blocks: one row for each (cluster, shard) of a partition's records.
+"""Kafka records → validated columnar blocks: one row for each (cluster, shard) of a task's records.
 
 Every report goes to all shards of its cluster (a bundle's absence is news too), with the samples of that shard's bundles
 only. What can't be taken becomes a `rejected` event of its cluster; it never stops the stream.
@@ -26,18 +26,18 @@ from lb_stream.stream.records import (
     report_record,
     sender_of,
 )
-from lb_stream.stream.shard_blocks import shard_blocks
+from lb_stream.stream.shard_blocks import clock_rows, shard_blocks
 from lb_stream.stream.shards.directory import NEW
 
 
 def decode(
     batches: Iterable[pa.RecordBatch], config: DecodeConfig, store: Callable[[pa.Table], str] | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """Decode one partition's records.
+    """Decode one task's records.
 
     Input columns: key, value (binary), kind (string, from the header), topic, partition, offset, append_ms. Yields batches of
-    BLOCK_SCHEMA: for each cluster of the records and each known cluster, one row for each of its shards. `store` takes a block of
-    many samples and says where it is.
+    BLOCK_SCHEMA: how far has been read, for each partition of the next stage; for each cluster of the records, and in the first task for
+    each known cluster, one row for each of its shards. `store` takes a block of many samples and says where it is.
     """
     records = PartitionRecords()
     clock: dict[tuple[str, int], dict[str, Any]] = {}
@@ -51,7 +51,9 @@ def decode(
                 _tell_time(clock, position)
                 _take(records, config, key, value, kind, position)
         if clock:
-            yield from shard_blocks(records, config, canonical_json(list(clock.values())), store)
+            yield clock_rows(list(clock.values()), config.partitions)
+        if clock or config.first:
+            yield from shard_blocks(records, config, _first(clock), store)
     finally:
         if collects:
             gc.enable()
@@ -66,6 +68,11 @@ def _tell_time(clock: dict[tuple[str, int], dict[str, Any]], position: Mapping[s
     seen["first"] = min(seen["first"], position["offset"])
     seen["last"] = max(seen["last"], position["offset"])
     seen["append_ms"] = max(seen["append_ms"], position["append_ms"])
+
+
+def _first(clock: Mapping[tuple[str, int], Mapping[str, Any]]) -> str:
+    """Where a task has begun to read, as a text that sorts as such places do."""
+    return min((f"{topic}/{partition:010d}/{seen['first']:020d}" for (topic, partition), seen in clock.items()), default="")
 
 
 def _take(

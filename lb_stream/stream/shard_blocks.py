@@ -1,6 +1,8 @@
-"""What one partition brought → blocks: one row for each shard of each cluster.
+"""What one task has read → blocks: one row for each shard of each cluster that it has heard of, and how far it has read.
 
-A report goes to all shards of its cluster, with the samples of that shard's bundles only.
+A report goes to all shards of its cluster, with the samples of that shard's bundles only. How far a task has read counts for all clusters:
+it is told once to each partition of the next stage, under a cluster's name that is none and is sorted before all others. Clusters of which
+nothing has come are called by the batch's first task alone.
 """
 
 from __future__ import annotations
@@ -30,7 +32,8 @@ BLOCK_SCHEMA = pa.schema(
         ("shards", pa.int32()),  # how many the cluster has
         ("before", pa.string()),  # JSON: the blocks of all its shards, where that number has just changed
         ("leaving", pa.bool_()),  # the cluster is forgotten unless something is heard of it in this batch
-        ("clock", pa.string()),  # JSON: what this task has read of each partition
+        ("first", pa.string()),  # what this task has read first: rows of several tasks are taken in this order
+        ("clock", pa.string()),  # JSON: what this task has read of each partition; in the rows of EVERYBODY only
         ("reports", pa.binary()),  # Arrow IPC of REPORT_SCHEMA; null: none
         ("samples", pa.binary()),
         ("stored", pa.string()),  # or where a block file holds the samples, when they are many
@@ -38,9 +41,12 @@ BLOCK_SCHEMA = pa.schema(
     ]
 )
 BLOCK_DDL = (
-    "cluster string, slot int, shard int, shards int, before string, leaving boolean, clock string, "
+    "cluster string, slot int, shard int, shards int, before string, leaving boolean, first string, clock string, "
     "reports binary, samples binary, stored string, events binary"
 )
+
+EVERYBODY = ""
+"""Stands for a cluster where a row is for all of them."""
 
 STORED_BYTES = 16 << 10
 """Samples of a shard that are larger don't travel through Spark's shuffle: their way through its rows costs more than a file."""
@@ -52,8 +58,15 @@ BATCH_BYTES = 32 << 20
 """Blocks of about this size go out together."""
 
 
+def clock_rows(clock: list[dict[str, Any]], partitions: int) -> pa.RecordBatch:
+    """What a task has read, for each partition of the next stage. `clock`: of each Kafka partition first and last offset, append_ms."""
+    common = {"cluster": EVERYBODY, "clock": canonical_json(clock)}
+    slots = slots_of(EVERYBODY, partitions, partitions)
+    return pa.RecordBatch.from_pylist([common | {"slot": slot} for slot in slots], BLOCK_SCHEMA)
+
+
 def shard_blocks(
-    taken: PartitionRecords, config: DecodeConfig, clock: str, store: Callable[[pa.Table], str] | None
+    taken: PartitionRecords, config: DecodeConfig, first: str, store: Callable[[pa.Table], str] | None
 ) -> Iterator[pa.RecordBatch]:
     """One row for each shard: all reports, heartbeats and goodbyes of its cluster, its own samples; all other events in shard 0 only."""
     samples, kept = taken.without_malformed(taken.samples()) if taken.reports else (SAMPLE_SCHEMA.empty_table(), np.empty(0, np.int64))
@@ -61,9 +74,10 @@ def shard_blocks(
     tables = _sort(taken, kept, samples, config.known)
     rows: list[dict[str, Any]] = []
     size = 0
-    for name in sorted((config.known.keys() | taken.clusters.keys()) - strangers):
+    silent = config.known.keys() if config.first else set[str]()
+    for name in sorted((silent | taken.clusters.keys()) - strangers):
         for row in _rows(name, taken.clusters.get(name), tables, config, store):
-            rows.append(row | {"clock": clock})
+            rows.append(row | {"first": first})
             size += sum(len(row[column] or b"") for column in ("reports", "samples", "events"))
             if size >= BATCH_BYTES:
                 yield pa.RecordBatch.from_pylist(rows, BLOCK_SCHEMA)

@@ -32,7 +32,9 @@ def to_blocks(settings: Settings, epoch: int) -> Transform:
         batch_id, partition, attempt = task_of_batch()
         known = read_directory(stream.checkpoint, batch_id, epoch)
         samples = BlockWriter(stream.checkpoint, sample_file(batch_id, epoch, partition), attempt, lasts=False)
-        config = DecodeConfig(stream.default_cluster, commands, known, stream.shuffle_partitions, stream.allowed_clusters)
+        config = DecodeConfig(
+            stream.default_cluster, commands, known, stream.shuffle_partitions, stream.allowed_clusters, first=partition == 0
+        )
         yield from decode(batches, config, samples.put)
         samples.close()  # nobody reads them before all of this stage is done
 

@@ -6,15 +6,14 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
-import pyarrow as pa
 from pyspark.sql import Row
 
 from lb_stream.core.averages import FoldConfig
 from lb_stream.stream import averages
 from lb_stream.stream.averages import ShardProcessor, read_shard
 from lb_stream.stream.context import DecodeConfig
-from lb_stream.stream.decode import decode
-from tests.spark.test_decode import BUNDLE, CONFIG, RECORDS, record, report
+from lb_stream.stream.shard_blocks import EVERYBODY
+from tests.spark.test_decode import BUNDLE, CONFIG, record, report, rows_of
 
 BATCH = 5
 
@@ -54,8 +53,9 @@ def emitted(
     processor = ShardProcessor({}, FoldConfig(), str(checkpoint), "cafe0123", epoch)
     with patch.object(averages, "task_of_batch", lambda: (batch, 0, 0)), patch.object(averages, "leave_closing_to_spark", lambda _: None):
         processor.init(SimpleNamespace(getValueState=lambda *_: state or State()))  # type: ignore[arg-type]
-    rows = [row for one in decode([pa.RecordBatch.from_pylist(records, RECORDS)], config) for row in one.to_pylist()]
-    (shard,) = processor.handleInputRows(("eu", 0), iter([Row(**row) for row in rows if row["cluster"] == "eu"]), None)
+    rows = [Row(**row) for row in rows_of(list(records), config)]
+    keys = {key: iter([row for row in rows if row.cluster == key]) for key in (EVERYBODY, "eu")}
+    (shard,) = (shard for key, own in keys.items() for shard in processor.handleInputRows((key, 0), own, None))
     processor.close()
     return shard
 

@@ -10,8 +10,9 @@ from lb_stream.core.model.blocks import from_bytes
 from lb_stream.stream.context import DecodeConfig
 from lb_stream.stream.decode import decode
 from lb_stream.stream.records import Rejection, report_record
-from lb_stream.stream.shard_blocks import MOST_STRANGERS
+from lb_stream.stream.shard_blocks import EVERYBODY, MOST_STRANGERS
 from lb_stream.stream.shards.directory import ShardMap
+from lb_stream.stream.shards.partition_keys import partition
 from lb_stream.stream.shards.slicing import name_hashes
 
 CONFIG = DecodeConfig(default_cluster="home", commands_topic="commands", known={})
@@ -43,15 +44,19 @@ def report(**fields: Any) -> bytes:
     return json.dumps({"lastStats": stats, "loadReportType": "LocalBrokerData", **fields}).encode()
 
 
+def rows_of(records: list[dict[str, Any]], config: DecodeConfig = CONFIG) -> list[dict[str, Any]]:
+    """What a task makes of some records, the clock's rows among it."""
+    return [row for batch in decode([pa.RecordBatch.from_pylist(records, RECORDS)], config) for row in batch.to_pylist()]
+
+
 def decoded(records: list[dict[str, Any]], config: DecodeConfig = CONFIG) -> dict[tuple[str, int], dict[str, Any]]:
     """(cluster, shard) → its reports, samples and events as lists of rows."""
-    rows = [row for batch in decode([pa.RecordBatch.from_pylist(records, RECORDS)], config) for row in batch.to_pylist()]
     return {
         (row["cluster"], row["shard"]): {
             name: from_bytes(row[name]).to_pylist() if row[name] else [] for name in ("reports", "samples", "events")
         }
-        | {"clock": json.loads(row["clock"])}
-        for row in rows
+        for row in rows_of(records, config)
+        if row["cluster"] != EVERYBODY
     }
 
 
@@ -156,13 +161,25 @@ def test_bad_keys_kinds_and_commands_are_rejected_in_the_default_cluster() -> No
     assert block["reports"] == []
 
 
-def test_every_known_cluster_hears_how_far_each_partition_was_read() -> None:
-    config = DecodeConfig("home", "commands", {"eu": ShardMap(2), "us": ShardMap(1)})
-    blocks = decoded([record(b"eu/b1", report(), 5), record(b"", b'{"kind": "tick", "id": "t1"}', 9, topic="commands")], config)
-    assert set(blocks) == {("eu", 0), ("eu", 1), ("us", 0)}
-    for block in blocks.values():
-        clocks = [(seen["topic"], seen["append_ms"], seen["first"], seen["last"]) for seen in block["clock"]]
+HEARD = [record(b"eu/b1", report(), 5), record(b"", b'{"kind": "tick", "id": "t1"}', 9, topic="commands")]
+
+
+@pytest.mark.parametrize("partitions", [1, 2, 7])
+def test_every_partition_of_the_next_stage_hears_once_how_far_was_read(partitions: int) -> None:
+    known = {f"c{number}": ShardMap() for number in range(20)}
+    rows = [row for row in rows_of(HEARD, DecodeConfig("home", "commands", known, partitions)) if row["clock"]]
+    assert sorted(partition(row["cluster"], row["slot"], partitions) for row in rows) == list(range(partitions))
+    assert {row["cluster"] for row in rows} == {EVERYBODY} and min(known) > EVERYBODY
+    for row in rows:
+        clocks = [(seen["topic"], seen["append_ms"], seen["first"], seen["last"]) for seen in json.loads(row["clock"])]
         assert clocks == [("reports", 1_005, 5, 5), ("commands", 1_009, 9, 9)]
+
+
+def test_only_the_first_task_calls_the_clusters_of_which_nothing_has_come() -> None:
+    known = {"eu": ShardMap(2), "us": ShardMap(1)}
+    called = {first: set(decoded(HEARD, DecodeConfig("home", "commands", known, first=first))) for first in (True, False)}
+    assert called == {True: {("eu", 0), ("eu", 1), ("us", 0)}, False: {("eu", 0), ("eu", 1)}}
+    assert set(decoded([], DecodeConfig("home", "commands", known))) == called[True], "if it has read nothing, another task has"
 
 
 def test_each_shard_gets_all_reports_and_its_own_samples() -> None:

@@ -12,13 +12,12 @@ from msgspec.structs import replace as replaced
 from lb_stream.contracts.settings import Settings, StreamSettings
 from lb_stream.stream.context import BatchContext
 from lb_stream.stream.decide import decide_cluster
-from lb_stream.stream.decode import decode
 from lb_stream.stream.figures import FigureFiles
 from lb_stream.stream.shards.attention import BREAK_MS, LISTENED_MS, Attention
 from lb_stream.stream.shards.directory import NEW, ShardMap
 from lb_stream.stream.shards.slicing import ClusterBlocks, due_parts, next_slices, table_part
 from tests.spark.shard_task import State, emitted
-from tests.spark.test_decode import CONFIG, RECORDS, record, report
+from tests.spark.test_decode import CONFIG, record, report, rows_of
 
 DAY_MS = 86_400_000
 BLOCKS = (("b:0:8", "n:0:8", "v:0:8"),)
@@ -45,8 +44,9 @@ def decided(folder: Path, memories: dict[str, str], commands: int = 0, **more: A
     settings = Settings(stream=StreamSettings(tables=str(folder / "tables"), checkpoint=str(folder)))
     context = BatchContext(settings, "test-0", log_seq=7, epoch=1, caught_up=True, memories=memories, **more)
     given = [TICK | {"key": b"eu", "value": b'{"id": "c", "kind": "pause-cluster", "by": "ann"}'}] * commands
-    blocks = next(decode([pa.RecordBatch.from_pylist([TICK, *given], RECORDS)], LEAVING)).to_pylist()[0]
-    row = {name: None for name in ("brokers", "names", "values")} | {name: blocks[name] for name in ("cluster", "shard", "clock", "events")}
+    clock, blocks = rows_of([TICK, *given], LEAVING)
+    row = {name: None for name in ("brokers", "names", "values")} | {name: blocks[name] for name in ("cluster", "shard", "events")}
+    row |= {"clock": clock["clock"]}
     types = dict.fromkeys(row, pa.string()) | {"shard": pa.int32(), "events": pa.binary()}
     return decide_cluster(pa.Table.from_pylist([row], pa.schema(types)), context, FigureFiles(context, "0-0"))
 

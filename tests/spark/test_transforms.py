@@ -13,6 +13,7 @@ from lb_stream.core.averages import FoldConfig, fold
 from lb_stream.core.model.blocks import Batch, Shard, from_bytes, to_bytes
 from lb_stream.stream.averages import SHARD_DDL, names_block
 from lb_stream.stream.context import BatchContext
+from lb_stream.stream.shard_blocks import EVERYBODY
 from lb_stream.stream.shards.block_files import BlockWriter
 from lb_stream.stream.shards.directory import write_directory
 from lb_stream.stream.transforms import to_blocks, to_rounds
@@ -42,20 +43,21 @@ def records(spark: SparkSession, rows: list[tuple[bytes, bytes]]) -> DataFrame:
 def shards(spark: SparkSession, settings: Settings, blocks: DataFrame) -> DataFrame:
     """What the stateful stage would emit for these blocks when it has no state yet."""
     rows = []
-    for block in blocks.collect():
+    clock, *rest = sorted(blocks.collect(), key=lambda block: (block.cluster, block.slot))
+    for block in (block for block in rest if block.cluster != EVERYBODY):
         batch = Batch(from_bytes(bytes(block.reports)), from_bytes(bytes(block.samples)), Batch.empty().events)
         folded, _ = fold(Shard.empty(), batch, 2_000, FoldConfig())
         writer = BlockWriter(settings.stream.checkpoint, f"{block.cluster}.arrow")
         parts = (folded.brokers, names_block(folded.bundles["name"]), folded.bundles.drop_columns("name"))
         references = [writer.put(part) for part in parts]
         writer.close()
-        rows.append((block.cluster, block.shard, block.clock, *references, to_bytes(batch.events)))
+        rows.append((block.cluster, block.shard, clock.clock, *references, to_bytes(batch.events)))
     return spark.createDataFrame(rows, SHARD_DDL)
 
 
 def test_blocks_are_keyed_by_cluster_and_shard(spark: SparkSession, settings: Settings) -> None:
     raw = records(spark, [(b"eu/b1", report(50)), (b"us/b1", report(60)), (b"eu/b2", b"broken")])
-    keys = raw.transform(to_blocks(settings, epoch=1)).select("cluster", "shard")
+    keys = raw.transform(to_blocks(settings, epoch=1)).where(f"cluster <> '{EVERYBODY}'").select("cluster", "shard")
     assert_df_equality(keys, spark.createDataFrame([("eu", 0), ("us", 0)], keys.schema), ignore_row_order=True)
 
 

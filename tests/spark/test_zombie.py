@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from lb_stream.contracts.base import canonical_json
-from lb_stream.stream.shards.block_files import BlockWriter, read_block, remove_samples, sample_file
+from lb_stream.stream.shards.block_files import BlockWriter, read_block, remove_spent, sample_file
 from lb_stream.stream.shards.directory import FOLDER, NEW, ShardMap, forget_directories, read_directory, write_directory
 from tests.spark.shard_task import BATCH, State, folded, rates
 
@@ -37,11 +37,11 @@ def test_a_zombie_that_tidies_up_leaves_its_heirs_samples(tmp_path: Path) -> Non
         writer = BlockWriter(str(tmp_path), sample_file(BATCH, epoch, 0), lasts=False)
         places[epoch] = writer.put(pa.table({"x": [epoch]}))
         writer.close()
-    remove_samples(str(tmp_path), BATCH, ZOMBIE)
+    remove_spent(str(tmp_path), BATCH, ZOMBIE)
     assert read_block(str(tmp_path), places[HEIR])["x"].to_pylist() == [HEIR]
     with pytest.raises(FileNotFoundError):
         read_block(str(tmp_path), places[ZOMBIE])
-    remove_samples(str(tmp_path), BATCH, HEIR)
+    remove_spent(str(tmp_path), BATCH, HEIR)
     with pytest.raises(FileNotFoundError):
         read_block(str(tmp_path), places[HEIR])
 

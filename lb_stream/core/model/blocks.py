@@ -125,10 +125,12 @@ def from_bytes(data: bytes) -> pa.Table:
 
 def with_all_columns(table: pa.Table, schema: pa.Schema) -> pa.Table:
     """A block as `schema` has it now: columns that were not there when it was written are null."""
-    missing = [field for field in schema if field.name not in table.column_names]
+    if (given := table.column_names) == schema.names:
+        return table
+    missing = [field for field in schema if field.name not in given]
     for field in missing:
         table = table.append_column(field, pa.nulls(len(table), field.type))
-    return table.select(schema.names) if missing else table
+    return table.select(schema.names)
 
 
 def with_columns(bundles: pa.Table, columns: dict[str, NDArray]) -> pa.Table:  # type: ignore[type-arg]

@@ -19,7 +19,7 @@ from lb_stream.stream.task.folders import folder_at, to_disk
 Blocks = tuple[str, str, str]
 """References to a shard's brokers, its bundles' names, and all else about its bundles: names seldom change."""
 FOLDER = "lb-blocks"
-_SAMPLES = "-samples.arrow"
+_SAMPLES, _MEMORIES = "-samples.arrow", "-memories.arrow"
 ALIGNMENT = 64
 """Blocks begin at multiples of this, so that their columns can be used where they lie in a mapped file."""
 
@@ -113,12 +113,17 @@ def sample_file(batch_id: int, epoch: int, partition: int) -> str:
     return file_name(batch_id, epoch, f"{partition}{_SAMPLES}")
 
 
-def remove_samples(checkpoint: str, batch_id: int, epoch: int) -> None:
-    """Delete the samples of all batches up to this one; not those of a job that has come after this one."""
+def memory_file(batch_id: int, epoch: int) -> str:
+    """The file of what clusters remember when a batch begins; nobody needs it after the batch."""
+    return file_name(batch_id, epoch, f"all{_MEMORIES}")
+
+
+def remove_spent(checkpoint: str, batch_id: int, epoch: int) -> None:
+    """Delete the samples and memories of all batches up to this one; not those of a job that has come after this one."""
     filesystem, folder = _filesystem(checkpoint)
     for info in filesystem.get_file_info(fs.FileSelector(folder, allow_not_found=True)):
         name = info.base_name
-        if name.endswith(_SAMPLES) and int(name.partition("-")[0]) <= batch_id and _epoch_of(name) <= epoch:
+        if name.endswith((_SAMPLES, _MEMORIES)) and int(name.partition("-")[0]) <= batch_id and _epoch_of(name) <= epoch:
             filesystem.delete_file(info.path)
 
 

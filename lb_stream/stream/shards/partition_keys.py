@@ -30,21 +30,31 @@ def _finished(state: int, length: int) -> int:
     return state ^ (state >> 16)
 
 
-def spark_hash(cluster: str, slot: int) -> int:
-    """What Spark's `hash(cluster, slot)` gives, without its sign: Murmur3 x86 32, its last bytes one by one and signed."""
-    data, state = cluster.encode(), SEED
+def _text_hash(text: str) -> int:
+    """What Spark's `hash(text)` gives, without its sign: Murmur3 x86 32, its last bytes one by one and signed."""
+    data, state = text.encode(), SEED
     whole = len(data) - len(data) % 4
     for at in range(0, whole, 4):
         state = _mixed(state, int.from_bytes(data[at : at + 4], "little"))
     for byte in data[whole:]:
         state = _mixed(state, (byte - 256 if byte > 127 else byte) & _WORD)
-    return _finished(_mixed(_finished(state, len(data)), slot), 4)
+    return _finished(state, len(data))
+
+
+def _modulo(found: int, partitions: int) -> int:
+    """The hash as a signed number, modulo the number of partitions, never negative."""
+    return (found - (1 << 32) if found >> 31 else found) % partitions
 
 
 def partition(cluster: str, slot: int, partitions: int) -> int:
-    """Where Spark puts a key: the hash as a signed number, modulo the number of partitions, never negative."""
-    found = spark_hash(cluster, slot)
-    return (found - (1 << 32) if found >> 31 else found) % partitions
+    """Where Spark puts a shard's key, by its `hash(cluster, slot)`."""
+    return _modulo(_finished(_mixed(_text_hash(cluster), slot), 4), partitions)
+
+
+@lru_cache(maxsize=1 << 17)
+def deciding_task(cluster: str, tasks: int) -> int:
+    """Where Spark puts all shards of a cluster, by its `hash(cluster)`."""
+    return _modulo(_text_hash(cluster), tasks)
 
 
 @lru_cache(maxsize=1024)

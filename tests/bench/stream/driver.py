@@ -39,15 +39,18 @@ class Batch:
 
 
 class Driver:
-    """Starts `tests.bench.stream.job` and listens to it. `view_of`: the view of these clusters only; none: the whole job."""
+    """Starts `tests.bench.stream.job` and listens to it. `view_of`: the view of these clusters only; none: the whole job.
 
-    def __init__(self, folder: Path, settings: Settings, view_of: list[str] | None = None) -> None:
+    `cores`: of Spark's executors; 0: as many as the job has by itself.
+    """
+
+    def __init__(self, folder: Path, settings: Settings, view_of: list[str] | None = None, cores: int = 0) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self._log = folder / "job.log"
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "tests.bench.stream.job"],
-                env=spark_environment(),
+                env=spark_environment(cores),
                 cwd=PROJECT,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,

@@ -158,7 +158,7 @@ def ratio(ours: list[float], other: list[float]) -> Measured:
 
 def view(bench: Bench) -> dict[str, Measured]:
     """The averaged view beside from_json and beside a bare read."""
-    job = Stepped(bench.place, "view", bench.size.whole, view_only=True)
+    job = Stepped(bench.place, "view", Fleet(bench.size.whole), view_only=True)
     with closing(job):
         took = in_turns(bench, {"view": job.step, "from_json": lambda: bench.from_json_s(job), "raw Kafka": lambda: bench.raw_s(job)})
     return {
@@ -170,20 +170,20 @@ def view(bench: Bench) -> dict[str, Measured]:
 def rounds(bench: Bench) -> dict[str, Measured]:
     """The whole job at three shapes, and beside from_json. No more than two jobs are there at one time."""
     measured: dict[str, Measured] = {}
-    with closing(Stepped(bench.place, "whole", bench.size.whole, view_only=False)) as whole:
+    with closing(Stepped(bench.place, "whole", Fleet(bench.size.whole), view_only=False)) as whole:
         sides: dict[str, Callable[[], float]] = {"round": lambda: _deciding(whole)}
         with ExitStack() as stack:
             if "round_vs_from_json" in bench.wanted:
                 sides["from_json"] = lambda: bench.from_json_s(whole)
             if "growth_100k_1m" in bench.wanted:
-                tenth = stack.enter_context(closing(Stepped(bench.place, "tenth", bench.size.tenth, view_only=False)))
+                tenth = stack.enter_context(closing(Stepped(bench.place, "tenth", Fleet(bench.size.tenth), view_only=False)))
                 sides["tenth"] = lambda: _deciding(tenth)
             if len(sides) > 1 or "clusters_1000" not in bench.wanted:
                 took = in_turns(bench, sides)
                 measured |= {"round_vs_from_json": ratio(took["round"], took["from_json"])} if "from_json" in took else {}
                 measured |= {"growth_100k_1m": ratio(took["round"], took["tenth"])} if "tenth" in took else {}
         if "clusters_1000" in bench.wanted:
-            with closing(Stepped(bench.place, "clusters", bench.size.clusters, view_only=False)) as clusters:
+            with closing(Stepped(bench.place, "clusters", Fleet(bench.size.clusters), view_only=False)) as clusters:
                 took = in_turns(bench, {"clusters": lambda: _deciding(clusters), "round": lambda: _deciding(whole)})
                 measured["clusters_1000"] = ratio(took["clusters"], took["round"])
         measured["peak_rss_gib_1m"] = Measured(whole.driver.peak_bytes / GIB)

@@ -51,8 +51,8 @@ def bundle_names(count: int) -> list[str]:
 class Fleet:
     """All brokers of one shape. `owner` is each bundle's broker, -1 while nobody has it; bundles are counted cluster by cluster."""
 
-    def __init__(self, shape: Shape, seed: int = 1) -> None:
-        self.shape = shape
+    def __init__(self, shape: Shape, seed: int = 1, prefix: str = "bench") -> None:
+        self.shape, self._prefix = shape, prefix
         self.brokers = shape.clusters * shape.brokers
         self._rng = np.random.default_rng(seed)
         self._start_ms = time.time_ns() // 1_000_000
@@ -72,8 +72,15 @@ class Fleet:
         self._readers = self._rng.integers(0, 4, count)
         self._topics = self._rng.integers(1, 20, count)
 
+    def __str__(self) -> str:
+        return str(self.shape)
+
+    @property
+    def cluster_names(self) -> list[str]:
+        return [self.cluster_name(at) for at in range(self.shape.clusters)]
+
     def cluster_name(self, cluster: int) -> str:
-        return f"bench-{cluster:04d}"
+        return f"{self._prefix}-{cluster:04d}"
 
     def broker_name(self, broker: int) -> str:
         return f"broker-{broker % self.shape.brokers:04d}:8080"

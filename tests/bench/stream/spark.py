@@ -30,10 +30,14 @@ REPORT_DDL = (
 """The modular load report as Spark's JSON reader is told it."""
 
 
-def spark_environment() -> dict[str, str]:
-    """Environment in which a Python process gets the very Spark that `lbctl balance` submits its job to: jars, properties, memory."""
+def spark_environment(cores: int = 0) -> dict[str, str]:
+    """Environment in which a Python process gets the very Spark that `lbctl balance` submits its job to: jars, properties, memory.
+
+    `cores`: of its executors; 0: as many as the job has by itself.
+    """
     command, environment = submit_command([])
     options = [*command[1:-1], "--conf", "spark.ui.showConsoleProgress=false"]
+    options += ["--master", f"local[{cores},4]"] if cores else []  # the last one counts
     return environment | {"PYSPARK_SUBMIT_ARGS": shlex.join([*options, "pyspark-shell"])}
 
 

@@ -5,14 +5,15 @@ from __future__ import annotations
 import math
 import sys
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
+from lb_stream.contracts.decisions import Decision
 from lb_stream.contracts.settings import KafkaSettings, Settings, StreamSettings
 from tests.bench.stream.driver import Batch, Driver, wait_for_boundary
 from tests.bench.stream.feed import Feed, Offsets
-from tests.bench.stream.fleet import Fleet, Shape
 
 MOST_TRIES = 5
 
@@ -58,15 +59,30 @@ class Place:
         )
 
 
+class Reporting(Protocol):
+    """Brokers that report, and do what they are told."""
+
+    @property
+    def cluster_names(self) -> list[str]:
+        """Of all their clusters."""
+
+    def generation(self) -> list[tuple[bytes, bytes]]:
+        """(key, value) of a new report of every broker."""
+
+    def obey(self, decisions: Iterable[Decision]) -> int:
+        """Do what is decided. Returns how many decisions there were."""
+
+
 class Stepped:
     """Fleet, feed and job. Batches begin at multiples of an interval that is long enough for a whole generation to be appended in it.
 
     What reads the topic beside the job does so while the job has nothing to do.
     """
 
-    def __init__(self, place: Place, name: str, shape: Shape, view_only: bool) -> None:
-        self.name, self._view_only = f"{name} {shape}", view_only
-        self.fleet = Fleet(shape)
+    def __init__(self, place: Place, name: str, fleet: Reporting, view_only: bool, cores: int = 0) -> None:
+        """`cores`: of Spark's executors; 0: as many as the job has by itself."""
+        self.name, self._view_only = f"{name} {fleet}", view_only
+        self.fleet = fleet
         self.feed = Feed(place.bootstrap, name, place.partitions)
         self.begin: Offsets = self.feed.ends()
         records = self.fleet.generation()
@@ -75,9 +91,9 @@ class Stepped:
         self.end: Offsets = self.feed.ends()
         self._interval_ms = 1_000 * max(1, math.ceil(3 * took_s))
         progress(f"{self.name}: {self.reports} reports, {self.bytes / 1e6:.0f} MB, appended in {took_s:.1f} s")
-        clusters = [self.fleet.cluster_name(at) for at in range(shape.clusters)]
         settings = place.settings(self.feed, self._interval_ms)
-        self.driver = Driver(place.folder / name, settings, clusters if view_only else None)
+        self.tables = settings.stream.tables
+        self.driver = Driver(place.folder / name, settings, self.fleet.cluster_names if view_only else None, cores)
         try:
             self.decided = self._finish(self.driver.read(self.reports))
         except BaseException:
@@ -100,6 +116,12 @@ class Stepped:
         raise RuntimeError(
             f"{self.name}: appending a generation takes longer than the trigger's {self._interval_ms} ms; is the machine busy?"
         )
+
+    def tick(self) -> float:
+        """Seconds of a batch that read nothing but a tick."""
+        wait_for_boundary(self._interval_ms)
+        self.feed.tick()
+        return sum(batch.seconds for batch in self.driver.read(1))
 
     def _finish(self, batches: list[Batch]) -> int:
         decided = 0 if self._view_only else self.fleet.obey(self.feed.decisions())
