@@ -1,8 +1,9 @@
-"""Base classes of the wire models and the one way to write canonical JSON."""
+"""Base classes of the wire models, the one way to write canonical JSON, and the one way to match expressions that others give."""
 
 from __future__ import annotations
 
 import json
+from functools import lru_cache
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat
@@ -31,6 +32,9 @@ LONGEST_NAMESPACE = 900
 """Characters of `<tenant>/<namespace>`: bundles named after it are in every record about them, and a record that is too large for Kafka
 would keep back all others of its batch."""
 
+LONGEST_EXPRESSION = 1_000
+"""Characters of a regular expression."""
+
 Millis = Annotated[int, Field(ge=0, le=2**63 - 1, description="milliseconds since the epoch, UTC")]
 
 
@@ -55,3 +59,35 @@ class OwnRecord(BaseModel):
 def canonical_json(value: Any) -> str:
     """JSON with sorted keys and no spaces; floats in their shortest form that reads back exactly; NaN is an error."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+
+
+@lru_cache(maxsize=1 << 14)
+def trouble_with(pattern: str) -> str | None:
+    """What is wrong with an expression, by itself or as it is matched; None: nothing."""
+    if len(pattern) > LONGEST_EXPRESSION:
+        return f"it has {len(pattern)} characters, {LONGEST_EXPRESSION} are allowed"
+    import pyarrow as pa  # noqa: PLC0415 (it takes its time to be loaded, and few need it)
+    import pyarrow.compute as pc  # noqa: PLC0415
+
+    try:
+        for one in (pattern, _whole(pattern)):
+            pc.match_substring_regex(pa.array([""]), one)
+    except pa.ArrowInvalid as error:
+        hint = "look-around, back-references and possessive repetition aren't taken, as they can't be matched in linear time"
+        return f"{str(error).removeprefix('Invalid regular expression: ')} ({hint})"
+    return None
+
+
+def _whole(pattern: str) -> str:
+    return rf"\A(?:{pattern})\z"
+
+
+def matches_whole(pattern: str, text: str) -> bool:
+    """Whether an expression matches all of a text, in time linear in both: Arrow's engine is RE2, whose port to Java Pulsar uses.
+
+    Raises ArrowInvalid for what is no expression of RE2's kind.
+    """
+    import pyarrow as pa  # noqa: PLC0415
+    import pyarrow.compute as pc  # noqa: PLC0415
+
+    return bool(pc.match_substring_regex(pa.array([text]), _whole(pattern))[0].as_py())

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator
 from pydantic_core import PydanticCustomError
 
-from lb_stream.contracts.base import CLUSTER_PATTERN
+from lb_stream.contracts.base import CLUSTER_PATTERN, trouble_with
 from lb_stream.contracts.keys import KeyModel, SettingError, key
 
 SHADOW = "shadow"
@@ -50,6 +50,12 @@ def _checked_crash(text: str) -> str:
         return ":".join(map(str, crash_at(text))) if text else ""
     except SettingError as error:
         raise PydanticCustomError("crash_at", "{expected}", {"expected": error.expected}) from None
+
+
+def _checked_linear(text: str) -> str:
+    if text and (trouble := trouble_with(text)) is not None:
+        raise PydanticCustomError("expression", "a regular expression ({trouble})", {"trouble": trouble})
+    return text
 
 
 def _checked_pattern(text: str) -> str:
@@ -91,6 +97,13 @@ class StreamSettings(KeyModel):
     allowed_clusters: Annotated[str, AfterValidator(_checked_pattern)] = key(
         "", "regular expression of the clusters that are served; records of others are rejected; empty: every cluster", dynamic=False
     )
+    clusters: Annotated[str, AfterValidator(_checked_linear)] = key(
+        "", "regular expression of the clusters that this pipeline balances; others are other pipelines'; empty: every cluster",
+        dynamic=False,
+    )  # fmt: skip
+    clusters_except: Annotated[str, AfterValidator(_checked_linear)] = key(
+        "", "regular expression of the clusters among these that it leaves to other pipelines; empty: none", dynamic=False
+    )
     tables: str = key(".lb/tables", "folder of the Delta tables", dynamic=False)
     checkpoint: str = key(".lb/checkpoint", "folder of the stream's checkpoint", dynamic=False)
     tick_interval_ms: int = key(1_000, "how often time passes in a silent cluster; 0: never", unit="ms", dynamic=False, ge=0)
@@ -106,6 +119,10 @@ class StreamSettings(KeyModel):
         dynamic=False,
         ge=0,
     )
+    decode_tasks: int = key(
+        0, "least number of tasks that share a batch's records, so that they may be more than Kafka's partitions; 0: one for each "
+        "partition that has some", unit="tasks", dynamic=False, ge=0,
+    )  # fmt: skip
     starting_offsets: Literal["earliest", "latest"] = key("earliest", "where a new checkpoint begins to read", dynamic=False)
     lost_records: Literal["stop", "skip"] = key(
         "stop", "what to do when Kafka has deleted records before they were read: stop and say which, or go on behind them", dynamic=False

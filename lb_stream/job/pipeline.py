@@ -25,6 +25,7 @@ from lb_stream.job.running import Running, SharedCheckpoint, Watched
 from lb_stream.stream.batch import Balancer
 from lb_stream.stream.ports import Logged, Reading
 from lb_stream.stream.shards.directory import ShardMap, asked_in, write_directory
+from lb_stream.stream.shards.share import Share
 from lb_stream.stream.source import read_records
 from lb_stream.stream.task.crash import crash_point
 from lb_stream.stream.transforms import to_blocks, to_shards
@@ -132,7 +133,8 @@ def start(spark: SparkSession, settings: Settings, member: Member, once: bool = 
     if not once:
         member.lead(balancer.epoch)  # before the query: others are waiting for this sign
     logger.info("epoch %d leads the pipeline %r", balancer.epoch, settings.stream.pipeline_id)
-    monitor = Monitor(settings.stream, balancer.epoch, app=lambda: balancer.log.app, memories=lambda: balancer.log.memories)
+    share = Share.of(settings.stream)
+    monitor = Monitor(settings.stream, balancer.epoch, app=lambda: balancer.log.app, memories=lambda: share.own(balancer.log.memories))
     monitor.metrics.standbys.set_function(lambda: len(member.others))
     balancer.observer = monitor
     batches = Watched(balancer, guard)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
@@ -33,7 +34,7 @@ class Arrived:
         """From the cluster's shards in order."""
         events = [event for block in rows["events"].to_pylist() if block is not None for event in from_bytes(block).to_pylist()]
         blocks = list(zip(*(rows[name].to_pylist() for name in ("brokers", "names", "values")), strict=True))
-        cluster, clock = rows["cluster"][0].as_py(), json.loads(rows["clock"][0].as_py())
+        cluster, clock = rows["cluster"][0].as_py(), _clock(rows["clock"][0].as_py())
         return Arrived(cluster, clock, events, _commands(events), blocks, not rows["brokers"].null_count)
 
     @property
@@ -88,6 +89,13 @@ class Arrived:
         for event in self.events:
             if event["kind"] == "error":
                 raise RuntimeError(event["payload"])
+
+
+@lru_cache(maxsize=4)
+def _clock(text: str) -> list[dict[str, Any]]:
+    """All clusters of a batch are told the same: it is read once, and changed by nobody."""
+    clock: list[dict[str, Any]] = json.loads(text)
+    return clock
 
 
 def asks_of(given: Iterable[Mapping[str, Any]]) -> tuple[tuple[str, SplitAsk], ...]:

@@ -73,21 +73,25 @@ class ShardProcessor(StatefulProcessor):
 
         Keys come in their order, and with the first one the clock: how far all tasks have read. A batch without one has read nothing.
         """
-        cluster, given = key[0], list(rows)
-        if cluster == EVERYBODY:
-            self._clock = one_clock(seen for row in given for seen in json.loads(row.clock))
+        if key[0] == EVERYBODY:
+            self._clock = one_clock(seen for row in rows for seen in json.loads(row.clock))
             self._told = canonical_json(self._clock)
-        if cluster == EVERYBODY or not self._clock:
-            return
+        elif self._clock:
+            yield self._folded(key[0], list(rows))
+
+    def _folded(self, cluster: str, given: list[Row]) -> Row:
+        """What comes of one shard."""
         number, shards, before = given[0].shard, given[0].shards, given[0].before
         now_ms = max(seen["append_ms"] for seen in self._clock)
         remembered = self._state.get()
+        if remembered is not None and not given[0].known:  # another pipeline has had it since: what was known then says nothing now
+            self._state.clear()
+            remembered = None
         batch = _gather(given, self._checkpoint)
         if given[0].leaving and not _heard(batch):
             self._state.clear()
             said = to_bytes(batch.events) if number == 0 else None
-            yield Row(cluster=cluster, shard=number, clock=self._told, brokers=None, names=None, values=None, events=said)
-            return
+            return Row(cluster=cluster, shard=number, clock=self._told, brokers=None, names=None, values=None, events=said)
         blocks: Blocks | None = None
         events = batch.events
         try:
@@ -111,7 +115,7 @@ class ShardProcessor(StatefulProcessor):
         if blocks is not None and (remembered is None or tuple(remembered) != (shards, *blocks)):
             self._state.update((shards, *blocks))
         brokers, names, values = blocks or ("", "", "")
-        yield Row(
+        return Row(
             cluster=cluster,
             shard=number,
             clock=self._told if number == 0 else None,

@@ -19,6 +19,7 @@ from lb_stream.stream.shards.attention import Attention
 from lb_stream.stream.shards.block_files import Blocks, remove_spent, remove_unused
 from lb_stream.stream.shards.directory import NEW, ShardMap, asked_in, forget_directories, read_directory, write_directory
 from lb_stream.stream.shards.memory_files import hand_out
+from lb_stream.stream.shards.share import Share
 from lb_stream.stream.shards.slicing import ClusterBlocks, Parts, due_parts, next_slices
 from lb_stream.stream.task.attempt import task_of_batch
 from lb_stream.stream.task.crash import crash_point
@@ -47,7 +48,8 @@ class Balancer:
         crash_point("on_entry")
         self.observer.begin(batch_id)
         self.caught_up.read(batch_id)  # at once: a batch that is run again after a restart is told the same
-        directory = read_directory(self.settings.stream.checkpoint, batch_id, self.epoch)
+        share = Share.of(self.settings.stream)
+        directory = share.own(read_directory(self.settings.stream.checkpoint, batch_id, self.epoch))
         logged = self.log.find(batch_id)
         if logged is None:
             rounds = shards.transform(to_rounds(self._context(batch_id, directory))).toArrow()  # the one action of a batch
@@ -76,10 +78,9 @@ class Balancer:
 
     def _context(self, batch_id: int, known: Mapping[str, ShardMap]) -> BatchContext:
         leaving = [cluster for cluster, slices in known.items() if slices.leaving]
-        stream = self.settings.stream
-        memories = hand_out(
-            self.log.memories, self.log.shadow_memories, stream.checkpoint, batch_id, self.epoch, tasks=stream.shuffle_partitions
-        )
+        stream, share = self.settings.stream, Share.of(self.settings.stream)
+        own, of_shadows = share.own(self.log.memories), share.own(self.log.shadow_memories)
+        memories = hand_out(own, of_shadows, stream.checkpoint, batch_id, self.epoch, tasks=stream.shuffle_partitions)
         return BatchContext(
             settings=self.settings,
             file_tag=self._file_tag(batch_id),

@@ -11,13 +11,14 @@ from lb_stream.contracts.settings import Settings
 from lb_stream.stream.records import Rejection
 from lb_stream.stream.shards.directory import ShardMap
 from lb_stream.stream.shards.memory_files import read_own
+from lb_stream.stream.shards.share import EVERY_CLUSTER, Share
 
 
 @dataclass(frozen=True, slots=True)
 class DecodeConfig:
     """Names that the decoder needs. `known` maps every known cluster to its slices; `partitions` is how many the next stage has;
     `allowed` is the regular expression of the clusters that are served. `first`: of this batch's tasks this one calls the clusters of
-    which nothing has come.
+    which nothing has come. Clusters that aren't in `share` are other pipelines'.
     """
 
     default_cluster: str
@@ -26,6 +27,12 @@ class DecodeConfig:
     partitions: int = 1
     allowed: str = ""
     first: bool = True
+    share: Share = EVERY_CLUSTER
+
+    @property
+    def strangers_cluster(self) -> str:
+        """The cluster under which rejected records of unknown clusters are told."""
+        return self.default_cluster if self.share.has(self.default_cluster) else self.fallback_cluster
 
     @property
     def fallback_cluster(self) -> str:

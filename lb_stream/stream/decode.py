@@ -87,24 +87,35 @@ def _take(
             _take_command(records, config, key, value, position)
             return
         cluster, broker = _key(key, config)
+        if not config.share.has(cluster):
+            return
         _take_record(records, config, cluster, broker, value or b"", kind or "report", position)
     except Rejection as rejection:
-        records.reject(cluster, broker, rejection, position)
+        if config.share.has(cluster):
+            records.reject(cluster, broker, rejection, position)
     except Exception as error:  # a record that is met again at every restart must not end the stream, whatever it does to us
         expected = f"a readable record ({type(error).__name__}: {error})"
-        records.reject(cluster, broker, Rejection("value", repr((value or b"")[:LONGEST_SHOWN]), expected), position)
+        if config.share.has(cluster):
+            records.reject(cluster, broker, Rejection("value", repr((value or b"")[:LONGEST_SHOWN]), expected), position)
 
 
 def _take_command(
     records: PartitionRecords, config: DecodeConfig, key: bytes | None, value: bytes | None, position: dict[str, Any]
 ) -> None:
-    """A command goes to its cluster, one without a cluster to every known one. What can't be read is answered too, if it has an id."""
-    cluster = config.fallback_cluster
+    """A command goes to its cluster, one without a cluster to every known one. What can't be read is answered too, if it has an id.
+
+    To whom it goes can't be read: then the pipeline answers that has the default cluster.
+    """
+    cluster, answers = config.fallback_cluster, config.share.has(config.default_cluster)
     try:
         clusters = _addressed(key, config)
-        cluster = clusters[0] if len(clusters) == 1 else cluster
+        if clusters is None:
+            return
+        cluster, answers = clusters[0] if len(clusters) == 1 else cluster, True
         command = command_record(value)
     except Rejection as rejection:
+        if not answers:
+            return
         records.reject(cluster, "", rejection, position)
         if (sender := sender_of(value)) is not None:
             records.add_event(cluster, "command", "", _payload({"record": sender, "rejected": shown(rejection)}), position)
@@ -119,8 +130,8 @@ def _payload(content: dict[str, Any]) -> str:
     return canonical_json(content).encode(errors="replace").decode()
 
 
-def _addressed(key: bytes | None, config: DecodeConfig) -> list[str]:
-    """The clusters that a command is for."""
+def _addressed(key: bytes | None, config: DecodeConfig) -> list[str] | None:
+    """The clusters that a command is for; None: it is for another pipeline's."""
     try:
         text = (key or b"").decode()
     except UnicodeDecodeError:
@@ -129,6 +140,8 @@ def _addressed(key: bytes | None, config: DecodeConfig) -> list[str]:
         return sorted(config.known)
     if not re.fullmatch(CLUSTER_PATTERN, text):
         raise Rejection("key", text, "<cluster> of letters, digits, '.', '_' and '-', or nothing for all of them")
+    if not config.share.has(text):
+        return None
     config.check(text)
     return [text]
 

@@ -64,10 +64,11 @@ class Logged:
     @cached_property
     def files(self) -> list[dict[str, dict[str, Any]]]:
         """Table → the file of figures that the round names for it (stream.figures.File)."""
-        return [json.loads(text) for text in self.rounds["files"].to_pylist()]
+        return [json.loads(text) if text != "{}" else {} for text in self.rounds["files"].to_pylist()]
 
     def _parsed(self, column: str) -> Entries:
-        return [json.loads(text or "[]") for text in self.rounds[column].to_pylist()]  # none: an earlier version wrote the row
+        # Most say nothing, and their number is that of the clusters. None: an earlier version wrote the row.
+        return [json.loads(text) if text and text != "[]" else [] for text in self.rounds[column].to_pylist()]
 
 
 def forgotten_in(logged: Logged) -> list[str]:

@@ -30,6 +30,7 @@ BLOCK_SCHEMA = pa.schema(
         ("slot", pa.int32()),  # the shard's key
         ("shard", pa.int32()),
         ("shards", pa.int32()),  # how many the cluster has
+        ("known", pa.bool_()),  # it was a cluster of this pipeline when the batch began
         ("before", pa.string()),  # JSON: the blocks of all its shards, where that number has just changed
         ("leaving", pa.bool_()),  # the cluster is forgotten unless something is heard of it in this batch
         ("first", pa.string()),  # what this task has read first: rows of several tasks are taken in this order
@@ -41,7 +42,7 @@ BLOCK_SCHEMA = pa.schema(
     ]
 )
 BLOCK_DDL = (
-    "cluster string, slot int, shard int, shards int, before string, leaving boolean, first string, clock string, "
+    "cluster string, slot int, shard int, shards int, known boolean, before string, leaving boolean, first string, clock string, "
     "reports binary, samples binary, stored string, events binary"
 )
 
@@ -115,7 +116,8 @@ def _rows(
 ) -> Iterator[dict[str, Any]]:
     """The rows of a cluster's shards; `number` None: nothing has come of it."""
     own = config.known.get(name, NEW)
-    common: dict[str, Any] = {"cluster": name, "shards": own.shards, "before": own.before, "leaving": own.leaving, "reports": None}
+    common: dict[str, Any] = {"cluster": name, "shards": own.shards, "known": name in config.known, "before": own.before}
+    common |= {"leaving": own.leaving, "reports": None}
     if number is not None and len(reports := tables.reports_of(number)):
         common["reports"] = to_bytes(reports)
     for shard, slot in enumerate(slots_of(name, own.shards, config.partitions)):
@@ -156,7 +158,7 @@ def _dismiss_strangers(taken: PartitionRecords, config: DecodeConfig, reporting:
     strangers = {number: name for name, number in taken.clusters.items() if name not in known and number not in reporting}
     if not strangers:
         return set()
-    rejected, last = 0, dict[str, Any]()
+    rejected, last, home = 0, dict[str, Any](), config.strangers_cluster
     events: list[tuple[int, dict[str, Any]]] = []
     for number, event in taken.events:
         if number not in strangers:
@@ -164,14 +166,12 @@ def _dismiss_strangers(taken: PartitionRecords, config: DecodeConfig, reporting:
         elif event["kind"] == "rejected":
             rejected, last = rejected + 1, event
             if rejected <= MOST_STRANGERS:
-                events.append(
-                    (taken.number(config.default_cluster), event | {"broker": f"{strangers[number]}/{event['broker']}"[:LONGEST_SHOWN]})
-                )
+                events.append((taken.number(home), event | {"broker": f"{strangers[number]}/{event['broker']}"[:LONGEST_SHOWN]}))
         elif event["kind"] == "command":
             events.append((taken.number(config.fallback_cluster), event | {"payload": _to_stranger(event["payload"], strangers[number])}))
     if rejected > MOST_STRANGERS:
         shown = {"field": "key", "value": f"{rejected - MOST_STRANGERS} more", "expected": "records of known clusters, reports of new ones"}
-        events.append((taken.number(config.default_cluster), last | {"broker": "", "payload": canonical_json(shown)}))
+        events.append((taken.number(home), last | {"broker": "", "payload": canonical_json(shown)}))
     taken.events = events
     taken.heartbeats = {key: event for key, event in taken.heartbeats.items() if key[0] not in strangers}
     return set(strangers.values())

@@ -40,4 +40,6 @@ def read_records(spark: SparkSession, settings: Settings, client: Mapping[str, s
         reader = reader.option("kafka.max.poll.records", "1")
     if settings.stream.max_offsets_per_trigger:
         reader = reader.option("maxOffsetsPerTrigger", str(settings.stream.max_offsets_per_trigger))
+    if settings.stream.decode_tasks:
+        reader = reader.option("minPartitions", str(settings.stream.decode_tasks))
     return reader.load().selectExpr(*RECORD_COLUMNS)

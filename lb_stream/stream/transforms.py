@@ -19,6 +19,7 @@ from lb_stream.stream.decode import decode
 from lb_stream.stream.shard_blocks import BLOCK_DDL
 from lb_stream.stream.shards.block_files import BlockWriter, sample_file
 from lb_stream.stream.shards.directory import read_directory
+from lb_stream.stream.shards.share import Share
 from lb_stream.stream.task.attempt import task_of_batch
 
 Transform = Callable[[DataFrame], DataFrame]
@@ -26,14 +27,14 @@ Transform = Callable[[DataFrame], DataFrame]
 
 def to_blocks(settings: Settings, epoch: int) -> Transform:
     """Raw records → validated columnar blocks for each (cluster, shard). `epoch`: of the job, which names its files by it."""
-    stream, commands = settings.stream, settings.topics.commands
+    stream, commands, share = settings.stream, settings.topics.commands, Share.of(settings.stream)
 
     def decode_partition(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         batch_id, partition, attempt = task_of_batch()
-        known = read_directory(stream.checkpoint, batch_id, epoch)
+        known = share.own(read_directory(stream.checkpoint, batch_id, epoch))
         samples = BlockWriter(stream.checkpoint, sample_file(batch_id, epoch, partition), attempt, lasts=False)
         config = DecodeConfig(
-            stream.default_cluster, commands, known, stream.shuffle_partitions, stream.allowed_clusters, first=partition == 0
+            stream.default_cluster, commands, known, stream.shuffle_partitions, stream.allowed_clusters, partition == 0, share
         )
         yield from decode(batches, config, samples.put)
         samples.close()  # nobody reads them before all of this stage is done

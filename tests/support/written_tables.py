@@ -39,14 +39,14 @@ def advice(cluster: str, bundle: str, owner: str = "b-0") -> dict[str, Any]:
 
 
 class Job:
-    """The log and the projections of one start of the pipeline `p`; batches are a minute apart."""
+    """The log and the projections of one start of a pipeline; batches are a minute apart."""
 
-    def __init__(self, folder: Path, checkpoint: str = "u-1") -> None:
+    def __init__(self, folder: Path, checkpoint: str = "u-1", pipeline: str = "p") -> None:
         self.folder, self.tables, self.checkpoint = folder, folder / "tables", folder / "checkpoint"
-        self.checkpoint.mkdir(exist_ok=True)
+        self.checkpoint.mkdir(parents=True, exist_ok=True)
         (self.checkpoint / "metadata").write_text(json.dumps({"id": checkpoint}))
-        self.log = RoundLog(str(self.tables), "p", str(self.checkpoint))
-        self.tables_of = Projections(str(self.tables), "p")
+        self.log = RoundLog(str(self.tables), pipeline, str(self.checkpoint))
+        self.tables_of = Projections(str(self.tables), pipeline)
 
     def rounds(
         self,

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from lb_stream.cli.run.take_over import take_over
 from lb_stream.cli.run.upkeep import maintain
 from lb_stream.cli.shared.options import BrokerConf, ConfigFile, Json, Set, effective
 from lb_stream.cli.shared.output import CommandError, emit_json, emit_rich, note, table
@@ -19,6 +20,7 @@ def _group() -> None:
 
 
 app.command(epilog="Example: lbctl tables maintain --every 1h")(maintain)
+app.command(name="take-over", epilog="Example: lbctl tables take-over eu-1 --from /srv/lb-east/tables --config west.toml")(take_over)
 
 
 @app.command(epilog="Example: lbctl tables rebuild ownership decisions")

@@ -12,10 +12,8 @@ from functools import lru_cache
 from itertools import chain
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
-LONGEST_EXPRESSION = 1_000
-"""Characters of a regular expression."""
+from lb_stream.contracts.base import LONGEST_EXPRESSION, matches_whole, trouble_with
 
 DEFAULT_DOMAIN = "default"
 """The failure domain of brokers that no domain names."""
@@ -43,7 +41,7 @@ class IsolationPolicy:
     def check(self) -> None:
         """Raises ValueError for an expression that is invalid or can't be matched in linear time."""
         for pattern in chain(self.namespaces, self.primary, self.secondary):
-            if (trouble := _trouble(pattern)) is not None:
+            if (trouble := trouble_with(pattern)) is not None:
                 shown = pattern if len(pattern) <= LONGEST_EXPRESSION else f"{pattern[:LONGEST_EXPRESSION]}…"
                 raise ValueError(f"isolation policy: {shown!r} is no regular expression that is taken: {trouble}")
 
@@ -60,24 +58,6 @@ class IsolationPolicy:
         return not self.is_primary(host) and _matches(self.secondary, host)
 
 
-@lru_cache(maxsize=1 << 14)
-def _trouble(pattern: str) -> str | None:
-    """What is wrong with an expression, by itself or as it is matched; None: nothing."""
-    if len(pattern) > LONGEST_EXPRESSION:
-        return f"it has {len(pattern)} characters, {LONGEST_EXPRESSION} are allowed"
-    try:
-        for one in (pattern, _whole(pattern)):
-            pc.match_substring_regex(pa.array([""]), one)
-    except pa.ArrowInvalid as error:
-        hint = "look-around, back-references and possessive repetition aren't taken, as they can't be matched in linear time"
-        return f"{str(error).removeprefix('Invalid regular expression: ')} ({hint})"
-    return None
-
-
-def _whole(pattern: str) -> str:
-    return rf"\A(?:{pattern})\z"
-
-
 @lru_cache(maxsize=1 << 16)
 def _matches(patterns: tuple[str, ...], text: str) -> bool:
     """Whether one of the expressions matches the whole text. A policy's answers are kept from round to round."""
@@ -85,9 +65,8 @@ def _matches(patterns: tuple[str, ...], text: str) -> bool:
 
 
 def _matches_one(pattern: str, text: str) -> bool:
-    """In time linear in both: Arrow's engine is RE2, whose port to Java Pulsar uses."""
     try:
-        return bool(pc.match_substring_regex(pa.array([text]), _whole(pattern))[0].as_py())
+        return matches_whole(pattern, text)
     except pa.ArrowInvalid:  # laid down before expressions were checked, and in a cluster's memory since
         return re.fullmatch(pattern, text) is not None
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
 
 import msgspec
@@ -171,24 +171,19 @@ class RoundLog:
             for topic, partitions in msgspec.json.decode(text, type=_Inputs).offsets.items():
                 found.setdefault(topic, {}).update(partitions)
         for topic, partitions in found.items():
-            yield self._mark(topic), max(self._table.transaction_version(self._mark(topic)) or 0, 1 + max(map(int, partitions)))
+            name = _mark(self._pipeline, topic)
+            yield name, max(self._table.transaction_version(name) or 0, 1 + max(map(int, partitions)))
             for number, (_, last) in partitions.items():
-                yield self._mark(topic, int(number)), last + 1
+                yield _mark(self._pipeline, topic, int(number)), last + 1
 
     @property
     def _forgotten(self) -> str:
         """Name of the transaction that holds the greatest round number of a forgotten cluster, whose rows don't stay as long."""
         return f"{self._pipeline}:forgotten"
 
-    def _mark(self, topic: str, partition: int | None = None) -> str:
-        """Names of the transactions that hold how many partitions of a topic have been read, and the next offset of one."""
-        return f"{self._pipeline}:{topic}" if partition is None else f"{self._pipeline}:{topic}/{partition}"
-
     def next_offsets(self, topics: Iterable[str]) -> dict[tuple[str, int], int]:
         """Topic and partition → the first offset that no logged batch has read."""
-        places = [(topic, number) for topic in topics for number in range(self._table.transaction_version(self._mark(topic)) or 0)]
-        found = {place: self._table.transaction_version(self._mark(*place)) for place in places}
-        return {place: offset for place, offset in found.items() if offset is not None}
+        return next_offsets(self._table, self._pipeline, topics)
 
     def since(self, log_seq: int) -> Iterator[Logged]:
         """All batches from `log_seq` on, in order: what a publisher or projection has missed. Holds READ_ROWS rows or one batch."""
@@ -200,6 +195,26 @@ class _Inputs(msgspec.Struct):
     """Of a round's inputs: topic → partition → first and last offset."""
 
     offsets: dict[str, dict[str, tuple[int, int]]]
+
+
+def _mark(pipeline: str, topic: str, partition: int | None = None) -> str:
+    """Names of the transactions that hold how many partitions of a topic have been read, and the next offset of one."""
+    return f"{pipeline}:{topic}" if partition is None else f"{pipeline}:{topic}/{partition}"
+
+
+def next_offsets(log: DeltaTable, pipeline: str, topics: Iterable[str]) -> dict[tuple[str, int], int]:
+    """Topic and partition → the first offset that no logged batch has read."""
+    places = [(topic, number) for topic in topics for number in range(log.transaction_version(_mark(pipeline, topic)) or 0)]
+    found = {place: log.transaction_version(_mark(pipeline, *place)) for place in places}
+    return {place: offset for place, offset in found.items() if offset is not None}
+
+
+def marks_of(pipeline: str, offsets: Mapping[tuple[str, int], int]) -> Iterator[Mark]:
+    """The transactions that say of a pipeline that it has read up to these offsets."""
+    for topic in {topic for topic, _ in offsets}:
+        yield _mark(pipeline, topic), 1 + max(number for name, number in offsets if name == topic)
+    for place, offset in offsets.items():
+        yield _mark(pipeline, *place), offset
 
 
 def pipeline_of(log: DeltaTable) -> str | None:

@@ -36,7 +36,7 @@ class ClusterBlocks:
     @property
     def failed(self) -> bool:
         """A shard has no view: its fold has failed from the beginning, or it could not take over what it should."""
-        return not all(reference for blocks in self.blocks for reference in blocks)
+        return any("" in blocks for blocks in self.blocks)
 
 
 def history_slot(before: ShardMap, view: ClusterBlocks, resolution_ms: int) -> Slot | None:

@@ -1,0 +1,49 @@
+"""`lbctl tables take-over`: a cluster moves from one pipeline to another."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from lb_stream.cli.shared.options import BrokerConf, ConfigFile, Json, Set, effective
+from lb_stream.cli.shared.output import CommandError, emit, emit_json
+
+
+def take_over(
+    cluster: Annotated[str, typer.Argument(metavar="CLUSTER", help="Which one.")],
+    source: Annotated[str, typer.Option("--from", metavar="FOLDER", help="The tables of the pipeline that had it (its stream.tables).")],
+    config: ConfigFile = None,
+    broker_conf: BrokerConf = None,
+    set_: Set = None,
+    json: Json = False,
+) -> None:
+    """Give this pipeline's log what another pipeline remembers of a cluster: orders, decisions under way, versions and epochs.
+
+    Stop this pipeline's job first, then the other's. Before that one starts again, its settings must leave the cluster out
+    (stream.clusters_except): docs/operating.md "Several pipelines".
+    """
+    from dataclasses import asdict
+
+    from lb_stream.io.leadership.take_over import TakeOverError
+    from lb_stream.io.leadership.take_over import take_over as taken_over
+    from lb_stream.io.tables.delta import COMMIT_TROUBLES
+    from lb_stream.stream.shards.share import Share
+
+    settings = effective(config, broker_conf, set_).settings
+    stream, topics = settings.stream, (settings.topics.reports, settings.topics.commands)
+    if not Share.of(stream).has(cluster):
+        raise CommandError(f"the settings of the pipeline {stream.pipeline_id!r} leave {cluster} out: set stream.clusters first", code=2)
+    try:
+        done = taken_over(cluster, source, stream.tables, stream.pipeline_id, topics)
+    except TakeOverError as error:
+        raise CommandError(str(error)) from error
+    except COMMIT_TROUBLES as error:
+        raise CommandError(f"somebody else writes to the log in {stream.tables} ({error}): stop the job, then once more") from error
+    if json:
+        emit_json(asdict(done))
+        return
+    emit(
+        f"{done.pipeline} has {cluster} as of round {done.seq}, epoch {done.epoch}, with {done.pending} decisions under way. "
+        f"Start its job: averages begin anew with the next reports."
+    )

@@ -1,0 +1,85 @@
+"""A cluster goes from one pipeline to another: the log of the one that takes it over gets what the other's log says that it remembers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import DeltaTable
+
+from lb_stream.contracts.tables import ROUNDS
+from lb_stream.io.leadership.leader import last_leader
+from lb_stream.io.tables.delta import add_files, by_numbers, existing_table, open_table, transaction, write_rows
+from lb_stream.io.tables.log import marks_of, next_offsets, pipeline_of
+
+APP = "taken-over"
+"""Stands for the checkpoint in the log's row: no batch has made it."""
+_NOTHING = ("decisions", "outcomes", "ownership", "refusals", "results", "blocks", "shadows", "merge_advice")
+
+
+class TakeOverError(RuntimeError):
+    """The cluster can't be taken over; the text says why and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class TakenOver:
+    """What came with the cluster. `seq`, `epoch`: of its last round; `pending`: decisions under way; `log_seq`: where the log says so."""
+
+    cluster: str
+    pipeline: str
+    seq: int
+    epoch: int
+    pending: int
+    log_seq: int
+
+
+def take_over(cluster: str, source: str, target: str, pipeline: str, topics: Collection[str]) -> TakenOver:
+    """Append the last round's memory of a cluster in the tables `source` to the log in the tables `target`, for `pipeline`.
+
+    Ids of decisions, versions of ownership records and epochs go on from there. A pipeline that has read nothing yet begins to read
+    `topics` where the other has ended. Raises TakeOverError, UnfitTable, and a COMMIT_TROUBLE when
+    a job writes to that log right now.
+    """
+    given = existing_table(source, ROUNDS)
+    last = None if given is None else _last(given, cluster)
+    if given is None or last is None or not last["memory"]:
+        raise TakeOverError(f"the log in {source} says nothing of a cluster {cluster}: are its name and the folder right?")
+    for root in (source, target):
+        if (leader := last_leader(root)) is not None and leader.runs_here:
+            raise TakeOverError(
+                f"the job of the pipeline {leader.pipeline!r} runs (process {leader.pid}), it may decide about {cluster} now: stop it first"
+            )
+    log = open_table(target, ROUNDS)
+    if (other := pipeline_of(log)) not in (None, pipeline):
+        raise TakeOverError(f"{target} holds the log of the pipeline {other!r}, not of {pipeline!r}")
+    own = _last(log, cluster)
+    if own is not None and (own["epoch"], own["seq"]) >= (last["epoch"], last["seq"]):
+        raise TakeOverError(
+            f"the log in {target} knows {cluster} as of round {own['seq']}, epoch {own['epoch']}, that in {source} only as of round "
+            f"{last['seq']}, epoch {last['epoch']}: it has been taken over already, or the folders are the wrong way round"
+        )
+    newest = log.transaction_version(pipeline)
+    log_seq = 0 if newest is None else newest + 1
+    row = last | dict.fromkeys(_NOTHING, "[]") | {"files": "{}", "error": None}
+    row |= {"app": f"{pipeline}/{APP}", "batch_id": log_seq, "log_seq": log_seq}
+    file = write_rows(log, pa.Table.from_pylist([row], ROUNDS.schema), f"{log_seq:012d}", durable=True)
+    read = {} if next_offsets(log, pipeline, topics) else next_offsets(given, pipeline_of(given) or "", topics)
+    add_files(log, ROUNDS, [file], transaction((pipeline, log_seq), *marks_of(pipeline, read)))
+    pending = len(json.loads(last["memory"]).get("pending", ()))
+    return TakenOver(cluster, pipeline, last["seq"], last["epoch"], pending, log_seq)
+
+
+def _last(log: DeltaTable, cluster: str) -> dict[str, Any] | None:
+    """The cluster's last row; None: there is none."""
+    rows = by_numbers(log)
+    numbers = rows.to_table(columns=["log_seq", "cluster"])
+    numbers = numbers.filter(pc.equal(numbers["cluster"], cluster))
+    if not len(numbers):
+        return None
+    found = rows.to_table(columns=ROUNDS.schema.names, filter=pc.field("log_seq") == pc.max(numbers["log_seq"]))
+    row: dict[str, Any] = found.filter(pc.equal(found["cluster"], cluster)).to_pylist()[-1]
+    return row
