@@ -65,19 +65,23 @@ class ShardProcessor(StatefulProcessor):
         batch_id, partition, attempt = task_of_batch()
         name = file_name(batch_id, self._epoch, f"{partition}-{self._tag}")
         self._clock: list[dict[str, Any]] = []
+        self._blocks: dict[str, pa.Table] = {}
         self._values = BlockWriter(self._checkpoint, f"{name}.arrow", attempt)
         self._names = BlockWriter(self._checkpoint, f"{name}-names.arrow", attempt)
 
     def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
         """All rows of one (cluster, shard) in this batch: one from each task that has read something of it.
 
-        Keys come in their order, and with the first one the clock: how far all tasks have read. A batch without one has read nothing.
+        Keys come in their order, and with the first one the clock: how far all tasks have read. Without one they have read nothing.
         """
-        if key[0] == EVERYBODY:
-            self._clock = one_clock(seen for row in rows for seen in json.loads(row.clock))
+        cluster, given = key[0], list(rows)
+        if cluster == EVERYBODY:
+            self._clock = one_clock(seen for row in given for seen in json.loads(row.clock))
             self._told = canonical_json(self._clock)
         elif self._clock:
-            yield self._folded(key[0], list(rows))
+            yield self._folded(cluster, given)
+        elif any(row.first for row in given):
+            raise RuntimeError(f"the shard of {cluster} came before the clock: Spark no longer sorts what goes into a stateful stage")
 
     def _folded(self, cluster: str, given: list[Row]) -> Row:
         """What comes of one shard."""
@@ -87,7 +91,7 @@ class ShardProcessor(StatefulProcessor):
         if remembered is not None and not given[0].known:  # another pipeline has had it since: what was known then says nothing now
             self._state.clear()
             remembered = None
-        batch = _gather(given, self._checkpoint)
+        batch = _gather(given, self._read)
         if given[0].leaving and not _heard(batch):
             self._state.clear()
             said = to_bytes(batch.events) if number == 0 else None
@@ -124,6 +128,12 @@ class ShardProcessor(StatefulProcessor):
             values=values,
             events=to_bytes(events) if number == 0 or "error" in events["kind"].to_pylist() else None,
         )
+
+    def _read(self, reference: str) -> pa.Table:
+        """A block of what one task has decoded for many shards of this partition: it is opened once."""
+        if reference not in self._blocks:
+            self._blocks[reference] = read_block(self._checkpoint, reference)
+        return self._blocks[reference]
 
     def _written(self, before: Shard, after: Shard, blocks: Blocks | None) -> Blocks:
         """References to a shard's blocks: the old ones where nothing has changed."""
@@ -202,20 +212,33 @@ def _heard(batch: Batch) -> bool:
     return len(batch.reports) > 0 or bool(pc.any(pc.is_in(batch.events["kind"], value_set=pa.array(SIGNS_OF_LIFE))).as_py())
 
 
-def _gather(rows: list[Row], checkpoint: str) -> Batch:
-    """One batch from several partitions' blocks, in the order of their first record: arrival order must not show."""
+def _gather(rows: list[Row], read: Callable[[str], pa.Table]) -> Batch:
+    """One batch from several tasks' blocks, in the order of their first record: arrival order must not show."""
     rows = sorted(rows, key=lambda row: row.first)
     reports, samples, events, before = [], [], [], 0
     for row in rows:
         if row.events is not None:
             events.append(from_bytes(row.events))
-        if row.reports is not None:
-            some = from_bytes(row.samples) if row.stored is None else read_block(checkpoint, row.stored)
+        if row.reports is not None or row.stored_reports is not None:
+            new, some = _content(row, read)
             shifted = pa.array(some["report"].to_numpy() + np.int32(before), pa.int32())
             samples.append(some.set_column(1, some.schema.field("report"), shifted) if before else some)
-            reports.append(from_bytes(row.reports))
-            before += len(reports[-1])
+            reports.append(new)
+            before += len(new)
     return Batch(_joined(reports, REPORT_SCHEMA), _joined(samples, SAMPLE_SCHEMA), _joined(events, EVENT_SCHEMA))
+
+
+def _content(row: Row, read: Callable[[str], pa.Table]) -> tuple[pa.Table, pa.Table]:
+    """Reports and samples of one row, or of where it says that they are."""
+    if row.stored_reports is None:
+        return from_bytes(row.reports), from_bytes(row.samples)
+    samples = SAMPLE_SCHEMA.empty_table() if row.stored_samples is None else _part(row.stored_samples, read)
+    return _part(row.stored_reports, read), samples
+
+
+def _part(place: str, read: Callable[[str], pa.Table]) -> pa.Table:
+    reference, begin, rows = place.rsplit(":", 2)
+    return read(reference).slice(int(begin), int(rows))
 
 
 def _joined(tables: list[pa.Table], schema: pa.Schema) -> pa.Table:

@@ -8,7 +8,7 @@ nothing has come are called by the batch's first task alone.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,8 +20,8 @@ from lb_stream.contracts.base import canonical_json
 from lb_stream.core.model.blocks import EVENT_SCHEMA, REPORT_SCHEMA, SAMPLE_SCHEMA, to_bytes
 from lb_stream.stream.context import DecodeConfig
 from lb_stream.stream.partition_records import LONGEST_SHOWN, PartitionRecords
-from lb_stream.stream.shards.directory import NEW, ShardMap
-from lb_stream.stream.shards.partition_keys import slots_of
+from lb_stream.stream.shards.directory import NEW
+from lb_stream.stream.shards.partition_keys import partition, slots_of
 from lb_stream.stream.shards.slicing import name_hashes
 
 BLOCK_SCHEMA = pa.schema(
@@ -35,22 +35,24 @@ BLOCK_SCHEMA = pa.schema(
         ("leaving", pa.bool_()),  # the cluster is forgotten unless something is heard of it in this batch
         ("first", pa.string()),  # what this task has read first: rows of several tasks are taken in this order
         ("clock", pa.string()),  # JSON: what this task has read of each partition; in the rows of EVERYBODY only
-        ("reports", pa.binary()),  # Arrow IPC of REPORT_SCHEMA; null: none
+        ("reports", pa.binary()),  # Arrow IPC of REPORT_SCHEMA; null: none, or they are in a file
         ("samples", pa.binary()),
-        ("stored", pa.string()),  # or where a block file holds the samples, when they are many
+        ("stored_reports", pa.string()),  # where they are: block:first row:rows
+        ("stored_samples", pa.string()),  # null: none of this shard
         ("events", pa.binary()),
     ]
 )
 BLOCK_DDL = (
     "cluster string, slot int, shard int, shards int, known boolean, before string, leaving boolean, first string, clock string, "
-    "reports binary, samples binary, stored string, events binary"
+    "reports binary, samples binary, stored_reports string, stored_samples string, events binary"
 )
 
 EVERYBODY = ""
 """Stands for a cluster where a row is for all of them."""
 
 STORED_BYTES = 16 << 10
-"""Samples of a shard that are larger don't travel through Spark's shuffle: their way through its rows costs more than a file."""
+"""Reports and samples of a task that together are larger don't travel through Spark's shuffle: a file costs less than their way through its
+rows. There they are one block of all reports, and one of samples for each partition of the next stage, however many the shards are."""
 
 MOST_STRANGERS = 100
 """Records rejected for clusters that nobody knows, of one task and batch, that are told one by one; of more only how many."""
@@ -62,8 +64,8 @@ BATCH_BYTES = 32 << 20
 def clock_rows(clock: list[dict[str, Any]], partitions: int) -> pa.RecordBatch:
     """What a task has read, for each partition of the next stage. `clock`: of each Kafka partition first and last offset, append_ms."""
     common = {"cluster": EVERYBODY, "clock": canonical_json(clock)}
-    slots = slots_of(EVERYBODY, partitions, partitions)
-    return pa.RecordBatch.from_pylist([common | {"slot": slot} for slot in slots], BLOCK_SCHEMA)
+    rows = [common | {"slot": slot} for slot in slots_of(EVERYBODY, partitions, partitions)]
+    return pa.RecordBatch.from_pylist(rows, BLOCK_SCHEMA)
 
 
 def shard_blocks(
@@ -72,14 +74,14 @@ def shard_blocks(
     """One row for each shard: all reports, heartbeats and goodbyes of its cluster, its own samples; all other events in shard 0 only."""
     samples, kept = taken.without_malformed(taken.samples()) if taken.reports else (SAMPLE_SCHEMA.empty_table(), np.empty(0, np.int64))
     strangers = _dismiss_strangers(taken, config, {taken.of_report[row] for row in kept.tolist()})
-    tables = _sort(taken, kept, samples, config.known)
+    tables = _sort(taken, kept, samples, config, store)
     rows: list[dict[str, Any]] = []
     size = 0
     silent = config.known.keys() if config.first else set[str]()
     for name in sorted((silent | taken.clusters.keys()) - strangers):
-        for row in _rows(name, taken.clusters.get(name), tables, config, store):
+        for row in _rows(name, taken.clusters.get(name), tables, config):
             rows.append(row | {"first": first})
-            size += sum(len(row[column] or b"") for column in ("reports", "samples", "events"))
+            size += sum(len(row.get(column) or b"") for column in ("reports", "samples", "events"))
             if size >= BATCH_BYTES:
                 yield pa.RecordBatch.from_pylist(rows, BLOCK_SCHEMA)
                 rows, size = [], 0
@@ -96,56 +98,90 @@ class _Sorted:
     samples: pa.Table  # their `report` counts within the cluster
     sample_rows: list[tuple[int, int]]  # of each shard
     first_shard: list[int]  # of each cluster, in `sample_rows`
+    stored_reports: str | None  # the block of all reports; None: they and the samples travel with the rows
+    stored_samples: list[tuple[str, int]]  # the block of each shard's samples, and the first of `samples` that is in it
     everywhere: dict[int, list[dict[str, Any]]]  # events that every shard of a cluster must see
     once: dict[int, list[dict[str, Any]]]  # events that are seen once
 
-    def reports_of(self, number: int) -> pa.Table:
+    def content_of(self, number: int, shard: int) -> dict[str, Any]:
+        """The columns that hold the cluster's reports and the shard's samples, or say where they are."""
         begin, end = self.report_rows[number]
-        return self.reports.slice(begin, end - begin)
-
-    def samples_of(self, number: int, shard: int) -> pa.Table:
-        begin, end = self.sample_rows[self.first_shard[number] + shard]
-        return self.samples.slice(begin, end - begin)
+        if begin == end:
+            return {}
+        at = self.first_shard[number] + shard
+        first, last = self.sample_rows[at]
+        if self.stored_reports is None:
+            given = self.reports.slice(begin, end - begin), self.samples.slice(first, last - first)
+            return dict(zip(("reports", "samples"), map(to_bytes, given), strict=True))
+        found: dict[str, Any] = {"stored_reports": f"{self.stored_reports}:{begin}:{end - begin}"}
+        if first < last:
+            block, before = self.stored_samples[at]
+            found["stored_samples"] = f"{block}:{first - before}:{last - first}"
+        return found
 
     def events_of(self, number: int, shard: int) -> list[dict[str, Any]]:
         return self.everywhere.get(number, []) + (self.once.get(number, []) if shard == 0 else [])
 
 
-def _rows(
-    name: str, number: int | None, tables: _Sorted, config: DecodeConfig, store: Callable[[pa.Table], str] | None
-) -> Iterator[dict[str, Any]]:
+def _rows(name: str, number: int | None, tables: _Sorted, config: DecodeConfig) -> Iterator[dict[str, Any]]:
     """The rows of a cluster's shards; `number` None: nothing has come of it."""
     own = config.known.get(name, NEW)
     common: dict[str, Any] = {"cluster": name, "shards": own.shards, "known": name in config.known, "before": own.before}
-    common |= {"leaving": own.leaving, "reports": None}
-    if number is not None and len(reports := tables.reports_of(number)):
-        common["reports"] = to_bytes(reports)
     for shard, slot in enumerate(slots_of(name, own.shards, config.partitions)):
-        row = common | {"slot": slot, "shard": shard, "samples": None, "stored": None, "events": None}
+        row = common | {"leaving": own.leaving, "slot": slot, "shard": shard}
         if number is not None:
-            if row["reports"]:
-                samples = tables.samples_of(number, shard)
-                row |= {"stored": store(samples)} if store and samples.nbytes > STORED_BYTES else {"samples": to_bytes(samples)}
-            events = tables.events_of(number, shard)
-            row["events"] = to_bytes(pa.Table.from_pylist(events, EVENT_SCHEMA)) if events else None
+            row |= tables.content_of(number, shard)
+            if events := tables.events_of(number, shard):
+                row["events"] = to_bytes(pa.Table.from_pylist(events, EVENT_SCHEMA))
         yield row
 
 
-def _sort(taken: PartitionRecords, kept: NDArray[np.int64], samples: pa.Table, known: Mapping[str, ShardMap]) -> _Sorted:
-    """`kept`: rows of the reports that stay, `samples`: theirs."""
+def _sort(
+    taken: PartitionRecords,
+    kept: NDArray[np.int64],
+    samples: pa.Table,
+    config: DecodeConfig,
+    store: Callable[[pa.Table], str] | None,
+) -> _Sorted:
+    """`kept`: rows of the reports that stay, `samples`: theirs. Large ones are stored."""
     of_report = np.array(taken.of_report, np.int64)
     by_cluster = kept[np.argsort(of_report[kept], kind="stable")]  # a cluster's together
     reports = pa.Table.from_pylist([taken.reports[row] for row in by_cluster.tolist()], REPORT_SCHEMA)
     report_rows = _ranges(of_report[by_cluster], len(taken.clusters))
-    shards = np.array([known.get(name, NEW).shards for name in taken.clusters], np.int64)
+    stored = store if reports.nbytes + samples.nbytes > STORED_BYTES else None
+    shards = np.array([config.known.get(name, NEW).shards for name in taken.clusters], np.int64)
     first_shard = np.cumsum(shards) - shards
-    samples, sample_rows = _by_shard(samples, of_report, first_shard, shards)
+    goes_to = _partitions(taken.clusters, shards, config.partitions if stored else 1)
+    samples, sample_rows = _by_shard(samples, of_report, first_shard, shards, goes_to)
     place = np.zeros(len(of_report), np.int64)  # of a report among its cluster's
     begins = np.array([begin for begin, _ in report_rows], np.int64)
     place[by_cluster] = np.arange(len(by_cluster)) - begins[of_report[by_cluster]]
     renumbered = pa.array(place[samples["report"].to_numpy()], pa.int32())
     samples = samples.set_column(1, SAMPLE_SCHEMA.field("report"), renumbered)
-    return _Sorted(reports, report_rows, samples, sample_rows, first_shard.tolist(), *_events(taken))
+    places = [("", 0)] * len(goes_to) if stored is None else _stored(samples, sample_rows, goes_to, stored)
+    all_reports = None if stored is None else stored(reports)
+    return _Sorted(reports, report_rows, samples, sample_rows, first_shard.tolist(), all_reports, places, *_events(taken))
+
+
+def _partitions(clusters: Iterable[str], shards: NDArray[np.int64], partitions: int) -> NDArray[np.int64]:
+    """Where each shard of each cluster goes, among the partitions of the next stage."""
+    if partitions == 1:
+        return np.zeros(int(shards.sum()), np.int64)
+    keys = zip(clusters, shards.tolist(), strict=True)
+    found = [partition(name, slot, partitions) for name, count in keys for slot in slots_of(name, count, partitions)]
+    return np.array(found, np.int64)
+
+
+def _stored(
+    samples: pa.Table, rows: list[tuple[int, int]], goes_to: NDArray[np.int64], store: Callable[[pa.Table], str]
+) -> list[tuple[str, int]]:
+    """Store the samples of each partition, which lie together, as one block. Returns the block of each shard and where it begins."""
+    blocks: dict[int, tuple[str, int]] = {}
+    for at in np.unique(goes_to).tolist():
+        own = [rows[shard] for shard in np.flatnonzero(goes_to == at).tolist()]
+        begin, end = min(first for first, _ in own), max(last for _, last in own)
+        blocks[at] = store(samples.slice(begin, end - begin)) if begin < end else "", begin
+    return [blocks[at] for at in goes_to.tolist()]
 
 
 def _dismiss_strangers(taken: PartitionRecords, config: DecodeConfig, reporting: set[int]) -> set[str]:
@@ -187,19 +223,27 @@ def _to_stranger(payload: str, cluster: str) -> str:
 
 
 def _by_shard(
-    samples: pa.Table, of_report: NDArray[np.int64], first_key: NDArray[np.int64], shards: NDArray[np.int64]
+    samples: pa.Table,
+    of_report: NDArray[np.int64],
+    first_key: NDArray[np.int64],
+    shards: NDArray[np.int64],
+    goes_to: NDArray[np.int64],
 ) -> tuple[pa.Table, list[tuple[int, int]]]:
-    """Samples ordered by cluster and shard, as they came within one; and the rows of each."""
+    """Samples ordered by partition, cluster and shard, as they came within one; and the rows of each shard."""
     cluster = of_report[samples["report"].to_numpy()]
     key = first_key[cluster]
     sliced = np.flatnonzero(shards[cluster] > 1)
     if len(sliced):
         several = samples["name"] if len(sliced) == len(samples) else samples["name"].take(pa.array(sliced))
         key[sliced] += name_hashes(several) & (shards[cluster[sliced]] - 1)
+    rank = np.empty(len(goes_to), np.int64)
+    rank[np.argsort(goes_to, kind="stable")] = np.arange(len(goes_to))
+    key = rank[key]
     if (np.diff(key) < 0).any():
         order = np.sort((key << 32) | np.arange(len(key))) & 0xFFFFFFFF
         samples, key = samples.take(pa.array(order)), key[order]
-    return samples, _ranges(key, int(shards.sum()))
+    rows = _ranges(key, len(goes_to))
+    return samples, [rows[at] for at in rank.tolist()]
 
 
 def _ranges(sorted_groups: NDArray[np.int64], groups: int) -> list[tuple[int, int]]:

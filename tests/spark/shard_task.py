@@ -13,7 +13,7 @@ from lb_stream.stream import averages
 from lb_stream.stream.averages import ShardProcessor, read_shard
 from lb_stream.stream.context import DecodeConfig
 from lb_stream.stream.shard_blocks import EVERYBODY
-from tests.spark.test_decode import BUNDLE, CONFIG, record, report, rows_of
+from tests.spark.test_decode import BUNDLE, CONFIG, KNOWN, record, report, rows_of
 
 BATCH = 5
 
@@ -47,9 +47,10 @@ def emitted(
     records: Sequence[dict[str, Any]],
     state: State | None = None,
     batch: int = BATCH,
-    config: DecodeConfig = CONFIG,
+    config: DecodeConfig | None = None,
 ) -> Row:
-    """What the task emits in a batch with these records."""
+    """What the task emits in a batch with these records. `config`: by itself, the cluster is known once it has a state."""
+    config = config or (KNOWN if state is not None and state.value is not None else CONFIG)
     processor = ShardProcessor({}, FoldConfig(), str(checkpoint), "cafe0123", epoch)
     with patch.object(averages, "task_of_batch", lambda: (batch, 0, 0)), patch.object(averages, "leave_closing_to_spark", lambda _: None):
         processor.init(SimpleNamespace(getValueState=lambda *_: state or State()))  # type: ignore[arg-type]

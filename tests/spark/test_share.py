@@ -79,7 +79,7 @@ def test_what_was_known_of_a_cluster_before_another_pipeline_had_it_is_not_belie
     emitted(tmp_path, 1, [one], state, batch=4)
     again = emitted(tmp_path, 1, [other], state, batch=5, config=known)
     assert len(rates(tmp_path, again)) == 1 and brokers(tmp_path, again) == 2
-    back = emitted(tmp_path, 1, [other], state, batch=6)
+    back = emitted(tmp_path, 1, [other], state, batch=6, config=CONFIG)
     assert brokers(tmp_path, back) == 1, "its other broker may have gone in the meantime: that is not known here"
     assert state.value is not None and brokers(tmp_path, emitted(tmp_path, 1, [one], state, batch=7, config=known)) == 2
 

@@ -46,6 +46,7 @@ def _modulo(found: int, partitions: int) -> int:
     return (found - (1 << 32) if found >> 31 else found) % partitions
 
 
+@lru_cache(maxsize=1 << 17)
 def partition(cluster: str, slot: int, partitions: int) -> int:
     """Where Spark puts a shard's key, by its `hash(cluster, slot)`."""
     return _modulo(_finished(_mixed(_text_hash(cluster), slot), 4), partitions)
@@ -57,7 +58,7 @@ def deciding_task(cluster: str, tasks: int) -> int:
     return _modulo(_text_hash(cluster), tasks)
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=1 << 17)
 def slots_of(cluster: str, shards: int, partitions: int) -> tuple[int, ...]:
     """The key of each shard: shard s goes to partition s modulo their number. The only shard of a small cluster goes where it may."""
     if shards == 1:
