@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from contextlib import suppress
 
+from deltalake.exceptions import CommitFailedError
 from pyspark.sql import SparkSession
 
 from lb_stream.contracts.settings import Settings
@@ -81,7 +82,7 @@ def _called(settings: Settings, member: Member, warm_up: WarmUp, stop: Stop) -> 
 def came_of_another(settings: Settings, member: Member, error: Exception) -> ShutOut | None:
     """What to say of an error that is, or came of, another job's lead; None for any other one, and for that of a job that never led."""
     stream = settings.stream
-    if not isinstance(error, Fenced | SharedCheckpoint) and not (member.clock.epoch and _another_leads(settings)):
+    if not isinstance(error, Fenced | SharedCheckpoint | CommitFailedError) and not (member.clock.epoch and _another_leads(settings)):
         return None
     if isinstance(error, Stopped):
         return ShutOut(str(error))

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from lb_stream.contracts.settings import Settings
 from lb_stream.io.kafka.options import client_options
-from lb_stream.io.kafka.outbox import KafkaAway
+from lb_stream.io.kafka.outbox import Fenced, KafkaAway
 from lb_stream.io.kafka.rights import REFUSALS, denied
 from lb_stream.io.kafka.set_aside import Replan, excuse
 from lb_stream.io.leadership.leader import leads
@@ -31,9 +31,8 @@ def run(spark: SparkSession, settings: Settings, member: Member, once: bool = Fa
     """Run the stream until it ends or a stop is asked for. When Kafka was away it begins anew, as after a restart, once Kafka answers.
 
     It begins anew at once when a batch was lost with its Python workers or must be planned otherwise, and, a single time, when an older
-    job, shut out of publishing but not ended yet, has written into its checkpoint. Raises Stopped when it can't go on (a damaged file and
-    a full disk are told so, too), KafkaAway when beginning anew doesn't help, Stuck without having stopped the stream: that would take as
-    long as the batch.
+    job, shut out of publishing but not ended yet, has written into its checkpoint. Raises Stopped when it can't go on (a damaged file, a
+    full disk, another job that leads), KafkaAway when beginning anew doesn't help, Stuck without having stopped the stream.
     """
     restarts, crossed = 0, False
     caught_up = None
@@ -77,6 +76,14 @@ def run(spark: SparkSession, settings: Settings, member: Member, once: bool = Fa
         finally:
             _end(spark, settings, running, stop())
         wait_for_kafka(settings, stop)
+        check_leads(settings, member)
+
+
+def check_leads(settings: Settings, member: Member) -> None:
+    """Raises Fenced when another job has begun to lead while this one, which led, was away: it must not shut that one out in turn."""
+    stream = settings.stream
+    if member.clock.epoch and not leads(stream.tables, stream.pipeline_id):
+        raise Fenced(f"another job of the pipeline {stream.pipeline_id!r} has begun to lead while this one had no Kafka: this one stops")
 
 
 def _end(spark: SparkSession, settings: Settings, running: Running | None, asked: bool) -> None:

@@ -14,6 +14,7 @@ from pyspark.errors import StreamingQueryException
 from lb_stream.contracts.settings import Settings, StreamSettings
 from lb_stream.io.kafka.outbox import KafkaAway, _wait_while_progressing
 from lb_stream.io.kafka.set_aside import Replan
+from lb_stream.io.leadership.clock import Clock
 from lb_stream.io.leadership.member import Member
 from lb_stream.io.messages.troubles import chain
 from lb_stream.job import supervise
@@ -104,6 +105,15 @@ def test_it_gives_up_when_beginning_anew_leads_nowhere(monkeypatch: pytest.Monke
     world = run(monkeypatch, *[Run(0, AWAY)] * 20)
     assert world.calls.count("start") == 1 + supervise.MOST_RESTARTS
     assert world.calls[-1] == "KafkaAway"
+
+
+@pytest.mark.parametrize("leads", [True, False])
+def test_a_leader_that_had_no_kafka_does_not_shut_out_whoever_leads_meanwhile(monkeypatch: pytest.MonkeyPatch, leads: bool) -> None:
+    monkeypatch.setattr(supervise, "leads", lambda *_: leads)
+    monkeypatch.setattr(Clock, "epoch", 3, raising=False)
+    monkeypatch.setattr(Clock, "__init__", lambda *_: None)
+    world = run(monkeypatch, Run(7, AWAY), Run(1, None))
+    assert world.calls == ["start", "stop", "wait", *(["start", "stop"] if leads else ["Fenced"])]
 
 
 DIED = WorkerDied("Python workers have come to an end")
