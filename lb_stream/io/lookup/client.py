@@ -284,14 +284,12 @@ class Lookup:
             if answers:
                 self._consumer.seek_to_end(*answers)
             self._followed = followed
-        except Refusal as refusal:
+        except (Refusal, KafkaError, LookupFailed) as error:
             self.stop()
-            raise LookupFailed(str(refusal), refusal.code) from refusal
-        except KafkaError as error:
-            self.stop()
-            raise LookupFailed(f"no Kafka at {config.bootstrap_servers} ({error}): start it, or give its address") from error
-        except LookupFailed:
-            self.stop()
+            if isinstance(error, Refusal):
+                raise LookupFailed(str(error), error.code) from error
+            if isinstance(error, KafkaError):
+                raise LookupFailed(f"no Kafka at {config.bootstrap_servers} ({error}): start it, or give its address") from error
             raise
 
     def _require_topics(self) -> None:
@@ -299,7 +297,7 @@ class Lookup:
         asking = {} if config.commands_topic is None else {"commands": config.commands_topic, "results": config.results_topic}
         rights = rights_of("lookup", {"ownership": config.ownership_topic, **asking})
         if absent := require(config.bootstrap_servers, config.client_options, rights):
-            raise LookupFailed(f"topic {', '.join(absent)} does not exist: create it (`lbctl topics create`)")
+            raise LookupFailed(f"topic {absent[0]} does not exist: create it (`lbctl topics create`)")
 
     def _partitions(self, topic: str) -> list[TopicPartition]:
         return [TopicPartition(topic, number) for number in sorted(self._consumer.partitions_for_topic(topic) or ())]
