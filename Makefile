@@ -59,7 +59,7 @@ test-pulsar: setup ## the whole loop beside a real Pulsar cluster, started by th
 test-hostile: setup ## everything hostile against a live job while all is killed that can be (a quarter of an hour); last line JSON
 	$(PYTEST) -q -m long tests/e2e/test_hostile.py $(ARGS)
 
-test-secure: setup ## the whole loop by SASL_SSL with SCRAM and by mutual TLS, ACLs, each right taken in turn (a quarter of an hour); last line JSON
+test-secure: setup ## each right of each role taken in turn, by SCRAM and by mutual TLS, on a real broker with ACLs; last line JSON
 	$(PYTEST) -q -m long tests/e2e/secure $(ARGS)
 
 differential: setup ## generated cases to the core and to Pulsar's own classes, by the command REFERENCE (ARGS="--cases 2000 --seed 1"); last line JSON
