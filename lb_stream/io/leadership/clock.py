@@ -9,8 +9,6 @@ import logging
 import threading
 from contextlib import closing, suppress
 
-from kafka.errors import KafkaError
-
 from lb_stream.access.refusals import AGAIN_S, Refusals
 from lb_stream.contracts.commands import Tick
 from lb_stream.contracts.settings import Settings
@@ -45,7 +43,7 @@ class Clock:
         if ticked:
             self._thread.join(timeout=5)
         if ticked and ends:
-            with suppress(KafkaError), closing(SignSender(self._settings)) as sender:
+            with suppress(Exception), closing(SignSender(self._settings)) as sender:  # without it the others only wait longer
                 sender.send(self._tick(ends=True, to=to))
 
     def _tick(self, ends: bool = False, to: str = "") -> Tick:

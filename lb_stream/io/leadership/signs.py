@@ -48,7 +48,8 @@ class SignSender:
 
     def __init__(self, settings: Settings) -> None:
         self._topic = settings.topics.commands
-        patience = dict.fromkeys(("request_timeout_ms", "delivery_timeout_ms", "max_block_ms"), LONGEST_SENDING_MS)
+        waits = ("request_timeout_ms", "delivery_timeout_ms", "max_block_ms", "bootstrap_timeout_ms")
+        patience = dict.fromkeys(waits, LONGEST_SENDING_MS)
         options = client_options(settings) | patience | {"acks": "all", "linger_ms": 0, "reconnect_backoff_max_ms": SOON_MS}
         self._producer = KafkaProducer(**options)
 
