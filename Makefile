@@ -87,7 +87,7 @@ bench-plan: setup ## LeastMoves' plans beside the fewest moves there are; or, IN
 bench-stream: setup ## the whole stream beside what Spark alone does, half an hour or so (ARGS="--bundles 20000 --runs 3" for a glance); last line JSON
 	$(BIN)/python -m tests.bench.stream $(ARGS)
 
-bench-fleet: setup ## 1,000 to 30,000 clusters of mixed sizes on one core and on two, an hour or more (ARGS="--clusters 20 60 --runs 2" for a glance); last line JSON
+bench-fleet: setup ## 1,000 to 30,000 clusters of mixed sizes on one core and on two (ARGS="--clusters 20 60 --runs 2" for a glance); last line JSON
 	$(BIN)/python -m tests.bench.fleet $(ARGS)
 
 seed-checklist: $(PACKAGE_STAMP) ## every system that Pulsar's documentation names, and the tests that show it (ARGS=--json)
