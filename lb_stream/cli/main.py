@@ -16,7 +16,7 @@ from lb_stream.cli.monitor import command as monitor
 from lb_stream.cli.operate import brokers, clusters, dry_run, dynamic_config, leader, namespaces, plan, undo
 from lb_stream.cli.report import command as report
 from lb_stream.cli.report import cost
-from lb_stream.cli.run import agent, balance, jars, kafka_broker, lookup_server, reports, tables, topics
+from lb_stream.cli.run import agent, balance, console, jars, kafka_broker, lookup_server, reports, tables, topics
 from lb_stream.cli.scenario import command as scenario
 from lb_stream.cli.shared.output import ASCII, INTERRUPTED, CommandError, emit, hush, note
 from lb_stream.cli.simulate import command as simulate
@@ -67,7 +67,7 @@ def _demo() -> None:
 
 for module in (
     *(balance, status, decisions, explain, compare, monitor, lookup, commands),
-    *(lookup_server, report, cost, simulate, sql, replay, shadow, what_if, plan, undo, dynamic_config, backtest),
+    *(lookup_server, console, report, cost, simulate, sql, replay, shadow, what_if, plan, undo, dynamic_config, backtest),
 ):
     module.register(app)
 for group in (brokers, clusters, namespaces, leader, dry_run, reports, topics, tables, kafka_broker, jars, agent, config, scenario):

@@ -30,11 +30,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing that may keep a bundle where it is: what the tables say, and whether it does."""
+    """One thing that may keep a bundle where it is: what the tables say, whether it does, and until when (ms), where that is known."""
 
     name: str
     found: str
     keeps: bool = False
+    until_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +91,7 @@ def windows(now: Situation, bundle: str | None, drained: bool) -> Iterator[Check
         if shut is None:
             yield Check("disruption windows", f"{name} is in no freeze, and in a window if it has any")
             continue
-        yield Check("disruption windows", f"{name}: {told_closed(shut)}", not drained)
+        yield Check("disruption windows", f"{name}: {told_closed(shut)}", not drained, shut.until_ms)
 
 
 def pinned(now: Situation, bundle: str, drained: bool) -> Check:
@@ -110,7 +111,7 @@ def suspension(now: Situation) -> Iterator[Check]:
         rules, found = [held["rule"]], f"{held['rule']} since {clock(held['since_ms'])}: {why_refused(held['rule'])}"
     if retry_ms > now.now_ms:
         found = f"round after round failed: the next is tried at {clock(retry_ms)}"
-    yield Check("suspension", found, bool(rules) or retry_ms > now.now_ms)
+    yield Check("suspension", found, bool(rules) or retry_ms > now.now_ms, retry_ms if retry_ms > now.now_ms else None)
     told = f"failed: {error.strip().splitlines()[-1]}" if error else f"{now.last['seq']}, without an error"
     yield Check("last round", told, error is not None)
 
@@ -138,7 +139,7 @@ def pending(now: Situation, bundle: str) -> Check:
     if not found:
         return Check("on its way", "no decision about it is open")
     one = found[-1]
-    return Check("on its way", f"{one['kind']} {one['decision_id']} is open until {clock(one['expires_ms'])}", True)
+    return Check("on its way", f"{one['kind']} {one['decision_id']} is open until {clock(one['expires_ms'])}", True, one["expires_ms"])
 
 
 def limits(now: Situation, broker: str | None, bytes_per_s: float | None) -> Iterator[Check]:
@@ -150,17 +151,19 @@ def limits(now: Situation, broker: str | None, bytes_per_s: float | None) -> Ite
         ("moves in flight of its broker", mine, config.max_moves_in_flight_per_broker),
     ):
         full = len(under_way) >= most
-        room = f"; room when one of them ends, by {clock(min(one['expires_ms'] for one in under_way))}" if full and under_way else ""
-        yield Check(f"limits: {name}", f"{len(under_way)} of {most}{room}", full)
+        until_ms = min((one["expires_ms"] for one in under_way), default=None) if full else None
+        room = "" if until_ms is None else f"; room when one of them ends, by {clock(until_ms)}"
+        yield Check(f"limits: {name}", f"{len(under_way)} of {most}{room}", full, until_ms)
     lately = [entry for entry in now.memory.get("moved", ()) if now.now_ms - entry[0] < MINUTE_MS]
-    room = f"; room at {clock(min(entry[0] for entry in lately) + MINUTE_MS)}" if lately else ""
+    until_ms = min(entry[0] for entry in lately) + MINUTE_MS if lately else None
+    room = "" if until_ms is None else f"; room at {clock(until_ms)}"
     moves, most = sum(entry[1] for entry in lately), config.max_moves_per_minute
-    yield Check("limits: moves a minute", f"{moves} of {most}" + (room if moves >= most else ""), moves >= most)
+    yield Check("limits: moves a minute", f"{moves} of {most}" + (room if moves >= most else ""), moves >= most, until_ms)
     if config.max_moved_mb_per_minute is not None:
         load, limit = sum(entry[2] for entry in lately), config.max_moved_mb_per_minute * MB
         full = load + (bytes_per_s or 0.0) > limit
         told = f"{figure(load, 'bytes/s')} of {figure(limit, 'bytes/s')}, it would add {figure(bytes_per_s or 0.0, 'bytes/s')}"
-        yield Check("limits: traffic moved a minute", told + (room if full else ""), full)
+        yield Check("limits: traffic moved a minute", told + (room if full else ""), full, until_ms)
 
 
 def budget(now: Situation, bundle: str, drained: bool) -> Iterator[Check]:
@@ -172,7 +175,8 @@ def budget(now: Situation, bundle: str, drained: bool) -> Iterator[Check]:
         return
     again_ms = found.room_ms()
     room = "" if found.left else "; there is never room" if again_ms is None else f"; room at {clock(again_ms)}"
-    yield Check("limits: moves of its namespace an hour", f"{len(found.until_ms)} of {found.most}{room}", not found.left and not drained)
+    used = f"{len(found.until_ms)} of {found.most}{room}"
+    yield Check("limits: moves of its namespace an hour", used, not found.left and not drained, again_ms)
 
 
 def policies(now: Situation, bundle: str, drained: bool) -> Iterator[Check]:
@@ -191,21 +195,22 @@ def waiting(now: Situation, known: Row, drained: bool) -> Iterator[Check]:
     if config.min_dwell_ms and known["owner_since_ms"] is not None:
         left_s = _left_s(now, known["owner_since_ms"] + config.min_dwell_ms)
         told = f"came at {clock(known['owner_since_ms'])}: stays for {config.min_dwell_ms / 1000:.0f} s (min_dwell_ms)"
-        yield Check("dwell time", f"{told}, {max(0.0, left_s):.0f} s of them to go", left_s > 0 and not drained)
+        until_ms = known["owner_since_ms"] + config.min_dwell_ms
+        yield Check("dwell time", f"{told}, {max(0.0, left_s):.0f} s of them to go", left_s > 0 and not drained, until_ms)
     at_ms, grace_ms = now.memory["recently_unloaded"].get(bundle), config.shedding_grace_period_ms
     if at_ms is None:
         yield Check("grace period", f"not unloaded within the last {grace_ms / 1000:.0f} s")
     else:
         left_s = _left_s(now, at_ms + grace_ms)
         told = f"unloaded at {clock(at_ms)}: left alone for {grace_ms / 1000:.0f} s, {max(0.0, left_s):.0f} s of them to go"
-        yield Check("grace period", told, left_s >= 0 and not drained)
+        yield Check("grace period", told, left_s >= 0 and not drained, at_ms + grace_ms)
     retry = now.memory["retries"].get(bundle)
     if retry is None:
         yield Check("back-off", "no decision about it has failed lately")
     else:
         left_s = _left_s(now, retry["not_before_ms"])
         told = f"{retry['attempts']} failed {retry['kind']}s in a row: not before {clock(retry['not_before_ms'])}"
-        yield Check("back-off", told + (f", in {left_s:.0f} s" if left_s > 0 else ""), left_s > 0)
+        yield Check("back-off", told + (f", in {left_s:.0f} s" if left_s > 0 else ""), left_s > 0, retry["not_before_ms"])
 
 
 def _left_s(now: Situation, until_ms: int) -> float:

@@ -43,16 +43,18 @@ _SEEN = """
 
 def gather(tables: Path, settings: Settings, bootstrap: str) -> Facts:
     """Everything: also whether a job on another machine runs, and whether Kafka answers at `bootstrap`."""
-    facts = _facts(tables, settings, JobFacts(settings.stream.pipeline_id))
+    facts = gather_from(None, tables, settings)
     if tables.exists():
         with suppress(QueryError), open_lake(tables) as lake:  # no table is there yet
             facts = gather_from(lake, tables, settings)
     kafka = settings.kafka.model_copy(update={"bootstrap_servers": bootstrap})
-    return _with_kafka(facts, settings.model_copy(update={"kafka": kafka}))
+    return with_kafka(facts, settings.model_copy(update={"kafka": kafka}))
 
 
-def gather_from(lake: Lake, tables: Path, settings: Settings) -> Facts:
-    """What open tables, the job's process and the disk say."""
+def gather_from(lake: Lake | None, tables: Path, settings: Settings) -> Facts:
+    """What open tables (None: there are none yet), the job's process and the disk say."""
+    if lake is None:
+        return _facts(tables, settings, JobFacts(settings.stream.pipeline_id))
     return _facts(tables, settings, _job(lake, settings), cluster_facts(lake))
 
 
@@ -102,8 +104,11 @@ def _process(leader: Leader) -> tuple[bool | None, str]:
     return False, f"its process {leader.pid} on this machine has ended"
 
 
-def _with_kafka(facts: Facts, settings: Settings) -> Facts:
-    """Whether Kafka answers, and when the clock of a job on another machine ticked last. Raises Refusal when Kafka doesn't tell us."""
+def with_kafka(facts: Facts, settings: Settings) -> Facts:
+    """The facts with whether Kafka answers, and when the clock of a job on another machine ticked last.
+
+    Raises Refusal when Kafka doesn't tell us.
+    """
     from kafka.errors import KafkaError
 
     from lb_stream.access.preflight import require

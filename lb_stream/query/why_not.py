@@ -69,9 +69,10 @@ class WhyNot:
 def why_not(lake: Lake, bundle: str, cluster: str | None) -> WhyNot:
     """Raises QueryError for a bundle that nobody has named, or that is in several clusters and none was said."""
     known = _known(lake, bundle, cluster)
-    now = _now(lake, known["cluster"])
+    now = situation(lake, known["cluster"])
     owner = known["owner"]
-    refusals = _refusals(lake, now, "list_contains(subjects, $3) OR broker = $4 OR (broker IS NULL AND len(subjects) = 0)", [bundle, owner])
+    about = "list_contains(subjects, $3) OR broker = $4 OR (broker IS NULL AND len(subjects) = 0)"
+    refusals = recent_refusals(lake, now, about, [bundle, owner])
     drained = now.drained(owner) or bundle.rpartition("/")[0] in now.orders.get("deleted", ())
     checked = (
         checks.drain(now, owner, drained),
@@ -99,8 +100,8 @@ def why_hot(lake: Lake, broker: str, cluster: str | None) -> WhyNot | None:
         raise QueryError(f"{broker} is in {', '.join(found)}: say which, --cluster NAME", code=2)
     if not found:
         return None
-    now = _now(lake, found[0])
-    refusals = _refusals(lake, now, "$3 = '' OR broker = $4 OR (broker IS NULL AND len(subjects) = 0)", [broker, broker])
+    now = situation(lake, found[0])
+    refusals = recent_refusals(lake, now, "$3 = '' OR broker = $4 OR (broker IS NULL AND len(subjects) = 0)", [broker, broker])
     drained = now.drained(broker)
     checked = (
         checks.drain(now, broker, drained),
@@ -134,7 +135,8 @@ def _known(lake: Lake, bundle: str, cluster: str | None) -> Row:
     raise QueryError(f'no report names {bundle}: lbctl sql "select bundle from bundle_averages" lists those that are known', code=2)
 
 
-def _now(lake: Lake, cluster: str) -> Situation:
+def situation(lake: Lake, cluster: str) -> Situation:
+    """How things stand in a cluster that has had a round."""
     from lb_stream.core.commands.settings import in_force
     from lb_stream.core.config.cluster_config import cluster_config
 
@@ -145,7 +147,8 @@ def _now(lake: Lake, cluster: str) -> Situation:
     return Situation(cluster, last, memory, config, max(last["now_ms"], batch["started_ms"] or 0), records(run(lake, _LOADS, [cluster])))
 
 
-def _refusals(lake: Lake, now: Situation, where: str, subjects: list[str | None]) -> list[Row]:
+def recent_refusals(lake: Lake, now: Situation, where: str, subjects: list[str | None]) -> list[Row]:
+    """Refusals of lately that meet a condition; `subjects` are its parameters from $3 on."""
     return refusals_about(lake, f"cluster = $1 AND now_ms > $2 AND ({where})", [now.cluster, now.last["now_ms"] - RECENT_MS, *subjects])
 
 

@@ -33,10 +33,10 @@ FLOORS: tuple[dict[str, tuple[str, ...]], ...] = (
     },
     {
         "job": ("job",),
-        "query": ("query", "query.past", "query.present"),
+        "query": ("query", "query.past", "query.present", "query.screens"),
         "sim": ("sim.scenario", "sim.families", "sim.measures", "sim", "sim.play"),
     },
-    {"backtest": ("backtest",)},
+    {"backtest": ("backtest",), "console": ("console",)},
     {
         "cli": (
             *("cli.shared", "cli.inspect", "cli.operate", "cli.run", "cli.demo", "cli.report", "cli.scenario", "cli.simulate"),

@@ -1,0 +1,71 @@
+"""What a page's address says, and addresses of pages: everything that a page shows stands in its address, so that a link shows the same."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urlencode
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+
+from lb_stream.query.screens.lists import Wanted
+from lb_stream.query.screens.over_time import SPANS
+
+LONGEST = 2_000
+"""Characters of one value: names of bundles are shorter."""
+GREATEST = 10**15
+
+
+def text(request: Request, name: str, default: str = "") -> str:
+    """One value of the address. Raises HTTPException(400) when it is too long."""
+    value = request.query_params.get(name, default)
+    if len(value) > LONGEST:
+        raise HTTPException(400, f"{name}: {len(value)} characters: expected {LONGEST} at most")
+    return value
+
+
+def needed(request: Request, name: str) -> str:
+    """One that a page can't do without. Raises HTTPException(400)."""
+    if not (value := text(request, name)):
+        raise HTTPException(400, f"{name} is missing: expected {request.url.path}?{name}=…")
+    return value
+
+
+def number(request: Request, name: str) -> int | None:
+    """A whole number of the address, None without one. Raises HTTPException(400)."""
+    value = text(request, name)
+    if not value:
+        return None
+    if not (value.isascii() and value.isdigit() and int(value) < GREATEST):
+        raise HTTPException(400, f"{name}={value}: expected a whole number")
+    return int(value)
+
+
+def choice(request: Request, name: str, choices: Mapping[str, Any] | tuple[str, ...]) -> str:
+    """One of some words; the first one without any. Raises HTTPException(400)."""
+    value = text(request, name, next(iter(choices)))
+    if value not in choices:
+        raise HTTPException(400, f"{name}={value}: expected one of {', '.join(choices)}")
+    return value
+
+
+def wanted(request: Request, sorts: Mapping[str, str]) -> Wanted:
+    """Which part of a list."""
+    return Wanted(text(request, "text"), choice(request, "sort", sorts), number(request, "page") or 1)
+
+
+def span(request: Request) -> tuple[str, int | None]:
+    """A length of time, and its end if it is not now."""
+    return choice(request, "span", SPANS), number(request, "end")
+
+
+def link(page: str, /, **given: Any) -> str:
+    """The address of a page; what is None or empty is left out."""
+    values = {name: value for name, value in given.items() if value not in (None, "")}
+    return f"/{page}" + (f"?{urlencode(values, errors='replace')}" if values else "")
+
+
+def changed(request: Request, /, **changes: Any) -> str:
+    """This page's address with some values changed (None: without them)."""
+    return link(request.url.path.lstrip("/"), **{**dict(request.query_params), **changes})

@@ -1,0 +1,127 @@
+"""The pages of one thing: a broker, a bundle, a namespace, a tenant, a decision, a round. What it is, why, and why not."""
+
+from __future__ import annotations
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from lb_stream.console import address
+from lb_stream.console.page import Page, show
+from lb_stream.console.pages import cluster_facts
+from lb_stream.query import QueryError
+from lb_stream.query.explained import decisions_about, explain_decision, explain_round
+from lb_stream.query.screens import brokers, causes, feed
+from lb_stream.query.why_not import why_hot, why_not
+
+LAST = 30
+"""Decisions that are shown of a broker or a bundle."""
+
+
+def broker(request: Request) -> Response:
+    """A broker: its load against its limits, over time, who causes it, and why it is not relieved."""
+    page = Page(request)
+    cluster, name = address.needed(request, "cluster"), address.needed(request, "name")
+    facts = cluster_facts(page, cluster)
+    row = page.ask(("broker", cluster, name), lambda lake: brokers.broker(lake, cluster, name))
+    if row is None:
+        raise QueryError(f"no round of {cluster} has seen a broker {name}", 2)
+    wanted, (span, end_ms) = address.wanted(request, causes.BUNDLE_SORTS), address.span(request)
+    return show(
+        page,
+        "broker.html",
+        cluster=cluster,
+        name=name,
+        row=row,
+        state=facts.state_of(name),
+        bundles=page.ask(("bundles of", cluster, name, wanted), lambda lake: causes.bundles(lake, cluster, wanted, owner=name)),
+        wanted=wanted,
+        answer=page.ask(("why hot", cluster, name), lambda lake: why_hot(lake, name, cluster)),
+        decisions=page.ask(("decisions", cluster, name), lambda lake: _last(decisions_about(lake, "broker", name, cluster, LAST))),
+        chart=address.link("chart", cluster=cluster, broker=name, span=span, end=end_ms),
+        span=span,
+        end_ms=end_ms,
+    )
+
+
+def bundle(request: Request) -> Response:
+    """A bundle: where it is, what it carries, where it has been, and why it stays."""
+    page = Page(request)
+    cluster, name = address.needed(request, "cluster"), address.needed(request, "name")
+    cluster_facts(page, cluster)
+    decisions = page.ask(("decisions of", cluster, name), lambda lake: _last(decisions_about(lake, "bundle", name, cluster, LAST)))
+    row = page.ask(("bundle", cluster, name), lambda lake: causes.bundle(lake, cluster, name))
+    if row is None and not decisions:
+        raise QueryError(f"no report of {cluster} names a bundle {name}", 2)
+    span, end_ms = address.span(request)
+    return show(
+        page,
+        "bundle.html",
+        cluster=cluster,
+        name=name,
+        row=row,
+        answer=page.ask(("why not", cluster, name), lambda lake: why_not(lake, name, cluster)) if row else None,
+        decisions=decisions,
+        chart=address.link("chart", cluster=cluster, bundle=name, span=span, end=end_ms),
+        span=span,
+        end_ms=end_ms,
+    )
+
+
+def _last(decisions: list[feed.Row]) -> tuple[feed.Row, ...]:
+    """As rows of the feed, the newest first."""
+    rows = ({"entry": "decision", "id": one["decision_id"], **one, "at_ms": one["issued_ms"]} for one in reversed(decisions))
+    return tuple(map(feed.with_why, rows))
+
+
+def namespace(request: Request) -> Response:
+    """A namespace: what it carries, whom it loads, its bundles."""
+    page = Page(request)
+    cluster, name = address.needed(request, "cluster"), address.needed(request, "name")
+    cluster_facts(page, cluster)
+    row = page.ask(("whole", cluster, name), lambda lake: causes.whole(lake, cluster, namespace=name))
+    if row is None:
+        raise QueryError(f"no report of {cluster} names a bundle of the namespace {name}", 2)
+    wanted = address.wanted(request, causes.BUNDLE_SORTS)
+    return show(
+        page,
+        "namespace.html",
+        cluster=cluster,
+        name=name,
+        row=row,
+        loads=page.ask(("by broker", cluster, name), lambda lake: causes.by_broker(lake, cluster, name)),
+        bundles=page.ask(("bundles in", cluster, name, wanted), lambda lake: causes.bundles(lake, cluster, wanted, namespace=name)),
+        wanted=wanted,
+        entries=page.ask(("feed of", cluster, name), lambda lake: feed.feed(lake, cluster, what="decisions", text=f"{name}/")),
+    )
+
+
+def tenant(request: Request) -> Response:
+    """A tenant: what it carries, in which namespaces."""
+    page = Page(request)
+    cluster, name = address.needed(request, "cluster"), address.needed(request, "name")
+    cluster_facts(page, cluster)
+    row = page.ask(("whole tenant", cluster, name), lambda lake: causes.whole(lake, cluster, tenant=name))
+    if row is None:
+        raise QueryError(f"no report of {cluster} names a bundle of the tenant {name}", 2)
+    wanted = address.wanted(request, causes.GROUP_SORTS)
+    found = page.ask(("groups of", cluster, name, wanted), lambda lake: causes.groups(lake, cluster, "namespace", wanted, tenant=name))
+    return show(page, "tenant.html", cluster=cluster, name=name, row=row, listed=found, wanted=wanted)
+
+
+def decision(request: Request) -> Response:
+    """Why a decision was made, who else was considered, what was expected and what came of it."""
+    page, name = Page(request), address.needed(request, "id")
+    found = page.ask(("decision", name), lambda lake: explain_decision(lake, name))
+    return show(page, "decision.html", found=found, one=found.decision, cluster=found.decision["cluster"])
+
+
+def round_(request: Request) -> Response:
+    """What a round saw, decided and refused."""
+    page = Page(request)
+    cluster, seq = address.needed(request, "cluster"), address.number(request, "seq")
+    if seq is None:
+        seq = cluster_facts(page, cluster).seq
+    found = page.ask(("round", cluster, seq), lambda lake: explain_round(lake, cluster, seq))
+    made = tuple(map(feed.with_why, ({"entry": "decision", "id": one["decision_id"], **one, "at_ms": one["issued_ms"]}
+                                     for one in found["decisions"])))  # fmt: skip
+    return show(page, "round.html", cluster=cluster, found=found, entries=made)

@@ -1,0 +1,120 @@
+"""The pages of a fleet and of a cluster: what each one shows, out of the read models."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from lb_stream.console import address
+from lb_stream.console.page import Page, reader_of, show
+from lb_stream.query import QueryError
+from lb_stream.query.cluster_state import unknown_cluster
+from lb_stream.query.screens import blockers, brokers, causes, feed, over_time
+from lb_stream.query.screens.overview import overview
+from lb_stream.query.screens.search import search
+
+
+def fleet(request: Request) -> Response:
+    """All clusters."""
+    page = Page(request)
+    rows = page.ask("overview", lambda lake: overview(lake, page.look.facts.clusters)) if page.look.lake is not None else ()
+    entries = page.ask("feed", lambda lake: feed.feed(lake, None)) if page.look.lake is not None else ()
+    return show(page, "fleet.html", rows=rows, entries=entries, stream=address.link("events"), what="all", text="")
+
+
+def cluster(request: Request) -> Response:
+    """One cluster: its brokers by heat, load over time, what holds it up, what is under way, what has happened."""
+    page = Page(request)
+    name = address.needed(request, "name")
+    wanted = address.wanted(request, brokers.SORTS)
+    span, end_ms = address.span(request)
+    what, word = address.choice(request, "what", feed.WHAT), address.text(request, "word")
+    facts = cluster_facts(page, name)
+    standing = page.standing(name)
+    open_ids = [one.decision_id for one in standing.memory.pending] if standing is not None else []
+    return show(
+        page,
+        "cluster.html",
+        cluster=name,
+        facts=facts,
+        row=page.ask(("overview", name), lambda lake: overview(lake, [facts]))[0],
+        config=None if standing is None else standing.config,
+        brokers=page.ask(("brokers", name, wanted), lambda lake: brokers.brokers(lake, name, wanted)),
+        wanted=wanted,
+        blockers=page.ask(("blockers", name), lambda lake: blockers.blockers(lake, name)),
+        pending=page.ask(("pending", name), lambda lake: feed.pending(lake, name, open_ids)),
+        entries=page.ask(("feed", name, what, word), lambda lake: feed.feed(lake, name, what=what, text=word)),
+        what=what,
+        text=word,
+        stream=address.link("events", cluster=name, what=what, text=word),
+        causes=page.ask(("causes", name), lambda lake: causes.groups(lake, name, "namespace", causes.Wanted())),
+        chart=address.link("chart", cluster=name, span=span, end=end_ms),
+        span=span,
+        end_ms=end_ms,
+    )
+
+
+def cluster_facts(page: Page, name: str) -> Any:
+    """Those of `lbctl status`. Raises QueryError (code 2) for a cluster that the tables don't know."""
+    if page.look.lake is None:
+        raise QueryError(page.look.trouble)
+    found = next((one for one in page.look.facts.clusters if one.cluster == name), None)
+    if found is None:
+        raise QueryError(unknown_cluster(name, [one.cluster for one in page.look.facts.clusters]), 2)
+    return found
+
+
+def groups(request: Request) -> Response:
+    """Namespaces or tenants of a cluster by the load that they cause."""
+    page = Page(request)
+    name, by = address.needed(request, "cluster"), address.choice(request, "by", ("namespace", "tenant"))
+    wanted, tenant = address.wanted(request, causes.GROUP_SORTS), address.text(request, "tenant") or None
+    cluster_facts(page, name)
+    found = page.ask(("groups", name, by, tenant, wanted), lambda lake: causes.groups(lake, name, by, wanted, tenant=tenant))
+    return show(page, "groups.html", cluster=name, by=by, listed=found, wanted=wanted, tenant=tenant)
+
+
+def bundles(request: Request) -> Response:
+    """Bundles of a cluster by the load that they cause."""
+    page = Page(request)
+    name, wanted = address.needed(request, "cluster"), address.wanted(request, causes.BUNDLE_SORTS)
+    cluster_facts(page, name)
+    found = page.ask(("bundles", name, wanted), lambda lake: causes.bundles(lake, name, wanted))
+    return show(page, "bundles.html", cluster=name, listed=found, wanted=wanted)
+
+
+def history(request: Request) -> Response:
+    """Decisions and commands, the newest first, as far back as there are."""
+    page = Page(request)
+    name, before_ms = address.text(request, "cluster") or None, address.number(request, "before")
+    what, word = address.choice(request, "what", feed.WHAT), address.text(request, "word")
+    key = ("feed", name, before_ms, what, word)
+    entries = page.ask(key, lambda lake: feed.feed(lake, name, before_ms=before_ms, what=what, text=word))
+    stream = address.link("events", cluster=name, what=what, text=word) if before_ms is None else None
+    return show(
+        page, "history.html", cluster=name, entries=entries, what=what, text=word, stream=stream, before_ms=before_ms, most=feed.ENTRIES
+    )
+
+
+def find(request: Request) -> Response:
+    """What has a text in its name."""
+    page, word = Page(request), address.text(request, "q")
+    found = page.ask(("search", word), lambda lake: search(lake, word)) if word.strip() else {}
+    return show(page, "search.html", word=word, found=found)
+
+
+def chart(request: Request) -> Response:
+    """The lines of a chart as JSON: of a cluster, or of its `broker` or `bundle`."""
+    look = reader_of(request).look()
+    name, broker, bundle = address.needed(request, "cluster"), address.text(request, "broker"), address.text(request, "bundle")
+    span, end_ms = address.span(request)
+
+    def asked(lake: Any) -> Any:
+        begin, end = over_time.window(lake, name, span, end_ms)
+        if bundle:
+            return over_time.of_bundle(lake, name, bundle, begin, end)
+        return over_time.of_broker(lake, name, broker, begin, end) if broker else over_time.of_cluster(lake, name, begin, end)
+
+    return JSONResponse(look.ask(("chart", name, broker, bundle, span, end_ms), asked).to_dict())

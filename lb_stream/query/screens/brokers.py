@@ -1,0 +1,53 @@
+"""Brokers by heat: what each uses of what it has, as the last round with a report saw it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lb_stream.contracts.reports import RESOURCES
+from lb_stream.query.lake import records, run
+from lb_stream.query.screens.lists import Listed, Row, Wanted, listed
+
+if TYPE_CHECKING:
+    import duckdb
+
+    Lake = duckdb.DuckDBPyConnection
+
+SORTS = {
+    "usage": "alive DESC, usage_ratio DESC NULLS LAST",
+    "broker": "broker",
+    "bundles": "bundles DESC NULLS LAST",
+    "traffic": "bytes_per_s DESC NULLS LAST",
+    "messages": "msgs_per_s DESC NULLS LAST",
+    **{name: f"{name}_ratio DESC NULLS LAST" for name in RESOURCES},
+}
+_COLUMNS = f"""
+    cluster, seq, now_ms, broker, alive, seen_ms, reported_ms, usage_ratio, {", ".join(f"{name}_ratio" for name in RESOURCES)},
+    bundles, topics, latest_throughput_in_bytes_per_s + latest_throughput_out_bytes_per_s AS bytes_per_s,
+    latest_rate_in_msgs_per_s + latest_rate_out_msgs_per_s AS msgs_per_s,
+    long_throughput_in_bytes_per_s + long_throughput_out_bytes_per_s AS long_bytes_per_s
+"""
+_BROKERS = f"""
+    SELECT {_COLUMNS} FROM broker_loads WHERE cluster = $1 AND log_seq = (SELECT max(log_seq) FROM broker_loads WHERE cluster = $1)
+"""
+_LAST = f"""
+    SELECT {_COLUMNS} FROM broker_loads WHERE cluster = $1 AND broker = $2 ORDER BY log_seq DESC LIMIT 1
+"""
+_LIMITS = f"""
+    SELECT {", ".join(f"{name}_limit" for name in RESOURCES)} FROM broker_history WHERE cluster = $1 AND broker = $2
+    ORDER BY slot_ms DESC LIMIT 1
+"""
+
+
+def brokers(lake: Lake, cluster: str, wanted: Wanted) -> Listed:
+    """A page of a cluster's brokers, the hottest first. Ratios are of each resource's limit, traffic in bytes/s and msgs/s."""
+    return listed(lake, _BROKERS, [cluster], wanted, "broker", SORTS)
+
+
+def broker(lake: Lake, cluster: str, name: str) -> Row | None:
+    """One broker as a round saw it last, with its limits (as reported: cpu per cent of a core, MiB, kbit/s; None: not known)."""
+    rows = records(run(lake, _LAST, [cluster, name]))
+    if not rows:
+        return None
+    limits = records(run(lake, _LIMITS, [cluster, name]))
+    return rows[0] | (limits[0] if limits else dict.fromkeys(f"{one}_limit" for one in RESOURCES))

@@ -1,0 +1,73 @@
+"""What has happened: decisions and operators' commands in one stream, the newest first; and what is under way."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from lb_stream.query.lake import records, run
+from lb_stream.query.rule_words import why_decided
+from lb_stream.query.screens.lists import Row
+
+if TYPE_CHECKING:
+    import duckdb
+
+    Lake = duckdb.DuckDBPyConnection
+
+ENTRIES = 40
+MOST_PENDING = 100
+WHAT = ("all", "moves", "decisions", "commands")
+"""What can be asked for."""
+
+_DECISIONS = f"""
+    SELECT 'decision' AS entry, decision_id AS id, decisions.cluster, decisions.seq, issued_ms AS at_ms, kind, decisions.bundle, source,
+           destination, rule, strategy, dry_run, explain, outcome, took_ms, expires_ms, NULL AS "by", NULL AS arguments, NULL AS text
+    FROM decisions LEFT JOIN outcomes USING (decision_id)
+    WHERE ($1 IS NULL OR decisions.cluster = $1) AND ($2 IS NULL OR issued_ms < $2)
+      AND ($3 <> 'moves' OR kind IN ('unload', 'transfer')) AND $3 <> 'commands'
+      AND ($4 = '' OR contains(lower(concat_ws(' ', decision_id, decisions.bundle, source, destination, rule)), $4))
+    ORDER BY issued_ms DESC, decisions.seq DESC, TRY_CAST(string_split(decision_id, ':')[-1] AS INT) DESC LIMIT {ENTRIES}
+"""
+_COMMANDS = f"""
+    SELECT 'command' AS entry, id, cluster, max(seq) AS seq, any_value(at_ms) AS at_ms, any_value(kind) AS kind, NULL AS bundle,
+           NULL AS source, NULL AS destination, arg_max(rule, log_seq) AS rule, NULL AS strategy, false AS dry_run, NULL AS explain,
+           arg_max(outcome, log_seq) AS outcome, NULL AS took_ms, NULL AS expires_ms, any_value("by") AS "by",
+           any_value(arguments) AS arguments, arg_max(text, log_seq) AS text
+    FROM commands
+    WHERE ($1 IS NULL OR cluster = $1) AND ($2 IS NULL OR at_ms < $2) AND $3 IN ('all', 'commands')
+      AND ($4 = '' OR contains(lower(concat_ws(' ', id, kind, "by", arguments, text)), $4))
+    GROUP BY id, cluster ORDER BY at_ms DESC LIMIT {ENTRIES}
+"""
+_PENDING = f"""
+    SELECT decision_id AS id, cluster, seq, kind, bundle, source, destination, rule, issued_ms, expires_ms, explain
+    FROM decisions ANTI JOIN outcomes USING (decision_id)
+    WHERE NOT dry_run AND cluster = $1 AND list_contains($2, decision_id) ORDER BY issued_ms, decision_id LIMIT {MOST_PENDING}
+"""
+
+
+def feed(lake: Lake, cluster: str | None, *, before_ms: int | None = None, what: str = "all", text: str = "") -> tuple[Row, ...]:
+    """The newest entries, before a time if one is given. `entry` decision: `why` in words; command: `by`, `arguments`, `text`.
+
+    `what`: one of WHAT. `outcome` None: still open.
+    """
+    asked = [cluster, before_ms, what, text.lower()]
+    rows = [row for query in (_DECISIONS, _COMMANDS) for row in records(run(lake, query, asked))]
+    return tuple(map(_told, sorted(rows, key=lambda row: -(row["at_ms"] or 0))[:ENTRIES]))
+
+
+def _told(row: Row) -> Row:
+    if row["entry"] == "command":
+        return row | {"arguments": json.loads(row["arguments"] or "{}")}
+    return with_why(row)
+
+
+def with_why(row: Row) -> Row:
+    """A decision (its `explain` as JSON text, or unpacked) with `why` in words, without its figures."""
+    explain = json.loads(row["explain"] or "{}") if isinstance(row["explain"], str) else row["explain"] or {}
+    told = {name: value for name, value in row.items() if name != "explain"}
+    return told | {"why": why_decided(row["rule"], row["source"], explain)}
+
+
+def pending(lake: Lake, cluster: str, ids: list[str]) -> tuple[Row, ...]:
+    """The decisions of these ids that no outcome has ended, the oldest first."""
+    return tuple(map(with_why, records(run(lake, _PENDING, [cluster, ids]))))

@@ -1,0 +1,130 @@
+"""Load over time, for charts: of a cluster, a broker, a bundle; a few hundred points at most, None where nothing was seen."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+from lb_stream.contracts.decisions import MOVES
+from lb_stream.query.lake import records, run
+from lb_stream.query.screens.lists import Row
+
+if TYPE_CHECKING:
+    import duckdb
+
+    Lake = duckdb.DuckDBPyConnection
+
+POINTS = 180
+LEAST_STEP_MS = 10_000
+"""Reports come seldom: with shorter steps lines would have holes."""
+HOTTEST = 5
+MOST_MARKS = 300
+SPANS = {"1h": 3_600_000, "15m": 900_000, "6h": 21_600_000, "24h": 86_400_000, "7d": 604_800_000}
+"""Lengths of time in ms that can be chosen; the first one where nobody chose."""
+
+_USAGE = """
+    SELECT (now_ms // $4) * $4 AS at_ms, max(greatest) AS greatest, avg(mean) AS mean, avg(least) AS least
+    FROM (
+        SELECT now_ms, max(usage_ratio) AS greatest, avg(usage_ratio) AS mean, min(usage_ratio) AS least
+        FROM broker_loads WHERE cluster = $1 AND alive AND now_ms BETWEEN $2 AND $3 GROUP BY seq, now_ms
+    )
+    GROUP BY at_ms ORDER BY at_ms
+"""
+_HOTTEST = f"""
+    SELECT broker FROM broker_loads WHERE cluster = $1 AND alive AND now_ms BETWEEN $2 AND $3
+    GROUP BY broker ORDER BY arg_max(usage_ratio, now_ms) DESC NULLS LAST, broker LIMIT {HOTTEST}
+"""
+_OF_BROKERS = """
+    SELECT broker, (now_ms // $4) * $4 AS at_ms, avg(usage_ratio) AS value
+    FROM broker_loads WHERE cluster = $1 AND alive AND now_ms BETWEEN $2 AND $3 AND list_contains($5, broker)
+    GROUP BY broker, at_ms ORDER BY at_ms
+"""
+_OF_BUNDLE = """
+    SELECT (slot_ms // $4) * $4 AS at_ms, avg(throughput_in_bytes_per_s + throughput_out_bytes_per_s) AS value
+    FROM bundle_history WHERE cluster = $1 AND bundle = $5 AND slot_ms BETWEEN $2 AND $3 GROUP BY at_ms ORDER BY at_ms
+"""
+_MARKS = f"""
+    SELECT decision_id, issued_ms AS at_ms, kind, bundle, source, destination
+    FROM decisions WHERE cluster = $1 AND issued_ms BETWEEN $2 AND $3 AND kind IN {MOVES}
+      AND ($4 IS NULL OR $4 IN (source, destination)) AND ($5 IS NULL OR bundle = $5)
+    ORDER BY issued_ms DESC LIMIT {MOST_MARKS}
+"""
+_LAST = "SELECT max(now_ms) AS now_ms FROM rounds WHERE cluster = $1"
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line of a chart; a value for each of the chart's times. `kind`: greatest, mean, least, one (broker or bundle)."""
+
+    name: str
+    kind: str
+    values: tuple[float | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """Lines over the same times (ms since the epoch). `unit`: ratio or bytes/s. `marks`: moves, the earliest first."""
+
+    times_ms: tuple[int, ...]
+    lines: tuple[Line, ...]
+    unit: str
+    marks: tuple[Row, ...]
+
+    def to_dict(self) -> Row:
+        """As JSON-able fields."""
+        return asdict(self)
+
+
+def window(lake: Lake, cluster: str, span: str, end_ms: int | None) -> tuple[int, int]:
+    """Begin and end of a span; without an end, that of the last round."""
+    if end_ms is None:
+        (row,) = records(run(lake, _LAST, [cluster]))
+        end_ms = row["now_ms"] or 0
+    return end_ms - SPANS.get(span, SPANS["1h"]), end_ms
+
+
+def of_cluster(lake: Lake, cluster: str, begin_ms: int, end_ms: int) -> Chart:
+    """Greatest, mean and least usage of the living brokers, and the usage of those that are the hottest at the end."""
+    step, times = _times(begin_ms, end_ms)
+    asked = [cluster, begin_ms, end_ms]
+    rows = {row["at_ms"]: row for row in records(run(lake, _USAGE, [*asked, step]))}
+    lines = [Line(name, name, tuple(rows.get(at, {}).get(name) for at in times)) for name in ("greatest", "mean", "least")]
+    names = [row["broker"] for row in records(run(lake, _HOTTEST, asked))]
+    return Chart(times, (*lines, *_of_brokers(lake, asked, step, times, names)), "ratio", _marks(lake, asked))
+
+
+def of_broker(lake: Lake, cluster: str, broker: str, begin_ms: int, end_ms: int) -> Chart:
+    """One broker's usage, beside the mean of all."""
+    step, times = _times(begin_ms, end_ms)
+    asked = [cluster, begin_ms, end_ms]
+    rows = {row["at_ms"]: row for row in records(run(lake, _USAGE, [*asked, step]))}
+    mean = Line("mean", "mean", tuple(rows.get(at, {}).get("mean") for at in times))
+    return Chart(times, (mean, *_of_brokers(lake, asked, step, times, [broker])), "ratio", _marks(lake, asked, broker=broker))
+
+
+def of_bundle(lake: Lake, cluster: str, bundle: str, begin_ms: int, end_ms: int) -> Chart:
+    """One bundle's traffic. A slot without a row is as the one before."""
+    step, times = _times(begin_ms, end_ms)
+    asked = [cluster, begin_ms, end_ms]
+    rows = {row["at_ms"]: row["value"] for row in records(run(lake, _OF_BUNDLE, [*asked, step, bundle]))}
+    values: list[float | None] = []
+    for at in times:
+        values.append(rows.get(at, values[-1] if values else None))
+    return Chart(times, (Line(bundle, "one", tuple(values)),), "bytes/s", _marks(lake, asked, bundle=bundle))
+
+
+def _times(begin_ms: int, end_ms: int) -> tuple[int, tuple[int, ...]]:
+    step = max(LEAST_STEP_MS, -(-(end_ms - begin_ms) // POINTS))
+    return step, tuple(range(begin_ms // step * step, end_ms + 1, step))
+
+
+def _of_brokers(lake: Lake, asked: Sequence[object], step: int, times: Sequence[int], names: list[str]) -> list[Line]:
+    found: dict[str, dict[int, float | None]] = {name: {} for name in names}
+    for row in records(run(lake, _OF_BROKERS, [*asked, step, names])):
+        found[row["broker"]][row["at_ms"]] = row["value"]
+    return [Line(name, "one", tuple(values.get(at) for at in times)) for name, values in found.items()]
+
+
+def _marks(lake: Lake, asked: Sequence[object], broker: str | None = None, bundle: str | None = None) -> tuple[Row, ...]:
+    return tuple(reversed(records(run(lake, _MARKS, [*asked, broker, bundle]))))

@@ -1,0 +1,48 @@
+"""All clusters at a glance: how evenly each is loaded now, and how much it has moved lately, beside what `status_facts` says of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from lb_stream.contracts.decisions import MOVES
+from lb_stream.core.health import ClusterFacts
+from lb_stream.query.lake import records, run
+from lb_stream.query.screens.lists import Row
+
+if TYPE_CHECKING:
+    import duckdb
+
+    Lake = duckdb.DuckDBPyConnection
+
+HOUR_MS = 3_600_000
+
+_LOADS = """
+    SELECT cluster, count(*) FILTER (WHERE alive) AS alive, count(*) AS brokers, max(usage_ratio) FILTER (WHERE alive) AS usage_max,
+           avg(usage_ratio) FILTER (WHERE alive) AS usage_mean, sum(bytes_per_s) FILTER (WHERE alive) AS bytes_per_s,
+           sum(msgs_per_s) FILTER (WHERE alive) AS msgs_per_s,
+           max(bytes_per_s) FILTER (WHERE alive) / nullif(avg(bytes_per_s) FILTER (WHERE alive), 0) AS max_over_mean
+    FROM (
+        SELECT *, latest_throughput_in_bytes_per_s + latest_throughput_out_bytes_per_s AS bytes_per_s,
+               latest_rate_in_msgs_per_s + latest_rate_out_msgs_per_s AS msgs_per_s
+        FROM broker_loads JOIN (SELECT cluster, max(log_seq) AS log_seq FROM broker_loads GROUP BY cluster) USING (cluster, log_seq)
+    )
+    GROUP BY cluster
+"""
+_MOVES = f"""
+    SELECT cluster, count(*) AS moves
+    FROM decisions JOIN (SELECT cluster, max(now_ms) AS now_ms FROM rounds GROUP BY cluster) USING (cluster)
+    WHERE kind IN {MOVES} AND NOT dry_run AND issued_ms > now_ms - {HOUR_MS} GROUP BY cluster
+"""
+
+
+def overview(lake: Lake, facts: Sequence[ClusterFacts]) -> tuple[Row, ...]:
+    """A row for each cluster of `facts`, which it holds as `facts`.
+
+    usage_max, usage_mean: ratios of the living brokers; max_over_mean: of their throughput, as `lbctl monitor` has it; bytes_per_s and
+    msgs_per_s: of all together; moves: begun within the hour before the last round. None where nothing is known.
+    """
+    loads = {row["cluster"]: row for row in records(run(lake, _LOADS))}
+    moves = {row["cluster"]: row["moves"] for row in records(run(lake, _MOVES))}
+    empty = dict.fromkeys(("alive", "brokers", "usage_max", "usage_mean", "bytes_per_s", "msgs_per_s", "max_over_mean"))
+    return tuple({**empty, **loads.get(one.cluster, {}), "moves": moves.get(one.cluster, 0), "facts": one} for one in facts)

@@ -1,0 +1,92 @@
+"""A console over small tables, asked without a network."""
+
+from __future__ import annotations
+
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+from starlette.testclient import TestClient
+
+from lb_stream.console.address import link
+from lb_stream.console.app import console
+from lb_stream.console.reader import Reader
+from lb_stream.contracts.settings import Settings
+from lb_stream.contracts.tables import BROKER_HISTORY, BROKER_LOADS, BUNDLE_AVERAGES, BUNDLE_HISTORY
+from tests.unit.cli.inspect.test_tables import NOW, fill, load
+from tests.unit.io.messages.test_shown import write
+
+BROKER, BUNDLE = "b-1:80", "shop/hot/0x00000000_0x10000000"
+
+
+def settings_of(tables: Path) -> Settings:
+    return Settings.model_validate({"stream": {"tables": str(tables), "checkpoint": str(tables / "checkpoint")}})
+
+
+def client(tables: Path) -> TestClient:
+    """Its one look at the tables is never replaced."""
+    reader = Reader(tables, settings_of(tables), None, clock=lambda: 0.0)
+    return TestClient(console(reader), base_url="http://localhost", raise_server_exceptions=False)
+
+
+def fleet(tables: Path, broker: str = BROKER, bundle: str = BUNDLE, more: int = 0) -> None:
+    """Tables of the cluster eu-1: a refused unload of the bundle, a command, an error; `more` brokers beside."""
+    write(tables, broker, bundle)
+    if more:
+        fill(tables, BROKER_LOADS, [load("eu-1", 1, f"more-{number:03}:80", float(number)) for number in range(more)])
+    names = [f"{flow}_throughput_{way}_bytes_per_s" for flow in ("latest", "short", "long") for way in ("in", "out")]
+    known = [(bundle, broker, 3e6), ("shop/cold/0x00000000_0xffffffff", "b-2:80", 1e6)]
+    fill(
+        tables, BUNDLE_AVERAGES,
+        [{"cluster": "eu-1", "bundle": name, "owner": owner, "owner_since_ms": NOW, "topics": 3, "part": "eu-1-0", "now_ms": NOW}
+         | dict.fromkeys(names, rate / 2) for name, owner, rate in known],
+    )  # fmt: skip
+    fill(tables, BROKER_HISTORY, [{"cluster": "eu-1", "broker": broker, "slot_ms": NOW - 5000, "cpu_limit": 800.0}])
+    slot = {
+        "cluster": "eu-1",
+        "bundle": bundle,
+        "slot_ms": NOW - 60_000,
+        "throughput_in_bytes_per_s": 1e6,
+        "throughput_out_bytes_per_s": 2e6,
+    }
+    fill(tables, BUNDLE_HISTORY, [slot])
+
+
+def addresses(broker: str = BROKER, bundle: str = BUNDLE) -> list[str]:
+    """Every page there is."""
+    namespace = bundle.rpartition("/")[0] or bundle
+    return [
+        "/",
+        link("cluster", name="eu-1"),
+        link("broker", cluster="eu-1", name=broker),
+        link("bundle", cluster="eu-1", name=bundle),
+        link("namespace", cluster="eu-1", name=namespace),
+        link("tenant", cluster="eu-1", name=namespace.partition("/")[0]),
+        link("groups", cluster="eu-1"),
+        link("groups", cluster="eu-1", by="tenant"),
+        link("bundles", cluster="eu-1"),
+        link("history", cluster="eu-1"),
+        link("search", q=broker[:3]),
+        link("decision", id="eu-1:1:0"),
+        link("round", cluster="eu-1", seq=1),
+    ]
+
+
+class Tags(HTMLParser):
+    """The tags of a page with their attributes, and its text."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+        self.feed(html)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+    def all(self, tag: str) -> list[dict[str, Any]]:
+        return [attributes for name, attributes in self.tags if name == tag]

@@ -1,0 +1,116 @@
+"""The console in a real browser: it logs no error, asks nobody else, fits every width, and lives."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
+
+from lb_stream.console.address import link
+from lb_stream.console.reader import Reader
+from lb_stream.console.serve import Served
+from lb_stream.contracts.decisions import example_decision
+from lb_stream.query.screens.feed import with_why
+from tests.unit.console.site import BROKER, addresses, fleet, settings_of
+
+BROWSER = next((path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None)
+PATIENCE_MS = 180_000
+"""How long a busy machine may take; nothing waits for longer than it must."""
+SHOTS = os.environ.get("LB_SCREENSHOTS")
+"""A folder for pictures of every page, width and theme, to be looked at."""
+
+pytestmark = pytest.mark.skipif(BROWSER is None, reason="no Chromium here (Debian: apt-get install chromium)")
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    tables = tmp_path_factory.mktemp("browser") / "tables"
+    fleet(tables, bundle="shop/a-namespace-with-a-rather-long-name-that-wraps/0x00000000_0x10000000", more=60)
+    made = Served("127.0.0.1:0", Reader(tables, settings_of(tables), None, clock=lambda: 0.0), (), None)
+    yield made
+    made.stop()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with sync_playwright() as driver:
+        started = driver.chromium.launch(executable_path=BROWSER, args=["--no-sandbox"], timeout=PATIENCE_MS)
+        yield started
+        started.close()
+
+
+@pytest.fixture
+def troubles() -> list[str]:
+    """What the pages of a test logged as errors, and what they asked for elsewhere."""
+    return []
+
+
+def opened(browser: Browser, served: Served, troubles: list[str], width: int = 1440, scheme: Any = "light") -> tuple[BrowserContext, Page]:
+    context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme, base_url=served.url)
+    context.set_default_timeout(PATIENCE_MS)
+    page = context.new_page()
+    page.on("console", lambda said: troubles.append(said.text) if said.type in ("error", "warning") else None)
+    page.on("pageerror", lambda error: troubles.append(str(error)))
+    page.on("request", lambda asked: None if asked.url.startswith(served.url) else troubles.append(asked.url))
+    return context, page
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(1440, "light"), (820, "light"), (400, "light"), (1440, "dark"), (400, "dark")])
+def test_every_page_fits_its_width_in_both_themes_without_an_error(
+    browser: Browser, served: Served, troubles: list[str], width: int, scheme: str
+) -> None:
+    context, page = opened(browser, served, troubles, width, scheme)
+    bundle = "shop/a-namespace-with-a-rather-long-name-that-wraps/0x00000000_0x10000000"
+    wide = []
+    for number, address in enumerate(addresses(BROKER, bundle)):
+        page.goto(address)
+        if page.locator("[data-chart]").count():
+            page.locator(".uplot").wait_for()
+        if page.evaluate("document.documentElement.scrollWidth > innerWidth"):
+            wide.append(address)
+        if SHOTS:
+            page.screenshot(path=Path(SHOTS) / f"{number:02}-{width}-{scheme}.png", full_page=True)
+    context.close()
+    assert (wide, troubles) == ([], [])
+
+
+def test_a_decision_is_on_the_page_when_it_is_told_and_the_keys_and_the_theme_work(
+    browser: Browser, served: Served, troubles: list[str]
+) -> None:
+    context, page = opened(browser, served, troubles)
+    page.goto(link("cluster", name="eu-1"))
+    expect(page.locator("#feed .entry")).to_have_count(2)
+    told = example_decision(decision_id="eu-1:2:0", bundle="<b>shop</b>/new/0x0_0x1").model_dump(mode="json")
+    row = with_why(told | {"entry": "decision", "id": "eu-1:2:0", "at_ms": told["issued_ms"], "outcome": None, "took_ms": None})
+    page.wait_for_function("performance.getEntriesByType('resource').length > 3")
+    for _ in range(100):  # until its stream is open
+        served.tell(row)
+        page.wait_for_timeout(200)
+        if page.locator("#feed .entry.new").count():
+            break
+    expect(page.locator("#feed .entry")).to_have_count(3)
+    expect(page.locator("#feed .entry").first).to_contain_text("<b>shop</b>/new")
+    page.keyboard.press("t")
+    expect(page.locator("html")).to_have_attribute("data-theme", "dark")
+    page.reload()
+    expect(page.locator("html")).to_have_attribute("data-theme", "dark")
+    page.keyboard.press("/")
+    page.keyboard.type("hot")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/search?q=hot")
+    context.close()
+    assert troubles == []
+
+
+def test_a_page_is_whole_without_its_script(browser: Browser, served: Served) -> None:
+    context = browser.new_context(java_script_enabled=False, base_url=served.url)
+    context.set_default_timeout(PATIENCE_MS)
+    page = context.new_page()
+    page.goto(link("cluster", name="eu-1", text="b-1"))
+    assert "b-1:80" in page.inner_text("#brokers") and "unload" in page.inner_text("#feed")
+    context.close()

@@ -1,0 +1,75 @@
+"""What comes over the topics: to those who want it, at once, and none of it harms."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from types import SimpleNamespace
+
+import pytest
+
+from lb_stream.console.app import entry_html
+from lb_stream.console.live import MOST_WAITING, Follower, Hub, Listener
+from lb_stream.contracts.commands import CommandResult
+from lb_stream.contracts.decisions import example_decision
+from lb_stream.query.screens.lists import Row
+from tests.unit.console.site import Tags
+
+ANSWER = CommandResult(id="c-1", cluster="eu-1", kind="drain-broker", outcome="done", text="b-1:80 is empty", at_ms=7)
+
+
+def rows(*values: bytes) -> list[Row]:
+    follower = Follower({}, "decisions", "results", print)
+    topics = [("results" if b'"outcome"' in value else "decisions", value) for value in values]
+    return [row for topic, value in topics for row in follower._rows(topic, [SimpleNamespace(value=value, partition=0, offset=0)])]
+
+
+@pytest.mark.parametrize(
+    ("cluster", "what", "text", "heard"),
+    [
+        ("", "all", "", ["eu-1:42:0", "c-1"]),
+        ("eu-1", "moves", "", ["eu-1:42:0"]),
+        ("eu-1", "commands", "", ["c-1"]),
+        ("eu-1", "all", "BROKER-7", ["eu-1:42:0"]),
+        ("us-1", "all", "", []),
+    ],
+)
+def test_an_entry_is_told_to_the_pages_that_show_its_like(cluster: str, what: str, text: str, heard: list[str]) -> None:
+    async def told() -> list[str]:
+        hub, listener = Hub(entry_html), Listener(cluster, what, text, asyncio.get_running_loop())
+        assert hub.join(listener)
+        for row in rows(example_decision().to_json().encode(), ANSWER.to_json().encode()):
+            hub.tell(row)
+        await asyncio.sleep(0)
+        hub.leave(listener)
+        hub.tell(rows(ANSWER.to_json().encode())[0])
+        await asyncio.sleep(0)
+        return [json.loads(listener.waiting.get_nowait())["id"] for _ in range(listener.waiting.qsize())]
+
+    assert asyncio.run(told()) == heard
+
+
+def test_a_page_that_is_far_behind_misses_the_oldest_entries_and_holds_up_nobody() -> None:
+    async def told() -> list[str]:
+        hub, listener = Hub(lambda row: ""), Listener("", "all", "", asyncio.get_running_loop())
+        hub.join(listener)
+        for number in range(MOST_WAITING + 5):
+            hub.tell({"entry": "command", "id": number, "cluster": "eu-1", "kind": "x"})
+        await asyncio.sleep(0)
+        return [json.loads(listener.waiting.get_nowait())["id"] for _ in range(listener.waiting.qsize())]
+
+    assert asyncio.run(told()) == list(range(5, MOST_WAITING + 5))
+
+
+def test_what_is_no_decision_is_left_out_and_what_follows_is_told() -> None:
+    found = rows(b"", b"{}", b"\xff\x00", b'{"decision_id": 3}', b"null", example_decision().to_json().encode())
+    assert [row["id"] for row in found] == ["eu-1:42:0"]
+
+
+def test_an_entry_of_the_stream_looks_as_one_of_the_page_and_is_text() -> None:
+    hostile = example_decision(bundle="<script>x</script>/n/0x0_0x1", source='"><b onclick=x>')
+    (row,) = rows(hostile.to_json().encode())
+    entry = Tags(entry_html(row))
+    assert {name for name, _ in entry.tags} <= {"li", "span", "a", "time", "wbr"}
+    assert "under way" in entry.text and "<script>x</script>" in entry.text
+    assert entry.all("li")[0]["data-id"] == "decision eu-1:42:0 eu-1"

@@ -1,0 +1,128 @@
+"""The pages of the console: all there, all from its own origin, names as text, and an error that says what to do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from starlette.testclient import TestClient
+
+from lb_stream.console.address import link
+from lb_stream.core.health import verdict
+from lb_stream.io.messages.shown import shown
+from lb_stream.query.lake import open_lake
+from lb_stream.query.status_facts import gather_from
+from tests.unit.console.site import BUNDLE, Tags, addresses, client, fleet, settings_of
+from tests.unit.io.messages.test_shown import obeyed
+
+HOSTILE = ("<script>alert(1)</script>\"'&[/]\x1b[31m\u202e\x00:80", "<img src=x onerror=y>/\"'{{7*7}}\u2028/0x00000000_0xffffffff")
+
+
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("console") / "tables"
+    fleet(folder, more=120)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def site(tables: Path) -> TestClient:
+    return client(tables)
+
+
+@pytest.mark.parametrize("address", addresses())
+def test_every_page_is_there_and_loads_nothing_from_elsewhere_and_nothing_inline(site: TestClient, address: str) -> None:
+    answer = site.get(address)
+    assert answer.status_code == 200, answer.text
+    page = Tags(answer.text)
+    policy = answer.headers["Content-Security-Policy"]
+    assert "default-src 'none'" in policy and "unsafe" not in policy
+    assert all(tag.get("src", "").startswith("/static/") for tag in page.all("script"))
+    links = [tag[name] for _, tag in page.tags for name in ("href", "src", "action") if tag.get(name)]
+    assert links and all(one is not None and one[0] in "/#" and not one.startswith("//") for one in links)
+    assert not [name for _, tag in page.tags for name in tag if name == "style" or name.startswith("on")]
+    assert page.all("style") == []
+
+
+def test_whatever_a_name_holds_it_stands_on_every_page_as_text(tmp_path: Path) -> None:
+    broker, bundle = HOSTILE
+    fleet(tmp_path / "tables", broker, bundle)
+    hostile = client(tmp_path / "tables")
+    fleet(tmp_path / "plain")
+    plain = client(tmp_path / "plain")
+    for address, same in zip(addresses(broker, bundle), addresses(), strict=True):
+        answer = hostile.get(address)
+        assert answer.status_code == 200, (address, answer.text)
+        page = Tags(answer.text)
+        assert obeyed(answer.text) == [], address
+        assert {name for name, _ in page.tags} <= {name for name, _ in Tags(plain.get(same).text).tags}, address
+    told = Tags(hostile.get(link("broker", cluster="eu-1", name=broker)).text)
+    assert shown(broker) in told.text
+
+
+def test_the_overview_says_what_lbctl_status_says(site: TestClient, tables: Path) -> None:
+    text = Tags(site.get("/").text).text
+    with open_lake(tables) as lake:
+        sentence = verdict(gather_from(lake, tables, settings_of(tables))).sentence
+    assert sentence.partition(": ")[2] in text
+    assert "Not up to date." in text  # its job is not running
+
+
+def test_a_long_list_comes_a_page_at_a_time_and_its_links_keep_the_filter(site: TestClient) -> None:
+    answer = site.get(link("cluster", name="eu-1", text="more-", sort="broker", page=3))
+    page = Tags(answer.text)
+    names = [tag for tag in page.all("a") if tag.get("class") == "name" and "more-" in tag["href"]]
+    assert len(names) == 20 and "page 3 of 3" in page.text and "120 brokers" in page.text
+    (before,) = [tag["href"] for tag in page.all("a") if tag.get("rel") == "prev"]
+    assert before == link("cluster", name="eu-1", text="more-", sort="broker", page=2)
+
+
+@pytest.mark.parametrize(
+    ("address", "status", "said"),
+    [
+        ("/cluster", 400, "name is missing"),
+        ("/cluster?name=nowhere", 404, "there is no cluster nowhere: there are eu-1"),
+        ("/broker?cluster=eu-1&name=b-9", 404, "no round of eu-1 has seen a broker b-9"),
+        ("/bundle?cluster=eu-1&name=t/n/x", 404, "no report of eu-1 names a bundle t/n/x"),
+        ("/decision?id=nowhere", 404, "there is no decision nowhere"),
+        ("/round?cluster=eu-1&seq=77", 404, "round 77 of eu-1 is not in the log"),
+        ("/cluster?name=eu-1&sort=colour", 400, "sort=colour: expected one of usage, broker"),
+        ("/cluster?name=eu-1&page=-1", 400, "page=-1: expected a whole number"),
+        ("/cluster?name=eu-1&span=1y", 400, "span=1y: expected one of 1h"),
+        (f"/search?q={'x' * 2001}", 400, "2001 characters: expected 2000 at most"),
+        ("/nothing", 404, "Not Found"),
+        ("/static/../app.py", 404, "Not Found"),
+    ],
+)
+def test_a_wrong_address_is_answered_with_what_was_expected(site: TestClient, address: str, status: int, said: str) -> None:
+    answer = site.get(address)
+    assert (answer.status_code, said in Tags(answer.text).text) == (status, True), answer.text
+
+
+def test_without_tables_the_page_says_how_to_get_some(tmp_path: Path) -> None:
+    empty = client(tmp_path / "none")
+    assert empty.get("/").status_code == 200
+    answer = empty.get("/cluster?name=eu-1")
+    assert answer.status_code == 503 and "run `lbctl demo` or `lbctl balance`" in Tags(answer.text).text
+
+
+def test_it_answers_to_its_own_names_only_and_only_to_those_who_ask(site: TestClient) -> None:
+    assert site.get("/", headers={"Host": "evil.example:8090"}).status_code == 421
+    assert site.get("/", headers={"Host": "127.0.0.1:8090"}).status_code == 200
+    assert site.get("/", headers={"Host": "[::1]:8090"}).status_code == 200
+    assert [site.request(method, "/cluster?name=eu-1").status_code for method in ("POST", "PUT", "DELETE")] == [405] * 3
+
+
+def test_a_chart_has_a_value_or_none_for_each_of_its_times(site: TestClient) -> None:
+    for given in ({}, {"broker": "b-1:80"}, {"bundle": BUNDLE}):
+        chart = site.get(link("chart", cluster="eu-1", span="15m", **given)).json()
+        assert chart["times_ms"] == sorted(chart["times_ms"]) and len(chart["times_ms"]) > 80
+        assert {len(line["values"]) for line in chart["lines"]} == {len(chart["times_ms"])}
+        assert [mark["decision_id"] for mark in chart["marks"]] == ["eu-1:1:0"]
+    assert chart["lines"][0]["values"][-1] == 3e6
+
+
+def test_the_theme_that_was_chosen_is_there_from_the_first_byte(site: TestClient) -> None:
+    (chosen,) = Tags(site.get("/", headers={"Cookie": "theme=dark"}).text).all("html")
+    (made_up,) = Tags(site.get("/", headers={"Cookie": 'theme="><b>'}).text).all("html")
+    assert chosen.get("data-theme") == "dark" and "data-theme" not in made_up
