@@ -11,6 +11,7 @@ from lb_stream.console.pages import cluster_facts
 from lb_stream.query import QueryError
 from lb_stream.query.explained import decisions_about, explain_decision, explain_round
 from lb_stream.query.screens import brokers, causes, feed
+from lb_stream.query.screens.lists import Row
 from lb_stream.query.why_not import why_hot, why_not
 
 LAST = 30
@@ -67,7 +68,7 @@ def bundle(request: Request) -> Response:
     )
 
 
-def _last(decisions: list[feed.Row]) -> tuple[feed.Row, ...]:
+def _last(decisions: list[Row]) -> tuple[Row, ...]:
     """As rows of the feed, the newest first."""
     rows = ({"entry": "decision", "id": one["decision_id"], **one, "at_ms": one["issued_ms"]} for one in reversed(decisions))
     return tuple(map(feed.with_why, rows))

@@ -66,8 +66,8 @@ def _scaled(value: float | None, unit: str) -> str:
 
 
 def count(value: int | None) -> str:
-    """A whole number with thin spaces."""
-    return "–" if value is None else f"{value:,}".replace(",", "\u2009")
+    """A whole number: 100,000."""
+    return "–" if value is None else f"{value:,}"
 
 
 def milli(value: float | None) -> str:
@@ -82,7 +82,7 @@ def told_figure(value: float | None, unit: str | None) -> str:
 
 def score(value: float | None) -> str:
     """A strategy's own measure of a candidate."""
-    return "–" if value is None else f"{value:,.0f}".replace(",", "\u2009") if abs(value) >= 1000 else f"{value:.4g}"
+    return "–" if value is None else f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
 def when(ms: int | None) -> Markup:

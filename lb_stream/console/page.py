@@ -50,7 +50,6 @@ def show(page: Page, template: str, status: int = 200, **figures: Any) -> Respon
     given = {
         "theme": theme if theme in THEMES else "",
         "here": partial(changed, page.request),
-        "path": page.request.url.path,
         "verdict": page.look.verdict,
         "stale": page.look.stale,
         "now_ms": now_ms(),

@@ -12,6 +12,7 @@ from lb_stream.console.page import Page, reader_of, show
 from lb_stream.query import QueryError
 from lb_stream.query.cluster_state import unknown_cluster
 from lb_stream.query.screens import blockers, brokers, causes, feed, over_time
+from lb_stream.query.screens.lists import Wanted
 from lb_stream.query.screens.overview import overview
 from lb_stream.query.screens.search import search
 
@@ -49,7 +50,7 @@ def cluster(request: Request) -> Response:
         what=what,
         text=word,
         stream=address.link("events", cluster=name, what=what, text=word),
-        causes=page.ask(("causes", name), lambda lake: causes.groups(lake, name, "namespace", causes.Wanted())),
+        causes=page.ask(("causes", name), lambda lake: causes.groups(lake, name, "namespace", Wanted())),
         chart=address.link("chart", cluster=name, span=span, end=end_ms),
         span=span,
         end_ms=end_ms,

@@ -110,9 +110,9 @@ function told(value, unit) {
   if (value === null || value === undefined) return "–";
   if (unit === "ratio") return `${(100 * value).toFixed(1)} %`;
   for (const [size, letter] of [[1e9, "G"], [1e6, "M"], [1e3, "k"]]) {
-    if (value >= size) return `${(value / size).toPrecision(3)} ${letter}B/s`;
+    if (value >= size) return `${Number((value / size).toPrecision(3))} ${letter}B/s`;
   }
-  return `${value.toPrecision(3)} B/s`;
+  return `${Number(value.toPrecision(3))} B/s`;
 }
 
 function look(line, number) {
@@ -168,7 +168,7 @@ function draw(figure, chart) {
     width: figure.clientWidth, height: 200, legend: { show: false }, series,
     cursor: { y: false, drag: { x: false, y: false } },
     scales: { x: { range: [data[0][0], data[0][data[0].length - 1]] }, y: { range: (_, least, greatest) => [0, (greatest || (chart.unit === "ratio" ? 0.1 : 1)) * 1.08] } },
-    axes: [{ ...axis, values: clocks }, { ...axis, size: 64, values: (_, ticks) => ticks.map((one) => (chart.unit === "ratio" ? `${Math.round(100 * one)} %` : told(one, chart.unit))) }],
+    axes: [{ ...axis, values: clocks }, { ...axis, size: chart.unit === "ratio" ? 56 : 82, values: (_, ticks) => ticks.map((one) => (chart.unit === "ratio" ? `${Number((100 * one).toFixed(1))} %` : told(one, chart.unit))) }],
     hooks: {
       setCursor: [(self) => {
         showLegend(legend, series, data, self.cursor.idx, chart.unit);

@@ -52,6 +52,7 @@ COMMANDS = {
     ("clusters", "resume"),
     ("clusters", "limit"),
     ("commands",),
+    ("console",),
     ("dry-run", "on"),
     ("dry-run", "off"),
     ("leader",),
