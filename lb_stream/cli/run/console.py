@@ -42,7 +42,6 @@ def console(
     logging.getLogger("kafka").setLevel(logging.CRITICAL)  # the page says whether Kafka answers
     bootstrap, topics = given.bootstrap, given.settings.topics
     reader = Reader(given.tables, given.settings, bootstrap)
-    reader.look()  # what is slow for the first time is so before anybody waits for it
     with StopRequest() as stop:
         try:
             follow = (given.client_options(bootstrap), topics.decisions, topics.results)
@@ -54,6 +53,7 @@ def console(
             emit_json({"url": served.url})
         else:
             emit(f"{served.url}/\n")
+        reader.look()  # what is slow for the first time is so before anybody waits for it
         while not stop:
             time.sleep(STEP_S)
         served.stop()
