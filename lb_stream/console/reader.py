@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from kafka.errors import KafkaError
 
+from lb_stream.access.refusals import Refusal
 from lb_stream.core.health import Facts, Verdict, stale, verdict
 from lb_stream.query import QueryError
 from lb_stream.query.lake import open_lake
@@ -121,5 +122,5 @@ class Reader:
         with self._asking:
             try:
                 self._asked = with_kafka(facts, self.settings.model_copy(update={"kafka": self._kafka}))
-            except KafkaError as error:  # it refuses this user
+            except (KafkaError, Refusal) as error:  # a right or a login is missing
                 self._asked = replace(facts, kafka=str(error))
