@@ -12,11 +12,13 @@ PULSAR_CLUSTER_DIR ?= $(patsubst %/,%,$(dir $(firstword $(wildcard ../*/pulsar-c
 REFERENCE ?= $(firstword $(wildcard ../*/reference/run.sh))
 SCENARIOS ?= $(firstword $(wildcard ../*/scenarios/public) tests/data/scenarios)
 PULSAR_CLIENT := .make/pulsar-client
+KUBERNETES := .make/kubernetes
 
 hash = $(shell cat $(1) 2>/dev/null | cksum | cut -d' ' -f1)
 VENV_STAMP := $(VENV)/.created
 PIP_STAMP := $(VENV)/.requirements-$(call hash,requirements.lock)
 PACKAGE_STAMP := $(VENV)/.package-$(call hash,pyproject.toml)
+KUBERNETES_STAMP := $(KUBERNETES)/.requirements-$(call hash,requirements-kubernetes.lock)
 PULSAR_STAMP := $(PULSAR_CLIENT)/.requirements-$(call hash,requirements-pulsar.lock)
 JARS_STAMP := $(JARS)/.jars-$(call hash,conf/ivy.xml conf/jars.sha256)
 STEPS := $(VENV_STAMP) $(PIP_STAMP) $(PACKAGE_STAMP) $(JARS_STAMP)
@@ -29,7 +31,7 @@ export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
 unexport SPARK_HOME # another Spark on this machine must not be taken for the one in .venv
 
 .DEFAULT_GOAL := help
-.PHONY: help setup steps java check test test-long test-pulsar test-hostile test-secure differential demo bench bench-core bench-stream bench-fleet bench-policies bench-plan seed-checklist lock clean
+.PHONY: help setup steps java check test test-long test-pulsar test-hostile test-secure check-kubernetes differential demo bench bench-core bench-stream bench-fleet bench-policies bench-plan seed-checklist lock clean
 .NOTPARALLEL:
 
 help: ## show this list
@@ -61,6 +63,9 @@ test-hostile: setup ## everything hostile against a live job while all is killed
 
 test-secure: setup ## each right of each role taken in turn, by SCRAM and by mutual TLS, on a real broker with ACLs; last line JSON
 	$(PYTEST) -q -m long tests/e2e/secure $(ARGS)
+
+check-kubernetes: $(KUBERNETES_STAMP) ## conf/deploy/kubernetes.yaml against the published schemas of Kubernetes (ARGS="--version 1.34" for an older one)
+	PYTHONPATH=$(KUBERNETES) $(BIN)/python -m kubernetes_validate --strict conf/deploy/kubernetes.yaml $(ARGS)
 
 differential: setup ## generated cases to the core and to Pulsar's own classes, by the command REFERENCE (ARGS="--cases 2000 --seed 1"); last line JSON
 	@command -v "$(firstword $(REFERENCE))" >/dev/null || { echo "differential: no command $(REFERENCE): give it, make differential REFERENCE=COMMAND" >&2; exit 2; }
@@ -100,6 +105,8 @@ lock: java $(PACKAGE_STAMP) ## rewrite requirements*.lock from pyproject.toml, a
 	  --no-header --no-annotate --no-emit-index-url --no-emit-find-links -o requirements.lock
 	sed -n 's/^pulsar = \["\(.*\)"\]/\1/p' pyproject.toml | .make/uv/bin/uv pip compile -q - --universal --python-version 3.11 --generate-hashes \
 	  --no-header --no-annotate --no-emit-index-url --no-emit-find-links -o requirements-pulsar.lock
+	sed -n 's/^kubernetes = \["\(.*\)"\]/\1/p' pyproject.toml | .make/uv/bin/uv pip compile -q - --universal --python-version 3.11 --generate-hashes \
+	  --no-header --no-annotate --no-emit-index-url --no-emit-find-links -o requirements-kubernetes.lock
 	$(BIN)/python -m lb_stream.io.local.jars --relock
 
 clean: ## remove what set-up and runs have made: .venv, .jars, .lb (the demo's broker and tables), caches
@@ -139,6 +146,11 @@ $(PACKAGE_STAMP): | $(PIP_STAMP)
 $(PULSAR_STAMP): | $(PIP_STAMP)
 	@rm -rf $(PULSAR_CLIENT)
 	@$(PIP) install -q --require-hashes --no-deps --target $(PULSAR_CLIENT) -r requirements-pulsar.lock
+	@touch $@
+
+$(KUBERNETES_STAMP): | $(PIP_STAMP)
+	@rm -rf $(KUBERNETES)
+	@$(PIP) install -q --require-hashes --no-deps --target $(KUBERNETES) -r requirements-kubernetes.lock
 	@touch $@
 
 $(JARS_STAMP): | $(PACKAGE_STAMP)

@@ -1,7 +1,9 @@
 #!/bin/sh
-# What a container of the image does:
+# Starts what a machine or a container of this project runs, whatever the shell's own Python and Spark are:
 #   balance [OPTION]...           the job with Spark in this container (LB_SPARK_MASTER, else two threads), as `lbctl balance`
 #   submit [OPTION]... JOB [...]  spark-submit with the jars and settings of this project, for a Spark cluster
+#   master [OPTION]...            a master of a Spark standalone cluster
+#   worker [OPTION]... MASTER     a worker of it; what executors print and spill lies in SPARK_WORKER_DIR, else in .lb/worker
 #   executor                      an executor of such a job; Spark on Kubernetes starts it with its SPARK_... variables
 #   anything else                 is run as a command: lbctl monitor, python jobs/maintain.py, sh
 set -eu
@@ -10,6 +12,14 @@ home="$PWD"
 PATH="$home/.venv/bin:$PATH"
 SPARK_HOME="$(python -c 'import os, pyspark; print(os.path.dirname(pyspark.__file__))')"
 export PATH SPARK_HOME PYSPARK_PYTHON="$home/.venv/bin/python" PYSPARK_DRIVER_PYTHON="$home/.venv/bin/python"
+# The jars, and conf for its log4j2.properties: without one Spark logs page after page for each batch.
+classes="${LB_JARS_DIR:-$home/.jars}/spark/*:$home/conf"
+daemon() {
+  SPARK_DAEMON_JAVA_OPTS="-Dlog4j2.configurationFile=file:$home/conf/log4j2.properties ${SPARK_DAEMON_JAVA_OPTS-}"
+  SPARK_WORKER_DIR="${SPARK_WORKER_DIR-$home/.lb/worker}"
+  export SPARK_DAEMON_JAVA_OPTS SPARK_WORKER_DIR
+  exec "$SPARK_HOME/bin/spark-class" "$@"
+}
 
 case "${1:-balance}" in
   balance)
@@ -18,7 +28,16 @@ case "${1:-balance}" in
     ;;
   submit)
     shift
-    exec "$SPARK_HOME/bin/spark-submit" --properties-file conf/spark-defaults.conf --driver-class-path "$home/.jars/spark/*" "$@"
+    exec "$SPARK_HOME/bin/spark-submit" --properties-file conf/spark-defaults.conf \
+      --driver-class-path "$classes" --conf "spark.executor.extraClassPath=$classes" "$@"
+    ;;
+  master)
+    shift
+    daemon org.apache.spark.deploy.master.Master "$@"
+    ;;
+  worker)
+    shift
+    daemon org.apache.spark.deploy.worker.Worker "$@"
     ;;
   executor)
     # SPARK_JAVA_OPT_0, _1, ... are the JVM's options, one each.
@@ -29,7 +48,7 @@ case "${1:-balance}" in
       number=$((number + 1))
     done
     exec "${JAVA_HOME:+$JAVA_HOME/bin/}java" "$@" "-Xms$SPARK_EXECUTOR_MEMORY" "-Xmx$SPARK_EXECUTOR_MEMORY" \
-      -cp "${SPARK_CONF_DIR:-$SPARK_HOME/conf}:$SPARK_HOME/jars/*:$home/.jars/spark/*" \
+      -cp "${SPARK_CONF_DIR:-$SPARK_HOME/conf}:$SPARK_HOME/jars/*:$classes" \
       org.apache.spark.scheduler.cluster.k8s.KubernetesExecutorBackend \
       --driver-url "$SPARK_DRIVER_URL" --executor-id "$SPARK_EXECUTOR_ID" --cores "$SPARK_EXECUTOR_CORES" \
       --app-id "$SPARK_APPLICATION_ID" --hostname "$SPARK_EXECUTOR_POD_IP" \

@@ -146,7 +146,8 @@ class StreamSettings(KeyModel):
     )
     suspended_ms: int = key(300_000, "how long such a cluster is left alone", unit="ms", dynamic=False, ge=0)
     stuck_after_ms: int = key(
-        900_000, "a batch that takes longer has been forgotten by Spark: the job ends with code 1, to be started again; 0: never",
+        900_000, "a batch that takes longer has been forgotten by Spark, and so long the stream is begun anew without a finished batch: "
+        "then the job ends with code 1, to be started again; 0: never",
         unit="ms", dynamic=False, ge=0,
     )  # fmt: skip
     round_timeout_ms: int = key(

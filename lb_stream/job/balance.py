@@ -1,8 +1,8 @@
 """The job's program, which `lbctl balance` and jobs/balance.py run.
 
 Reads load reports and commands from Kafka, writes decisions to Kafka and Delta tables, until it is stopped.
-Makes the topics that are missing. Exit codes: 0 ended as asked, 1 failed, 2 a wrong setting or topic (found before Spark starts), 3 Spark's
-JVM had no memory left.
+Makes the topics that are missing. Exit codes: 0 ended as asked, 1 failed, 2 a wrong setting or topic (found before the stream starts), 3
+Spark's JVM had no memory left.
 """
 
 from __future__ import annotations

@@ -18,14 +18,12 @@ from lb_stream.io.kafka.outbox import KafkaAway
 from lb_stream.io.kafka.rights import REFUSALS, denied, denied_in
 from lb_stream.io.kafka.set_aside import Guard, Replan
 from lb_stream.io.metrics.monitor import Monitor
+from lb_stream.job.passing import passing
 from lb_stream.stream.batch import Balancer
 from lb_stream.stream.ports import Publisher, Stopped
 
 _AWAY = re.compile(r"common\.errors\.(Timeout|Disconnect|Network|Coordinator|BrokerNotAvailable|LeaderNotAvailable)|Cannot fetch record")
 """What Spark's own Kafka client says, among other things, when nobody answers."""
-
-_WORKER_DIED = re.compile(r"Python worker (exited unexpectedly|failed to connect back)|pyspark\.daemon's stdout|socket to Python daemon")
-"""What Spark says when a worker's process is gone, or the one that forks them: a Python exception in it reads otherwise."""
 
 _NOT_EMPTY = "STATE_STORE_CHECKPOINT_LOCATION_NOT_EMPTY"
 """What Spark says when it finds state although no batch was planned when it looked."""
@@ -42,10 +40,6 @@ Stop = Callable[[], bool]
 def never() -> bool:
     """No stop is ever asked for."""
     return False
-
-
-class WorkerDied(Stopped):
-    """A batch's task was tried again and again, and each time its Python worker came to an end."""
 
 
 class SharedCheckpoint(Stopped):
@@ -100,7 +94,7 @@ class Running:
     def wait(self, stop: Stop = never) -> None:
         """Wait until the stream ends, or a stop is asked for.
 
-        Raises Stopped (WorkerDied and SharedCheckpoint among them), KafkaAway or Replan when it failed for one of their reasons, Stuck
+        Raises Stopped (Passing and SharedCheckpoint among them), KafkaAway or Replan when it failed for one of their reasons, Stuck
         when a batch doesn't end, else StreamingQueryException.
         """
         try:
@@ -140,12 +134,7 @@ class Running:
             return stopped
         except KafkaError as away:
             return KafkaAway(f"Kafka does not answer ({away})")
-        if _WORKER_DIED.search(said):
-            return WorkerDied(
-                "Python workers have come to an end while they were at a batch: killed from outside, or for want of memory (the system's "
-                "log tells); then give the machine more, or let a batch read less (stream.max_offsets_per_trigger)"
-            )
-        return KafkaAway("Kafka did not answer Spark") if _AWAY.search(said) else error
+        return passing(said) or (KafkaAway("Kafka did not answer Spark") if _AWAY.search(said) else error)
 
     def _began_beside_another(self, said: str) -> bool:
         """Whether the checkpoint was empty when the query looked, and then held another one's first batch."""

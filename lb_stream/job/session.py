@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import ipaddress
 import sys
+from contextlib import suppress
 
 from pyspark import SparkConf
 from pyspark.sql import SparkSession
 
 from lb_stream.access.clients import TOKEN_FILE
+from lb_stream.contracts.keys import SettingError
 from lb_stream.contracts.settings import Settings
 from lb_stream.io.kafka.options import token_url
 from lb_stream.stream.task.crash import arm
@@ -18,7 +21,10 @@ TOKENS_ALLOWED = "org.apache.kafka.sasl.oauthbearer.allowed.urls"
 
 
 def spark_session(settings: Settings) -> SparkSession:
-    """Get or make the session. Workers run this very Python: another one would lack the packages."""
+    """Get or make the session. Workers run this very Python: another one would lack the packages.
+
+    Raises SettingError when executors on other machines could not reach the driver, or the folders.
+    """
     builder = SparkSession.builder.appName(settings.stream.pipeline_id)
     builder = builder.config("spark.pyspark.python", sys.executable).config("spark.pyspark.driver.python", sys.executable)
     builder = builder.config("spark.sql.shuffle.partitions", str(settings.stream.shuffle_partitions))
@@ -29,7 +35,36 @@ def spark_session(settings: Settings) -> SparkSession:
         given = SparkConf().get(EXECUTORS, "")
         builder = builder.config(EXECUTORS, f"{given} {allowed}".strip())
     session = builder.getOrCreate()
+    conf = session.sparkContext.getConf()
+    try:
+        check_reach(settings, conf.get("spark.master") or "", conf.get("spark.driver.host") or "")
+    except SettingError:
+        session.stop()
+        raise
     if token is not None:
         assert session._jvm is not None
         session._jvm.java.lang.System.setProperty(TOKENS_ALLOWED, token_url(str(token)))  # this JVM has been started before us
     return session
+
+
+def check_reach(settings: Settings, master: str, driver: str) -> None:
+    """See to it that executors elsewhere find the folders and the driver. Raises SettingError."""
+    if master.startswith("local"):
+        return
+    for name, folder in (("tables", settings.stream.tables), ("checkpoint", settings.stream.checkpoint)):
+        if "://" not in folder and not folder.startswith("/"):
+            raise SettingError(
+                f"stream.{name}", folder, "an absolute path or an address that the driver and all executors reach: on a Spark cluster "
+                "each of them has a current folder of its own",
+            )  # fmt: skip
+    if _is_loopback(driver) and not _is_loopback(master.rpartition("//")[2].partition(",")[0].rpartition(":")[0]):
+        raise SettingError(
+            "spark.driver.host", driver, f"an address of this machine that executors of {master} reach: --conf spark.driver.host=ADDRESS "
+            "(`hostname -I` lists this machine's) and --conf spark.driver.bindAddress=0.0.0.0 over those of conf/spark-defaults.conf",
+        )  # fmt: skip
+
+
+def _is_loopback(host: str) -> bool:
+    with suppress(ValueError):
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    return host == "localhost"

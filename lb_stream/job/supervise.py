@@ -1,4 +1,4 @@
-"""Begins the stream anew when Kafka was away, as a supervisor would, but without the half minute that a new Spark takes."""
+"""Begins the stream anew after what passes, as a supervisor would, but without the half minute that a new Spark takes."""
 
 from __future__ import annotations
 
@@ -16,26 +16,28 @@ from lb_stream.io.kafka.rights import REFUSALS, denied
 from lb_stream.io.kafka.set_aside import Replan, excuse
 from lb_stream.io.leadership.leader import leads
 from lb_stream.io.leadership.member import Member
+from lb_stream.io.messages.troubles import chain
 from lb_stream.job.damage import fault_of_machine
+from lb_stream.job.passing import Passing, Patience, passing
 from lb_stream.job.pipeline import start
-from lb_stream.job.running import Running, SharedCheckpoint, Stop, Stuck, WorkerDied, never
+from lb_stream.job.running import Running, SharedCheckpoint, Stop, Stuck, never
 from lb_stream.stream.ports import Stopped
 
 logger = logging.getLogger(__name__)
 
-MOST_RESTARTS = 5
-"""So often the stream begins anew without having finished a batch in between."""
+_ONCE = ", once Kafka answers"
 
 
 def run(spark: SparkSession, settings: Settings, member: Member, once: bool = False, stop: Stop = never) -> None:
-    """Run the stream until it ends or a stop is asked for. When Kafka was away it begins anew, as after a restart, once Kafka answers.
+    """Run the stream until it ends or a stop is asked for. After a trouble that passes it begins anew, as after a restart, and waits longer
+    each time: Kafka was away, Python workers or executors came to an end, a disk didn't answer.
 
-    It begins anew at once when a batch was lost with its Python workers or must be planned otherwise, and, a single time, when an older
-    job, shut out of publishing but not ended yet, has written into its checkpoint. Raises Stopped when it can't go on (a damaged file, a
-    full disk, another job that leads), KafkaAway when beginning anew doesn't help, Stuck without having stopped the stream.
+    It begins anew at once when a batch must be planned otherwise, and, a single time, when an older job, shut out of publishing but not
+    ended yet, has written into its checkpoint. Raises Stopped when it can't go on (a damaged file, a full disk, another job that leads),
+    KafkaAway or Passing when no batch has come to its end for `stream.stuck_after_ms`, Stuck without having stopped the stream: that
+    would take as long as the batch.
     """
-    restarts, crossed = 0, False
-    caught_up = None
+    patience, crossed, caught_up = Patience(settings.stream.stuck_after_ms / 1000), False, None
     while not stop():
         running = None
         try:
@@ -43,38 +45,28 @@ def run(spark: SparkSession, settings: Settings, member: Member, once: bool = Fa
             logger.info("%s", ready(settings))
             running.wait(stop)
             return
-        except REFUSALS as error:
-            excuse(settings)
-            raise denied(settings, error) from error
         except Replan as error:
             logger.warning("%s: the stream begins anew", error)
             caught_up = running.batches.balancer.caught_up if running is not None else None  # nothing has been missed meanwhile
             continue
-        except (KafkaAway, KafkaError, WorkerDied) as error:
-            caught_up = None
-            if not isinstance(error, WorkerDied):
-                excuse(settings)
-            restarts = 0 if running is not None and running.batches.done else restarts + 1
-            if restarts > MOST_RESTARTS:
-                raise
-            logger.warning("%s: the stream begins anew%s", error, "" if isinstance(error, WorkerDied) else " once Kafka answers")
         except Stuck:
             running = None
             raise
-        except Stopped as error:
-            excuse(settings)
-            if crossed or not isinstance(error, SharedCheckpoint) or not leads(settings.stream.tables, settings.stream.pipeline_id):
-                raise
-            caught_up, crossed = None, True
-            logger.warning("an older job, shut out already, wrote into the checkpoint at the same time: the stream begins anew")
-            continue
         except Exception as error:
-            if (fault := fault_of_machine(settings, error)) is not None:
+            reason, caught_up = _reason(settings, error), None
+            if isinstance(reason, Stopped | KafkaAway | KafkaError) and not (isinstance(reason, Passing) and reason.by_a_record):
                 excuse(settings)
-                raise fault from error
-            raise
+            if isinstance(reason, SharedCheckpoint) and not crossed and leads(settings.stream.tables, settings.stream.pipeline_id):
+                crossed = True
+                logger.warning("an older job, shut out already, wrote into the checkpoint at the same time: the stream begins anew")
+                continue
+            finished = running is not None and running.batches.done > 0
+            if not isinstance(reason, KafkaAway | KafkaError | Passing) or (pause_s := patience.again(finished)) is None:
+                raise reason from (error if reason is not error else error.__cause__)
+            logger.warning("%s: the stream begins anew in %.0f s%s", reason, pause_s, "" if isinstance(reason, Passing) else _ONCE)
         finally:
             _end(spark, settings, running, stop())
+        _wait(pause_s, stop)
         wait_for_kafka(settings, stop)
         check_leads(settings, member)
 
@@ -83,7 +75,23 @@ def check_leads(settings: Settings, member: Member) -> None:
     """Raises Fenced when another job has begun to lead while this one, which led, was away: it must not shut that one out in turn."""
     stream = settings.stream
     if member.clock.epoch and not leads(stream.tables, stream.pipeline_id):
-        raise Fenced(f"another job of the pipeline {stream.pipeline_id!r} has begun to lead while this one had no Kafka: this one stops")
+        raise Fenced(f"another job of the pipeline {stream.pipeline_id!r} has begun to lead while this one was held up: this one stops")
+
+
+def _reason(settings: Settings, error: Exception) -> Exception:
+    """What is behind the end of a run: a right that is missing, a trouble that passes, a fault of the machine, or the error itself."""
+    if isinstance(error, REFUSALS):
+        return denied(settings, error)
+    if isinstance(error, Stopped | KafkaAway | KafkaError):
+        return error
+    return passing("\n".join(map(str, chain(error)))) or fault_of_machine(settings, error) or error
+
+
+def _wait(seconds: float, stop: Stop) -> None:
+    """Wait, but not when a stop is asked for."""
+    until = time.monotonic() + seconds
+    while not stop() and (left := until - time.monotonic()) > 0:
+        time.sleep(min(left, 0.2))
 
 
 def _end(spark: SparkSession, settings: Settings, running: Running | None, asked: bool) -> None:

@@ -127,7 +127,7 @@ def image(tmp_path: Path) -> Path:
     (home / "conf" / "deploy").mkdir(parents=True)
     shutil.copy(ENTRYPOINT, home / "conf" / "deploy")
     spark = tmp_path / "spark"
-    programs = {home / ".venv/bin/lbctl": "", tmp_path / "java/bin/java": "", spark / "bin/spark-submit": ""}
+    programs = {home / ".venv/bin/lbctl": "", tmp_path / "java/bin/java": "", spark / "bin/spark-submit": "", spark / "bin/spark-class": ""}
     programs[home / ".venv/bin/python"] = f'[ "$1" = -c ] && echo {spark} && exit; '
     for path, first in programs.items():
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -149,7 +149,23 @@ def test_the_entrypoint_starts_the_job_spark_submit_or_any_command(image: Path) 
     submit = called(image, "submit", "--master=x", "jobs/balance.py")
     assert submit[0] == "spark-submit" and submit[-2:] == ["--master=x", "jobs/balance.py"]
     assert submit[submit.index("--properties-file") + 1] == "conf/spark-defaults.conf"
-    assert submit[submit.index("--driver-class-path") + 1] == f"{image}/.jars/spark/*"
+    classes = f"{image}/.jars/spark/*:{image}/conf"  # conf for its log4j2.properties
+    assert submit[submit.index("--driver-class-path") + 1] == classes
+    assert submit[submit.index("--conf") + 1] == f"spark.executor.extraClassPath={classes}"
+    elsewhere = called(image, "submit", LB_JARS_DIR="/srv/jars")
+    assert elsewhere[elsewhere.index("--driver-class-path") + 1] == f"/srv/jars/spark/*:{image}/conf"
+
+
+def test_the_entrypoint_starts_master_and_worker_with_its_own_spark_and_a_short_log(image: Path) -> None:
+    names = {"master": "org.apache.spark.deploy.master.Master", "worker": "org.apache.spark.deploy.worker.Worker"}
+    for way, name in names.items():
+        assert called(image, way, "--host", "10.0.0.2") == ["spark-class", name, "--host", "10.0.0.2"]
+    spark_class = image.parent / "spark" / "bin" / "spark-class"
+    spark_class.write_text('#!/bin/sh\necho "$SPARK_DAEMON_JAVA_OPTS"; echo "$SPARK_WORKER_DIR"; echo "$SPARK_HOME"\n')
+    options, folder, home = called(image, "worker")
+    assert options.strip() == f"-Dlog4j2.configurationFile=file:{image}/conf/log4j2.properties"
+    assert (folder, home) == (f"{image}/.lb/worker", str(image.parent / "spark"))
+    assert called(image, "worker", SPARK_WORKER_DIR="/var/spark")[1] == "/var/spark"
 
 
 def test_the_entrypoint_starts_an_executor_as_kubernetes_asks(image: Path) -> None:

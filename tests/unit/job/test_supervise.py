@@ -1,5 +1,6 @@
-"""A stream begins anew when Kafka was away, and only then. No JVM, no Kafka needed."""
+"""A stream begins anew after what passes, and only then. No JVM, no Kafka needed."""
 
+import re
 import threading
 import time
 from collections.abc import Callable
@@ -19,7 +20,8 @@ from lb_stream.io.leadership.member import Member
 from lb_stream.io.messages.troubles import chain
 from lb_stream.job import supervise
 from lb_stream.job.damage import fault_of_machine
-from lb_stream.job.running import BatchFailed, Running, SharedCheckpoint, Stuck, Watched, WorkerDied
+from lb_stream.job.passing import LONGEST_PAUSE_S, Passing, passing
+from lb_stream.job.running import BatchFailed, Running, SharedCheckpoint, Stuck, Watched
 from lb_stream.stream.ports import Stopped
 
 
@@ -46,6 +48,16 @@ class World:
     runs: list[Run]
     calls: list[str] = field(default_factory=list)
     caught_up: list[Any] = field(default_factory=list)
+    excused: int = 0
+    pauses: list[float] = field(default_factory=list)
+    now: float = 0.0
+
+    def pause(self, seconds: float, _stop: object) -> None:
+        self.pauses.append(seconds)
+        self.now += seconds
+
+    def excuse(self, _settings: Settings) -> None:
+        self.excused += 1
 
     def start(self, *arguments: Any) -> Any:
         self.calls.append("start")
@@ -56,13 +68,16 @@ class World:
         return run
 
 
-def run(monkeypatch: pytest.MonkeyPatch, *runs: Run) -> World:
+def run(monkeypatch: pytest.MonkeyPatch, *runs: Run, settings: Settings | None = None) -> World:
     """Let them run; what ends it all is raised."""
     world = World(list(runs))
     monkeypatch.setattr(supervise, "start", world.start)
     monkeypatch.setattr(supervise, "wait_for_kafka", lambda *_: world.calls.append("wait"))
+    monkeypatch.setattr(supervise, "_wait", world.pause)
+    monkeypatch.setattr(supervise, "excuse", world.excuse)
+    monkeypatch.setattr("lb_stream.job.passing.time", SimpleNamespace(monotonic=lambda: world.now))
     try:
-        supervise.run(None, Settings(), Member(Settings(), leads=True))  # type: ignore[arg-type]
+        supervise.run(None, settings or Settings(), Member(settings or Settings(), leads=True))  # type: ignore[arg-type]
     except Exception as error:
         world.calls.append(type(error).__name__)
     return world
@@ -101,10 +116,8 @@ def test_a_missing_right_ends_it_at_once_and_is_told_as_that(monkeypatch: pytest
     assert run(monkeypatch, Run(3, TopicAuthorizationFailedError("x"))).calls == ["start", "stop", "Denied"]
 
 
-def test_it_gives_up_when_beginning_anew_leads_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = run(monkeypatch, *[Run(0, AWAY)] * 20)
-    assert world.calls.count("start") == 1 + supervise.MOST_RESTARTS
-    assert world.calls[-1] == "KafkaAway"
+DIED = Passing("Python workers have come to an end", by_a_record=True)
+LATE = Passing("executors were lost")
 
 
 @pytest.mark.parametrize("leads", [True, False])
@@ -116,14 +129,30 @@ def test_a_leader_that_had_no_kafka_does_not_shut_out_whoever_leads_meanwhile(mo
     assert world.calls == ["start", "stop", "wait", *(["start", "stop"] if leads else ["Fenced"])]
 
 
-DIED = WorkerDied("Python workers have come to an end")
+@pytest.mark.parametrize("end", [AWAY, DIED, LATE], ids=["Kafka", "workers", "executors"])
+def test_it_waits_longer_each_time_and_gives_up_when_it_leads_nowhere(monkeypatch: pytest.MonkeyPatch, end: Exception) -> None:
+    world = run(monkeypatch, *[Run(0, end) for _ in range(100)])
+    assert world.pauses[:6] == [1, 2, 4, 8, 16, LONGEST_PAUSE_S] and set(world.pauses[5:]) == {LONGEST_PAUSE_S}
+    limit_s = StreamSettings().stuck_after_ms / 1000
+    assert limit_s - LONGEST_PAUSE_S <= sum(world.pauses) <= limit_s
+    assert world.calls[-1] == type(end).__name__
 
 
-def test_it_begins_anew_when_its_workers_were_killed_and_gives_up_when_they_die_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert run(monkeypatch, Run(7, DIED), Run(0, DIED), Run(2, None)).calls == ["start", "stop", "wait"] * 2 + ["start", "stop"]
-    world = run(monkeypatch, *[Run(0, DIED)] * 20)
-    assert world.calls.count("start") == 1 + supervise.MOST_RESTARTS
-    assert world.calls[-1] == "WorkerDied"
+def test_without_a_limit_it_goes_on_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    for_ever = Settings(stream=StreamSettings(stuck_after_ms=0))
+    world = run(monkeypatch, *[Run(0, LATE) for _ in range(1_000)], Run(1, None), settings=for_ever)
+    assert world.calls.count("start") == 1_001
+
+
+def test_a_finished_batch_makes_the_pauses_short_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = run(monkeypatch, Run(0, LATE), Run(0, LATE), Run(0, LATE), Run(1, LATE), Run(0, LATE), Run(2, None))
+    assert world.pauses == [1, 2, 4, 1, 2]
+    assert world.calls == ["start", "stop", "wait"] * 5 + ["start", "stop"]
+
+
+@pytest.mark.parametrize(("end", "excused"), [(DIED, 0), (LATE, 1), (AWAY, 1), (Stopped("x"), 1), (ValueError("x"), 0)])
+def test_only_what_no_record_can_have_done_excuses_the_records(monkeypatch: pytest.MonkeyPatch, end: Exception, excused: int) -> None:
+    assert run(monkeypatch, Run(0, end), Run(1, None)).excused == excused
 
 
 def test_a_fault_of_the_machine_behind_an_error_is_what_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -143,20 +172,48 @@ def test_state_that_came_while_the_first_batch_was_planned_is_another_jobs(
     assert isinstance(waiting._reason(StreamingQueryException(said)), SharedCheckpoint) is shared
 
 
+IN_A_TASK = "Job aborted due to stage failure: Task 1 in stage 7.0 failed 4 times, most recent failure: Lost task 1.3 in stage 7.0: "
+
+
 @pytest.mark.parametrize(
-    "why",
+    ("why", "told", "by_a_record"),
     [
-        "Python worker exited unexpectedly (crashed)",
-        "EOFException occurred while reading the port number from pyspark.daemon's stdout and terminated with code: 137.",
+        ("Python worker exited unexpectedly (crashed)", "Python workers have come to an end", True),
+        (
+            "EOFException occurred while reading the port number from pyspark.daemon's stdout and terminated with code: 137.",
+            "Python workers have come to an end",
+            True,
+        ),
+        ("org.apache.spark.SparkException: Python worker failed to connect back.", "not come up in time", False),
+        ("ExecutorLostFailure (executor 0 exited caused by one of the running tasks) Reason: Command exited", "executors", True),
+        ("ExecutorLostFailure (executor 1 exited unrelated to the running tasks) Reason: Worker lost", "executors were lost", False),
+        ("ExecutorLostFailure (executor 1 exited caused by ...) Reason: Executor heartbeat timed out after 130000 ms", "were lost", False),
+        ("org.apache.spark.shuffle.FetchFailedException: Connecting to /10.0.0.3:41001 failed", "executors were lost", False),
+        ("[CANNOT_LOAD_STATE_STORE.UNRELEASED_THREAD_ERROR] An error occurred during loading state", "did not answer in time", False),
+        ("java.io.IOException: Stale file handle", r"the disk did not answer \(Stale file handle\)", False),
+        ("OSError: [Errno 5] Input/output error: '/mnt/x'", "the disk did not answer", False),
     ],
 )
-def test_what_spark_says_of_a_dead_worker_is_understood(monkeypatch: pytest.MonkeyPatch, why: str) -> None:
+def test_what_spark_says_of_a_trouble_that_passes_is_understood(
+    monkeypatch: pytest.MonkeyPatch, why: str, told: str, by_a_record: bool
+) -> None:
     monkeypatch.setattr("lb_stream.job.running.check_none_lost", lambda *_, **__: "")
     monkeypatch.setattr("lb_stream.job.running.next_offsets", lambda _: {})
     waiting = running(Query(1), Watched(lambda *_: None), 0)  # type: ignore[arg-type]
-    said = f"Job aborted: Task 1 in stage 7.0 failed 4 times: org.apache.spark.SparkException: {why}"
-    assert isinstance(waiting._reason(StreamingQueryException(said)), WorkerDied)
+    reason = waiting._reason(StreamingQueryException(IN_A_TASK + why))
+    assert isinstance(reason, Passing) and reason.by_a_record is by_a_record
+    assert re.search(told, str(reason))
     assert isinstance(waiting._reason(StreamingQueryException("ValueError: a fault of ours")), StreamingQueryException)
+
+
+def test_a_session_that_has_ended_does_not_mend() -> None:
+    said = passing("org.apache.spark.SparkException: Job 7 cancelled because SparkContext was shut down")
+    assert type(said) is Stopped and "Spark's session has come to an end" in str(said)
+
+
+def test_a_disk_that_does_not_answer_at_the_start_passes_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = run(monkeypatch, Run(1, OSError(116, "Stale file handle")), Run(1, None))
+    assert world.calls == ["start", "stop", "wait", "start", "stop"]
 
 
 def test_a_run_that_got_somewhere_gives_it_another_chance(monkeypatch: pytest.MonkeyPatch) -> None:

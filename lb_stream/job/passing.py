@@ -1,0 +1,81 @@
+"""What goes by by itself: Python workers and executors that are gone, a disk that doesn't answer. Told apart by what Spark and the system
+say; and how long beginning anew is tried, with a pause that grows."""
+
+from __future__ import annotations
+
+import re
+import time
+from dataclasses import dataclass, field
+
+from lb_stream.stream.ports import Stopped
+
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 30.0
+
+
+class Passing(Stopped):
+    """A batch has failed for a reason that may be over in a moment. `by_a_record`: it may also be a record that ends whoever reads it."""
+
+    def __init__(self, told: str, by_a_record: bool = False) -> None:
+        super().__init__(told)
+        self.by_a_record = by_a_record
+
+
+_SESSION_OVER = re.compile(r"SparkContext was shut down|stopped SparkContext|Master removed our application|Application is killed")
+
+_WORKER_LATE = re.compile(r"Python worker failed to connect back")
+_WORKER_GONE = re.compile(r"Python worker exited unexpectedly|pyspark\.daemon's stdout|socket to Python daemon")
+"""What Spark says when a worker's process is gone, or the one that forks them: a Python exception in it reads otherwise."""
+
+_EXECUTOR_LATE = re.compile(
+    r"unrelated to the running tasks|[Ww]orker lost|Executor heartbeat timed out|RpcTimeoutException|Futures timed out|FetchFailed|"
+    r"Missing an output location|maximum allowable number of times|UNRELEASED_THREAD_ERROR"
+)
+_EXECUTOR_GONE = re.compile(r"ExecutorLostFailure|Lost executor|Could not find executor")
+
+_DISK = re.compile(r"Input/output error|Stale file handle|Transport endpoint is not connected")
+"""What a disk says that is away for a moment: one on a network, mostly."""
+
+
+def passing(said: str) -> Stopped | None:
+    """What texts of errors tell of a trouble that passes; of a Spark session that has ended, which doesn't; None of anything else."""
+    if _SESSION_OVER.search(said):
+        return Stopped(
+            "Spark's session has come to an end: the lines above say why. On a standalone cluster the master gives up a job whose "
+            "executors have ended ten times one after another; their own logs, on the workers, say why they did"
+        )
+    if _WORKER_LATE.search(said):
+        return Passing("Python workers have not come up in time: the machine has too much to do, or too little memory to start them")
+    if _WORKER_GONE.search(said):
+        return Passing(
+            "Python workers have come to an end while they were at a batch: killed from outside, or for want of memory (the system's "
+            "log tells); then give the machine more, or let a batch read less (stream.max_offsets_per_trigger)",
+            by_a_record=True,
+        )
+    if _EXECUTOR_LATE.search(said):
+        return Passing("executors were lost, or did not answer in time: their machines or the network between them failed or were slow")
+    if _EXECUTOR_GONE.search(said):
+        return Passing(
+            "executors have come to an end while they were at a batch: killed from outside, or for want of memory; their own logs tell",
+            by_a_record=True,
+        )
+    if found := _DISK.search(said):
+        return Passing(f"the disk did not answer ({found[0]}): look at stream.tables, stream.checkpoint and the network to them")
+    return None
+
+
+@dataclass(slots=True)
+class Patience:
+    """How often and how long beginning anew is tried without a finished batch in between: `limit_s`, 0 for ever."""
+
+    limit_s: float
+    tries: int = 0
+    _since: float = field(default_factory=time.monotonic)
+
+    def again(self, finished: bool) -> float | None:
+        """How long to wait before the next try; None: it was tried long enough. `finished`: a batch was, since the last try."""
+        if finished or not self.tries:
+            self.tries, self._since = 0, time.monotonic()
+        self.tries += 1
+        pause = min(FIRST_PAUSE_S * 2.0 ** min(self.tries - 1, 10), LONGEST_PAUSE_S)
+        over = self.limit_s and time.monotonic() - self._since + pause > self.limit_s
+        return None if over else pause
