@@ -16,6 +16,7 @@ from lb_stream.query import QueryError
 from lb_stream.query.lake import open_lake, run
 from lb_stream.query.past.reports import decoded, read_reports
 from lb_stream.query.present.view import present_view
+from lb_stream.store import Store
 
 _CLUSTERS = "SELECT DISTINCT cluster FROM broker_loads ORDER BY cluster"
 
@@ -38,7 +39,7 @@ def load_tables(folder: str | Path, cluster: str | None = None, **settings: Any)
 
     Limits and clients are known where history is kept. `cluster` may be left out when there is one. Raises QueryError.
     """
-    config, lake = cluster_config(settings), open_lake(Path(folder))
+    config, lake = cluster_config(settings), open_lake(Store.at(folder))
     names = [name for (name,) in run(lake, _CLUSTERS).fetchall()]
     if (cluster is None and len(names) != 1) or (cluster is not None and cluster not in names):
         raise QueryError(f"cluster = {cluster!r}: expected one of {', '.join(names) or 'none: the tables have no load yet'}")

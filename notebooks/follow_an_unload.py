@@ -26,6 +26,7 @@ ROOT = next(folder for folder in (Path.cwd(), *Path.cwd().parents) if (folder / 
 sys.path.insert(0, str(ROOT))
 
 from lb_stream.query.lake import open_lake
+from lb_stream.store import Store
 from tests.support.recorded_tables import record
 
 # %%
@@ -33,7 +34,7 @@ TABLES = Path(tempfile.mkdtemp()) / "tables"
 record(TABLES, steps=60, workload="hot_spot")
 
 # %%
-lake = open_lake(TABLES)
+lake = open_lake(Store.at(TABLES))
 
 
 def ask(query, *values):

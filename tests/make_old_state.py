@@ -30,6 +30,7 @@ from lb_stream.core.model.names import parse_bundle
 from lb_stream.io.kafka.checkpoint import next_offsets
 from lb_stream.io.leadership.leader import announce
 from lb_stream.io.local.embedded_kafka import EmbeddedKafka
+from lb_stream.store import Store
 from tests.e2e.kafka_reads import committed, end_offsets
 from tests.e2e.pipeline import Pipeline, wait_until
 from tests.old_state import (
@@ -152,7 +153,7 @@ class Scene:
     def read(self) -> None:
         """Wait until the job has nothing left to do."""
         ends = {(place.topic, place.partition): end for topic in READ for place, end in end_offsets(self.run.bootstrap, topic).items()}
-        checkpoint = str(self.run.folder / "checkpoint")
+        checkpoint = Store.at(self.run.folder / "checkpoint")
         wait_until(lambda: ends.items() <= next_offsets(checkpoint).items(), "the job to have read all")
 
     def decided(self, *clusters: str) -> list[Decision]:
@@ -242,7 +243,7 @@ def pack(folder: Path) -> None:
     rmtree(folder / "tables" / "leaders")  # this machine may be called as another one that has no name
     with mock.patch("lb_stream.io.leadership.leader.this_host", lambda: "balancer.example"):
         for epoch in (1, 2):
-            announce(str(folder / "tables"), PIPELINE, epoch - 1)
+            announce(Store.at(folder / "tables"), PIPELINE, epoch - 1)
     here = str(folder).encode()
     with tarfile.open(FOLDERS, "w:xz", preset=9) as archive:
         for path in sorted(path for part in ("tables", "checkpoint") for path in (folder / part).rglob("*")):

@@ -20,8 +20,10 @@ from lb_stream.io.tables.delta import existing_table
 from lb_stream.query.past.tables import TABLES as ASKED
 from lb_stream.query.past.tables import Ask
 from lb_stream.sim.play import Policy
+from lb_stream.store import Store
 
 OnProgress = Callable[[int, int], None]
+
 SPARK = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
@@ -35,12 +37,12 @@ LOOK_S = 1.0
 _PARAMETER = re.compile(r":([a-z_]+)\b")
 
 
-def spark_asker(spark: SparkSession, root: str) -> Ask:
+def spark_asker(spark: SparkSession, root: Store) -> Ask:
     """Asks the Delta tables through Spark; one that isn't there is empty."""
     for spec in TABLES:
         if spec.name in ASKED:
             there = existing_table(root, spec) is not None
-            rows = spark.read.format("delta").load(f"{root}/{spec.name}") if there else spark.createDataFrame([], columns_ddl(spec))
+            rows = spark.read.format("delta").load((root / spec.name).for_hadoop) if there else spark.createDataFrame([], columns_ddl(spec))
             rows.createOrReplaceTempView(spec.name)
 
     def ask(query: str, values: dict[str, Any]) -> pa.Table:
@@ -96,7 +98,7 @@ def _done(context: Any, group: str) -> int:
     return sum(info.numCompletedTasks for info in infos if info is not None)
 
 
-def keep(root: str, windows: Sequence[Window], policies: Sequence[Policy], rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+def keep(root: Store, windows: Sequence[Window], policies: Sequence[Policy], rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Append the rows to `backtests`. Returns them with the run's name and time."""
     run = run_name(windows, policies)
     return keep_rows(root, [{"run": run} | row for row in rows])

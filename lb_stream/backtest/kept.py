@@ -10,9 +10,10 @@ import pyarrow as pa
 
 from lb_stream.contracts.tables import BACKTESTS
 from lb_stream.io.tables.delta import append_rows, open_table
+from lb_stream.store import Store
 
 
-def keep_rows(root: str, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+def keep_rows(root: Store, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Append the rows of one run to `backtests`. Returns them with their time."""
     made_ms = time.time_ns() // 1_000_000
     whole = [{**row, "made_ms": made_ms} for row in rows]

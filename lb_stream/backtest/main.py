@@ -25,6 +25,7 @@ from lb_stream.query.past.reports import past_of_reports
 from lb_stream.query.past.tables import Ask, past_of, the_recorded
 from lb_stream.sim.play import Policy, read_policy
 from lb_stream.sim.scenario.from_history import History, MadeScenario, scenario_of
+from lb_stream.store import Store
 
 Past = Callable[[int | None, int | None], dict[str, Any]]
 Rows = list[dict[str, Any]]
@@ -78,6 +79,7 @@ def _said(line: str, code: int) -> int:
 def backtest(options: argparse.Namespace) -> int:
     """Read the policies and the past, then have Spark try each policy in each window."""
     policies = [read_policy(name) for name in options.policy]  # before Spark starts
+    tables = Store.at(options.tables, setting="--tables")
     space = the_space(options.suggest, policies, options.search)
 
     from pyspark.sql import SparkSession  # noqa: PLC0415
@@ -87,15 +89,17 @@ def backtest(options: argparse.Namespace) -> int:
     builder = SparkSession.builder.appName("backtest").config("spark.pyspark.python", sys.executable)
     for name, value in SPARK.items():
         builder = builder.config(name, value)
+    for name, value in tables.hadoop_options.items():
+        builder = builder.config(f"spark.hadoop.{name}", value)
     spark = builder.getOrCreate()
     try:
-        windows = _windows(options, None if options.reports else spark_asker(spark, options.tables))
+        windows = _windows(options, None if options.reports else spark_asker(spark, tables))
         trials = partial(try_all, spark, send(spark, windows))
         if space is None:
             result: dict[str, Any] = {"rows": trials(policies, _progress)}
         else:
             result, policies = _suggest(options, space, len(windows), trials)
-        result["rows"] = keep(options.tables, windows, policies, result["rows"])
+        result["rows"] = keep(tables, windows, policies, result["rows"])
     finally:
         spark.stop()
     print(json.dumps({"run": result["rows"][0]["run"]} | result), flush=True)

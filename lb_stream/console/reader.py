@@ -6,7 +6,6 @@ import threading
 import time
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from kafka.errors import KafkaError
@@ -16,6 +15,7 @@ from lb_stream.core.health import Facts, Verdict, stale, verdict
 from lb_stream.query import QueryError
 from lb_stream.query.lake import open_lake
 from lb_stream.query.status_facts import gather_from, with_kafka
+from lb_stream.store import Store
 
 if TYPE_CHECKING:
     import duckdb
@@ -67,7 +67,7 @@ class Look:
 class Reader:
     """Gives the newest look there is. `kafka` None: Kafka is not asked."""
 
-    def __init__(self, tables: Path, settings: Settings, bootstrap: str | None, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, tables: Store, settings: Settings, bootstrap: str | None, clock: Callable[[], float] = time.monotonic) -> None:
         self.settings = settings
         self._tables, self._clock = tables, clock
         self._kafka = None if bootstrap is None else settings.kafka.model_copy(update={"bootstrap_servers": bootstrap})

@@ -104,8 +104,13 @@ class StreamSettings(KeyModel):
     clusters_except: Annotated[str, AfterValidator(_checked_linear)] = key(
         "", "regular expression of the clusters among these that it leaves to other pipelines; empty: none", dynamic=False
     )
-    tables: str = key(".lb/tables", "folder of the Delta tables", dynamic=False)
-    checkpoint: str = key(".lb/checkpoint", "folder of the stream's checkpoint", dynamic=False)
+    tables: str = key(".lb/tables", "folder of the Delta tables: a path, or an address as s3://bucket/folder", dynamic=False)
+    checkpoint: str = key(".lb/checkpoint", "folder of the stream's checkpoint; as tables", dynamic=False)
+    store_options: dict[str, str] = key(
+        {},
+        "how the object store of tables and checkpoint is reached: object_store's names (aws_endpoint), Hadoop's (fs.…)",
+        dynamic=False,
+    )
     tick_interval_ms: int = key(1_000, "how often time passes in a silent cluster; 0: never", unit="ms", dynamic=False, ge=0)
     failover_after_ms: int = key(
         3_000, "a job that stands by takes over when the leader's clock has not ticked for this long; at least three ticks", unit="ms",

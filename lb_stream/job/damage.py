@@ -9,23 +9,21 @@ import errno
 import json
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
-from pyarrow import fs
 
 from lb_stream.contracts.settings import Settings
 from lb_stream.contracts.table_spec import TableSpec
 from lb_stream.contracts.tables import ROUNDS, TABLES
 from lb_stream.io.kafka.checkpoint import last_batch
 from lb_stream.io.messages.troubles import chain
+from lb_stream.io.tables.delta import existing_table
+from lb_stream.store import Store, checkpoint_of, tables_of
 from lb_stream.stream.ports import Stopped
 from lb_stream.stream.shards.directory import FOLDER as DIRECTORY
-from lb_stream.stream.task.folders import folder_at
 
 _DISK = {
     errno.ENOSPC: ("No space left on device", "the disk is full"),
@@ -59,19 +57,19 @@ def fault_of_machine(settings: Settings, error: BaseException) -> Stopped | None
                 f"({stream.tables}) and the folder for temporary files, then start the job again: it goes on where it was. To make room: "
                 f"`lbctl tables maintain`, shorter [upkeep] settings"
             )
-    for path, trouble in damaged_files_of_checkpoint(stream.checkpoint):
+    for path, trouble in damaged_files_of_checkpoint(checkpoint_of(stream)):
         return Damaged(
             f"{path} {trouble}: restore the checkpoint and the tables of one time from a backup, or start with a new checkpoint: --set "
             f"stream.checkpoint=FOLDER. Decisions and their numbers go on then; averages come back with the next reports"
         )
     for spec in TABLES:
-        for path, trouble in damaged_files_of_table(stream.tables, spec):
-            return Damaged(f"{path} {trouble}: {_way_back(spec, stream.tables)}")
+        for path, trouble in damaged_files_of_table(tables_of(stream), spec):
+            return Damaged(f"{path} {trouble}: {_way_back(spec, tables_of(stream))}")
     return None
 
 
-def _way_back(spec: TableSpec, root: str) -> str:
-    folder = f"{root.rstrip('/')}/{spec.name}"
+def _way_back(spec: TableSpec, root: Store) -> str:
+    folder = root / spec.name
     if spec.name == ROUNDS.name:
         return (
             "it is of the log. Restore the tables and the checkpoint of one time from a backup; without one begin anew, with new folders "
@@ -82,25 +80,24 @@ def _way_back(spec: TableSpec, root: str) -> str:
     return f"move {folder} away and start the job again: it fills a new table from now on"
 
 
-def damaged_files_of_checkpoint(checkpoint: str) -> Iterator[Found]:
+def damaged_files_of_checkpoint(checkpoint: Store) -> Iterator[Found]:
     """Of the files that a start reads: which are there and can't be read."""
-    filesystem, root = folder_at(checkpoint)
     last = last_batch(checkpoint)
     if last is None:
         return
     batches = (last - 1, last)
-    shards = [f"{DIRECTORY}/{name}" for name in _names(filesystem, f"{root}/{DIRECTORY}") if name.endswith(".json")]
+    shards = [f"{DIRECTORY}/{name}" for name in _names(checkpoint / DIRECTORY) if name.endswith(".json")]
     for name in ("metadata", *(f"{kind}/{batch}" for batch in batches for kind in ("offsets", "commits")), *shards):
-        path = f"{root}/{name}"
-        if filesystem.get_file_info(path).type == fs.FileType.File:
-            with filesystem.open_input_stream(path) as source:
-                text = source.read()
-            if (trouble := _cut_off(name, text)) is not None:
-                yield path, trouble
+        try:
+            content = checkpoint.get(name).to_pybytes()
+        except FileNotFoundError:
+            continue
+        if (trouble := _cut_off(name, content)) is not None:
+            yield str(checkpoint / name), trouble
 
 
-def _names(filesystem: fs.FileSystem, folder: str) -> list[str]:
-    return sorted(info.base_name for info in filesystem.get_file_info(fs.FileSelector(folder, allow_not_found=True)))
+def _names(folder: Store) -> list[str]:
+    return sorted(entry.name for entry in folder.list())
 
 
 def _cut_off(name: str, content: bytes) -> str | None:
@@ -116,47 +113,41 @@ def _cut_off(name: str, content: bytes) -> str | None:
     return "is cut off" if len(entries) < (2 if kind == "offsets" else 1) else None
 
 
-def damaged_files_of_table(root: str, spec: TableSpec) -> Iterator[Found]:
+def damaged_files_of_table(root: Store, spec: TableSpec) -> Iterator[Found]:
     """Of the files that a table consists of: which are gone or can't be read."""
-    folder = f"{root.rstrip('/')}/{spec.name}"
-    filesystem, base = folder_at(folder if "://" in folder else str(Path(folder).absolute()))
-    log = f"{base}/_delta_log"
-    for name in _names(filesystem, log):
-        if (trouble := _trouble_in_log(filesystem, f"{log}/{name}")) is not None:
-            yield f"{log}/{name}", trouble
+    folder = root / spec.name
+    log = folder / "_delta_log"
+    for name in _names(log):
+        if (trouble := _trouble_in_log(log, name)) is not None:
+            yield str(log / name), trouble
             return
     try:
-        paths = _paths(folder, base)
+        paths = _paths(root, spec)
     except DeltaError as error:
-        yield log, f"can't be read ({str(error).splitlines()[0]})"
+        yield str(log), f"can't be read ({str(error).splitlines()[0]})"
         return
-    for info in filesystem.get_file_info(paths) if paths else ():
-        if info.type != fs.FileType.File:
-            yield info.path, "is gone"
-            continue
+    for path in paths:
         try:
-            with filesystem.open_input_file(info.path) as source:
+            with folder.open(path) as source:
                 pq.read_metadata(source)
+        except FileNotFoundError:
+            yield str(folder / path), "is gone"
         except (pa.ArrowInvalid, OSError):
-            yield info.path, "is damaged"
+            yield str(folder / path), "is damaged"
 
 
-def _paths(folder: str, base: str) -> list[str]:
-    if not DeltaTable.is_deltatable(folder):
-        return []
-    return [f"{base}/{unquote(path)}" for path in pa.table(DeltaTable(folder).get_add_actions())["path"].to_pylist()]
+def _paths(root: Store, spec: TableSpec) -> list[str]:
+    table = existing_table(root, spec)
+    return [] if table is None else [unquote(path) for path in pa.table(table.get_add_actions())["path"].to_pylist()]
 
 
-def _trouble_in_log(filesystem: fs.FileSystem, path: str) -> str | None:
+def _trouble_in_log(log: Store, name: str) -> str | None:
     try:
-        if path.endswith(".checkpoint.parquet"):
-            with filesystem.open_input_file(path) as source:
+        if name.endswith(".checkpoint.parquet"):
+            with log.open(name) as source:
                 pq.read_metadata(source)
-        elif re.search(r"/\d{20}\.json$", path):
-            with filesystem.open_input_stream(path) as source:
-                lines = source.read().splitlines()
-            if not [json.loads(line) for line in lines]:
-                return "is empty"
+        elif re.fullmatch(r"\d{20}\.json", name) and not [json.loads(line) for line in log.get(name).to_pybytes().splitlines()]:
+            return "is empty"
     except FileNotFoundError:
         return None  # the job or upkeep has just removed it
     except (ValueError, pa.ArrowInvalid, OSError):

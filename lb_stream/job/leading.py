@@ -16,6 +16,7 @@ from lb_stream.io.metrics.standby import StandbyPage
 from lb_stream.job.running import LONGEST_SAID, NEW_LINE, SharedCheckpoint, Stop, Stuck
 from lb_stream.job.supervise import run
 from lb_stream.job.warm_up import WarmUp
+from lb_stream.store import tables_of
 from lb_stream.stream.ports import Stopped
 
 logger = logging.getLogger(__name__)
@@ -94,5 +95,5 @@ def came_of_another(settings: Settings, member: Member, error: Exception) -> Shu
 
 def _another_leads(settings: Settings) -> bool:
     with suppress(Exception):  # a table that can't be read says nothing
-        return not leads(settings.stream.tables, settings.stream.pipeline_id)
+        return not leads(tables_of(settings.stream), settings.stream.pipeline_id)
     return False

@@ -22,6 +22,7 @@ from lb_stream.io.metrics.monitor import Monitor
 from lb_stream.io.tables.log import LogError, RoundLog
 from lb_stream.io.tables.projections import Projections
 from lb_stream.job.running import Running, SharedCheckpoint, Watched
+from lb_stream.store import checkpoint_of, tables_of
 from lb_stream.stream.batch import Balancer
 from lb_stream.stream.ports import Logged, Reading
 from lb_stream.stream.shards.directory import ShardMap, asked_in, write_directory
@@ -36,9 +37,9 @@ logger = logging.getLogger(__name__)
 def _open(settings: Settings, outbox: Outbox, fenced: bool) -> tuple[RoundLog, Projections]:
     """Log and tables. Raises LogError when log, tables and Kafka don't belong together."""
     stream = settings.stream
-    tables = Projections(stream.tables, stream.pipeline_id)
+    tables = Projections(tables_of(stream), stream.pipeline_id)
     outbox.resume(otherwise=0 if tables.newest is None else tables.newest + 1, fenced=fenced)
-    log = RoundLog(stream.tables, stream.pipeline_id, stream.checkpoint)  # last: a job that still runs logs, then publishes
+    log = RoundLog(tables_of(stream), stream.pipeline_id, checkpoint_of(stream))  # last: a job that still runs logs, then publishes
     if outbox.watermark > log.last_seq + 1:
         raise LogError(
             f"{outbox.watermark} batches of the pipeline {stream.pipeline_id!r} have been published, but the log in {stream.tables} "
@@ -50,8 +51,8 @@ def _open(settings: Settings, outbox: Outbox, fenced: bool) -> tuple[RoundLog, P
 def _starting(settings: Settings, log: RoundLog) -> str:
     """Where a new checkpoint begins: where the log ends, so that what has been decided on isn't read again. Raises LostRecords."""
     stream, topics = settings.stream, (settings.topics.reports, settings.topics.commands)
-    new = last_batch(stream.checkpoint) is None
-    wanted = next_offsets(stream.checkpoint)
+    new = last_batch(checkpoint_of(stream)) is None
+    wanted = next_offsets(checkpoint_of(stream))
     if new:
         wanted = log.next_offsets(topics)
     if warning := check_none_lost(settings, wanted, new):
@@ -86,26 +87,27 @@ def _prepare(settings: Settings, outbox: Outbox, caught_up: Reading | None) -> t
     projected = tables.catch_up(log.since)
     if published or projected:
         logger.info("finished an earlier run: %d batches published, %d projected", published, projected)
-    epoch = announce(stream.tables, stream.pipeline_id, log.last_epoch)
-    if last_batch(stream.checkpoint) is None:
+    checkpoint = checkpoint_of(stream)
+    epoch = announce(tables_of(stream), stream.pipeline_id, log.last_epoch)
+    if last_batch(checkpoint) is None:
         tables.forget_averages()
-        write_directory(stream.checkpoint, 0, epoch, {name: ShardMap(asked=asked_in(memory)) for name, memory in log.memories.items()})
+        write_directory(checkpoint, 0, epoch, {name: ShardMap(asked=asked_in(memory)) for name, memory in log.memories.items()})
 
     def finish(logged: Logged) -> None:
         outbox.publish(logged)
         tables.project(logged)
 
     log.on_foreign_batch = finish
-    batch = last_batch(stream.checkpoint)
+    batch = last_batch(checkpoint)
     way = clear_way(settings, is_logged=batch is not None and log.has(batch))
-    guard = Guard(settings, way, SetAside.read(stream.checkpoint))
+    guard = Guard(settings, way, SetAside.read(checkpoint))
     caught_up = caught_up or CaughtUp.at_start(settings)
     return Balancer(settings, log, outbox, tables, caught_up, epoch=epoch, unreadable=guard), starting, guard
 
 
 def _as_checkpoint_has_it(spark: SparkSession, settings: Settings) -> Settings:
     """The settings with the checkpoint's number of partitions. Spark ignores any other number, and our keys must agree with Spark."""
-    kept, wanted = state_partitions(settings.stream.checkpoint), settings.stream.shuffle_partitions
+    kept, wanted = state_partitions(checkpoint_of(settings.stream)), settings.stream.shuffle_partitions
     if kept is None or kept == wanted:
         return settings
     logger.warning(
@@ -144,7 +146,7 @@ def start(spark: SparkSession, settings: Settings, member: Member, once: bool = 
     records = read_records(spark, reading, spark_options(settings), starting, guard.way.careful)
     shards = records.transform(to_blocks(settings, balancer.epoch)).transform(to_shards(settings, balancer.epoch))
     writer = shards.writeStream.queryName(settings.stream.pipeline_id).outputMode("update").foreachBatch(batches)
-    writer = writer.option("checkpointLocation", settings.stream.checkpoint)
+    writer = writer.option("checkpointLocation", checkpoint_of(settings.stream).for_hadoop)
     if once:
         writer = writer.trigger(availableNow=True)
     elif settings.stream.trigger_interval_ms:

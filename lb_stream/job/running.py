@@ -19,6 +19,7 @@ from lb_stream.io.kafka.rights import REFUSALS, denied, denied_in
 from lb_stream.io.kafka.set_aside import Guard, Replan
 from lb_stream.io.metrics.monitor import Monitor
 from lb_stream.job.passing import passing
+from lb_stream.store import checkpoint_of
 from lb_stream.stream.batch import Balancer
 from lb_stream.stream.ports import Publisher, Stopped
 
@@ -127,7 +128,7 @@ class Running:
         if "CONCURRENT_STREAM_LOG_UPDATE" in said or self._began_beside_another(said):
             return SharedCheckpoint(checkpoint)
         try:
-            check_none_lost(self.settings, next_offsets(checkpoint), new_checkpoint=False)
+            check_none_lost(self.settings, next_offsets(checkpoint_of(self.settings.stream)), new_checkpoint=False)
         except REFUSALS as refused:
             return denied(self.settings, refused)
         except Stopped as stopped:  # lost records, a right that is missing
@@ -138,7 +139,7 @@ class Running:
 
     def _began_beside_another(self, said: str) -> bool:
         """Whether the checkpoint was empty when the query looked, and then held another one's first batch."""
-        return _NOT_EMPTY in said and last_batch(self.settings.stream.checkpoint) is not None
+        return _NOT_EMPTY in said and last_batch(checkpoint_of(self.settings.stream)) is not None
 
     def stop(self) -> None:
         """Let the batch under way come to its end, end the query, release the connections."""

@@ -5,7 +5,9 @@ from __future__ import annotations
 import ipaddress
 import sys
 from contextlib import suppress
+from typing import Any
 
+from py4j.protocol import Py4JJavaError
 from pyspark import SparkConf
 from pyspark.sql import SparkSession
 
@@ -13,6 +15,8 @@ from lb_stream.access.clients import TOKEN_FILE
 from lb_stream.contracts.keys import SettingError
 from lb_stream.contracts.settings import Settings
 from lb_stream.io.kafka.options import token_url
+from lb_stream.store import Store, checkpoint_of, tables_of
+from lb_stream.stream.ports import Stopped
 from lb_stream.stream.task.crash import arm
 
 EXECUTORS = "spark.executor.extraJavaOptions"
@@ -28,6 +32,9 @@ def spark_session(settings: Settings) -> SparkSession:
     builder = SparkSession.builder.appName(settings.stream.pipeline_id)
     builder = builder.config("spark.pyspark.python", sys.executable).config("spark.pyspark.driver.python", sys.executable)
     builder = builder.config("spark.sql.shuffle.partitions", str(settings.stream.shuffle_partitions))
+    stores = tables_of(settings.stream).hadoop_options | checkpoint_of(settings.stream).hadoop_options
+    for name, value in stores.items():
+        builder = builder.config(f"spark.hadoop.{name}", value)
     for name, value in arm(settings.stream.crash_at).items():
         builder = builder.config(f"spark.executorEnv.{name}", value)
     if (token := settings.kafka.options.get(TOKEN_FILE)) is not None:
@@ -44,6 +51,7 @@ def spark_session(settings: Settings) -> SparkSession:
     if token is not None:
         assert session._jvm is not None
         session._jvm.java.lang.System.setProperty(TOKENS_ALLOWED, token_url(str(token)))  # this JVM has been started before us
+    check_checkpoint(session, checkpoint_of(settings.stream))
     return session
 
 
@@ -68,3 +76,17 @@ def _is_loopback(host: str) -> bool:
     with suppress(ValueError):
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     return host == "localhost"
+
+
+def check_checkpoint(spark: SparkSession, checkpoint: Store) -> None:
+    """Raise Stopped when Spark has no file system for the checkpoint's address: Spark itself would say so on a page."""
+    scheme = checkpoint.for_hadoop.partition("://")[0] if checkpoint.local is None else "file"
+    context: Any = spark.sparkContext
+    try:
+        context._jvm.org.apache.hadoop.fs.FileSystem.getFileSystemClass(scheme, context._jsc.hadoopConfiguration())
+    except Py4JJavaError as error:
+        raise Stopped(
+            f"stream.checkpoint = {checkpoint}: Spark has no file system for {scheme}:// on its class path. Add Hadoop's module for it "
+            f"(for s3a: hadoop-aws of Hadoop's version, and its SDK), or keep the checkpoint in a folder that the driver and all executors "
+            f"reach; stream.tables may stay where they are"
+        ) from error

@@ -21,6 +21,7 @@ from lb_stream.job.damage import fault_of_machine
 from lb_stream.job.passing import Passing, Patience, passing
 from lb_stream.job.pipeline import start
 from lb_stream.job.running import Running, SharedCheckpoint, Stop, Stuck, never
+from lb_stream.store import tables_of
 from lb_stream.stream.ports import Stopped
 
 logger = logging.getLogger(__name__)
@@ -56,7 +57,7 @@ def run(spark: SparkSession, settings: Settings, member: Member, once: bool = Fa
             reason, caught_up = _reason(settings, error), None
             if isinstance(reason, Stopped | KafkaAway | KafkaError) and not (isinstance(reason, Passing) and reason.by_a_record):
                 excuse(settings)
-            if isinstance(reason, SharedCheckpoint) and not crossed and leads(settings.stream.tables, settings.stream.pipeline_id):
+            if isinstance(reason, SharedCheckpoint) and not crossed and leads(tables_of(settings.stream), settings.stream.pipeline_id):
                 crossed = True
                 logger.warning("an older job, shut out already, wrote into the checkpoint at the same time: the stream begins anew")
                 continue
@@ -74,7 +75,7 @@ def run(spark: SparkSession, settings: Settings, member: Member, once: bool = Fa
 def check_leads(settings: Settings, member: Member) -> None:
     """Raises Fenced when another job has begun to lead while this one, which led, was away: it must not shut that one out in turn."""
     stream = settings.stream
-    if member.clock.epoch and not leads(stream.tables, stream.pipeline_id):
+    if member.clock.epoch and not leads(tables_of(stream), stream.pipeline_id):
         raise Fenced(f"another job of the pipeline {stream.pipeline_id!r} has begun to lead while this one was held up: this one stops")
 
 

@@ -12,7 +12,6 @@ import time
 from contextlib import suppress
 from threading import Event, Thread
 
-from pyarrow import fs
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
@@ -22,11 +21,11 @@ from lb_stream.io.kafka.options import spark_options
 from lb_stream.io.leadership.leader import this_host
 from lb_stream.io.tables.log import RoundLog
 from lb_stream.io.tables.projections import Projections
+from lb_stream.store import Store, checkpoint_of, tables_of
 from lb_stream.stream.batch import Balancer
 from lb_stream.stream.ports import Logged
 from lb_stream.stream.shards.directory import write_directory
 from lb_stream.stream.source import read_records
-from lb_stream.stream.task.folders import folder_at
 from lb_stream.stream.transforms import to_blocks, to_shards
 
 logger = logging.getLogger(__name__)
@@ -99,22 +98,22 @@ class WarmUp:
             "max_offsets_per_trigger": IN_A_BATCH,
         }
         own = self._settings.model_copy(update={"stream": stream.model_copy(update=changed)})
-        filesystem, path = folder_at(folder)
-        _remove(filesystem, path)
+        left = Store.at(folder, stream.store_options, "stream.checkpoint")
+        _remove(left)
         try:
-            filesystem.create_dir(path, recursive=True)
             query = self._started(own)
             while query.isActive and not self._stop.is_set():
                 query.awaitTermination(0.2)  # type: ignore[arg-type] # takes parts of a second, too
             query.stop()
         finally:
-            _remove(filesystem, path)
+            _remove(left)
 
     def _started(self, own: Settings) -> StreamingQuery:
         stream = own.stream
-        write_directory(stream.checkpoint, 0, 1, {})
-        log, tables = RoundLog(stream.tables, stream.pipeline_id, stream.checkpoint), Projections(stream.tables, stream.pipeline_id)
-        balancer = Balancer(own, log, Unpublished(), tables, CaughtUp(stream.checkpoint), epoch=1)
+        root, checkpoint = tables_of(stream), checkpoint_of(stream)
+        write_directory(checkpoint, 0, 1, {})
+        log, tables = RoundLog(root, stream.pipeline_id, checkpoint), Projections(root, stream.pipeline_id)
+        balancer = Balancer(own, log, Unpublished(), tables, CaughtUp(checkpoint), epoch=1)
         begin, end = bounds(own)
         starting: dict[str, dict[str, int]] = {}
         for (topic, number), offset in end.items():
@@ -122,9 +121,9 @@ class WarmUp:
         records = read_records(self._spark, own, spark_options(own), json.dumps(starting))
         shards = records.transform(to_blocks(own, 1)).transform(to_shards(own, 1))
         writer = shards.writeStream.queryName(f"{stream.pipeline_id}-warm-up").outputMode("update").foreachBatch(balancer)
-        return writer.option("checkpointLocation", stream.checkpoint).trigger(availableNow=True).start()
+        return writer.option("checkpointLocation", checkpoint.for_hadoop).trigger(availableNow=True).start()
 
 
-def _remove(filesystem: fs.FileSystem, path: str) -> None:
+def _remove(folder: Store) -> None:
     with suppress(OSError):
-        filesystem.delete_dir(path)
+        folder.delete_all()

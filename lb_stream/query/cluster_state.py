@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lb_stream.core.commands.settings import in_force
@@ -17,6 +16,8 @@ from lb_stream.query.lake import open_lake, records, run
 
 if TYPE_CHECKING:
     import duckdb
+
+    from lb_stream.store import Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +59,7 @@ def unknown_cluster(cluster: str, known: Sequence[str]) -> str:
     return f"there is no cluster {cluster}: " + (f"there are {', '.join(known)}" if known else "none has had a round yet")
 
 
-def known_clusters(tables: Path) -> list[str]:
+def known_clusters(tables: Store) -> list[str]:
     """The clusters that have had a round, and that have not been forgotten since; none where there are no tables here."""
     try:
         lake = open_lake(tables)
@@ -68,7 +69,7 @@ def known_clusters(tables: Path) -> list[str]:
     return [row["cluster"] for row in records(run(lake, last)) if row["memory"]]
 
 
-def standing(tables: Path, cluster: str | None = None) -> list[Standing]:
+def standing(tables: Store, cluster: str | None = None) -> list[Standing]:
     """Every cluster or the named one, without those that had no round or were forgotten. Raises QueryError where there are no tables."""
     return standing_in(open_lake(tables), cluster)
 
@@ -104,7 +105,7 @@ def standing_in(lake: duckdb.DuckDBPyConnection, cluster: str | None = None) -> 
     ]
 
 
-def the_only(tables: Path, cluster: str | None) -> Standing:
+def the_only(tables: Store, cluster: str | None) -> Standing:
     """The cluster that is meant. Raises QueryError when there is none, or when there are several and none was named."""
     return the_only_in(open_lake(tables), cluster)
 

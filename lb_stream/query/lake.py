@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lb_stream.query import QueryError
@@ -14,6 +13,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from lb_stream.contracts.table_spec import TableSpec
+    from lb_stream.store import Store
 
 READ_ONLY = (
     "SET temp_directory = ''",  # .tmp here otherwise, for what doesn't fit into memory
@@ -23,18 +23,17 @@ READ_ONLY = (
 """A query reads the tables and no other file, and writes none: no COPY TO, ATTACH, EXPORT, INSTALL."""
 
 
-def open_lake(folder: Path, whole: bool = True) -> duckdb.DuckDBPyConnection:
+def open_lake(folder: Store, whole: bool = True) -> duckdb.DuckDBPyConnection:
     """A connection that sees every table of `contracts.tables` under its name, as of now.
 
     A table that doesn't exist yet is empty. Raises QueryError when there is none at all, when one can't be read, and, where a `whole`
     one is needed, when one lacks columns.
     """
     import duckdb
-    from deltalake import DeltaTable
 
     from lb_stream.contracts.tables import TABLES
 
-    existing = [spec.name for spec in TABLES if DeltaTable.is_deltatable(str(folder / spec.name))]
+    existing = {spec.name: rows for spec in TABLES if (rows := _readable_rows(folder, spec)) is not None}
     if not existing:
         raise QueryError(f"no tables in {folder} yet: run `lbctl demo` or `lbctl balance`, or name theirs: --set stream.tables=FOLDER")
     lake = duckdb.connect()
@@ -43,7 +42,7 @@ def open_lake(folder: Path, whole: bool = True) -> duckdb.DuckDBPyConnection:
     for macro in MACROS:
         lake.execute(macro)
     for spec in TABLES:
-        rows = _readable_rows(folder, spec) if spec.name in existing else spec.schema.empty_table()
+        rows = existing.get(spec.name, spec.schema.empty_table())
         if missing := [name for name in spec.schema.names if name not in (*rows.schema.names, *spec.added)] if whole else []:
             raise QueryError(f"{folder / spec.name} has no column {', '.join(missing)}: another version wrote it; {_mend(spec)}")
         lake.register(spec.name, _with_added(rows, spec))
@@ -52,10 +51,10 @@ def open_lake(folder: Path, whole: bool = True) -> duckdb.DuckDBPyConnection:
     return lake
 
 
-def _readable_rows(folder: Path, spec: TableSpec) -> Any:
-    """Raises QueryError when the table is damaged."""
+def _readable_rows(folder: Store, spec: TableSpec) -> Any:
+    """None where there is no such table. Raises QueryError when it is damaged."""
     try:
-        return _rows(folder / spec.name)
+        return _rows(folder, spec)
     except PermissionError:
         raise
     except Exception as error:  # what delta-rs and pyarrow raise for a damaged file has no common ancestor
@@ -82,14 +81,15 @@ def _mend(spec: TableSpec) -> str:
     return "restore it from a backup, or give the job new tables: stream.tables"
 
 
-def _rows(path: Path) -> Any:
+def _rows(folder: Store, spec: TableSpec) -> Any:
     """What DuckDB can scan: as a dataset it reads only the columns and files that a query needs."""
     import pyarrow as pa
-    from deltalake import DeltaTable
 
-    from lb_stream.io.tables.delta import dataset
+    from lb_stream.io.tables.delta import dataset, existing_table
 
-    delta = DeltaTable(str(path))
+    delta = existing_table(folder, spec)
+    if delta is None:
+        return None
     if delta.protocol().min_reader_version == 1:
         return dataset(delta)
     # The dataset would silently read a table with column mapping as nulls; delta-rs's own scan knows it, and deletion vectors too.

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lb_stream.core.health import ClusterFacts
 
 if TYPE_CHECKING:
     import duckdb
+
+    from lb_stream.store import Store
 
 Rows = list[dict[str, Any]]
 
@@ -88,7 +89,7 @@ class Snapshot:
         return asdict(self)
 
 
-def snapshot(tables: Path, cluster: str | None = None) -> Snapshot:
+def snapshot(tables: Store, cluster: str | None = None) -> Snapshot:
     """Read the tables now. Raises QueryError when there are none."""
     from lb_stream.query.lake import open_lake
 

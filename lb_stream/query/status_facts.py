@@ -8,7 +8,6 @@ import time
 from collections import Counter
 from contextlib import closing, suppress
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lb_stream.contracts.decisions import MOVES
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
 
     from lb_stream.contracts.settings import Settings
     from lb_stream.io.leadership.alive import Ticks
+    from lb_stream.store import Store
 
     Lake = duckdb.DuckDBPyConnection
 
@@ -41,32 +41,33 @@ _SEEN = """
 """
 
 
-def gather(tables: Path, settings: Settings, bootstrap: str) -> Facts:
+def gather(tables: Store, settings: Settings, bootstrap: str) -> Facts:
     """Everything: also whether a job on another machine runs, and whether Kafka answers at `bootstrap`."""
     facts = gather_from(None, tables, settings)
-    if tables.exists():
-        with suppress(QueryError), open_lake(tables) as lake:  # no table is there yet
-            facts = gather_from(lake, tables, settings)
+    with suppress(QueryError), open_lake(tables) as lake:  # no table is there yet
+        facts = gather_from(lake, tables, settings)
     kafka = settings.kafka.model_copy(update={"bootstrap_servers": bootstrap})
     return with_kafka(facts, settings.model_copy(update={"kafka": kafka}))
 
 
-def gather_from(lake: Lake | None, tables: Path, settings: Settings) -> Facts:
+def gather_from(lake: Lake | None, tables: Store, settings: Settings) -> Facts:
     """What open tables (None: there are none yet), the job's process and the disk say."""
     if lake is None:
         return _facts(tables, settings, JobFacts(settings.stream.pipeline_id))
     return _facts(tables, settings, _job(lake, settings), cluster_facts(lake))
 
 
-def _facts(tables: Path, settings: Settings, job: JobFacts, clusters: tuple[ClusterFacts, ...] = ()) -> Facts:
+def _facts(tables: Store, settings: Settings, job: JobFacts, clusters: tuple[ClusterFacts, ...] = ()) -> Facts:
     facts = Facts(_now_ms(), job, clusters, lag_limit=settings.stream.max_offsets_per_trigger or LAG_LIMIT)
-    if (place := next((one for one in (tables, *tables.parents) if one.exists()), None)) is not None:
+    folders = () if (local := tables.local) is None else (local, *local.parents)
+    if (place := next((one for one in folders if one.exists()), None)) is not None:
         usage = shutil.disk_usage(place)
         facts = replace(facts, disk_free=usage.free, disk_size=usage.total)
     from lb_stream.io.kafka.set_aside import SetAside
+    from lb_stream.store import checkpoint_of
 
     with suppress(OSError, ValueError):  # the checkpoint may be out of reach from here
-        kept = SetAside.read(settings.stream.checkpoint)
+        kept = SetAside.read(checkpoint_of(settings.stream))
         facts = replace(facts, set_aside=kept.places, in_pieces=kept.piece > 0)
     return facts
 

@@ -28,6 +28,7 @@ from lb_stream.core.model.blocks import (
     to_bytes,
     with_all_columns,
 )
+from lb_stream.store import Store
 from lb_stream.stream.shard_blocks import EVERYBODY
 from lb_stream.stream.shards.block_files import Blocks, BlockWriter, file_name, read_block
 from lb_stream.stream.shards.slicing import name_hashes
@@ -49,7 +50,7 @@ class ShardProcessor(StatefulProcessor):
     that the averages depend on, so that two runs of one batch with different ones don't write different files under one name.
     """
 
-    def __init__(self, configs: Mapping[str, FoldConfig], default: FoldConfig, checkpoint: str, settings_tag: str, epoch: int) -> None:
+    def __init__(self, configs: Mapping[str, FoldConfig], default: FoldConfig, checkpoint: Store, settings_tag: str, epoch: int) -> None:
         self._configs, self._default = configs, default
         self._checkpoint, self._tag, self._epoch = checkpoint, settings_tag, epoch
 
@@ -62,12 +63,12 @@ class ShardProcessor(StatefulProcessor):
         """Called by Spark once for each partition and batch."""
         leave_closing_to_spark(handle)
         self._state = handle.getValueState("shard", STATE_DDL)
-        batch_id, partition, attempt = task_of_batch()
+        batch_id, partition, _ = task_of_batch()
         name = file_name(batch_id, self._epoch, f"{partition}-{self._tag}")
         self._clock: list[dict[str, Any]] = []
         self._blocks: dict[str, pa.Table] = {}
-        self._values = BlockWriter(self._checkpoint, f"{name}.arrow", attempt)
-        self._names = BlockWriter(self._checkpoint, f"{name}-names.arrow", attempt)
+        self._values = BlockWriter(self._checkpoint, f"{name}.arrow")
+        self._names = BlockWriter(self._checkpoint, f"{name}-names.arrow")
 
     def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
         """All rows of one (cluster, shard) in this batch: one from each task that has read something of it.
@@ -169,7 +170,7 @@ def _kept(read: Callable[[], Shard]) -> tuple[Shard, BlockLost | None]:
         return Shard.empty(), lost
 
 
-def read_shard(checkpoint: str, blocks: Iterable[str]) -> Shard:
+def read_shard(checkpoint: Store, blocks: Iterable[str]) -> Shard:
     """A shard's blocks, from their references. Raises FileNotFoundError."""
     brokers, names, values = blocks
     rest = read_block(checkpoint, values)
@@ -182,7 +183,7 @@ def names_block(names: pa.ChunkedArray) -> pa.Table:
     return pa.table({"name": names, "hash": pa.array(name_hashes(names), pa.uint32())})
 
 
-def hand_over(checkpoint: str, before: list[Blocks], number: int, shards: int) -> Shard:
+def hand_over(checkpoint: Store, before: list[Blocks], number: int, shards: int) -> Shard:
     """What one of `shards` new shards takes over from the old ones: the bundles whose name's hash makes them its own."""
     least = min(len(before), shards)  # both are powers of two: a bundle's new and old number agree modulo the lesser
     old = [blocks for at, blocks in enumerate(before) if at % least == number % least]

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from pyspark.sql import DataFrame, SparkSession
 
 from lb_stream.contracts.settings import Settings
+from lb_stream.store import Store, checkpoint_of, tables_of
 from lb_stream.stream.context import BatchContext
 from lb_stream.stream.figures import File, part_files
 from lb_stream.stream.ports import Log, Logged, NothingUnreadable, Observer, Publisher, Reading, Tables, Unobserved, Unreadable
@@ -42,6 +43,12 @@ class Balancer:
     observer: Observer = field(default_factory=Unobserved)
     unreadable: Unreadable = field(default_factory=NothingUnreadable)
     _attention: Attention = field(default_factory=Attention)
+    _written: tuple[int, Mapping[str, ShardMap]] = field(default=(-1, {}), init=False)
+    """The last directory that this job has written, and the batch that it is for; -1: none."""
+
+    @property
+    def _checkpoint(self) -> Store:
+        return checkpoint_of(self.settings.stream)
 
     def __call__(self, shards: DataFrame, batch_id: int) -> None:
         """Decide once, then publish and project what the log says; run again, it decides nothing anew."""
@@ -49,7 +56,8 @@ class Balancer:
         self.observer.begin(batch_id)
         self.caught_up.read(batch_id)  # at once: a batch that is run again after a restart is told the same
         share = Share.of(self.settings.stream)
-        directory = share.own(read_directory(self.settings.stream.checkpoint, batch_id, self.epoch))
+        written, known = self._written
+        directory = share.own(known if written == batch_id else read_directory(self._checkpoint, batch_id, self.epoch))
         logged = self.log.find(batch_id)
         if logged is None:
             rounds = shards.transform(to_rounds(self._context(batch_id, directory))).toArrow()  # the one action of a batch
@@ -80,7 +88,7 @@ class Balancer:
         leaving = [cluster for cluster, slices in known.items() if slices.leaving]
         stream, share = self.settings.stream, Share.of(self.settings.stream)
         own, of_shadows = share.own(self.log.memories), share.own(self.log.shadow_memories)
-        memories = hand_out(own, of_shadows, stream.checkpoint, batch_id, self.epoch, tasks=stream.shuffle_partitions)
+        memories = hand_out(own, of_shadows, self._checkpoint, batch_id, self.epoch, tasks=stream.shuffle_partitions)
         return BatchContext(
             settings=self.settings,
             file_tag=self._file_tag(batch_id),
@@ -101,7 +109,7 @@ class Balancer:
 
     def _part_files(self, spark: SparkSession, parts: Parts, batch_id: int) -> dict[str, dict[str, File]]:
         """Have the executors write the parts of `bundle_averages` that are due, and history. Returns part → table → file."""
-        root, checkpoint, name = self.settings.stream.tables, self.settings.stream.checkpoint, self._file_tag(batch_id)
+        root, checkpoint, name = tables_of(self.settings.stream), self._checkpoint, self._file_tag(batch_id)
         tasks = spark.sparkContext.parallelize(list(parts.items()), min(len(parts), spark.sparkContext.defaultParallelism))
         return dict(tasks.map(lambda part: (part[0], part_files(*part, root, checkpoint, f"{name}-{task_of_batch()[2]}"))).collect())
 
@@ -121,11 +129,12 @@ class Balancer:
         self._attention.pay(now_ms, self.caught_up.now)
         for cluster in self._attention.forgotten(after, now_ms, stream.cluster_retention_ms):
             after[cluster] = replace(after[cluster], leaving=True)
-        write_directory(stream.checkpoint, batch_id + 1, self.epoch, after)
-        remove_spent(stream.checkpoint, batch_id, self.epoch)
+        written = write_directory(self._checkpoint, batch_id + 1, self.epoch, after)
+        self._written = (batch_id + 1 if written else -1, after)
+        remove_spent(self._checkpoint, batch_id, self.epoch)
         if batch_id % TIDY_EVERY == 0:
             oldest = batch_id + 1 - stream.keep_views
-            remove_unused(stream.checkpoint, forget_directories(stream.checkpoint, oldest), oldest)
+            remove_unused(self._checkpoint, forget_directories(self._checkpoint, oldest), oldest)
 
 
 def views_of_rounds(rounds: pa.Table) -> dict[str, ClusterBlocks]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from lb_stream.contracts.settings import Settings
+from lb_stream.store import checkpoint_of
 from lb_stream.stream.records import Rejection
 from lb_stream.stream.shards.directory import ShardMap
 from lb_stream.stream.shards.memory_files import read_own
@@ -68,5 +69,5 @@ class BatchContext:
         """The same, with what these clusters remember. Raises FileNotFoundError."""
         if not self.stored:
             return self
-        own = read_own(self.settings.stream.checkpoint, self.stored, clusters)
+        own = read_own(checkpoint_of(self.settings.stream), self.stored, clusters)
         return replace(self, memories=own.balancer, shadow_memories=own.shadows, stored=())

@@ -30,6 +30,7 @@ from lb_stream.core.round.decide import Inbox, Round, decide
 from lb_stream.core.shadow.every import NOTHING
 from lb_stream.core.shadow.look_on import Looked
 from lb_stream.core.splitting.merging import withdrawn
+from lb_stream.store import Store, checkpoint_of
 from lb_stream.stream import figures
 from lb_stream.stream.arrived import Arrived
 from lb_stream.stream.averages import read_shard
@@ -212,13 +213,13 @@ def _failed(error: Exception, remembered: str, now_ms: int, context: BatchContex
 
 def _complete_view(arrived: Arrived, config: ClusterConfig, settings: Settings) -> ClusterView:
     """The cluster's view, once no shard waits for reports. `config`: the settings before the round's commands."""
-    shards = read_shards(settings.stream.checkpoint, arrived.blocks)
+    shards = read_shards(checkpoint_of(settings.stream), arrived.blocks)
     raise_incomplete(shards, arrived.now_ms - config.balancer.report_timeout_ms)
     times = arrived.times(settings.topics.reports)
     return cluster_view(arrived.cluster, shards, arrived.blocks, arrived.now_ms, config.balancer.weights, times)
 
 
-def read_shards(checkpoint: str, blocks: Iterable[Blocks]) -> list[Shard]:
+def read_shards(checkpoint: Store, blocks: Iterable[Blocks]) -> list[Shard]:
     """A cluster's shards. Raises FileNotFoundError."""
     return [read_shard(checkpoint, references) for references in blocks]
 

@@ -23,11 +23,11 @@ from lb_stream.core.model.blocks import FOUR, RESOURCES, Shard
 from lb_stream.core.model.resources import max_weighted_usage, percent
 from lb_stream.core.model.view import ClusterView, Rates
 from lb_stream.core.round.decide import Round
+from lb_stream.store import Store, tables_of
 from lb_stream.stream.averages import read_shard
 from lb_stream.stream.context import BatchContext
 from lb_stream.stream.shards.history import broker_rows, bundle_rows
 from lb_stream.stream.shards.slicing import Due
-from lb_stream.stream.task.folders import folder_at
 
 logger = logging.getLogger(__name__)
 
@@ -35,19 +35,17 @@ File = dict[str, Any]
 """path (relative to its table), bytes, rows, and the partition's value if the table has partitions; of history its first and last slot."""
 
 
-def write_file(root: str, spec: TableSpec, data: pa.Table, name: str, partition: str | None = None, compression: str = "zstd") -> File:
-    """One Parquet file in a table's folder, without the partition's column. `root`: folder or URI of all tables."""
+def write_file(root: Store, spec: TableSpec, data: pa.Table, name: str, partition: str | None = None, compression: str = "zstd") -> File:
+    """One Parquet file in a table's folder, without the partition's column. `root`: the folder of all tables."""
     folder = f"{spec.partition_by}={partition}/" if partition is not None else ""
     path = f"{folder}{name}.parquet"
-    filesystem, base = folder_at(root)
-    target = f"{base}/{spec.name}/{path}"
-    filesystem.create_dir(target.rpartition("/")[0], recursive=True)
     texts = [field.name for field in data.schema if pa.types.is_string(field.type)]
     repeated = [name for name in texts if name != "bundle"]
-    with filesystem.open_output_stream(target) as out:
-        pq.write_table(data, out, compression=compression, use_dictionary=repeated, write_statistics=texts)
-    size = filesystem.get_file_info(target).size
-    return {"path": path, "bytes": size, "rows": len(data), "partition": partition}
+    out = pa.BufferOutputStream()
+    pq.write_table(data, out, compression=compression, use_dictionary=repeated, write_statistics=texts)
+    content = out.getvalue()
+    root.put_whole(f"{spec.name}/{path}", content, lasts=False)
+    return {"path": path, "bytes": content.size, "rows": len(data), "partition": partition}
 
 
 def _columns_of(spec: TableSpec) -> pa.Schema:
@@ -110,14 +108,14 @@ class FigureFiles:
         files: dict[str, dict[str, File]] = {}
         for spec in (BROKER_LOADS, REJECTED_REPORTS):
             if spec.name in self._parts:
-                file = write_file(self._context.settings.stream.tables, spec, pa.concat_tables(self._parts[spec.name]), self._name)
+                file = write_file(tables_of(self._context.settings.stream), spec, pa.concat_tables(self._parts[spec.name]), self._name)
                 files.setdefault(self._first[spec.name], {})[spec.name] = file
         for row in rows:
             if row["cluster"] in files:
                 row |= {"files": canonical_json(files[row["cluster"]]), "idle": False}
 
 
-def part_files(part: str, entries: list[Due], root: str, checkpoint: str, name: str) -> dict[str, File]:
+def part_files(part: str, entries: list[Due], root: Store, checkpoint: Store, name: str) -> dict[str, File]:
     """Write what a batch has to say of one part of `bundle_averages`: every bundle of some shards, and their rows of history where a slot
     begins. Returns table → file; a table that gets no row is not in it.
 

@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame
 from lb_stream.contracts.base import canonical_json
 from lb_stream.contracts.settings import Settings
 from lb_stream.core.config.cluster_config import cluster_config
+from lb_stream.store import checkpoint_of
 from lb_stream.stream.averages import SHARD_DDL, ShardProcessor
 from lb_stream.stream.context import BatchContext, DecodeConfig
 from lb_stream.stream.decide import ROUND_DDL, decide_clusters
@@ -27,12 +28,13 @@ Transform = Callable[[DataFrame], DataFrame]
 
 def to_blocks(settings: Settings, epoch: int) -> Transform:
     """Raw records → validated columnar blocks for each (cluster, shard). `epoch`: of the job, which names its files by it."""
-    stream, commands, share = settings.stream, settings.topics.commands, Share.of(settings.stream)
+    stream, commands = settings.stream, settings.topics.commands
+    checkpoint, share = checkpoint_of(stream), Share.of(stream)
 
     def decode_partition(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        batch_id, partition, attempt = task_of_batch()
-        known = share.own(read_directory(stream.checkpoint, batch_id, epoch))
-        samples = BlockWriter(stream.checkpoint, sample_file(batch_id, epoch, partition), attempt, lasts=False)
+        batch_id, partition, _ = task_of_batch()
+        known = share.own(read_directory(checkpoint, batch_id, epoch))
+        samples = BlockWriter(checkpoint, sample_file(batch_id, epoch, partition), lasts=False)
         config = DecodeConfig(
             stream.default_cluster, commands, known, stream.shuffle_partitions, stream.allowed_clusters, partition == 0, share
         )
@@ -48,7 +50,7 @@ def to_shards(settings: Settings, epoch: int) -> Transform:
     default = cluster_config(settings.of_cluster("")).fold
     every = {name: asdict(config) for name, config in [*configs.items(), ("", default)]}
     tag = blake2b(canonical_json(every).encode(), digest_size=4).hexdigest()
-    processor = ShardProcessor(configs, default, settings.stream.checkpoint, tag, epoch)
+    processor = ShardProcessor(configs, default, checkpoint_of(settings.stream), tag, epoch)
     return lambda blocks: blocks.groupBy("cluster", "slot").transformWithState(
         statefulProcessor=processor, outputStructType=SHARD_DDL, outputMode="Update", timeMode="None"
     )

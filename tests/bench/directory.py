@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from lb_stream.store import Store
 from lb_stream.stream.batch import TIDY_EVERY
 from lb_stream.stream.shards.directory import ShardMap, forget_directories, read_directory, write_directory
 
@@ -44,11 +45,11 @@ def timed(call: Callable[..., Any], *arguments: Any) -> float:
 def measure(count: int) -> dict[str, float]:
     """Of one number of clusters."""
     with tempfile.TemporaryDirectory() as folder:
-        wrote, read = [], []
+        wrote, read, checkpoint = [], [], Store.at(folder)
         for batch in range(RUNS):
-            wrote.append(timed(write_directory, folder, batch, 1, clusters(count, batch)))
-            read.append(timed(read_directory, folder, batch, 1))
-        looked = timed(forget_directories, folder, RUNS - TIDY_EVERY) / TIDY_EVERY
+            wrote.append(timed(write_directory, checkpoint, batch, 1, clusters(count, batch)))
+            read.append(timed(read_directory, checkpoint, batch, 1))
+        looked = timed(forget_directories, checkpoint, RUNS - TIDY_EVERY) / TIDY_EVERY
     return {
         name: round(value, 2) for name, value in (("write", statistics.median(wrote)), ("read", statistics.median(read)), ("look", looked))
     }

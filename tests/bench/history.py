@@ -18,6 +18,7 @@ from lb_stream.contracts.tables import HISTORY_TABLES
 from lb_stream.core.model.blocks import BROKER_SCHEMA, BUNDLE_SCHEMA, FOUR, Shard
 from lb_stream.io.tables.projections import Projections
 from lb_stream.io.tables.upkeep import maintain
+from lb_stream.store import Store
 from lb_stream.stream.averages import names_block
 from lb_stream.stream.figures import part_files
 from lb_stream.stream.shards.block_files import BlockWriter
@@ -54,19 +55,19 @@ def main() -> None:
     """Measure and print."""
     draw, spent = np.random.default_rng(2), {True: [], False: []}  # type: ignore[var-annotated]
     with tempfile.TemporaryDirectory() as folder:
-        root = f"{folder}/tables"
+        root, checkpoint = Store.at(f"{folder}/tables"), Store.at(folder)
         tables = Projections(root, "bench")
         for batch in range(SLOTS):
             files = {}
             for number in range(SHARDS):
-                shard, writer = shard_of(number, batch * MINUTE_MS, draw), BlockWriter(folder, f"{batch}-{number}.arrow", lasts=False)
+                shard, writer = shard_of(number, batch * MINUTE_MS, draw), BlockWriter(checkpoint, f"{batch}-{number}.arrow", lasts=False)
                 names, values = names_block(shard.bundles["name"]), shard.bundles.drop_columns("name")
                 blocks = (writer.put(shard.brokers), writer.put(names), writer.put(values))
                 writer.close()
                 for slot in (None, Slot(batch * MINUTE_MS, 0)):
                     due, part = Due("c", number, batch * MINUTE_MS, blocks, slot), f"c.{number}"
                     begin = time.process_time()
-                    files[part] = part_files(part, [due], root, folder, f"{batch}-{slot is None}")
+                    files[part] = part_files(part, [due], root, checkpoint, f"{batch}-{slot is None}")
                     spent[slot is not None].append(time.process_time() - begin)
             tables.put_parts("bench", batch, files)
         kept = {one.table: one for one in maintain(root, UpkeepSettings(), SLOTS * MINUTE_MS)}

@@ -9,6 +9,7 @@ import pytest
 from lb_stream.contracts.settings import TopicSettings
 from lb_stream.io.kafka.set_aside import SetAside
 from lb_stream.io.local.embedded_kafka import EmbeddedKafka
+from lb_stream.store import Store
 from tests.e2e import bombs
 from tests.e2e.pipeline import Pipeline
 from tests.support.topics import topics_named
@@ -54,7 +55,7 @@ def test_a_thousand_megabytes_of_spaces_end_the_job_once_and_no_report_is_lost(k
     pipeline.send([report("b1:8080", 6)])
     pipeline.run_once(longest_s=300)
     assert [row[1] for row in rows(pipeline)] == [first, second, third], "the next ones don't end it even once"
-    assert len(SetAside.read(str(tmp_path / "checkpoint")).records) == 3
+    assert len(SetAside.read(Store.at(tmp_path / "checkpoint")).records) == 3
 
 
 @pytest.mark.long

@@ -25,6 +25,7 @@ from lb_stream.query.explained import explain_decision
 from lb_stream.query.lake import open_lake, records, run
 from lb_stream.query.report_figures import cluster_figures, clusters
 from lb_stream.query.snapshot import snapshot, unevenness
+from lb_stream.store import Store
 from tests.support.scrape import scrape
 
 pytestmark = [pytest.mark.e2e, pytest.mark.jvm]
@@ -91,7 +92,7 @@ class Demo:
 
 def check_explanations(tables: Path, figures: dict[str, Any]) -> None:
     """Every decision can be explained, with the brokers' loads before and after; the dashboard and the report have the demo's figures."""
-    with open_lake(tables) as lake:
+    with open_lake(Store.at(tables)) as lake:
         ids = [row["decision_id"] for row in records(run(lake, "SELECT decision_id FROM decisions"))]
         found = [explain_decision(lake, one) for one in ids]
         (cluster,) = clusters(lake)
@@ -99,7 +100,7 @@ def check_explanations(tables: Path, figures: dict[str, Any]) -> None:
     assert len(found) == figures["decisions"]
     assert [one.decision["decision_id"] for one in found if not all(part.before and part.after for part in one.parts)] == []
     assert all("A report confirmed it after" in one.sentence for one in found)
-    seen = snapshot(tables)
+    seen = snapshot(Store.at(tables))
     assert (len(seen.brokers), seen.pending, seen.timings["batches"] > 0) == (6, [], True)
     assert page.max_over_mean[-1] == pytest.approx(unevenness(seen.brokers))
     assert (len(page.decisions), page.thrash.moves) == (figures["decisions"], figures["decisions"] / 2)

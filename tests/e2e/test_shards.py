@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 from lb_stream.cli.main import app
 from lb_stream.contracts.settings import TopicSettings
 from lb_stream.io.local.embedded_kafka import EmbeddedKafka
+from lb_stream.store import Store
 from lb_stream.stream.shards.directory import read_directory
 from tests.e2e.pipeline import Pipeline
 from tests.e2e.test_restart import BROKERS, BUNDLES, COMPARED, ROUNDS, SETTINGS, reports, without_epoch
@@ -41,7 +42,7 @@ def test_shards_do_not_show_and_every_round_can_be_replayed(
     for name in COMPARED:
         ours, theirs = one[name].to_pylist(), many[name].to_pylist()
         assert [without_epoch(text) for text in ours] == [without_epoch(text) for text in theirs] if name == "decisions" else ours == theirs
-    shards = [read_directory(str(runs[1].folder / "checkpoint"), batch, epoch=1).get("c1") for batch in range(BATCHES)]
+    shards = [read_directory(Store.at(runs[1].folder / "checkpoint"), batch, epoch=1).get("c1") for batch in range(BATCHES)]
     assert [slices.shards for slices in shards if slices] == [8] * (BATCHES - 1), "24 bundles, 4 in each"
 
     columns = [name for name in one_table(runs[0]).column_names if name != "part"]

@@ -10,6 +10,7 @@ from kafka import KafkaProducer
 from lb_stream.contracts.settings import TopicSettings
 from lb_stream.io.kafka.checkpoint import last_batch, planned_offsets
 from lb_stream.io.local.embedded_kafka import EmbeddedKafka
+from lb_stream.store import Store
 from tests.e2e.pipeline import Pipeline, wait_until
 
 pytestmark = [pytest.mark.jvm, pytest.mark.e2e]
@@ -45,7 +46,7 @@ def test_few_records_do_not_wait_for_the_end_of_a_flood(kafka: EmbeddedKafka, to
     pipeline = Pipeline(kafka.bootstrap, topic_names, tmp_path, {"stream.max_offsets_per_trigger": 300})
     pipeline.create_topics(reports=2)
     pipeline.send([report("b1:8080"), report("b2:8080")])
-    checkpoint, flooded, quiet = str(tmp_path / "checkpoint"), (topic_names.reports, 0), (topic_names.reports, 1)
+    checkpoint, flooded, quiet = Store.at(tmp_path / "checkpoint"), (topic_names.reports, 0), (topic_names.reports, 1)
     few, flood = 150, 100_000
     producer = KafkaProducer(bootstrap_servers=kafka.bootstrap, linger_ms=20)
 

@@ -19,6 +19,7 @@ import pytest
 from lb_stream.contracts.settings import TopicSettings, UpkeepSettings
 from lb_stream.io.local.embedded_kafka import EmbeddedKafka
 from lb_stream.io.tables.upkeep import maintain
+from lb_stream.store import Store
 from tests.e2e import backlog
 from tests.e2e.pipeline import Pipeline, wait_until
 
@@ -92,7 +93,7 @@ def test_what_a_job_holds_and_leaves_on_the_disk_does_not_grow_with_its_batches(
         for goal in np.linspace(0, BATCHES - 1, LOOKS, dtype=int).tolist():
             wait_until(lambda least=goal: newest() >= least or process.poll() is not None, f"batch {goal}", timeout_s=600)
             assert process.poll() is None, job.log()[-4000:]
-            for _ in maintain(str(tmp_path / "tables"), UPKEEP, time.time_ns() // 1_000_000):
+            for _ in maintain(Store.at(tmp_path / "tables"), UPKEEP, time.time_ns() // 1_000_000):
                 pass
             batches.append(newest())
             seen.append(look(job, process.pid))

@@ -14,6 +14,7 @@ from lb_stream.io.metrics.job_metrics import Metrics
 from lb_stream.io.metrics.round_figures import RoundFigures
 from lb_stream.io.metrics.server import PATHS
 from lb_stream.io.metrics.standby import standby_metrics
+from lb_stream.store import Store
 
 PROJECT = Path(__file__).parents[2]
 CONF = PROJECT / "conf"
@@ -26,8 +27,8 @@ UNSEEN = {"lb_stream_last_round_timestamp_seconds", "lb_stream_self_balancing_br
 """Metrics that the dashboard need not show: of the second there is an alert."""
 
 
-METRICS = Metrics("p", "1", 1, dict, RoundFigures("nowhere"))
-COLLECTED = [*METRICS.registry.collect(), *BrokerMetrics(RoundFigures("nowhere"), dict).registry.collect()]
+METRICS = Metrics("p", "1", 1, dict, RoundFigures(Store.at("nowhere")))
+COLLECTED = [*METRICS.registry.collect(), *BrokerMetrics(RoundFigures(Store.at("nowhere")), dict).registry.collect()]
 SAMPLES = {family.name + ending: family for family in COLLECTED for ending in ENDINGS[family.type]}
 LABELS = {family.name: set(getattr(family, "_labelnames", ())) for family in COLLECTED} | {
     metric._name: set(metric._labelnames)

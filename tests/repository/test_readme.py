@@ -15,6 +15,7 @@ from deltalake import write_deltalake
 from lb_stream.contracts.tables import TABLES
 from lb_stream.query.lake import open_lake
 from lb_stream.query.sql_file import with_parameters
+from lb_stream.store import Store
 from tests.support.lbctl_runner import lbctl
 
 PROJECT = Path(__file__).parents[2]
@@ -92,7 +93,7 @@ def test_there_are_as_many_recorded_decisions_as_the_readme_says() -> None:
 def test_every_query_of_the_documentation_runs(tmp_path: Path) -> None:
     write_deltalake(str(tmp_path / TABLES[0].name), TABLES[0].schema.empty_table())
     queries = re.findall(r"```sql\n(.*?)```", TABLES_PAGE, re.DOTALL) + re.findall(r'lbctl sql "(.*?)"', README)
-    lake = open_lake(tmp_path)
+    lake = open_lake(Store.at(tmp_path))
     for query in queries:
         text, values = with_parameters(query, dict.fromkeys(re.findall(r" :([a-z]+)", query), 1))
         assert lake.execute(text, values).fetchall() == []

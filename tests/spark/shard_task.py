@@ -9,6 +9,7 @@ from unittest.mock import patch
 from pyspark.sql import Row
 
 from lb_stream.core.averages import FoldConfig
+from lb_stream.store import Store
 from lb_stream.stream import averages
 from lb_stream.stream.averages import ShardProcessor, read_shard
 from lb_stream.stream.context import DecodeConfig
@@ -51,7 +52,7 @@ def emitted(
 ) -> Row:
     """What the task emits in a batch with these records. `config`: by itself, the cluster is known once it has a state."""
     config = config or (KNOWN if state is not None and state.value is not None else CONFIG)
-    processor = ShardProcessor({}, FoldConfig(), str(checkpoint), "cafe0123", epoch)
+    processor = ShardProcessor({}, FoldConfig(), Store.at(checkpoint), "cafe0123", epoch)
     with patch.object(averages, "task_of_batch", lambda: (batch, 0, 0)), patch.object(averages, "leave_closing_to_spark", lambda _: None):
         processor.init(SimpleNamespace(getValueState=lambda *_: state or State()))  # type: ignore[arg-type]
     rows = [Row(**row) for row in rows_of(list(records), config)]
@@ -63,4 +64,4 @@ def emitted(
 
 def rates(checkpoint: Path, shard: Row) -> list[float]:
     """The latest rates in the blocks that a task has named."""
-    return read_shard(str(checkpoint), (shard.brokers, shard.names, shard.values)).bundles["latest_rate_in_msgs_per_s"].to_pylist()
+    return read_shard(Store.at(checkpoint), (shard.brokers, shard.names, shard.values)).bundles["latest_rate_in_msgs_per_s"].to_pylist()

@@ -19,6 +19,7 @@ from lb_stream.query.past.reports import past_of_reports
 from lb_stream.query.past.tables import lake_asker, past_of
 from lb_stream.sim.play import read_policy
 from lb_stream.sim.scenario.from_history import History, scenario_of
+from lb_stream.store import Store
 from tests.support.past_tables import write_past
 
 pytestmark = pytest.mark.jvm
@@ -51,7 +52,7 @@ def test_spark_makes_the_scenario_that_duckdb_makes_of_the_tables_and_plays_it_a
     """The whole command: Delta tables with all that a past consists of, asked through Spark, played, kept. Here without any of that."""
     tables = tmp_path / "tables"
     write_past(tables)
-    past = past_of(lake_asker(open_lake(tables, whole=False)), "eu")
+    past = past_of(lake_asker(open_lake(Store.at(tables), whole=False)), "eu")
     windows = [Window("eu", past["from_ms"], past["to_ms"], scenario_of(History(**past), 30.0).scenario)]
     policies = [read_policy(name) for name in POLICIES]
     expected = [tried(windows[0], policy) | {"run": run_name(windows, policies)} for policy in policies]

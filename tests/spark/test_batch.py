@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from lb_stream.contracts.settings import Settings, StreamSettings
 from lb_stream.core.model.memory import Memory, Pending
+from lb_stream.store import Store
 from lb_stream.stream.batch import Balancer
 from lb_stream.stream.decide import ROUND_SCHEMA
 from lb_stream.stream.ports import Logged
@@ -119,9 +120,9 @@ BEFORE = {"eu": NEW, "us": ShardMap(2)}
 def run(world: World, folder: Path, before: Mapping[str, ShardMap] = BEFORE) -> dict[str, ShardMap]:
     """One batch, number 5. Returns what batch 6 will know of clusters and shards."""
     settings = Settings(stream=StreamSettings(tables=str(folder / "tables"), checkpoint=str(folder)))
-    write_directory(str(folder), 5, 2, before)
+    write_directory(Store.at(folder), 5, 2, before)
     Balancer(settings, world, world, world, world, epoch=2, observer=world)(world, 5)  # type: ignore[arg-type]
-    return read_directory(str(folder), 6, epoch=2)
+    return read_directory(Store.at(folder), 6, epoch=2)
 
 
 AFTER = {"eu": ShardMap(1, BLOCKS, since_ms=1_000, history_ms=1_000), "us": ShardMap(2)}
@@ -180,11 +181,11 @@ def test_a_forgotten_cluster_leaves_the_directory(tmp_path: Path) -> None:
 def test_a_cluster_that_is_silent_for_its_time_leaves_with_the_next_batch(tmp_path: Path) -> None:
     settings = Settings(stream=StreamSettings(tables=str(tmp_path / "tables"), checkpoint=str(tmp_path), cluster_retention_ms=1_000))
     world = World(None, IDLE)
-    write_directory(str(tmp_path), 5, 2, {"eu": ShardMap(1, BLOCKS, since_ms=0)})
+    write_directory(Store.at(tmp_path), 5, 2, {"eu": ShardMap(1, BLOCKS, since_ms=0)})
     balancer = Balancer(settings, world, world, world, world, epoch=2, observer=world)  # type: ignore[arg-type]
     seen = []
     for batch, now_ms in enumerate((1_000, 1_999, 2_000), start=5):
         world._rounds = pa.Table.from_pylist([ROUND | {"sampled": False, "idle": True, "now_ms": now_ms}], ROUND_SCHEMA)
         balancer(world, batch)  # type: ignore[arg-type]
-        seen.append(read_directory(str(tmp_path), batch + 1, epoch=2)["eu"].leaving)
+        seen.append(read_directory(Store.at(tmp_path), batch + 1, epoch=2)["eu"].leaving)
     assert seen == [False, False, True], "the job itself has listened for as long"

@@ -11,6 +11,7 @@ from lb_stream.contracts.settings import Settings, StreamSettings
 from lb_stream.core.averages import FoldConfig, fold
 from lb_stream.core.model.blocks import Shard, to_bytes
 from lb_stream.core.model.memory import Memory, Pending
+from lb_stream.store import Store
 from lb_stream.stream import decide
 from lb_stream.stream.averages import names_block
 from lb_stream.stream.context import BatchContext
@@ -49,7 +50,7 @@ def one_broker(folder: Path, *events: Event) -> pa.Table:
     """The shard of a cluster of one broker and one bundle, as the stateful stage emits it."""
     batch = batch_of([Report("b1", 1_000, {BUNDLE: BundleStats(topics=3)})], events)
     shard, _ = fold(Shard.empty(), batch, 1_000, FoldConfig())
-    writer = BlockWriter(str(folder), "eu.arrow")
+    writer = BlockWriter(Store.at(folder), "eu.arrow")
     references = [writer.put(part) for part in (shard.brokers, names_block(shard.bundles["name"]), shard.bundles.drop_columns("name"))]
     writer.close()
     clock = json.dumps([{"topic": "lb-load-reports", "partition": 0, "first": 0, "last": 0, "append_ms": 1_000}])

@@ -10,6 +10,7 @@ from lb_stream.contracts.reports import BundleStats
 from lb_stream.contracts.settings import Settings, StreamSettings
 from lb_stream.core.averages import FoldConfig, fold
 from lb_stream.core.model.blocks import Shard
+from lb_stream.store import Store
 from lb_stream.stream.averages import names_block
 from lb_stream.stream.context import BatchContext
 from lb_stream.stream.figures import FigureFiles, part_files
@@ -23,7 +24,7 @@ BUNDLE = "acme/orders/0x00000000_0xffffffff"
 def written(checkpoint: Path, name: str) -> Blocks:
     """A shard of one broker with one bundle."""
     shard, _ = fold(Shard.empty(), batch_of([Report("b", 1_000, {BUNDLE: BundleStats()}, offset=0)], []), 1_000, FoldConfig())
-    writer = BlockWriter(str(checkpoint), name)
+    writer = BlockWriter(Store.at(checkpoint), name)
     tables = (shard.brokers, names_block(shard.bundles["name"]), shard.bundles.drop_columns("name"))
     blocks = (writer.put(tables[0]), writer.put(tables[1]), writer.put(tables[2]))
     writer.close()
@@ -40,7 +41,7 @@ def test_a_cluster_whose_blocks_cannot_be_read_keeps_no_other_out_of_the_table(
         file.unlink()
     else:
         file.write_bytes(file.read_bytes()[:100])
-    made = part_files("07", entries, str(tmp_path / "tables"), str(tmp_path), "x")["bundle_averages"]
+    made = part_files("07", entries, Store.at(tmp_path / "tables"), Store.at(tmp_path), "x")["bundle_averages"]
     assert pq.read_table(tmp_path / "tables" / "bundle_averages" / made["path"], partitioning=None)["cluster"].to_pylist() == ["us"]
     assert "lacks bundles of the cluster eu" in caplog.text
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from lb_stream.store import Store
 from lb_stream.stream.averages import read_shard
 from lb_stream.stream.shards.directory import ShardMap
 from tests.spark.shard_task import State, emitted
@@ -22,7 +23,7 @@ def owner_after(folder: Path, broker: str, outcome: str, asked: Mapping[str, tup
     ack = {"decision_id": ID, "outcome": outcome, "bundle": BUNDLE}
     config = replace(CONFIG, known={"eu": ShardMap(1, asked=asked)})
     row = emitted(folder, 1, [record(f"eu/{broker}".encode(), json.dumps(ack).encode(), 3, kind="ack")], state, batch=5, config=config)
-    shard = read_shard(str(folder), (row.brokers, row.names, row.values))
+    shard = read_shard(Store.at(folder), (row.brokers, row.names, row.values))
     owner = shard.bundles["owner"].to_pylist()[0]
     return None if owner < 0 else str(shard.brokers["name"].to_pylist()[owner])
 

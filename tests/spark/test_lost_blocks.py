@@ -13,6 +13,7 @@ from lb_stream.core.averages import FoldConfig, fold
 from lb_stream.core.config.cluster_config import cluster_config
 from lb_stream.core.model.blocks import Shard, from_bytes
 from lb_stream.core.model.view import ClusterView
+from lb_stream.store import Store
 from lb_stream.stream.averages import names_block
 from lb_stream.stream.decide import cluster_view, raise_incomplete, read_shards
 from lb_stream.stream.shards.block_files import FOLDER, BlockWriter, read_block
@@ -49,12 +50,12 @@ def test_a_shard_whose_file_cannot_be_read_says_so_once_and_begins_anew(tmp_path
 
 
 def test_a_block_behind_the_end_of_its_file_is_no_block(tmp_path: Path) -> None:
-    writer = BlockWriter(str(tmp_path), "7-0-a.arrow")
+    writer = BlockWriter(Store.at(tmp_path), "7-0-a.arrow")
     reference = writer.put(pa.table({"x": list(range(1_000))}))
     writer.close()
     CUTS["cut off"](tmp_path / FOLDER / "7-0-a.arrow")
     with pytest.raises(pa.ArrowInvalid, match=r"7-0-a\.arrow is cut off"):
-        read_block(str(tmp_path), reference)
+        read_block(Store.at(tmp_path), reference)
 
 
 def written(folder: Path, name: str, brokers: list[str], at_ms: int) -> tuple[str, str, str]:
@@ -63,7 +64,7 @@ def written(folder: Path, name: str, brokers: list[str], at_ms: int) -> tuple[st
         Report(broker, at_ms, {f"acme/{broker}/0x00000000_0xffffffff": BundleStats()}, offset=at) for at, broker in enumerate(brokers)
     ]
     shard = fold(Shard.empty(), batch_of(reports, []), at_ms, FoldConfig())[0]
-    writer = BlockWriter(str(folder), name)
+    writer = BlockWriter(Store.at(folder), name)
     parts = (shard.brokers, names_block(shard.bundles["name"]), shard.bundles.drop_columns("name"))
     brokers_at, names, values = (writer.put(part) for part in parts)
     writer.close()
@@ -74,7 +75,7 @@ def test_nothing_is_decided_before_a_shard_that_began_anew_has_heard_all_brokers
     timeout_ms = cluster_config({}).balancer.report_timeout_ms
 
     def complete(blocks: list[tuple[str, str, str]], now_ms: int) -> ClusterView:
-        shards = read_shards(str(tmp_path), blocks)
+        shards = read_shards(Store.at(tmp_path), blocks)
         raise_incomplete(shards, now_ms - timeout_ms)
         return cluster_view("eu", shards, blocks, now_ms, {"cpu": 1.0}, {})
 

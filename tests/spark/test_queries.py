@@ -10,9 +10,10 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from lb_stream.contracts.tables import TABLES
-from lb_stream.io.tables.delta import dataset
+from lb_stream.io.tables.delta import Table, dataset
 from lb_stream.query.lake import open_lake, records, run
 from lb_stream.query.sql_file import with_parameters
+from lb_stream.store import Store
 from tests.repository.test_queries import FOLDER, ORDER, PARAMETERS
 from tests.support.recorded_tables import batches, record
 
@@ -29,7 +30,7 @@ def tables(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Pat
     for spec in TABLES:
         path = root.parent / f"{spec.name}.parquet"
         known = DeltaTable.is_deltatable(str(root / spec.name))
-        pq.write_table(dataset(DeltaTable(str(root / spec.name))).to_table() if known else spec.schema.empty_table(), path)
+        pq.write_table(dataset(Table(Store.at(root / spec.name))).to_table() if known else spec.schema.empty_table(), path)
         spark.read.parquet(str(path)).createOrReplaceTempView(spec.name)
     return root
 
@@ -38,7 +39,7 @@ def tables(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Pat
 def test_spark_and_duckdb_answer_alike(spark: SparkSession, tables: Path, name: str) -> None:
     text, given = (FOLDER / f"{name}.sql").read_text(), PARAMETERS.get(name, {})
     query, values = with_parameters(text, given)
-    expected = [plain(row) for row in records(run(open_lake(tables), query, values))]
+    expected = [plain(row) for row in records(run(open_lake(Store.at(tables)), query, values))]
     assert [plain(row.asDict()) for row in spark.sql(text, args=given).collect()] == expected
     if name not in ("returned", "rejected", "commands", "failed_rounds"):
         assert expected

@@ -8,6 +8,7 @@ import pytest
 from pyspark.sql import Row
 
 from lb_stream.contracts.settings import StreamSettings
+from lb_stream.store import Store
 from lb_stream.stream.averages import read_shard
 from lb_stream.stream.shards.directory import ShardMap
 from lb_stream.stream.shards.share import Share
@@ -19,7 +20,7 @@ EAST, WEST = Share(include="eu|us-.*", exclude="us-9.*"), Share(exclude="eu|us-[
 
 def brokers(checkpoint: Path, shard: Row) -> int:
     """How many are known in the blocks that a task has named."""
-    return len(read_shard(str(checkpoint), (shard.brokers, shard.names, shard.values)).brokers)
+    return len(read_shard(Store.at(checkpoint), (shard.brokers, shard.names, shard.values)).brokers)
 
 
 PAUSE = b'{"id": "p", "kind": "pause-cluster"}'

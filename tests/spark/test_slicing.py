@@ -9,6 +9,7 @@ from lb_stream.contracts.reports import BundleStats
 from lb_stream.core.averages import FoldConfig, fold
 from lb_stream.core.averages.cluster_view import name_order, view_of
 from lb_stream.core.model.blocks import Shard
+from lb_stream.store import Store
 from lb_stream.stream.averages import hand_over, names_block, read_shard
 from lb_stream.stream.shards.block_files import Blocks, BlockWriter, file_of, read_block, remove_unused
 from lb_stream.stream.shards.directory import NEW, ShardMap, forget_directories, read_directory, write_directory
@@ -27,7 +28,7 @@ def folded() -> Shard:
 
 
 def written(folder: Path, name: str, shard: Shard) -> Blocks:
-    writer = BlockWriter(str(folder), name)
+    writer = BlockWriter(Store.at(folder), name)
     blocks = (
         writer.put(shard.brokers),
         writer.put(names_block(shard.bundles["name"])),
@@ -69,28 +70,28 @@ def test_an_order_of_names_that_is_known_already_gives_the_same_view(tmp_path: P
 
 
 def test_a_block_is_read_as_it_was_written_and_only_from_a_closed_file(tmp_path: Path) -> None:
-    writer = BlockWriter(str(tmp_path), "7-0-a.arrow")
+    writer = BlockWriter(Store.at(tmp_path), "7-0-a.arrow")
     tables = [pa.table({"x": list(range(size))}) for size in (3, 0, 50)]
     references = [writer.put(table) for table in tables]
     with pytest.raises(FileNotFoundError):
-        read_block(str(tmp_path), references[0])
+        read_block(Store.at(tmp_path), references[0])
     writer.close()
-    assert [read_block(str(tmp_path), reference) for reference in references] == tables
+    assert [read_block(Store.at(tmp_path), reference) for reference in references] == tables
 
 
 def test_files_that_no_kept_batch_names_are_removed_but_not_those_of_the_batch_under_way(tmp_path: Path) -> None:
     blocks = [written(tmp_path, f"{batch:03d}-0-a.arrow", folded()) for batch in range(4)]
     for batch in (1, 2, 3):
-        write_directory(str(tmp_path), batch, 1, {"eu": ShardMap(1, (blocks[0 if batch == 2 else batch - 1],))})
-    used = forget_directories(str(tmp_path), 2)
+        write_directory(Store.at(tmp_path), batch, 1, {"eu": ShardMap(1, (blocks[0 if batch == 2 else batch - 1],))})
+    used = forget_directories(Store.at(tmp_path), 2)
     assert used == {file_of(blocks[0][0]), file_of(blocks[2][0])}
-    assert remove_unused(str(tmp_path), used, 2) == 1
-    assert read_shard(str(tmp_path), blocks[0]).bundles.num_rows == 4
+    assert remove_unused(Store.at(tmp_path), used, 2) == 1
+    assert read_shard(Store.at(tmp_path), blocks[0]).bundles.num_rows == 4
     with pytest.raises(FileNotFoundError):
-        read_shard(str(tmp_path), blocks[1])
-    assert read_shard(str(tmp_path), blocks[3]).bundles.num_rows == 4
+        read_shard(Store.at(tmp_path), blocks[1])
+    assert read_shard(Store.at(tmp_path), blocks[3]).bundles.num_rows == 4
     with pytest.raises(FileNotFoundError):
-        read_directory(str(tmp_path), 1, epoch=1)
+        read_directory(Store.at(tmp_path), 1, epoch=1)
 
 
 def blocks_of(*names: str) -> tuple[Blocks, ...]:

@@ -10,6 +10,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from lb_stream.contracts.settings import Settings, StreamSettings
+from lb_stream.store import Store
 from lb_stream.stream.averages import read_shard
 from lb_stream.stream.shards.directory import ShardMap, write_directory
 from lb_stream.stream.transforms import to_blocks, to_shards
@@ -26,7 +27,7 @@ NAMES = ("zz", "Zz", "0a", "a_b", "a-b")
 def test_every_cluster_hears_the_clock_before_anything_else(spark: SparkSession, tmp_path: Path) -> None:
     checkpoint, arrived = tmp_path / "checkpoint", tmp_path / "arrived"
     settings = Settings(stream=StreamSettings(checkpoint=str(checkpoint), shuffle_partitions=1))
-    write_directory(str(checkpoint), 0, 1, {"silent": ShardMap(), "large": ShardMap(4)})
+    write_directory(Store.at(checkpoint), 0, 1, {"silent": ShardMap(), "large": ShardMap(4)})
     records = [record(f"{name}/b1".encode(), report(), at, partition=at % 2) for at, name in enumerate((*NAMES, "large"))]
     arrived.mkdir()
     pq.write_table(pa.Table.from_pylist(records, RECORDS), arrived / "records.parquet")
@@ -52,5 +53,5 @@ def test_every_cluster_hears_the_clock_before_anything_else(spark: SparkSession,
     (clock,) = clocks
     assert [(seen["partition"], seen["first"], seen["last"]) for seen in json.loads(clock)] == [(0, 0, 4), (1, 1, 5)]
     places = {row["cluster"]: (row["brokers"], row["names"], row["values"]) for row in found if row["shard"] == 0}
-    brokers = {name: read_shard(str(checkpoint), blocks).brokers["name"].to_pylist() for name, blocks in places.items()}
+    brokers = {name: read_shard(Store.at(checkpoint), blocks).brokers["name"].to_pylist() for name, blocks in places.items()}
     assert brokers == {name: [] if name == "silent" else ["b1"] for name in ("silent", "large", *NAMES)}

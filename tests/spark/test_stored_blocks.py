@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import Row
 
+from lb_stream.store import Store
 from lb_stream.stream.averages import _gather
 from lb_stream.stream.context import DecodeConfig
 from lb_stream.stream.decode import decode
@@ -30,7 +31,7 @@ def rows(config: DecodeConfig, folder: Path, stored: bool) -> list[Row]:
     for task in range(2):
         keys = [(name, broker) for broker in range(task, 6, 2) for name in KNOWN if name != "silent"]
         records = [record(f"{name}/b{broker}".encode(), several(broker), at, partition=task) for at, (name, broker) in enumerate(keys)]
-        writer = BlockWriter(str(folder), f"{task}.arrow", lasts=False)
+        writer = BlockWriter(Store.at(folder), f"{task}.arrow", lasts=False)
         batches = decode([pa.RecordBatch.from_pylist(records, RECORDS)], config, writer.put if stored else None)
         found += [Row(**row) for batch in batches for row in batch.to_pylist()]
         writer.close()
@@ -46,7 +47,7 @@ def test_each_shard_gets_the_same_from_a_file_as_through_rows(tmp_path: Path, pa
     assert len(keys) == 4 + 1 + 9
     for key in keys:
         one, other = (
-            _gather([row for row in side if (row.cluster, row.slot) == key], lambda reference: read_block(str(tmp_path), reference))
+            _gather([row for row in side if (row.cluster, row.slot) == key], lambda reference: read_block(Store.at(tmp_path), reference))
             for side in (kept, travelled)
         )
         assert one.reports.equals(other.reports) and one.samples.equals(other.samples)
@@ -63,7 +64,7 @@ def test_a_file_has_a_block_of_reports_and_one_of_samples_for_each_partition(tmp
 
 
 def test_little_travels_with_its_row(tmp_path: Path) -> None:
-    writer = BlockWriter(str(tmp_path), "0.arrow", lasts=False)
+    writer = BlockWriter(Store.at(tmp_path), "0.arrow", lasts=False)
     given = [pa.RecordBatch.from_pylist([record(b"c1/b1", report(), 0)], RECORDS)]
     found = [row for batch in decode(given, DecodeConfig("home", "commands", KNOWN), writer.put) for row in batch.to_pylist()]
     assert [row["reports"] is not None for row in found if row["cluster"] == "c1"] == [True]

@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from lb_stream.contracts.settings import Settings, StreamSettings
 from lb_stream.core.averages import FoldConfig, fold
 from lb_stream.core.model.blocks import Batch, Shard, from_bytes, to_bytes
+from lb_stream.store import Store
 from lb_stream.stream.averages import SHARD_DDL, names_block
 from lb_stream.stream.context import BatchContext
 from lb_stream.stream.shard_blocks import EVERYBODY
@@ -30,7 +31,7 @@ def report(usage: float) -> bytes:
 @pytest.fixture
 def settings(tmp_path: Path) -> Settings:
     """Folders of this test's own; no cluster is known before the first batch."""
-    write_directory(str(tmp_path / "checkpoint"), 0, 1, {})
+    write_directory(Store.at(tmp_path / "checkpoint"), 0, 1, {})
     return Settings(stream=StreamSettings(tables=str(tmp_path / "tables"), checkpoint=str(tmp_path / "checkpoint")))
 
 
@@ -47,7 +48,7 @@ def shards(spark: SparkSession, settings: Settings, blocks: DataFrame) -> DataFr
     for block in (block for block in rest if block.cluster != EVERYBODY):
         batch = Batch(from_bytes(bytes(block.reports)), from_bytes(bytes(block.samples)), Batch.empty().events)
         folded, _ = fold(Shard.empty(), batch, 2_000, FoldConfig())
-        writer = BlockWriter(settings.stream.checkpoint, f"{block.cluster}.arrow")
+        writer = BlockWriter(Store.at(settings.stream.checkpoint), f"{block.cluster}.arrow")
         parts = (folded.brokers, names_block(folded.bundles["name"]), folded.bundles.drop_columns("name"))
         references = [writer.put(part) for part in parts]
         writer.close()

@@ -18,6 +18,7 @@ from lb_stream.io.local.configuration import load
 from lb_stream.io.tables.delta import open_table
 from lb_stream.io.tables.projections import Projections
 from lb_stream.sim import build_cluster
+from lb_stream.store import Store
 from lb_stream.stream.averages import names_block
 from lb_stream.stream.context import BatchContext
 from lb_stream.stream.decide import logged
@@ -42,8 +43,8 @@ class Recorder:
         self.rounds: list[Round] = []
         self._checkpoint = root.parent / f"{root.name}-checkpoint"
         self._stream = Settings.model_validate({"stream": {"tables": str(root), "checkpoint": str(self._checkpoint)}})
-        self._log = open_table(str(root), ROUNDS)
-        self._projections = Projections(str(root), pipeline)
+        self._log = open_table(Store.at(root), ROUNDS)
+        self._projections = Projections(Store.at(root), pipeline)
         self._log_seq, self._app = -1, f"{pipeline}/recorded"
         self._history_ms: int | None = None
 
@@ -75,11 +76,11 @@ class Recorder:
 
     def _write_parts(self, slot: Slot | None) -> None:
         name = f"{self._log_seq}-{slot is None}"
-        writer, shard = BlockWriter(str(self._checkpoint), f"{name}-blocks"), self.loop.shard
+        writer, shard = BlockWriter(Store.at(self._checkpoint), f"{name}-blocks"), self.loop.shard
         blocks = (writer.put(shard.brokers), writer.put(names_block(shard.bundles["name"])), writer.put(shard.bundles.drop_columns("name")))
         writer.close()
         entries = [Due("demo", 0, self.loop.now_ms, blocks, slot)]
-        files = part_files("demo-0", entries, str(self.root), str(self._checkpoint), f"averages-{name}")
+        files = part_files("demo-0", entries, Store.at(self.root), Store.at(self._checkpoint), f"averages-{name}")
         self._projections.put_parts(f"demo-{name}", self._log_seq, {"demo-0": files})
 
 
@@ -105,4 +106,4 @@ def batches(root: Path, rounds: int) -> None:
         }
         for number in range(rounds)
     ]  # fmt: skip
-    write_deltalake(open_table(str(root), BATCHES), pa.Table.from_pylist(rows, BATCHES.schema), mode="append")
+    write_deltalake(open_table(Store.at(root), BATCHES), pa.Table.from_pylist(rows, BATCHES.schema), mode="append")

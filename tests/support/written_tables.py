@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from deltalake import DeltaTable
 
 from lb_stream.contracts.decisions import example_decision
 from lb_stream.contracts.table_spec import TableSpec
 from lb_stream.contracts.tables import BROKER_LOADS
-from lb_stream.io.tables.delta import dataset
+from lb_stream.io.tables.delta import Table, dataset
 from lb_stream.io.tables.log import RoundLog
 from lb_stream.io.tables.projections import Projections
+from lb_stream.store import Store
 from lb_stream.stream.decide import ROUND_SCHEMA
 from lb_stream.stream.figures import write_file
 
@@ -45,8 +45,8 @@ class Job:
         self.folder, self.tables, self.checkpoint = folder, folder / "tables", folder / "checkpoint"
         self.checkpoint.mkdir(parents=True, exist_ok=True)
         (self.checkpoint / "metadata").write_text(json.dumps({"id": checkpoint}))
-        self.log = RoundLog(str(self.tables), pipeline, str(self.checkpoint))
-        self.tables_of = Projections(str(self.tables), pipeline)
+        self.log = RoundLog(Store.at(self.tables), pipeline, Store.at(self.checkpoint))
+        self.tables_of = Projections(Store.at(self.tables), pipeline)
 
     def rounds(
         self,
@@ -87,9 +87,9 @@ class Job:
     def _loads(self, batch: int, count: int, now_ms: int) -> dict[str, Any]:
         given = {"cluster": "a", "seq": batch + 1, "now_ms": now_ms, "alive": True, "log_seq": self.log.last_seq + 1}
         rows = [{field.name: None for field in BROKER_LOADS.schema} | given | {"broker": f"b-{number}"} for number in range(count)]
-        return write_file(str(self.tables), BROKER_LOADS, pa.Table.from_pylist(rows, BROKER_LOADS.schema), f"u-1-{batch:09d}-1-0")
+        return write_file(Store.at(self.tables), BROKER_LOADS, pa.Table.from_pylist(rows, BROKER_LOADS.schema), f"u-1-{batch:09d}-1-0")
 
 
 def rows_of(job: Job, spec: TableSpec) -> pa.Table:
     """A table as it is now, read as `lbctl` reads it, in the order of the log."""
-    return dataset(DeltaTable(str(job.tables / spec.name))).to_table().sort_by("log_seq")
+    return dataset(Table(Store.at(job.tables / spec.name))).to_table().sort_by("log_seq")

@@ -26,6 +26,7 @@ FLOORS: tuple[dict[str, tuple[str, ...]], ...] = (
         ),
         "access": ("access",),
     },
+    {"store": ("store",)},
     {"stream": ("stream.task", "stream.shards", "stream")},
     {
         "io": ("io", "io.messages", "io.local", "io.kafka", "io.tables", "io.leadership", "io.metrics", "io.lookup"),

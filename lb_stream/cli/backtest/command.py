@@ -27,7 +27,7 @@ OpenLoop = Annotated[
     bool, typer.Option("--open-loop", help="Only compare decisions, in the rounds of the log whose views are kept; without Spark.")
 ]
 Checkpoint = Annotated[
-    Path | None, typer.Option("--checkpoint", metavar="FOLDER", help="The job's, for --open-loop; default: beside the tables.")
+    str | None, typer.Option("--checkpoint", metavar="FOLDER", help="The job's, for --open-loop; default: beside the tables.")
 ]
 _DONE = re.compile(r"(\d+) of (\d+) trials\n")
 
@@ -42,7 +42,7 @@ def register(app: typer.Typer) -> None:
 
 def backtest(
     policy: Policies,
-    tables: Annotated[Path, typer.Option("--tables", metavar="FOLDER", help="The job's tables; results go there.")] = Path(".lb/tables"),
+    tables: Annotated[str, typer.Option("--tables", metavar="FOLDER", help="The job's tables; results go there.")] = ".lb/tables",
     reports: Annotated[Path | None, typer.Option("--reports", metavar="FILE", help="Load reports instead of the tables' history.")] = None,
     cluster: Clusters = None,
     from_: Annotated[str | None, typer.Option("--from", metavar="TIME", help="As 2026-11-21T13:00; default: where history begins.")] = None,
@@ -77,7 +77,7 @@ def backtest(
     between = range_given(from_, to)
     if open_loop:
         _only_closed({"--reports": reports, "--window": window, "--html": html, "--suggest": suggest})
-        raise typer.Exit(decide_again(tables, checkpoint or tables.parent / "checkpoint", cluster or [], policy, between, json))
+        raise typer.Exit(decide_again(tables, checkpoint, cluster or [], policy, between, json))
     _check_past(tables, reports, cluster or [None])
     given = {"--tables": tables, "--reports": reports, "--from": from_, "--to": to, "--window": window, "--tick": tick}
     given |= {"--trials": trials, "--seed": seed, "--choose": choose.value, "--within": within}
@@ -99,18 +99,22 @@ def _only_closed(given: Mapping[str, Any]) -> None:
             raise CommandError(f"{option} is not for --open-loop: nothing is played there", 2)
 
 
-def _check_past(tables: Path, reports: Path | None, clusters: Sequence[str | None]) -> None:
+def _check_past(tables: str, reports: Path | None, clusters: Sequence[str | None]) -> None:
     """Before Spark starts: is there anything to play? Raises CommandError, QueryError."""
+    from lb_stream.contracts.tables import BUNDLE_HISTORY
+    from lb_stream.io.tables.delta import existing_table
     from lb_stream.query.lake import open_lake
     from lb_stream.query.past.reports import read_reports
     from lb_stream.query.past.tables import lake_asker, the_recorded
+    from lb_stream.store import Store
 
     if reports is not None:
         read_reports(reports)
         return
-    if not (tables / "bundle_history").exists():
+    folder = Store.at(tables, setting="--tables")
+    if existing_table(folder, BUNDLE_HISTORY) is None:
         raise CommandError(f"{tables} has no bundle_history: expected a job's tables in --tables FOLDER, or --reports FILE", 2)
-    with open_lake(tables, whole=False) as lake:
+    with open_lake(folder, whole=False) as lake:
         for cluster in clusters:
             the_recorded(lake_asker(lake), cluster)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json as json_
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lb_stream.cli.shared.output import CommandError, emit_json, emit_rich, note, table
@@ -27,24 +26,34 @@ HEADS = {
 
 
 def decide_again(
-    tables: Path, checkpoint: Path, clusters: Sequence[str], policies: Sequence[str], between: tuple[int | None, int | None], json: bool
+    tables: str,
+    checkpoint: str | None,
+    clusters: Sequence[str],
+    policies: Sequence[str],
+    between: tuple[int | None, int | None],
+    json: bool,
 ) -> int:
     """Compare, keep, print. Exit code 1: a policy failed. Raises CommandError when no view is left, QueryError for an unknown cluster."""
     from lb_stream.backtest.kept import keep_rows
     from lb_stream.backtest.open_loop import open_loop
     from lb_stream.contracts.settings import StreamSettings
+    from lb_stream.contracts.tables import ROUNDS
     from lb_stream.io.local.progress import progress
+    from lb_stream.io.tables.delta import existing_table
     from lb_stream.io.tables.replay import Wanted, starts
     from lb_stream.query.cluster_state import require_cluster
     from lb_stream.query.lake import open_lake
     from lb_stream.sim.play import read_policy
+    from lb_stream.store import tables_of
 
-    if not (tables / "rounds").exists():
+    beside = f"{tables.rstrip('/').rpartition('/')[0] or '.'}/checkpoint"
+    stream = StreamSettings(tables=tables, checkpoint=checkpoint or beside)
+    folder = tables_of(stream)
+    if existing_table(folder, ROUNDS) is None:
         raise CommandError(f"{tables} has no log: expected a job's tables in --tables FOLDER", 2)
-    with open_lake(tables, whole=False) as lake:
+    with open_lake(folder, whole=False) as lake:
         for cluster in clusters:
             require_cluster(lake, cluster)
-    stream = StreamSettings(tables=str(tables), checkpoint=str(checkpoint))
     begin, end = between
     wanted: Sequence[str | None] = clusters or [None]
     found = [starts(stream, Wanted(since_ms=begin, until_ms=end, cluster=cluster)) for cluster in wanted]
@@ -56,7 +65,7 @@ def decide_again(
     gone = f"{seen.count(False)} of {total} rounds have no view any more: stream.keep_views says for how many batches views stay"
     if not rows:
         raise CommandError(f"nothing to decide again: {gone if total else 'no round of this time is in the log'}")
-    kept = keep_rows(str(tables), rows)
+    kept = keep_rows(folder, rows)
     _show(kept, json)
     if not all(seen):
         note(gone)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -43,11 +42,14 @@ def replay(
     from rich.console import Console
     from rich.progress import track
 
+    from lb_stream.contracts.tables import ROUNDS
+    from lb_stream.io.tables.delta import existing_table
     from lb_stream.io.tables.replay import Wanted
     from lb_stream.io.tables.replay import replay as replayed
+    from lb_stream.store import tables_of
 
     stream = effective(config, broker_conf, set_).stream
-    if not (Path(stream.tables) / "rounds").exists():
+    if existing_table(tables_of(stream), ROUNDS) is None:
         raise CommandError(f"no log in {stream.tables}: name the tables' folder with --set stream.tables=FOLDER")
     at = time_given(since)
     total, each = replayed(stream, Wanted(batch, None if at is None else int(at.timestamp() * 1000), cluster))

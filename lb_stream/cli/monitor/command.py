@@ -6,7 +6,6 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 from itertools import takewhile
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -18,6 +17,7 @@ from lb_stream.query import QueryError
 if TYPE_CHECKING:
     from lb_stream.cli.monitor.classic import BrokerStanding, Key, Manner
     from lb_stream.query.snapshot import Snapshot
+    from lb_stream.store import Store
 
 _STANDING = """
     SELECT cluster, broker, alive, seen_ms, short_throughput_in_bytes_per_s, short_throughput_out_bytes_per_s,
@@ -155,7 +155,7 @@ def _manner(given: Effective, cluster: str) -> Manner:
     return Manner(settings["usage_profile"], settings["load_manager"] == "extensible")
 
 
-def _standing(tables: Path) -> Mapping[Key, BrokerStanding]:
+def _standing(tables: Store) -> Mapping[Key, BrokerStanding]:
     """Averages from the tables; none as long as there are none."""
     from lb_stream.cli.monitor.classic import BrokerStanding
     from lb_stream.cli.monitor.documented_tables import Four

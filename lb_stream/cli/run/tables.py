@@ -42,7 +42,7 @@ def rebuild(
     from lb_stream.io.tables.rebuild import rebuildable
 
     wanted = _checked(names or rebuildable(), rebuildable())
-    folder = str(effective(config, broker_conf, set_).tables)
+    folder = effective(config, broker_conf, set_).tables
     done = []
     with _progress(json) as report:
         for one in rebuilt(folder, wanted, report):

@@ -28,6 +28,7 @@ def take_over(
     from lb_stream.io.leadership.take_over import TakeOverError
     from lb_stream.io.leadership.take_over import take_over as taken_over
     from lb_stream.io.tables.delta import COMMIT_TROUBLES
+    from lb_stream.store import Store, tables_of
     from lb_stream.stream.shards.share import Share
 
     settings = effective(config, broker_conf, set_).settings
@@ -35,7 +36,7 @@ def take_over(
     if not Share.of(stream).has(cluster):
         raise CommandError(f"the settings of the pipeline {stream.pipeline_id!r} leave {cluster} out: set stream.clusters first", code=2)
     try:
-        done = taken_over(cluster, source, stream.tables, stream.pipeline_id, topics)
+        done = taken_over(cluster, Store.at(source, stream.store_options, "TABLES"), tables_of(stream), stream.pipeline_id, topics)
     except TakeOverError as error:
         raise CommandError(str(error)) from error
     except COMMIT_TROUBLES as error:

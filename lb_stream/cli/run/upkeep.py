@@ -15,6 +15,7 @@ from lb_stream.cli.shared.spans import span_ms
 if TYPE_CHECKING:
     from lb_stream.contracts.settings import UpkeepSettings
     from lb_stream.io.tables.upkeep import MaintenanceResult
+    from lb_stream.store import Store
 
 
 def maintain(
@@ -41,7 +42,7 @@ def maintain(
         raise CommandError("--once and --every exclude each other", code=2)
     pause_s = span_ms("--every", every, least=1) // 1_000 if every else 0
     given = effective(config, broker_conf, set_)
-    tables, settings = str(given.tables), given.settings.upkeep
+    tables, settings = given.tables, given.settings.upkeep
     if not every:
         keep(tables, settings, dry_run, json)
         return
@@ -60,7 +61,7 @@ class NoTables(CommandError):
     """The job has written none yet."""
 
 
-def keep(folder: str, settings: UpkeepSettings, dry_run: bool, json: bool) -> None:
+def keep(folder: Store, settings: UpkeepSettings, dry_run: bool, json: bool) -> None:
     """One pass over all tables. Raises NoTables."""
     from dataclasses import asdict
 

@@ -13,7 +13,7 @@ from lb_stream.cli.shared.output import CommandError, emit_json, emit_line, note
 if TYPE_CHECKING:
     from lb_stream.sim.scenario.from_history import MadeScenario
 
-Tables = Annotated[Path, typer.Argument(metavar="TABLES", help="The folder of a job's tables (stream.tables).")]
+Tables = Annotated[str, typer.Argument(metavar="TABLES", help="The folder of a job's tables (stream.tables).")]
 Reports = Annotated[Path, typer.Argument(metavar="FILE", help="Load reports, one on a line, as brokers emit them or captured; also .gz.")]
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The scenario's folder, made or written anew.")]
 From = Annotated[str | None, typer.Option("--from", metavar="TIME", help="Begin, as 2026-11-21T13:00. Default: where history begins.")]
@@ -55,9 +55,10 @@ def from_tables(
     from lb_stream.query.lake import open_lake
     from lb_stream.query.past.tables import lake_asker, past_of, the_recorded
     from lb_stream.sim.scenario.from_history import History, scenario_of
+    from lb_stream.store import Store
 
     check_free(folder, force)
-    with open_lake(tables, whole=False) as lake:
+    with open_lake(Store.at(tables, setting="TABLES"), whole=False) as lake:
         ask = lake_asker(lake)
         past = History(**past_of(ask, the_recorded(ask, cluster), *range_given(from_, to)))
     _write(scenario_of(past, tick), folder, json)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from contextlib import suppress
-from pathlib import Path
 
 from lb_stream.cli.shared.output import note
 from lb_stream.core.model.names import is_system_bundle
@@ -13,6 +12,7 @@ from lb_stream.query import QueryError
 from lb_stream.query.cluster_state import Standing, standing_in
 from lb_stream.query.lake import open_lake, records, run
 from lb_stream.query.rule_words import HOLDS_BY, why_refused
+from lb_stream.store import Store
 
 EVERY_S = 5.0
 MOST_NAMED = 3
@@ -27,7 +27,7 @@ _REFUSED = f"""
 class DrainWatch:
     """Tells on stderr, now and then, what has changed. Where the tables can't be read nothing is told: the answer comes all the same."""
 
-    def __init__(self, tables: Path, cluster: str, broker: str) -> None:
+    def __init__(self, tables: Store, cluster: str, broker: str) -> None:
         self._tables, self._cluster, self._broker = tables, cluster, broker
         self._began_s, self._next_s = time.monotonic(), 0.0
         self._first: int | None = None

@@ -17,6 +17,7 @@ from lb_stream.cli.shared.output import CommandError, note
 if TYPE_CHECKING:
     from lb_stream.access.roles import Right
     from lb_stream.contracts.settings import Settings, StreamSettings
+    from lb_stream.store import Store
 
 DEMO_TABLES = Path(".lb/demo/tables")
 KAFKA_FOLDER = Path(".lb/kafka")
@@ -101,20 +102,20 @@ class Effective:
     origins: dict[tuple[str, ...], str]
 
     @property
-    def tables(self) -> Path:
-        """The tables' folder: the one set; or the demo's when nobody set one and only the demo has run here."""
-        folder = Path(self.settings.stream.tables)
-        if ("stream", "tables") in self.origins or folder.exists() or not DEMO_TABLES.exists():
-            return folder
-        note(f"reading the demo's tables in {DEMO_TABLES} (others: --set stream.tables=FOLDER)")
-        return DEMO_TABLES
+    def tables(self) -> Store:
+        """The tables' folder: the one set; or the demo's when nobody set one and only the demo has run here. Raises SettingError."""
+        from lb_stream.store import tables_of
+
+        return tables_of(self.stream)
 
     @property
     def stream(self) -> StreamSettings:
         """The stream's settings with the tables' folder that is read, and the checkpoint that belongs to it."""
-        tables = self.tables
-        checkpoint = tables.parent / "checkpoint" if tables == DEMO_TABLES else Path(self.settings.stream.checkpoint)
-        return self.settings.stream.model_copy(update={"tables": str(tables), "checkpoint": str(checkpoint)})
+        stream = self.settings.stream
+        if ("stream", "tables") in self.origins or Path(stream.tables).exists() or not DEMO_TABLES.exists():
+            return stream
+        note(f"reading the demo's tables in {DEMO_TABLES} (others: --set stream.tables=FOLDER)")
+        return stream.model_copy(update={"tables": str(DEMO_TABLES), "checkpoint": str(DEMO_TABLES.parent / "checkpoint")})
 
     @property
     def bootstrap(self) -> str:

@@ -7,13 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from kafka import KafkaConsumer, TopicPartition
-from pyarrow import fs
 
 from lb_stream.contracts.settings import Settings
 from lb_stream.io.kafka.options import client_options
 from lb_stream.io.kafka.rights import require_rights
+from lb_stream.store import Store, checkpoint_of
 from lb_stream.stream.ports import Stopped
-from lb_stream.stream.task.folders import folder_at
 
 Offsets = dict[tuple[str, int], int]
 """(topic, partition) → first offset that is not read any more."""
@@ -23,42 +22,20 @@ class LostRecords(Stopped):
     """Kafka no longer has records that come next; the text names them and says how to go on."""
 
 
-def place_of(checkpoint: str, name: str) -> tuple[fs.FileSystem, str]:
-    """Where a file of the checkpoint is."""
-    filesystem, root = folder_at(checkpoint)
-    return filesystem, f"{root}/{name}"
-
-
-def _is_there(checkpoint: str, name: str) -> bool:
-    filesystem, path = place_of(checkpoint, name)
-    return bool(filesystem.get_file_info(path).type == fs.FileType.File)
-
-
-def read_text(checkpoint: str, name: str) -> str | None:
-    """A file of the checkpoint; None: there is none."""
-    if not _is_there(checkpoint, name):
-        return None
-    filesystem, path = place_of(checkpoint, name)
-    with filesystem.open_input_stream(path) as source:
-        return str(source.read().decode())
-
-
-def checkpoint_uuid(checkpoint: str) -> str | None:
+def checkpoint_uuid(checkpoint: Store) -> str | None:
     """The id that Spark gave the query when it made this checkpoint; None when there is none yet."""
-    text = read_text(checkpoint, "metadata")
+    text = checkpoint.text("metadata")
     return str(json.loads(text)["id"]) if text else None
 
 
-def last_batch(checkpoint: str) -> int | None:
+def last_batch(checkpoint: Store) -> int | None:
     """The newest batch that was planned, finished or not."""
-    filesystem, folder = place_of(checkpoint, "offsets")
-    found = filesystem.get_file_info(fs.FileSelector(folder, allow_not_found=True))
-    return max((int(info.base_name) for info in found if info.base_name.isdigit()), default=None)
+    return max((int(entry.name) for entry in checkpoint.list("offsets") if entry.name.isdigit()), default=None)
 
 
-def planned_offsets(checkpoint: str, batch_id: int | None) -> Offsets:
+def planned_offsets(checkpoint: Store, batch_id: int | None) -> Offsets:
     """How far a batch reads. Spark writes it down before the batch begins: a version line, metadata, then one line for each source."""
-    text = read_text(checkpoint, f"offsets/{batch_id}") if batch_id is not None else None
+    text = checkpoint.text(f"offsets/{batch_id}") if batch_id is not None else None
     return _offsets((text or "").splitlines()[2:])
 
 
@@ -67,7 +44,7 @@ def _offsets(lines: list[str]) -> Offsets:
     return {(topic, int(number)): end for source in sources for topic, ends in source.items() for number, end in ends.items()}
 
 
-def next_offsets(checkpoint: str) -> Offsets:
+def next_offsets(checkpoint: Store) -> Offsets:
     """Where the next batch begins to read: behind the last one, or at its beginning when it was not finished. Empty without a checkpoint.
 
     Where the first batch begins is in a file of its own: a zero byte, a version, one line of JSON.
@@ -78,20 +55,20 @@ def next_offsets(checkpoint: str) -> Offsets:
     return planned_offsets(checkpoint, last) if is_finished(checkpoint, last) else first_offsets(checkpoint, last)
 
 
-def is_finished(checkpoint: str, batch_id: int) -> bool:
+def is_finished(checkpoint: Store, batch_id: int) -> bool:
     """Whether Spark has written down that a batch is done."""
-    return _is_there(checkpoint, f"commits/{batch_id}")
+    return checkpoint.look(f"commits/{batch_id}") is not None
 
 
-def first_offsets(checkpoint: str, batch_id: int) -> Offsets:
+def first_offsets(checkpoint: Store, batch_id: int) -> Offsets:
     """Where a batch begins to read."""
-    return planned_offsets(checkpoint, batch_id - 1) if batch_id else _offsets((read_text(checkpoint, "sources/0/0") or "").splitlines())
+    return planned_offsets(checkpoint, batch_id - 1) if batch_id else _offsets((checkpoint.text("sources/0/0") or "").splitlines())
 
 
-def state_partitions(checkpoint: str) -> int | None:
+def state_partitions(checkpoint: Store) -> int | None:
     """Into how many partitions the checkpoint's state is divided, for ever; None when there is no checkpoint yet."""
     last = last_batch(checkpoint)
-    text = read_text(checkpoint, f"offsets/{last}") if last is not None else None
+    text = checkpoint.text(f"offsets/{last}") if last is not None else None
     found = json.loads(text.splitlines()[1])["conf"].get("spark.sql.shuffle.partitions") if text else None
     return int(found) if found is not None else None
 
@@ -155,14 +132,14 @@ def offsets_to_start(settings: Settings, wanted: Offsets) -> dict[str, dict[str,
 class CaughtUp:
     """Whether the job has read all that was there when it started. Until then a broker's silence may be the job's own."""
 
-    checkpoint: str
+    checkpoint: Store | None
     behind: Offsets = field(default_factory=dict)
 
     @staticmethod
     def at_start(settings: Settings) -> CaughtUp:
         """Ask Kafka where the topics end now, and the checkpoint how far it has come."""
         begin, end = bounds(settings)
-        checkpoint = settings.stream.checkpoint
+        checkpoint = checkpoint_of(settings.stream)
         caught_up = CaughtUp(checkpoint, {place: offset for place, offset in end.items() if offset > begin[place]})
         caught_up.read(last_batch(checkpoint))
         return caught_up
@@ -174,6 +151,6 @@ class CaughtUp:
 
     def read(self, batch_id: int | None) -> None:
         """Note that a batch has been read (or will be, first of all)."""
-        if self.behind:
+        if self.behind and self.checkpoint is not None:
             planned = planned_offsets(self.checkpoint, batch_id)
             self.behind = {partition: end for partition, end in self.behind.items() if planned.get(partition, 0) < end}

@@ -46,7 +46,7 @@ class Fairness:
     """Notices when few records have waited behind many for too long. `limit`: records that a batch may have, 0: don't look."""
 
     limit: int = 0
-    caught_up: Reading = field(default_factory=lambda: CaughtUp(""))
+    caught_up: Reading = field(default_factory=lambda: CaughtUp(None))
     since: float | None = None  # when the row of batches began in which some partition was held back (time.monotonic)
 
     def violated(self, settings: Settings, planned: Ranges) -> str | None:

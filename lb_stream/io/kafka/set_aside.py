@@ -12,18 +12,17 @@ import time
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 from kafka import KafkaConsumer, TopicPartition
 from kafka.errors import KafkaError
-from pyarrow import fs
 
 from lb_stream.contracts.base import canonical_json
 from lb_stream.contracts.settings import Settings
-from lb_stream.io.kafka.checkpoint import Offsets, bounds, first_offsets, is_finished, last_batch, place_of, planned_offsets, read_text
+from lb_stream.io.kafka.checkpoint import Offsets, bounds, first_offsets, is_finished, last_batch, planned_offsets
 from lb_stream.io.kafka.fair import Fairness, fair_ends
 from lb_stream.io.kafka.guarded import Measured, measure, measuring_consumer
+from lb_stream.store import Store, checkpoint_of
 
 logger = logging.getLogger(__name__)
 
@@ -59,9 +58,9 @@ class SetAside:
     share: int = 0  # so many records of the batch that is planned next are divided equally between the partitions; 0: as Spark does
 
     @staticmethod
-    def read(checkpoint: str) -> SetAside:
+    def read(checkpoint: Store) -> SetAside:
         """As it was written last."""
-        text = read_text(checkpoint, FILE)
+        text = checkpoint.text(FILE)
         return SetAside(**{**json.loads(text), "records": tuple(json.loads(text)["records"])}) if text else SetAside()
 
     @property
@@ -69,7 +68,7 @@ class SetAside:
         """Where the records are."""
         return tuple(f"{one['topic']}/{one['partition']}@{one['offset']}" for one in self.records)
 
-    def write(self, checkpoint: str) -> SetAside:
+    def write(self, checkpoint: Store) -> SetAside:
         """Write the file."""
         _write(checkpoint, FILE, canonical_json(asdict(self)))
         return self
@@ -83,14 +82,10 @@ class Way:
     piece: int = 0
 
 
-def _write(checkpoint: str, name: str, text: str) -> None:
-    filesystem, path = place_of(checkpoint, name)
-    filesystem.create_dir(path.rpartition("/")[0], recursive=True)
-    with filesystem.open_output_stream(f"{path}.new") as out:
-        out.write(text.encode())
-    filesystem.move(f"{path}.new", path)
-    if isinstance(filesystem, fs.LocalFileSystem):  # Hadoop's checksum of what was there before
-        Path(path).with_name(f".{Path(path).name}.crc").unlink(missing_ok=True)
+def _write(checkpoint: Store, name: str, text: str) -> None:
+    folder, _, own = name.rpartition("/")
+    checkpoint.put_whole(name, text.encode())
+    checkpoint.delete(f"{folder}/.{own}.crc" if folder else f".{own}.crc")  # Hadoop's checksum of what was there before
 
 
 def _begin_of(batch: int) -> str:
@@ -98,14 +93,14 @@ def _begin_of(batch: int) -> str:
     return f"offsets/{batch - 1}" if batch else "sources/0/0"
 
 
-def _range(checkpoint: str, batch: int) -> dict[Place, tuple[int, int]]:
+def _range(checkpoint: Store, batch: int) -> dict[Place, tuple[int, int]]:
     begin, end = first_offsets(checkpoint, batch), planned_offsets(checkpoint, batch)
     return {place: (begin[place], end[place]) for place in sorted(end) if place in begin}
 
 
-def _rewrite(checkpoint: str, name: str, changed: Offsets) -> None:
+def _rewrite(checkpoint: Store, name: str, changed: Offsets) -> None:
     """Other offsets in one of Spark's files; its other lines stay."""
-    lines = (read_text(checkpoint, name) or "").splitlines()
+    lines = (checkpoint.text(name) or "").splitlines()
     last = max(number for number, line in enumerate(lines) if line.startswith("{"))
     offsets = json.loads(lines[last])
     for (topic, partition), offset in changed.items():
@@ -119,7 +114,7 @@ def clear_way(settings: Settings, is_logged: bool) -> Way:
 
     Call it while no query runs. `is_logged`: that batch has been decided, so its records could be read and its plan stays.
     """
-    checkpoint = settings.stream.checkpoint
+    checkpoint = checkpoint_of(settings.stream)
     batch = last_batch(checkpoint)
     kept = SetAside.read(checkpoint)
     if batch is None or is_finished(checkpoint, batch):
@@ -149,9 +144,9 @@ def clear_way(settings: Settings, is_logged: bool) -> Way:
 def excuse(settings: Settings) -> None:
     """Note that no record is to blame for the end of this run: Kafka was away, or somebody stopped the job."""
     with suppress(OSError):  # the disk may be what is at fault
-        kept = SetAside.read(settings.stream.checkpoint)
+        kept = SetAside.read(checkpoint_of(settings.stream))
         if kept.starts:
-            replace(kept, starts=kept.starts - 1).write(settings.stream.checkpoint)
+            replace(kept, starts=kept.starts - 1).write(checkpoint_of(settings.stream))
 
 
 def _unreadable(settings: Settings, ranges: Mapping[Place, tuple[int, int]]) -> dict[Place, list[Measured]]:
@@ -258,7 +253,7 @@ class Guard:
 
     def look(self, batch_id: int) -> None:
         """Raises Replan when the batch must not be read as it is planned."""
-        checkpoint, kept = self.settings.stream.checkpoint, self.kept
+        checkpoint, kept = checkpoint_of(self.settings.stream), self.kept
         if self.way.careful and self.done:
             raise Replan(f"batch {batch_id} comes after the one that was read with care")
         ranges = _range(checkpoint, batch_id) if kept.piece or batch_id <= kept.guarded_until else {}
@@ -274,7 +269,7 @@ class Guard:
 
     def told(self, batch_id: int, known: Collection[str]) -> dict[str, list[dict[str, Any]]]:
         """Cluster → the records set aside that this batch tells of, as rejected events: the same ones when it is run again."""
-        checkpoint = self.settings.stream.checkpoint
+        checkpoint = checkpoint_of(self.settings.stream)
         if not known or all(one["batch"] not in (None, batch_id) for one in self.kept.records):
             return {}
         if all(begin == end for begin, end in _range(checkpoint, batch_id).values()):

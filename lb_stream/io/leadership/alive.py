@@ -15,6 +15,7 @@ from lb_stream.io.leadership.leader import Leader, last_leader
 from lb_stream.io.leadership.member import Bystanders
 from lb_stream.io.leadership.signs import SignReader, SignSender, sent_by_us, silence_ms
 from lb_stream.io.leadership.succession import Heard
+from lb_stream.store import tables_of
 from lb_stream.stream.ports import Stopped
 
 logger = logging.getLogger(__name__)
@@ -60,7 +61,7 @@ def who_runs(settings: Settings) -> Leader | None:
     On this machine its process tells at once. Of another machine's job a tick must come while we wait: who was killed a moment ago
     has ticked a moment ago.
     """
-    leader = last_leader(settings.stream.tables)
+    leader = last_leader(tables_of(settings.stream))
     if leader is not None and leader.is_here:
         return leader if leader.runs_here else None
     with closing(Ticks(settings)) as ticks:

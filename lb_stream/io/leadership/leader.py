@@ -13,6 +13,7 @@ import pyarrow as pa
 from lb_stream.contracts.tables import LEADERS
 from lb_stream.io.local.processes import started_ms
 from lb_stream.io.tables.delta import append_rows, by_numbers, committed, existing_table, open_table, transaction
+from lb_stream.store import Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,20 +44,20 @@ def this_host() -> str:
     return socket.getfqdn()
 
 
-def last_leader(root: str) -> Leader | None:
+def last_leader(root: Store) -> Leader | None:
     """Who has led last with these tables; None: nobody yet. Epochs tell: clocks of two machines differ."""
     table = existing_table(root, LEADERS)
     rows = [] if table is None else by_numbers(table).to_table(columns=list(Leader.__slots__)).to_pylist()
     return max((Leader(**row) for row in rows), key=lambda one: (one.epoch, one.since_ms), default=None)
 
 
-def leads(root: str, pipeline: str) -> bool:
+def leads(root: Store, pipeline: str) -> bool:
     """Whether nobody has begun to lead since this process did."""
     last = last_leader(root)
     return last is not None and (last.pipeline, last.pid) == (pipeline, os.getpid()) and last.is_here
 
 
-def announce(root: str, pipeline: str, last_epoch: int) -> int:
+def announce(root: Store, pipeline: str, last_epoch: int) -> int:
     """Write down that this process leads from now on. Returns its epoch: greater than that of every start before it, whether that start
     has logged a round or not. `last_epoch`: the greatest in the log.
 

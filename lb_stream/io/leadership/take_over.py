@@ -9,12 +9,12 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import DeltaTable
 
 from lb_stream.contracts.tables import ROUNDS
 from lb_stream.io.leadership.leader import last_leader
-from lb_stream.io.tables.delta import add_files, by_numbers, existing_table, open_table, transaction, write_rows
+from lb_stream.io.tables.delta import Table, add_files, by_numbers, existing_table, open_table, transaction, write_rows
 from lb_stream.io.tables.log import marks_of, next_offsets, pipeline_of
+from lb_stream.store import Store
 
 APP = "taken-over"
 """Stands for the checkpoint in the log's row: no batch has made it."""
@@ -37,7 +37,7 @@ class TakenOver:
     log_seq: int
 
 
-def take_over(cluster: str, source: str, target: str, pipeline: str, topics: Collection[str]) -> TakenOver:
+def take_over(cluster: str, source: Store, target: Store, pipeline: str, topics: Collection[str]) -> TakenOver:
     """Append the last round's memory of a cluster in the tables `source` to the log in the tables `target`, for `pipeline`.
 
     Ids of decisions, versions of ownership records and epochs go on from there. A pipeline that has read nothing yet begins to read
@@ -73,7 +73,7 @@ def take_over(cluster: str, source: str, target: str, pipeline: str, topics: Col
     return TakenOver(cluster, pipeline, last["seq"], last["epoch"], pending, log_seq)
 
 
-def _last(log: DeltaTable, cluster: str) -> dict[str, Any] | None:
+def _last(log: Table, cluster: str) -> dict[str, Any] | None:
     """The cluster's last row; None: there is none."""
     rows = by_numbers(log)
     numbers = rows.to_table(columns=["log_seq", "cluster"])

@@ -33,6 +33,8 @@ _CONTINUED = re.compile(r"\\\r?\n[ \t]*")
 
 SECTIONS = ("kafka", "topics", "stream", "upkeep", "balancer", "cluster")
 
+FREE_SECTIONS = (("kafka", "options"), ("stream", "store_options"))
+"""Sections whose keys are others': they have no declared types."""
 
 KeyPath = tuple[str, ...]
 """Where a key stands: ("balancer", "dry_run"), ("cluster", "eu-1", "dry_run"), ("cluster", "eu-1", "shadow", "avg", "shedding_strategy"),
@@ -221,8 +223,10 @@ def _flat(values: Mapping[str, Any], origin: str) -> dict[KeyPath, Given]:
                 found |= _cluster(cluster, dict(_section(f"cluster.{cluster}", own, origin)), origin)
         else:
             found |= {(section, name): Given(value, origin) for name, value in keys.items()}
-    options = found.pop(("kafka", "options"), Given({}, origin)).value
-    return found | {("kafka", "options", name): Given(value, origin) for name, value in _section("kafka.options", options, origin).items()}
+    for free in FREE_SECTIONS:
+        options = found.pop(free, Given({}, origin)).value
+        found |= {(*free, name): Given(value, origin) for name, value in _section(".".join(free), options, origin).items()}
+    return found
 
 
 def _cluster(cluster: str, own: dict[str, Any], origin: str) -> dict[KeyPath, Given]:
@@ -335,7 +339,9 @@ def _from_argument(argument: str) -> dict[KeyPath, Given]:
 
 def _nested(path: KeyPath, text: str) -> dict[str, Any]:
     # A client's options have no declared types; everything else is turned into its type by the model that declares it.
-    value: Any = _as_toml(text) if path[:2] == ("kafka", "options") else text
+    value: Any = _as_toml(text) if path[:2] == FREE_SECTIONS[0] else text
+    if path[:2] in FREE_SECTIONS:
+        path = (*path[:2], ".".join(path[2:]))  # Hadoop's names hold dots
     for part in reversed(path):
         value = {part: value}
     return dict(value)

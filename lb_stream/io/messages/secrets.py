@@ -13,6 +13,13 @@ PUBLIC_OPTIONS = frozenset(
 )
 """Of a Kafka client's options those that may be shown. What isn't known (a misspelt password, say) may not."""
 
+_PUBLIC_OF_STORES = re.compile(
+    r"^((aws_|google_|azure_)?(storage_)?(endpoint|endpoint_url|region|default_region|allow_http|account_name|bucket(_name)?|timeout)"
+    r"|fs\.s3a\.(endpoint|endpoint\.region|path\.style\.access|connection\.[a-z.]+))$",
+    re.IGNORECASE,
+)
+"""The same of an object store's options."""
+
 SHORTEST = 4
 """Shorter texts are hidden where they stand, but not searched for in others: they would be found everywhere."""
 
@@ -23,6 +30,8 @@ _known: set[str] = set()
 
 def is_secret(path: tuple[str, ...]) -> bool:
     """Whether a setting that stands there may not be shown."""
+    if path[:2] == ("stream", "store_options") and len(path) > 2:
+        return not _PUBLIC_OF_STORES.search(path[-1])
     if path[:2] == ("kafka", "options"):
         return path[-1] not in PUBLIC_OPTIONS
     return bool(_NAMED.search(path[-1]))

@@ -19,7 +19,6 @@ from importlib.metadata import version
 from typing import Any, Protocol
 
 import pyarrow as pa
-from deltalake import DeltaTable
 
 from lb_stream.contracts.settings import StreamSettings
 from lb_stream.contracts.tables import BATCHES
@@ -30,7 +29,8 @@ from lb_stream.io.metrics.job_metrics import Metrics
 from lb_stream.io.metrics.round_figures import Memories, RoundFigures
 from lb_stream.io.metrics.server import PATHS, serve_metrics
 from lb_stream.io.metrics.spark_progress import is_batch, lag, spark_phases, state_of
-from lb_stream.io.tables.delta import TIDY_EVERY, append_rows, open_table, tidy
+from lb_stream.io.tables.delta import TIDY_EVERY, Table, append_rows, open_table, tidy
+from lb_stream.store import tables_of
 from lb_stream.stream.ports import Logged
 
 logger = logging.getLogger(__name__)
@@ -76,7 +76,7 @@ class Monitor:
 
     def __init__(self, settings: StreamSettings, epoch: int, app: Callable[[], str], memories: Memories) -> None:
         self._settings, self._epoch, self._app = settings, epoch, app
-        self._figures = RoundFigures(settings.tables)
+        self._figures = RoundFigures(tables_of(settings))
         self.metrics = Metrics(settings.pipeline_id, version("lb_stream"), epoch, memories, self._figures)
         self._brokers = BrokerMetrics(self._figures, memories)
         self._health = Health(settings, epoch, memories)
@@ -87,7 +87,7 @@ class Monitor:
         self._finished: deque[_Batch] = deque()
         self._waiting: deque[_Batch] = deque(maxlen=MOST_WAITING)
         self._progressed: Mapping[str, Any] | None = None
-        self._table: DeltaTable | None = None
+        self._table: Table | None = None
         self._writes = 0
         self._written = time.monotonic()
         self._warned: set[str] = set()
@@ -222,7 +222,7 @@ class Monitor:
         ]
         if not rows:
             return
-        self._table = self._table or open_table(self._settings.tables, BATCHES)
+        self._table = self._table or open_table(tables_of(self._settings), BATCHES)
         self._table.update_incremental()  # upkeep writes to it, too
         append_rows(self._table, BATCHES, pa.Table.from_pylist([row for _, row in rows], BATCHES.schema), f"{newest:09d}")
         self._writes += 1

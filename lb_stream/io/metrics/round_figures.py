@@ -15,8 +15,8 @@ import pyarrow.parquet as pq
 
 from lb_stream.contracts.table_spec import TableSpec
 from lb_stream.contracts.tables import BROKER_LOADS, REJECTED_REPORTS
+from lb_stream.store import Store
 from lb_stream.stream.ports import Logged, forgotten_in
-from lb_stream.stream.task.folders import folder_at
 
 Memories = Callable[[], Mapping[str, str]]
 """Gives each cluster's memory, canonical JSON."""
@@ -41,8 +41,8 @@ _COLUMNS = ["cluster", "broker", "alive", "usage_ratio", "bundles", *USAGES.valu
 class RoundFigures:
     """`loads`: cluster → its brokers as its last round with a new report saw them, sorted by name."""
 
-    def __init__(self, tables: str) -> None:
-        self._filesystem, self._root = folder_at(tables)
+    def __init__(self, tables: Store) -> None:
+        self._tables = tables
         self.loads: dict[str, pa.Table] = {}
 
     def take(self, logged: Logged) -> list[str]:
@@ -58,8 +58,8 @@ class RoundFigures:
         return rejected
 
     def _read(self, spec: TableSpec, files: Mapping[str, Any], columns: list[str]) -> pa.Table:
-        path = f"{self._root}/{spec.name}/{files[spec.name]['path']}"
-        return pq.read_table(path, filesystem=self._filesystem, columns=columns, use_threads=False)
+        content = self._tables.get(f"{spec.name}/{files[spec.name]['path']}")
+        return pq.read_table(pa.BufferReader(content), columns=columns, use_threads=False)
 
 
 def _by_cluster(rows: pa.Table) -> dict[str, pa.Table]:

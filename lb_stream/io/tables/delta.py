@@ -7,11 +7,9 @@ the table's live files (`tidy`), the commits since the last checkpoint, and the 
 from __future__ import annotations
 
 import json
-import os
 import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
@@ -24,9 +22,9 @@ from deltalake.transaction import AddAction
 from pyarrow import fs
 from pyarrow.dataset import Dataset, FileSystemDataset, InMemoryDataset, UnionDataset
 
-from lb_stream.stream.task.folders import to_disk
 from lb_stream.contracts.table_spec import TableSpec
 from lb_stream.contracts.tables import BROKER_LOADS, BUNDLE_AVERAGES, HISTORY_TABLES, REJECTED_REPORTS
+from lb_stream.store import Store
 from lb_stream.stream.ports import Stopped
 
 Mark = tuple[str, int]
@@ -45,6 +43,14 @@ ONLY_COMMIT = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_
 HISTORY = "interval 1 minutes"
 """How long a table's versions can be read. Short, because each commit lists `_delta_log` twice: 12 µs for each file in it."""
 STATS_COLUMNS = "delta.dataSkippingStatsColumns"
+
+
+class Table(DeltaTable):
+    """A Delta table, and the store that it is in."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store.uri, storage_options=store.delta_options)
+        self.store = store
 
 
 class UnfitTable(Stopped):
@@ -73,46 +79,48 @@ def _columns_with_bounds(spec: TableSpec) -> list[str]:
     return [name for name in whole if name == "log_seq"] if spec in (BROKER_LOADS, REJECTED_REPORTS, BUNDLE_AVERAGES) else whole
 
 
-def open_table(root: str, spec: TableSpec) -> DeltaTable:
+def open_table(root: Store, spec: TableSpec) -> Table:
     """The table, created with its columns when it isn't there yet. Raises UnfitTable when it has other columns than an earlier version's."""
-    uri = table_uri(root, spec)
     if (table := existing_table(root, spec)) is not None:
         _add_columns(table, spec)
         check_columns(table, spec)
         renew_properties(table, spec)
         return table
-    return DeltaTable.create(
-        uri,
+    store = root / spec.name
+    DeltaTable.create(
+        store.uri,
         schema=spec.schema,
         mode="ignore",
         name=spec.name,
         description=spec.row,
         partition_by=[spec.partition_by] if spec.partition_by else None,
         configuration=configuration(spec),
+        storage_options=store.delta_options,
     )
+    return Table(store)
 
 
-def _add_columns(table: DeltaTable, spec: TableSpec) -> None:
+def _add_columns(table: Table, spec: TableSpec) -> None:
     """Add the columns that a later version has added; in the rows that are there they are empty."""
     found = {field.name for field in table.schema().fields}
     if missing := [field for field in spec.schema if field.name in spec.added and field.name not in found]:
         table.alter.add_columns(list(Schema.from_arrow(pa.schema(missing)).fields))
 
 
-def renew_properties(table: DeltaTable, spec: TableSpec) -> None:
+def renew_properties(table: Table, spec: TableSpec) -> None:
     """Set today's properties on a table that an earlier version has made."""
     wanted = {name: value for name, value in configuration(spec).items() if value is not None}
     if wanted.items() - table.metadata().configuration.items():
         table.alter.set_table_properties(wanted)
 
 
-def existing_table(root: str, spec: TableSpec) -> DeltaTable | None:
+def existing_table(root: Store, spec: TableSpec) -> Table | None:
     """The table as it is; None where there is none."""
-    uri = table_uri(root, spec)
-    return DeltaTable(uri) if DeltaTable.is_deltatable(uri) else None
+    store = root / spec.name
+    return Table(store) if DeltaTable.is_deltatable(store.uri, store.delta_options) else None
 
 
-def check_columns(table: DeltaTable, spec: TableSpec) -> None:
+def check_columns(table: Table, spec: TableSpec) -> None:
     """Raise UnfitTable when the table's columns differ from the specification's in name, type or partitioning."""
     found = {field.name: field.type for field in pa.schema(table.schema().to_arrow())}
     troubles = [f"it has no column {field.name!r} ({field.type})" for field in spec.schema if field.name not in found]
@@ -147,21 +155,7 @@ def plain(kind: pa.DataType) -> pa.DataType:
     return kind
 
 
-def table_uri(root: str, spec: TableSpec) -> str:
-    """Where a table is."""
-    return f"{root.rstrip('/')}/{spec.name}"
-
-
-def place(table: DeltaTable) -> tuple[fs.FileSystem, str]:
-    """The file system that a table is on, and its folder there."""
-    uri = table.table_uri
-    if uri.startswith("file://") or "://" not in uri:
-        return fs.LocalFileSystem(), str(Path(unquote(uri.removeprefix("file://"))).resolve())
-    filesystem, folder = fs.FileSystem.from_uri(uri)
-    return filesystem, folder.rstrip("/")
-
-
-def dataset(table: DeltaTable) -> Dataset:
+def dataset(table: Table) -> Dataset:
     """The table as an Arrow dataset that reads local files by Arrow itself.
 
     By default every read calls back into Python from Arrow's threads, which now and then hangs or crashes at the end of the process.
@@ -169,11 +163,10 @@ def dataset(table: DeltaTable) -> Dataset:
     return _without_views(by_numbers(table))
 
 
-def by_numbers(table: DeltaTable) -> FileSystemDataset:
+def by_numbers(table: Table) -> FileSystemDataset:
     """The table as a dataset for filters that compare only numbers: no file is read in advance."""
-    filesystem, folder = place(table)
-    if isinstance(filesystem, fs.LocalFileSystem):
-        return table.to_pyarrow_dataset(filesystem=fs.SubTreeFileSystem(folder, filesystem))
+    if (folder := table.store.local) is not None:
+        return table.to_pyarrow_dataset(filesystem=fs.SubTreeFileSystem(str(folder), fs.LocalFileSystem()))
     return table.to_pyarrow_dataset()
 
 
@@ -194,24 +187,23 @@ def _has_views(schema: pa.Schema) -> bool:
     return any(pa.types.is_string_view(field.type) for field in schema)
 
 
-def replaced_ms(table: DeltaTable) -> dict[str, int]:
+def replaced_ms(table: Table) -> dict[str, int]:
     """When each file was replaced that the table has named within the last hour: path → ms since the epoch.
 
     Read from `_delta_log` itself: delta-rs's own vacuum counts in whole hours, and a busy table replaces thousands of files in one.
     """
-    filesystem, folder = place(table)
-    files = {info.base_name: info.path for info in filesystem.get_file_info(fs.FileSelector(f"{folder}/_delta_log"))}
+    log = table.store / "_delta_log"
+    files = [entry.name for entry in log.list()]
     newest = max((name for name in files if name.endswith(".checkpoint.parquet")), default="")
     removed: list[Mapping[str, Any]] = []
     if newest:
-        removed += pq.read_table(files[newest], columns=["remove"], filesystem=filesystem)["remove"].drop_null().to_pylist()
+        removed += pq.read_table(pa.BufferReader(log.get(newest)), columns=["remove"])["remove"].drop_null().to_pylist()
     for name in sorted(name for name in files if name.endswith(".json") and name > newest.partition(".")[0]):
-        with filesystem.open_input_stream(files[name]) as source:
-            removed += [action["remove"] for action in map(json.loads, source.read().splitlines()) if "remove" in action]
+        removed += [action["remove"] for action in map(json.loads, log.get(name).to_pybytes().splitlines()) if "remove" in action]
     return {unquote(one["path"]): one["deletionTimestamp"] or 0 for one in removed}
 
 
-def committed(table: DeltaTable, app: str) -> int | None:
+def committed(table: Table, app: str) -> int | None:
     """The version of the last transaction that `app` has committed to the table; None before the first. (0 is a version.)"""
     table.update_incremental()
     return table.transaction_version(app)
@@ -222,14 +214,15 @@ def transaction(*marks: Mark) -> CommitProperties:
     return CommitProperties(app_transactions=[Transaction(app, version) for app, version in marks])
 
 
-def commit_once(table: DeltaTable, mark: Mark, commit: Callable[[CommitProperties], Any]) -> bool:
+def commit_once(table: Table, mark: Mark, commit: Callable[[CommitProperties], Any]) -> bool:
     """Commit as the transaction `mark`, unless the table has that one or a later one. Returns whether that was needed.
 
-    Tries again when somebody else's commit got in between (upkeep deletes rows, a rebuild replaces all): what was to be committed
-    follows from the log, so it doesn't matter what the table holds now. Raises one of COMMIT_TROUBLES when that happens again and again.
+    The table is looked at again only when somebody else's commit got in between (upkeep deletes rows, a rebuild replaces all, an heir has
+    committed the same), which a commit finds out: what was to be committed follows from the log, so it doesn't matter what the table
+    holds now. Raises one of COMMIT_TROUBLES when that happens again and again.
     """
     for attempt in range(COMMIT_ATTEMPTS):
-        version = committed(table, mark[0])
+        version = committed(table, mark[0]) if attempt else table.transaction_version(mark[0])
         if version is not None and version >= mark[1]:
             return False
         try:
@@ -241,25 +234,22 @@ def commit_once(table: DeltaTable, mark: Mark, commit: Callable[[CommitPropertie
     return True
 
 
-def write_rows(table: DeltaTable, rows: pa.Table, name: str, durable: bool = False) -> AddAction:
+def write_rows(table: Table, rows: pa.Table, name: str, durable: bool = False) -> AddAction:
     """Write rows as one Parquet file of a table without partitions; part of the table once the result is committed.
 
     `name` tells people where the file comes from, what is added to it makes it unique: a writer who is refused leaves no mark on
     another's file. `durable`: on the disk, not only in the memory of the operating system.
     """
-    filesystem, folder = place(table)
     path = f"{name}-{uuid.uuid4().hex[:12]}.parquet"
-    target = f"{folder}/{path}"
-    with filesystem.open_output_stream(target) as out:
-        pq.write_table(rows, out, compression="zstd")
-    if durable and isinstance(filesystem, fs.LocalFileSystem):
-        to_disk(target)
-    size = filesystem.get_file_info(target).size
+    out = pa.BufferOutputStream()
+    pq.write_table(rows, out, compression="zstd")
+    content = out.getvalue()
+    table.store.put_whole(path, content, lasts=durable)
     now_ms = time.time_ns() // 1_000_000
-    return AddAction(path=path, size=size, partition_values={}, modification_time=now_ms, data_change=True, stats=_stats(table, rows))
+    return AddAction(path=path, size=content.size, partition_values={}, modification_time=now_ms, data_change=True, stats=_stats(table, rows))
 
 
-def _stats(table: DeltaTable, rows: pa.Table) -> str:
+def _stats(table: Table, rows: pa.Table) -> str:
     """Delta's statistics of a file, which readers skip files by.
 
     Of exactly the columns that the table's properties name: delta-rs's dataset takes any other for one that no filter matches.
@@ -274,7 +264,7 @@ def _stats(table: DeltaTable, rows: pa.Table) -> str:
 
 
 def add_files(
-    table: DeltaTable,
+    table: Table,
     spec: TableSpec,
     files: Iterable[AddAction],
     properties: CommitProperties | None = None,
@@ -293,12 +283,12 @@ def add_files(
     table.update_incremental()  # a commit leaves the handle as it was, and the next one would conflict with it
 
 
-def append_rows(table: DeltaTable, spec: TableSpec, rows: pa.Table, name: str, properties: CommitProperties | None = None) -> None:
+def append_rows(table: Table, spec: TableSpec, rows: pa.Table, name: str, properties: CommitProperties | None = None) -> None:
     """Append rows to a table without partitions. Costs the same however many files it has, unlike `write_deltalake`."""
     add_files(table, spec, [write_rows(table, rows, name)], properties)
 
 
-def tidy(table: DeltaTable) -> Mapping[str, Any] | None:
+def tidy(table: Table) -> Mapping[str, Any] | None:
     """Make larger files of the table's small ones; for its writer, now and then. None: there was nothing to do, or upkeep is at it.
 
     The files that are replaced stay on the disk until upkeep removes them.

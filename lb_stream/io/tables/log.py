@@ -9,7 +9,6 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import DeltaTable
 from pyarrow.dataset import Dataset
 
 from lb_stream.contracts.tables import ROUNDS
@@ -19,6 +18,7 @@ from lb_stream.io.tables.delta import (
     COMMIT_TROUBLES,
     TIDY_EVERY,
     Mark,
+    Table,
     add_files,
     by_numbers,
     committed,
@@ -27,6 +27,7 @@ from lb_stream.io.tables.delta import (
     transaction,
     write_rows,
 )
+from lb_stream.store import Store
 from lb_stream.stream.ports import Logged, Stopped
 
 READ_ROWS = 5_000
@@ -46,7 +47,7 @@ class RoundLog:
 
     on_foreign_batch: Callable[[Logged], None]
 
-    def __init__(self, root: str, pipeline: str, checkpoint: str) -> None:
+    def __init__(self, root: Store, pipeline: str, checkpoint: Store) -> None:
         self._table = open_table(root, ROUNDS)
         self._pipeline, self._checkpoint, self._appended = pipeline, checkpoint, 0
         newest = self._table.transaction_version(pipeline)
@@ -202,7 +203,7 @@ def _mark(pipeline: str, topic: str, partition: int | None = None) -> str:
     return f"{pipeline}:{topic}" if partition is None else f"{pipeline}:{topic}/{partition}"
 
 
-def next_offsets(log: DeltaTable, pipeline: str, topics: Iterable[str]) -> dict[tuple[str, int], int]:
+def next_offsets(log: Table, pipeline: str, topics: Iterable[str]) -> dict[tuple[str, int], int]:
     """Topic and partition → the first offset that no logged batch has read."""
     places = [(topic, number) for topic in topics for number in range(log.transaction_version(_mark(pipeline, topic)) or 0)]
     found = {place: log.transaction_version(_mark(pipeline, *place)) for place in places}
@@ -217,7 +218,7 @@ def marks_of(pipeline: str, offsets: Mapping[tuple[str, int], int]) -> Iterator[
         yield _mark(pipeline, *place), offset
 
 
-def pipeline_of(log: DeltaTable) -> str | None:
+def pipeline_of(log: Table) -> str | None:
     """The pipeline that the log belongs to; None for an empty log."""
     rows = by_numbers(log).head(1, columns=["app"])
     return str(rows["app"][0].as_py()).rpartition("/")[0] if len(rows) else None

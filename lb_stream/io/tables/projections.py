@@ -10,9 +10,8 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import CommitProperties, DeltaTable
+from deltalake import CommitProperties
 from deltalake.transaction import AddAction
-from pyarrow import fs
 
 from lb_stream.contracts.table_spec import TableSpec
 from lb_stream.contracts.tables import (
@@ -29,7 +28,8 @@ from lb_stream.contracts.tables import (
     SHADOW_DECISIONS,
     SHADOW_ROUNDS,
 )
-from lb_stream.io.tables.delta import TIDY_EVERY, Mark, add_files, append_rows, commit_once, committed, dataset, open_table, place, tidy
+from lb_stream.io.tables.delta import TIDY_EVERY, Mark, Table, add_files, append_rows, commit_once, committed, dataset, open_table, tidy
+from lb_stream.store import Store
 from lb_stream.stream.task.crash import crash_point
 from lb_stream.stream.ports import Entries, Logged
 
@@ -112,8 +112,8 @@ def _bounds(file: Mapping[str, Any]) -> dict[str, Any]:
 class Projections:
     """Writer of all tables but the log. Handles stay open from batch to batch."""
 
-    def __init__(self, root: str, pipeline: str) -> None:
-        self._app, self._batches = pipeline, 0
+    def __init__(self, root: Store, pipeline: str) -> None:
+        self._app, self._batches, self._catching_up = pipeline, 0, True
         specs = [spec for spec, _ in ROW_TABLES] + [*FILE_TABLES, *_PRESENT_SPECS, BUNDLE_AVERAGES, *HISTORY_TABLES]
         self._tables = {spec.name: open_table(root, spec) for spec in specs}
 
@@ -173,6 +173,7 @@ class Projections:
 
         Each table goes on from the batch that it has itself: one that was rebuilt or lost may lag behind the others, or be ahead.
         """
+        self._catching_up = True
         versions = {spec.name: committed(table, self._app) for spec, table in self._following()}
         newest = self.newest
         if newest is not None and (missing := [name for name, version in versions.items() if version is None]):
@@ -184,6 +185,7 @@ class Projections:
             self.project(logged)
         for spec, table in self._following() if last >= 0 else ():
             self._mark(spec, table, last)
+        self._catching_up = False
         return count
 
     def _append(self, spec: TableSpec, rows: pa.Table, log_seq: int) -> None:
@@ -208,11 +210,13 @@ class Projections:
         ]
         commit_once(table, mark, lambda properties: add_files(table, spec, actions, properties, replaced))
 
-    def _found(self, table: DeltaTable, spec: TableSpec, files: Iterable[Mapping[str, Any]]) -> Iterable[Mapping[str, Any]]:
-        """Those files that are there: a table that names a missing one can't be read any more. They are, unless a table was lost."""
-        filesystem, folder = place(table)
+    def _found(self, table: Table, spec: TableSpec, files: Iterable[Mapping[str, Any]]) -> Iterable[Mapping[str, Any]]:
+        """Those files that are there: a table that names a missing one can't be read any more.
+
+        They are, unless a table was lost, or power; those of the batch under way have just been written.
+        """
         for file in files:
-            if filesystem.get_file_info(f"{folder}/{file['path']}").type == fs.FileType.File:
+            if not self._catching_up or table.store.look(file["path"]) is not None:
                 yield file
             else:
                 logger.warning("%s lacks %d rows: the file %s is gone", spec.name, file["rows"], file["path"])
@@ -230,11 +234,11 @@ class Projections:
             if (self._batches + 50 + number) % TIDY_EVERY == 0:
                 tidy(self._tables[spec.name])
 
-    def _following(self) -> list[tuple[TableSpec, DeltaTable]]:
+    def _following(self) -> list[tuple[TableSpec, Table]]:
         """The tables that follow from the log alone."""
         return [(spec, self._tables[spec.name]) for spec in (*(spec for spec, _ in ROW_TABLES), *FILE_TABLES, *_PRESENT_SPECS)]
 
-    def _mark(self, spec: TableSpec, table: DeltaTable, log_seq: int) -> None:
+    def _mark(self, spec: TableSpec, table: Table, log_seq: int) -> None:
         """Note that a table has all of the log up to this batch, rows or not."""
         commit_once(table, (self._app, log_seq), lambda mark: add_files(table, spec, (), mark))
 

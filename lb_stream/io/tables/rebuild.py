@@ -15,28 +15,26 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction
-from pyarrow import fs
 from pyarrow.dataset import Dataset
 
 from lb_stream.contracts.table_spec import TableSpec
 from lb_stream.contracts.tables import ROUNDS, TABLES
 from lb_stream.io.tables.delta import (
+    Table,
     add_files,
     by_numbers,
     existing_table,
     open_table,
-    place,
     plain,
     renew_properties,
-    table_uri,
     transaction,
     write_rows,
 )
 from lb_stream.io.tables.log import LogError, pipeline_of, read_batches
 from lb_stream.io.tables.projections import FILE_TABLES, PRESENT_TABLES, ROW_TABLES, named_files
+from lb_stream.store import Store
 from lb_stream.stream.ports import Logged, Stopped
 
 CHUNK_ROWS = 50_000
@@ -85,7 +83,7 @@ class _Old:
     """What the table held before."""
 
     spec: TableSpec
-    table: DeltaTable | None
+    table: Table | None
 
     @property
     def usable(self) -> bool:
@@ -113,8 +111,8 @@ def rebuildable() -> list[str]:
     return [spec.name for spec in TABLES if spec.from_log]
 
 
-def rebuild(root: str, names: Sequence[str], report: Report = lambda *_: None) -> Iterator[Rebuilt]:
-    """Write these tables anew, one after another. `root`: folder or URI of all tables.
+def rebuild(root: Store, names: Sequence[str], report: Report = lambda *_: None) -> Iterator[Rebuilt]:
+    """Write these tables anew, one after another. `root`: the folder of all tables.
 
     Raises RebuildRefused when a job writes to the table meanwhile, LogError when there is no log.
     """
@@ -123,11 +121,11 @@ def rebuild(root: str, names: Sequence[str], report: Report = lambda *_: None) -
         yield _rebuild(root, spec, log, report)
 
 
-def _open(root: str) -> _Log:
+def _open(root: Store) -> _Log:
     """The log as far as it has been projected: what comes after that the job's next start projects, once it is published."""
     table = open_table(root, ROUNDS) if existing_table(root, ROUNDS) is not None else None
     if table is None or (pipeline := pipeline_of(table)) is None:
-        raise LogError(f"there is no log in {table_uri(root, ROUNDS)}: name the tables' folder with stream.tables")
+        raise LogError(f"there is no log in {root / ROUNDS.name}: name the tables' folder with stream.tables")
     others = [other for spec in TABLES if spec.from_log and (other := existing_table(root, spec)) is not None]
     versions = [version for other in others if (version := other.transaction_version(pipeline)) is not None]
     end = table.transaction_version(pipeline)
@@ -140,18 +138,18 @@ def _open(root: str) -> _Log:
     return _Log(rows, pipeline, pc.filter(log_seqs, pc.greater_equal(log_seqs, first)), first, last)
 
 
-def _rebuild(root: str, spec: TableSpec, log: _Log, report: Report) -> Rebuilt:
+def _rebuild(root: Store, spec: TableSpec, log: _Log, report: Report) -> Rebuilt:
     begin = time.perf_counter()
     existing = existing_table(root, spec)
     table = open_table(root, spec) if existing is None else existing
     if table.metadata().partition_columns:  # no table that follows from the log has any
-        raise RebuildRefused(f"the table {spec.name} at {table.table_uri} has partitions: move its folder away, then rebuild once more")
+        raise RebuildRefused(f"the table {spec.name} at {table.store} has partitions: move its folder away, then rebuild once more")
     old, done = _Old(spec, existing), Rebuilt(spec.name, batches=pc.count_distinct(log.log_seqs).as_py(), first_log_seq=log.first)
     special = dict.fromkeys((one.spec.name for one in PRESENT_TABLES), _present) | dict.fromkeys((one.name for one in FILE_TABLES), _figures)
     source = special.get(spec.name, _rows)
 
     def rows() -> Iterator[pa.RecordBatch]:
-        for number, some in enumerate(source(spec, old, log, place(table), done)):
+        for number, some in enumerate(source(spec, old, log, table.store, done)):
             report(spec.name, min(number, done.batches), done.batches)
             yield from some
 
@@ -165,7 +163,7 @@ def _rebuild(root: str, spec: TableSpec, log: _Log, report: Report) -> Rebuilt:
     return done
 
 
-def _write(table: DeltaTable, spec: TableSpec, rows: Iterable[pa.RecordBatch], done: Rebuilt) -> Iterator[AddAction]:
+def _write(table: Table, spec: TableSpec, rows: Iterable[pa.RecordBatch], done: Rebuilt) -> Iterator[AddAction]:
     """Write rows to files of about FILE_BYTES, and count them."""
     waiting: list[pa.RecordBatch] = []
     size = 0
@@ -182,7 +180,6 @@ def _write(table: DeltaTable, spec: TableSpec, rows: Iterable[pa.RecordBatch], d
 
 # The sources of a table's rows: for each step (first what is taken over, then batch after batch) some record batches.
 
-Place = tuple[fs.FileSystem, str]
 Steps = Iterator[Iterable[pa.RecordBatch]]
 
 
@@ -192,7 +189,7 @@ def _taken(batches: Iterable[pa.RecordBatch], done: Rebuilt) -> Iterator[pa.Reco
         yield batch
 
 
-def _rows(spec: TableSpec, old: _Old, log: _Log, _: Place, done: Rebuilt) -> Steps:
+def _rows(spec: TableSpec, old: _Old, log: _Log, _: Store, done: Rebuilt) -> Steps:
     """The rows of a table whose rows are in the log."""
     rows_of = {one.name: rows for one, rows in ROW_TABLES}[spec.name]
     yield _taken(old.rows(pc.field("log_seq") < log.first), done)
@@ -200,25 +197,28 @@ def _rows(spec: TableSpec, old: _Old, log: _Log, _: Place, done: Rebuilt) -> Ste
         yield pa.Table.from_pylist(rows_of(logged), spec.schema).to_batches()
 
 
-def _figures(spec: TableSpec, old: _Old, log: _Log, at: Place, done: Rebuilt) -> Steps:
+def _figures(spec: TableSpec, old: _Old, log: _Log, at: Store, done: Rebuilt) -> Steps:
     """The rows of a table whose files the log names. If a file is gone, its batch's rows are taken from the table."""
     yield _taken(old.rows(pc.field("log_seq") < log.first), done)
-    filesystem, folder = at
     gone: dict[int, int] = {}
     for logged in log.batches():
-        files = {f"{folder}/{file['path']}": file["rows"] for file in named_files(spec, logged)}
-        there = [info.path for info in filesystem.get_file_info(list(files)) if info.type == fs.FileType.File] if files else []
+        files = {file["path"]: file["rows"] for file in named_files(spec, logged)}
+        there = [path for path in files if at.look(path) is not None]
         if len(there) < len(files) and old.usable:
             gone[logged.log_seq] = sum(files.values())
             continue
         done.lost += sum(rows for path, rows in files.items() if path not in there)
-        yield (batch for path in there for batch in pq.read_table(path, filesystem=filesystem).cast(spec.schema).to_batches())
+        yield (batch for path in there for batch in _read(at, path).cast(spec.schema).to_batches())
     before = done.taken_over
     yield _taken(old.rows(pc.field("log_seq").isin(list(gone))), done)
     done.lost += max(0, sum(gone.values()) - (done.taken_over - before))
 
 
-def _present(spec: TableSpec, old: _Old, log: _Log, _: Place, done: Rebuilt) -> Steps:
+def _read(at: Store, path: str) -> pa.Table:
+    return pq.read_table(pa.BufferReader(at.get(path)))
+
+
+def _present(spec: TableSpec, old: _Old, log: _Log, _: Store, done: Rebuilt) -> Steps:
     """The last row of each bundle."""
     (present,) = (one for one in PRESENT_TABLES if one.spec is spec)
     last: dict[tuple[str, str], dict[str, Any]] = {}

@@ -28,6 +28,7 @@ from lb_stream.core.shadow.look_on import Looked
 from lb_stream.core.shadow.settings import REAL
 from lb_stream.io.kafka.checkpoint import checkpoint_uuid
 from lb_stream.io.tables.delta import dataset, open_table
+from lb_stream.store import Store, checkpoint_of, tables_of
 from lb_stream.stream.arrived import asks_of
 from lb_stream.stream.decide import cluster_view, logged, read_shards
 
@@ -36,7 +37,7 @@ COMPARED = ("decisions", "outcomes", "ownership", "refusals", "results", "memory
 Result = Literal["equal", "different", "view gone", "failed then"]
 Remembered = tuple[str, str]
 """The memory of a cluster and that of its shadows, canonical JSON."""
-Before = tuple[dict[str, Any], Remembered, str | None]
+Before = tuple[dict[str, Any], Remembered, Store | None]
 """A row of the log, what was remembered before its round, and the checkpoint beside which its view may still be; None: it was another one."""
 
 
@@ -103,12 +104,12 @@ def starts(stream: StreamSettings, wanted: Wanted) -> tuple[int, Iterator[tuple[
 
 
 def _wanted(stream: StreamSettings, wanted: Wanted) -> tuple[int, Iterator[Before]]:
-    log = dataset(open_table(stream.tables, ROUNDS))
+    log = dataset(open_table(tables_of(stream), ROUNDS))
     rows = log.to_table(filter=wanted.filter()).sort_by([("log_seq", "ascending"), ("cluster", "ascending")]).to_pylist()
-    return sum(row["memory"] != "" for row in rows), _rows(log, rows, stream.checkpoint)
+    return sum(row["memory"] != "" for row in rows), _rows(log, rows, checkpoint_of(stream))
 
 
-def _rows(log: Dataset, rows: list[dict[str, Any]], checkpoint: str) -> Iterator[Before]:
+def _rows(log: Dataset, rows: list[dict[str, Any]], checkpoint: Store) -> Iterator[Before]:
     own = checkpoint_uuid(checkpoint)
     memories: dict[str, Remembered] = {}
     for row in rows:
@@ -131,7 +132,7 @@ def _memory_before(log: Dataset, row: dict[str, Any]) -> Remembered:
     return last["memory"], last["shadow_memory"] or "{}"
 
 
-def _replayed(row: dict[str, Any], remembered: Remembered, checkpoint: str | None) -> Replayed:
+def _replayed(row: dict[str, Any], remembered: Remembered, checkpoint: Store | None) -> Replayed:
     result: Result
     differences: dict[str, tuple[str, str]] = {}
     if row["error"] is not None:
@@ -153,7 +154,7 @@ def _balances(inputs: dict[str, Any]) -> dict[str, tuple[str, ...]]:
     return {broker: tuple(keys) for broker, keys in inputs.get("balances", {}).items()}
 
 
-def _known_start(row: dict[str, Any], remembered: Remembered, checkpoint: str | None) -> Start | None:
+def _known_start(row: dict[str, Any], remembered: Remembered, checkpoint: Store | None) -> Start | None:
     if row["error"] is not None or checkpoint is None:
         return None
     try:
@@ -163,7 +164,7 @@ def _known_start(row: dict[str, Any], remembered: Remembered, checkpoint: str | 
     return start if len(start.view.brokers) else None
 
 
-def _start(row: dict[str, Any], remembered: Remembered, checkpoint: str) -> Start:
+def _start(row: dict[str, Any], remembered: Remembered, checkpoint: Store) -> Start:
     """Raises FileNotFoundError when the view is gone."""
     inputs = json.loads(row["inputs"])
     blocks = [(brokers, names, values) for brokers, names, values in json.loads(row["blocks"])]
@@ -178,7 +179,7 @@ def _start(row: dict[str, Any], remembered: Remembered, checkpoint: str) -> Star
     return Start(view, memory, inbox, config, inputs)
 
 
-def _decided(row: dict[str, Any], remembered: Remembered, checkpoint: str) -> dict[str, Any]:
+def _decided(row: dict[str, Any], remembered: Remembered, checkpoint: Store) -> dict[str, Any]:
     """The columns of the log, decided now; those of shadows where they looked at the round."""
     start = _start(row, remembered, checkpoint)
     if not len(start.view.brokers):

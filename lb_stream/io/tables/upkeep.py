@@ -16,15 +16,14 @@ from urllib.parse import unquote
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError, DeltaError
-from pyarrow import fs
 
 from lb_stream.contracts.settings import UpkeepSettings
 from lb_stream.contracts.table_spec import TableSpec
 from lb_stream.contracts.tables import ROUNDS, TABLES
-from lb_stream.io.tables.delta import ONLY_COMMIT, by_numbers, existing_table, place, replaced_ms
+from lb_stream.io.tables.delta import ONLY_COMMIT, Table, by_numbers, existing_table, replaced_ms
 from lb_stream.io.tables.log import pipeline_of
+from lb_stream.store import Store
 
 HOUR_MS = 3_600_000
 WRITTEN_MS = HOUR_MS
@@ -63,15 +62,15 @@ class Protected:
     unprojected: frozenset[str] = frozenset()
 
 
-def maintain(root: str, settings: UpkeepSettings, now_ms: int, dry_run: bool = False) -> Iterator[MaintenanceResult]:
-    """Keep each table that is there. `root`: folder or URI of all tables; `now_ms`: ages count from here."""
+def maintain(root: Store, settings: UpkeepSettings, now_ms: int, dry_run: bool = False) -> Iterator[MaintenanceResult]:
+    """Keep each table that is there. `root`: the folder of all tables; `now_ms`: ages count from here."""
     protected = protect(root)
     for spec in TABLES:
         if (table := existing_table(root, spec)) is not None:
             yield _keep(table, spec, settings, now_ms, protected, dry_run)
 
 
-def protect(root: str) -> Protected:
+def protect(root: Store) -> Protected:
     """What of the log the job still needs. Reads two small columns of it, and each cluster's last row."""
     log = existing_table(root, ROUNDS)
     if log is None or (pipeline := pipeline_of(log)) is None:
@@ -89,7 +88,7 @@ def protect(root: str) -> Protected:
     )
 
 
-def _last_rounds(log: DeltaTable) -> set[int]:
+def _last_rounds(log: Table) -> set[int]:
     """Numbers of the clusters' last rounds. One that says that its cluster has been forgotten stays for as long as an earlier one does."""
     rows = by_numbers(log).to_table(columns=["cluster", "log_seq"])
     seqs: dict[str, list[int]] = {}
@@ -105,7 +104,7 @@ def _last_rounds(log: DeltaTable) -> set[int]:
     return kept
 
 
-def _unprojected(log: DeltaTable, versions: Mapping[str, int], oldest: int) -> frozenset[str]:
+def _unprojected(log: Table, versions: Mapping[str, int], oldest: int) -> frozenset[str]:
     """Tables whose files the log names and the table does not have yet: the job was ended in between."""
     rows = by_numbers(log).to_table(columns=["log_seq", "files"], filter=pc.field("log_seq") > oldest)
     numbers = rows["log_seq"].to_numpy()
@@ -114,7 +113,7 @@ def _unprojected(log: DeltaTable, versions: Mapping[str, int], oldest: int) -> f
 
 
 def _keep(
-    table: DeltaTable, spec: TableSpec, settings: UpkeepSettings, now_ms: int, protected: Protected, dry_run: bool
+    table: Table, spec: TableSpec, settings: UpkeepSettings, now_ms: int, protected: Protected, dry_run: bool
 ) -> MaintenanceResult:
     begin = time.perf_counter()
     done = MaintenanceResult(spec.name)
@@ -138,13 +137,13 @@ def _keep(
     return done
 
 
-def _size(table: DeltaTable) -> tuple[int, int]:
+def _size(table: Table) -> tuple[int, int]:
     """Files and bytes of the newest version."""
     sizes = pa.table(table.get_add_actions())["size_bytes"]
     return len(sizes), pc.sum(sizes).as_py() or 0
 
 
-def _delete(table: DeltaTable, spec: TableSpec, before_ms: int, protected: Protected, done: MaintenanceResult, dry_run: bool) -> None:
+def _delete(table: Table, spec: TableSpec, before_ms: int, protected: Protected, done: MaintenanceResult, dry_run: bool) -> None:
     """Delete rows that are older than `before_ms`; of the log none that the job still needs."""
     assert spec.kept_by
     column = spec.kept_by
@@ -161,7 +160,7 @@ def _delete(table: DeltaTable, spec: TableSpec, before_ms: int, protected: Prote
         done.rows_deleted += _again(table, f"{column} >= {first} AND {column} < {end}{condition}")
 
 
-def _again(table: DeltaTable, predicate: str) -> int:
+def _again(table: Table, predicate: str) -> int:
     """Delete; once more when the job has written in between. Returns the number of rows."""
     for attempt in range(ATTEMPTS):
         table.update_incremental()
@@ -173,7 +172,7 @@ def _again(table: DeltaTable, predicate: str) -> int:
     return 0
 
 
-def _compact(table: DeltaTable, target_bytes: int, done: MaintenanceResult, dry_run: bool) -> None:
+def _compact(table: Table, target_bytes: int, done: MaintenanceResult, dry_run: bool) -> None:
     if dry_run:
         sizes = [size for size in pa.table(table.get_add_actions())["size_bytes"].to_pylist() if size < target_bytes]
         done.files_after = done.files_before - len(sizes) + math.ceil(sum(sizes) / target_bytes)
@@ -183,7 +182,7 @@ def _compact(table: DeltaTable, target_bytes: int, done: MaintenanceResult, dry_
 
 
 def _vacuum(
-    table: DeltaTable, spec: TableSpec, settings: UpkeepSettings, protected: Protected, done: MaintenanceResult, dry_run: bool
+    table: Table, spec: TableSpec, settings: UpkeepSettings, protected: Protected, done: MaintenanceResult, dry_run: bool
 ) -> None:
     """Remove files that the table doesn't name, once it has been so for long enough; what was never named, once it is old enough.
 
@@ -192,20 +191,18 @@ def _vacuum(
     """
     whole = spec.name not in protected.unprojected
     unused = table.vacuum(0, dry_run=True, enforce_retention_duration=False, full=whole)
-    filesystem, folder = place(table)
     replaced, now_ms = replaced_ms(table), time.time_ns() // 1_000_000
-    found = filesystem.get_file_info([f"{folder}/{path}" for path in unused]) if unused else []
-    for path, info in zip(unused, found, strict=True):
-        if info.type != fs.FileType.File:
+    for path in unused:
+        if (found := table.store.look(path)) is None:
             continue
         if (at_ms := replaced.get(unquote(path))) is not None:
             old = now_ms - at_ms >= settings.keep_replaced_files_hours * HOUR_MS
         else:
-            old = now_ms - info.mtime_ns // 1_000_000 >= max(WRITTEN_MS, settings.keep_replaced_files_hours * HOUR_MS)
+            old = now_ms - found.changed_ms >= max(WRITTEN_MS, settings.keep_replaced_files_hours * HOUR_MS)
         if old:
             done.files_removed += 1
-            done.bytes_removed += info.size or 0
+            done.bytes_removed += found.size
             if not dry_run:
-                filesystem.delete_file(info.path)
+                table.store.delete(path)
     if not whole:
         done.left = done.left or "files that the log names are not part of the table yet: start the job once"

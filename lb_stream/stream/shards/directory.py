@@ -10,12 +10,11 @@ import re
 from collections.abc import Mapping
 
 import msgspec
-from pyarrow import fs
 
 from lb_stream.contracts.base import canonical_json
 from lb_stream.core.model.memory import Pending
+from lb_stream.store import Store
 from lb_stream.stream.shards.block_files import file_of
-from lb_stream.stream.task.folders import folder_at
 
 FOLDER = "lb-shards"
 
@@ -66,58 +65,48 @@ def asked_in(memory: str) -> dict[str, tuple[str, str]]:
     return {one.decision_id: (one.asked or "", one.bundle) for one in pending}
 
 
-def _folder(checkpoint: str) -> tuple[fs.FileSystem, str]:
-    filesystem, path = folder_at(checkpoint)
-    return filesystem, f"{path}/{FOLDER}"
-
-
 def _place_of(name: str) -> tuple[int, int] | None:
     """The batch and the epoch that a file's name tells, epoch 0 where there is none: so they were written before. None for other files."""
     found = re.fullmatch(r"(\d+)(?:-e(\d+))?\.json", name)
     return (int(found[1]), int(found[2] or 0)) if found else None
 
 
-def write_directory(checkpoint: str, batch_id: int, epoch: int, clusters: Mapping[str, ShardMap]) -> None:
-    """Write down what batch `batch_id` sees. What this job has written for it already stays as it is."""
-    filesystem, folder = _folder(checkpoint)
-    path = f"{folder}/{batch_id}-e{epoch}.json"
-    if filesystem.get_file_info(path).type != fs.FileType.NotFound:
-        return
-    filesystem.create_dir(folder, recursive=True)
-    with filesystem.open_output_stream(f"{path}.new") as out:
-        out.write(_to_json(clusters))
-    filesystem.move(f"{path}.new", path)
+def write_directory(checkpoint: Store, batch_id: int, epoch: int, clusters: Mapping[str, ShardMap]) -> bool:
+    """Write down what batch `batch_id` sees. What this job has written for it already stays as it is: False then."""
+    return checkpoint.put_if_absent(_file(batch_id, epoch), _to_json(clusters))
 
 
-def read_directory(checkpoint: str, batch_id: int, epoch: int) -> dict[str, ShardMap]:
+def read_directory(checkpoint: Store, batch_id: int, epoch: int) -> dict[str, ShardMap]:
     """What batch `batch_id` sees: what this job wrote, else the last one before it. Raises FileNotFoundError when nobody has."""
-    filesystem, folder = _folder(checkpoint)
-    path = f"{folder}/{batch_id}-e{epoch}.json"
-    if filesystem.get_file_info(path).type == fs.FileType.NotFound:
-        before = [(place[1], info.path) for place, info in _directories(filesystem, folder) if place[0] == batch_id and place[1] < epoch]
-        path = max(before)[1] if before else path
-    return _read(filesystem, path)
+    try:
+        return _read(checkpoint, _file(batch_id, epoch))
+    except FileNotFoundError:
+        before = [(place[1], name) for place, name in _directories(checkpoint) if place[0] == batch_id and place[1] < epoch]
+        if not before:
+            raise
+        return _read(checkpoint, f"{FOLDER}/{max(before)[1]}")
 
 
-def _directories(filesystem: fs.FileSystem, folder: str) -> list[tuple[tuple[int, int], fs.FileInfo]]:
+def _file(batch_id: int, epoch: int) -> str:
+    return f"{FOLDER}/{batch_id}-e{epoch}.json"
+
+
+def _directories(checkpoint: Store) -> list[tuple[tuple[int, int], str]]:
     """Batch and epoch of each file that is there."""
-    found = filesystem.get_file_info(fs.FileSelector(folder, allow_not_found=True))
-    return [(place, info) for info in found if (place := _place_of(info.base_name)) is not None]
+    return [(place, entry.name) for entry in checkpoint.list(FOLDER) if (place := _place_of(entry.name)) is not None]
 
 
-def _read(filesystem: fs.FileSystem, path: str) -> dict[str, ShardMap]:
-    with filesystem.open_input_stream(path) as source:
-        return _from_json(source.read())
+def _read(checkpoint: Store, name: str) -> dict[str, ShardMap]:
+    return _from_json(checkpoint.get(name))
 
 
-def forget_directories(checkpoint: str, oldest_batch: int) -> set[str]:
+def forget_directories(checkpoint: Store, oldest_batch: int) -> set[str]:
     """Delete the files of batches before `oldest_batch`. Returns the block files that the others name."""
-    filesystem, folder = _folder(checkpoint)
     used: set[str] = set()
-    for (batch, _), info in _directories(filesystem, folder):
+    for (batch, _), name in _directories(checkpoint):
         if batch < oldest_batch:
-            filesystem.delete_file(info.path)
+            checkpoint.delete(f"{FOLDER}/{name}")
         else:
-            known = _read(filesystem, info.path).values()
+            known = _read(checkpoint, f"{FOLDER}/{name}").values()
             used.update(file_of(reference) for slices in known for block in slices.blocks for reference in block)
     return used

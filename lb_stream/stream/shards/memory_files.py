@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
+from lb_stream.store import Store
 from lb_stream.stream.shards.block_files import BlockWriter, memory_file, read_block
 from lb_stream.stream.shards.partition_keys import deciding_task
 
@@ -26,7 +27,7 @@ class Memories(NamedTuple):
     stored: tuple[str, ...] = ()
 
 
-def hand_out(balancer: Mapping[str, str], shadows: Mapping[str, str], checkpoint: str, batch_id: int, epoch: int, tasks: int) -> Memories:
+def hand_out(balancer: Mapping[str, str], shadows: Mapping[str, str], checkpoint: Store, batch_id: int, epoch: int, tasks: int) -> Memories:
     """The memories as a batch's tasks are given them: in a file, a block for each task, unless they are small."""
     if sum(map(len, balancer.values())) + sum(map(len, shadows.values())) <= STORED_CHARACTERS:
         return Memories(dict(balancer), dict(shadows))
@@ -43,7 +44,7 @@ def hand_out(balancer: Mapping[str, str], shadows: Mapping[str, str], checkpoint
 _SCHEMA = pa.schema([("cluster", pa.string()), ("balancer", pa.large_string()), ("shadows", pa.large_string())])
 
 
-def read_own(checkpoint: str, stored: tuple[str, ...], clusters: Iterable[str]) -> Memories:
+def read_own(checkpoint: Store, stored: tuple[str, ...], clusters: Iterable[str]) -> Memories:
     """What some clusters remember: of those that Spark brings to one task it is in one block."""
     wanted = sorted({deciding_task(cluster, len(stored)) for cluster in clusters})
     rows = [row for task in wanted for row in read_block(checkpoint, stored[task]).to_pylist()]

@@ -26,6 +26,7 @@ from lb_stream.io.kafka.options import spark_options
 from lb_stream.io.leadership.member import Member
 from lb_stream.job.pipeline import start
 from lb_stream.job.session import spark_session
+from lb_stream.store import checkpoint_of
 from lb_stream.stream.batch import views_of_shards
 from lb_stream.stream.shards.block_files import read_block
 from lb_stream.stream.shards.directory import NEW, read_directory, write_directory
@@ -72,7 +73,7 @@ class Stoppable(Protocol):
 
 def start_view(spark: SparkSession, settings: Settings, clusters: list[str]) -> StreamingQuery:
     """Decode and averages as the job has them, with nothing behind them."""
-    checkpoint = settings.stream.checkpoint
+    checkpoint = checkpoint_of(settings.stream)
     write_directory(checkpoint, 0, EPOCH, dict.fromkeys(clusters, NEW))
 
     def to_nowhere(shards: DataFrame, batch_id: int) -> None:

@@ -13,6 +13,7 @@ from lb_stream.console.app import console
 from lb_stream.console.reader import Reader
 from lb_stream.contracts.settings import Settings
 from lb_stream.contracts.tables import BROKER_HISTORY, BROKER_LOADS, BUNDLE_AVERAGES, BUNDLE_HISTORY
+from lb_stream.store import Store
 from tests.unit.cli.inspect.test_tables import NOW, fill, load
 from tests.unit.io.messages.test_shown import write
 
@@ -25,7 +26,7 @@ def settings_of(tables: Path) -> Settings:
 
 def client(tables: Path) -> TestClient:
     """Its one look at the tables is never replaced."""
-    reader = Reader(tables, settings_of(tables), None, clock=lambda: 0.0)
+    reader = Reader(Store.at(tables), settings_of(tables), None, clock=lambda: 0.0)
     return TestClient(console(reader), base_url="http://localhost", raise_server_exceptions=False)
 
 

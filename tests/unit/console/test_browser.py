@@ -16,6 +16,7 @@ from lb_stream.console.reader import Reader
 from lb_stream.console.serve import Served
 from lb_stream.contracts.decisions import example_decision
 from lb_stream.query.screens.feed import with_why
+from lb_stream.store import Store
 from tests.unit.console.site import BROKER, addresses, fleet, settings_of
 
 BROWSER = next((path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None)
@@ -31,7 +32,7 @@ pytestmark = pytest.mark.skipif(BROWSER is None, reason="no Chromium here (Debia
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     tables = tmp_path_factory.mktemp("browser") / "tables"
     fleet(tables, bundle="shop/a-namespace-with-a-rather-long-name-that-wraps/0x00000000_0x10000000", more=60)
-    made = Served("127.0.0.1:0", Reader(tables, settings_of(tables), None, clock=lambda: 0.0), (), None)
+    made = Served("127.0.0.1:0", Reader(Store.at(tables), settings_of(tables), None, clock=lambda: 0.0), (), None)
     yield made
     made.stop()
 

@@ -8,13 +8,14 @@ import pytest
 
 from lb_stream.console.reader import REFRESH_S, Reader
 from lb_stream.query import QueryError
+from lb_stream.store import Store
 from tests.unit.console.site import fleet, settings_of
 
 
 def test_a_question_is_put_once_and_again_when_the_tables_are_looked_at_again(tmp_path: Path) -> None:
     fleet(tmp_path / "tables")
     now = [100.0]
-    reader = Reader(tmp_path / "tables", settings_of(tmp_path / "tables"), None, clock=lambda: now[0])
+    reader = Reader(Store.at(tmp_path / "tables"), settings_of(tmp_path / "tables"), None, clock=lambda: now[0])
     asked: list[float] = []
 
     def question(lake: object) -> int:
@@ -29,7 +30,7 @@ def test_a_question_is_put_once_and_again_when_the_tables_are_looked_at_again(tm
 
 def test_tables_that_come_later_are_found(tmp_path: Path) -> None:
     now = [0.0]
-    reader = Reader(tmp_path / "tables", settings_of(tmp_path / "tables"), None, clock=lambda: now[0])
+    reader = Reader(Store.at(tmp_path / "tables"), settings_of(tmp_path / "tables"), None, clock=lambda: now[0])
     with pytest.raises(QueryError, match="no tables in"):
         reader.look().ask("x", lambda lake: 1)
     assert reader.look().verdict.state == "down"

@@ -10,6 +10,7 @@ import pytest
 
 from lb_stream.contracts.settings import Settings, StreamSettings
 from lb_stream.job.damage import Damaged, DiskTrouble, fault_of_machine
+from lb_stream.store import Store
 from lb_stream.stream.shards.directory import NEW, write_directory
 from tests.support.written_tables import Job, decision
 
@@ -30,7 +31,7 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (job.checkpoint / name).mkdir()
         for number in (10, 11):
             (job.checkpoint / name / str(number)).write_text("\n".join(lines))
-    write_directory(str(job.checkpoint), 12, 1, {"a": NEW})
+    write_directory(Store.at(job.checkpoint), 12, 1, {"a": NEW})
     return folder
 
 

@@ -16,6 +16,7 @@ from lb_stream.query.lake import open_lake
 from lb_stream.query.screens import blockers, brokers, causes, feed, over_time, search
 from lb_stream.query.screens.lists import Wanted
 from lb_stream.query.screens.overview import overview
+from lb_stream.store import Store
 from tests.unit.cli.inspect.test_tables import NOW, decided, fill, load
 
 MINUTE_MS = 60_000
@@ -45,7 +46,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     fill(folder, OUTCOMES, [{"decision_id": "eu:0:0", "cluster": "eu", "seq": 1, "outcome": "confirmed", "took_ms": 900}])
     order = {"cluster": "eu", "id": "c-1", "kind": "drain-broker", "arguments": '{"broker": "b-1:80"}', "by": "ada", "at_ms": NOW - 5000}
     fill(folder, COMMANDS, [order | {"outcome": outcome, "log_seq": n, "text": outcome} for n, outcome in enumerate(("accepted", "done"))])
-    with open_lake(folder) as opened:
+    with open_lake(Store.at(folder)) as opened:
         yield opened
 
 

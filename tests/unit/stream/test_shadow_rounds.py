@@ -16,6 +16,7 @@ from lb_stream.core.shadow import every
 from lb_stream.io.tables.log import RoundLog
 from lb_stream.io.tables.projections import Projections
 from lb_stream.io.tables.replay import Wanted, replay
+from lb_stream.store import Store
 from lb_stream.stream import figures
 from lb_stream.stream.averages import names_block
 from lb_stream.stream.context import BatchContext
@@ -50,8 +51,8 @@ class Stage:
 
     def restart(self) -> None:
         """A new job: it knows what the log says."""
-        self.job.log = RoundLog(str(self.job.tables), "p", str(self.job.checkpoint))
-        self.job.tables_of = Projections(str(self.job.tables), "p")
+        self.job.log = RoundLog(Store.at(self.job.tables), "p", Store.at(self.job.checkpoint))
+        self.job.tables_of = Projections(Store.at(self.job.tables), "p")
 
     def run(self, batches: int = 1, heard: bool = True) -> dict[str, Any]:
         """So many batches; `heard`: with a report of every broker. Returns the last row, logged or not."""
@@ -78,7 +79,7 @@ class Stage:
         batch = batch_of(reports if heard else [], self.events)
         self.events = []
         self.shard, _ = fold(self.shard, batch, now_ms, FoldConfig())
-        writer = BlockWriter(str(self.job.checkpoint), f"eu-{self.batch}.arrow")
+        writer = BlockWriter(Store.at(self.job.checkpoint), f"eu-{self.batch}.arrow")
         blocks = (self.shard.brokers, names_block(self.shard.bundles["name"]), self.shard.bundles.drop_columns("name"))
         given: dict[str, Any] = dict(zip(("brokers", "names", "values"), map(writer.put, blocks), strict=True))
         writer.close()

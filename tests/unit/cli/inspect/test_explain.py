@@ -17,6 +17,7 @@ from lb_stream.io.messages.times import clock
 from lb_stream.query.explained import explain_decision
 from lb_stream.query.lake import open_lake, records, run
 from lb_stream.query.rule_words import why_decided
+from lb_stream.store import Store
 from tests.support.lbctl_runner import Result, lbctl
 from tests.support.recorded_tables import Recorder, record
 from tests.unit.cli.inspect.test_tables import decided, fill
@@ -40,12 +41,12 @@ def told(recorded: Recorder, tmp_path: Path, *arguments: str) -> Any:
 
 def facts(recorded: Recorder, *decision_ids: str) -> list[dict[str, Any]]:
     """What `lbctl explain DECISION --json` prints of each."""
-    with open_lake(recorded.root) as lake:
+    with open_lake(Store.at(recorded.root)) as lake:
         return [explain_decision(lake, one).to_dict() for one in decision_ids]
 
 
 def query(recorded: Recorder, text: str) -> list[dict[str, Any]]:
-    return records(run(open_lake(recorded.root), text))
+    return records(run(open_lake(Store.at(recorded.root)), text))
 
 
 # --- a decision ---

@@ -19,6 +19,7 @@ from lb_stream.contracts.decisions import Decision, example_decision
 from lb_stream.contracts.table_spec import TableSpec
 from lb_stream.contracts.tables import BROKER_LOADS, BUNDLE_AVERAGES, DECISIONS, OUTCOMES, TABLES
 from lb_stream.query.lake import _rows, open_lake, records
+from lb_stream.store import Store
 from tests.support.lbctl_runner import Result, lbctl
 from tests.support.recorded_tables import Recorder
 
@@ -173,13 +174,13 @@ def test_sql_reads_a_partitioned_table_with_its_partition_column(ask: Any) -> No
 def test_sql_finds_partitions_whatever_the_clusters_are_called(tmp_path: Path) -> None:
     names = ["a/b", "eu 1", "x%y", "ü"]
     fill(tmp_path, BUNDLE_AVERAGES, [{"cluster": name, "bundle": HOT} for name in names])
-    rows = records(open_lake(tmp_path).execute("select cluster from bundle_averages where bundle is not null order by cluster"))
+    rows = records(open_lake(Store.at(tmp_path)).execute("select cluster from bundle_averages where bundle is not null order by cluster"))
     assert [row["cluster"] for row in rows] == names
 
 
 def test_tables_are_scanned_without_calling_back_into_python(tables: Path) -> None:
     """Else a query that stops early (a limit) crashes the process at its end, one time in three."""
-    assert isinstance(_rows(tables / "decisions").filesystem, SubTreeFileSystem)
+    assert isinstance(_rows(Store.at(tables), DECISIONS).filesystem, SubTreeFileSystem)
 
 
 def test_sql_counts_every_row_of_every_table_and_missing_tables_are_empty(ask: Any) -> None:
@@ -296,7 +297,7 @@ def test_a_table_with_column_mapping_is_read_under_its_logical_names(tmp_path: P
     add = {"path": "part/f.parquet", "partitionValues": {"col-a": "eu-1"}, "size": size, "modificationTime": NOW, "dataChange": True}
     actions: list[dict[str, Any]] = [{"protocol": {"minReaderVersion": 2, "minWriterVersion": 5}}, {"metaData": metadata}, {"add": add}]
     (table / "_delta_log" / f"{0:020}.json").write_text("\n".join(map(json.dumps, actions)))
-    rows = records(open_lake(tmp_path).execute("select cluster, bundle, outcome from outcomes order by outcome"))
+    rows = records(open_lake(Store.at(tmp_path)).execute("select cluster, bundle, outcome from outcomes order by outcome"))
     assert rows == [{"cluster": "eu-1", "bundle": HOT, "outcome": how} for how in ("confirmed", "expired")]
 
 

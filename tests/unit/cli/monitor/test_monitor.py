@@ -12,6 +12,7 @@ from lb_stream.cli.monitor.dashboard import _shared_end, bar, render
 from lb_stream.contracts.decisions import example_decision
 from lb_stream.contracts.tables import BROKER_LOADS, DECISIONS, REFUSALS, ROUNDS
 from lb_stream.query.snapshot import Snapshot, snapshot, unevenness
+from lb_stream.store import Store
 from tests.support.lbctl_runner import lbctl
 from tests.support.recorded_tables import START_MS, Recorder
 from tests.support.terminal import on_terminal
@@ -27,7 +28,7 @@ def command(recorded: Recorder, *arguments: str) -> list[str]:
 
 @pytest.fixture(scope="module")
 def seen(recorded: Recorder) -> Snapshot:
-    return snapshot(recorded.root)
+    return snapshot(Store.at(recorded.root))
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +52,7 @@ def troubled(tmp_path_factory: pytest.TempPathFactory) -> Snapshot:
         for rule, ago_ms in (("min_throughput", 0), ("min_throughput", 1000), ("long_ago", 600_000))
     ]  # fmt: skip
     fill(root, REFUSALS, rows)
-    return snapshot(root)
+    return snapshot(Store.at(root))
 
 
 # --- on a terminal ---

@@ -18,6 +18,7 @@ from lb_stream.contracts.decisions import example_decision
 from lb_stream.contracts.tables import BROKER_LOADS, BUNDLE_AVERAGES, DECISIONS, OUTCOMES, REFUSALS, ROUNDS
 from lb_stream.query.lake import open_lake, records, run
 from lb_stream.query.report_figures import Thrash, thrash
+from lb_stream.store import Store
 from tests.support.lbctl_runner import lbctl
 from tests.support.recorded_tables import START_MS, Recorder
 from tests.unit.cli.inspect.test_tables import decided, fill
@@ -139,7 +140,7 @@ def troubled(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_pages_figures_are_the_tables(recorded: Recorder, tmp_path: Path) -> None:
     page = Page(written(recorded.root, tmp_path))
-    lake = open_lake(recorded.root)
+    lake = open_lake(Store.at(recorded.root))
     (one,) = page.data["clusters"]
     loads = records(
         run(lake, "SELECT seq, broker, latest_throughput_in_bytes_per_s + latest_throughput_out_bytes_per_s AS x FROM broker_loads")

@@ -12,6 +12,7 @@ from lb_stream.contracts.settings import Settings, StreamSettings
 from lb_stream.io.kafka import checkpoint as module
 from lb_stream.io.kafka import rights
 from lb_stream.io.kafka.checkpoint import LostRecords, Offsets, check_none_lost, next_offsets, offsets_to_start
+from lb_stream.store import Store
 
 REPORTS, COMMANDS = "lb-load-reports", "lb-commands"
 
@@ -29,16 +30,16 @@ def ends(**offsets: int) -> str:
 
 
 def test_the_next_batch_begins_where_the_last_finished_one_has_ended(tmp_path: Path) -> None:
-    assert next_offsets(str(tmp_path)) == {}
+    assert next_offsets(Store.at(tmp_path)) == {}
     write(tmp_path, "sources/0/0", "\0v1", ends(reports=2, commands=0))
     write(tmp_path, "offsets/0", "v1", "{}", ends(reports=5, commands=1))
-    assert next_offsets(str(tmp_path)) == {(REPORTS, 0): 2, (COMMANDS, 0): 0}
+    assert next_offsets(Store.at(tmp_path)) == {(REPORTS, 0): 2, (COMMANDS, 0): 0}
     write(tmp_path, "commits/0", "v1", "{}")
-    assert next_offsets(str(tmp_path)) == {(REPORTS, 0): 5, (COMMANDS, 0): 1}
+    assert next_offsets(Store.at(tmp_path)) == {(REPORTS, 0): 5, (COMMANDS, 0): 1}
     write(tmp_path, "offsets/1", "v1", "{}", ends(reports=9, commands=1))
-    assert next_offsets(str(tmp_path)) == {(REPORTS, 0): 5, (COMMANDS, 0): 1}, "batch 1 was planned, not finished"
+    assert next_offsets(Store.at(tmp_path)) == {(REPORTS, 0): 5, (COMMANDS, 0): 1}, "batch 1 was planned, not finished"
     write(tmp_path, "commits/1", "v1", "{}")
-    assert next_offsets(str(tmp_path)) == {(REPORTS, 0): 9, (COMMANDS, 0): 1}
+    assert next_offsets(Store.at(tmp_path)) == {(REPORTS, 0): 9, (COMMANDS, 0): 1}
 
 
 def settings(**stream: str) -> Settings:

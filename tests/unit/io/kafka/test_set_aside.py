@@ -14,6 +14,7 @@ from lb_stream.contracts.settings import Settings, StreamSettings
 from lb_stream.io.kafka import set_aside as module
 from lb_stream.io.kafka.guarded import Measured, measured
 from lb_stream.io.kafka.set_aside import ENDS, GUARDED_BATCHES, Guard, Replan, SetAside, Way, clear_way, excuse
+from lb_stream.store import Store
 from lb_stream.stream.records import LARGEST_BYTES
 from tests.e2e import bombs
 
@@ -127,7 +128,7 @@ class World:
         return [bounds for _, bounds in sorted(module._range(str(self.folder), batch).items())]
 
     def guard(self, way: Way = Way()) -> Guard:  # noqa: B008 (it is frozen)
-        return Guard(self.settings, way, SetAside.read(str(self.folder)))
+        return Guard(self.settings, way, SetAside.read(Store.at(self.folder)))
 
 
 @pytest.fixture
@@ -204,7 +205,7 @@ def test_a_batch_that_ends_the_job_again_and_again_is_read_in_pieces_until_one_r
     while True:
         starts += 1
         way = world.start()
-        lost = list(SetAside.read(str(world.folder)).records)
+        lost = list(SetAside.read(Store.at(world.folder)).records)
         if lost:
             break
         (first, last), (_, end) = world.plan(batch)
@@ -225,11 +226,11 @@ def test_when_every_batch_ends_the_job_only_one_record_is_blamed(world: World) -
     world.write("offsets/0", "v1\n{}", 11, 0)
     for _ in range(ENDS):
         world.start()
-    assert len(SetAside.read(str(world.folder)).records) == 1
+    assert len(SetAside.read(Store.at(world.folder)).records) == 1
     world.write("offsets/0", "v1\n{}", 12, 0)
     for _ in range(3 * ENDS):
         world.start()
-    assert len(SetAside.read(str(world.folder)).records) == 1
+    assert len(SetAside.read(Store.at(world.folder)).records) == 1
     assert world.plan() == [(11, 12), (0, 0)]
 
 
@@ -238,7 +239,7 @@ def test_an_end_that_no_record_is_to_blame_for_does_not_count(world: World) -> N
     for _ in range(3 * ENDS):
         assert world.start() == Way()
         excuse(world.settings)
-    assert SetAside.read(str(world.folder)).records == ()
+    assert SetAside.read(Store.at(world.folder)).records == ()
 
 
 def test_an_interrupted_job_loses_no_record_of_its_batch(world: World) -> None:
@@ -247,7 +248,7 @@ def test_an_interrupted_job_loses_no_record_of_its_batch(world: World) -> None:
         assert (world.start(), world.plan()) == (Way(), [(10, 20), (0, 5)])
     assert (world.folder / "offsets/0").read_bytes() == planned, "Spark's files stay as they are"
     assert world.start().piece > 0
-    assert SetAside.read(str(world.folder)).records == ()
+    assert SetAside.read(Store.at(world.folder)).records == ()
 
 
 def test_when_what_had_to_be_read_in_pieces_is_read_the_stream_goes_on_as_ever(world: World) -> None:
@@ -258,7 +259,7 @@ def test_when_what_had_to_be_read_in_pieces_is_read_the_stream_goes_on_as_ever(w
     world.write("offsets/1", "v1\n{}", 25, 9)
     with pytest.raises(Replan, match="in pieces has been read"):
         world.guard(way).look(1)
-    assert SetAside.read(str(world.folder)).piece == 0
+    assert SetAside.read(Store.at(world.folder)).piece == 0
 
 
 def test_a_batch_that_held_few_records_back_is_planned_again_with_equal_shares(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -276,5 +277,5 @@ def test_a_batch_that_held_few_records_back_is_planned_again_with_equal_shares(w
 
 
 def test_a_logged_batch_is_not_planned_again(world: World) -> None:
-    SetAside(share=11).write(str(world.folder))
+    SetAside(share=11).write(Store.at(world.folder))
     assert (world.start(logged=True), world.plan()) == (Way(), [(10, 20), (0, 5)])

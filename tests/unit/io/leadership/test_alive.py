@@ -16,6 +16,7 @@ from lb_stream.io.leadership.clock import Clock
 from lb_stream.io.leadership.leader import Leader, announce, this_host
 from lb_stream.io.local.embedded_kafka import EmbeddedKafka
 from lb_stream.io.local.processes import started_ms
+from lb_stream.store import Store
 from lb_stream.stream.ports import Stopped
 from tests.unit.cli.inspect.test_tables import fill
 
@@ -31,7 +32,7 @@ def test_a_process_that_began_after_the_job_is_not_the_job() -> None:
 def test_a_running_job_of_this_machine_is_told_without_kafka_and_one_that_has_ended_too(tmp_path: Path) -> None:
     kafka, stream = {"bootstrap_servers": "127.0.0.1:1"}, {"tables": str(tmp_path), "pipeline_id": "p"}
     settings = Settings.model_validate({"stream": stream, "kafka": kafka})
-    announce(str(tmp_path), "p", 0)
+    announce(Store.at(tmp_path), "p", 0)
     found = who_runs(settings)
     assert found is not None and (found.epoch, found.pid) == (1, os.getpid())
     with pytest.raises(Stopped, match=rf"the pipeline 'p' is run already by process {os.getpid()} on .* \(epoch 1, since 20.*--take-over"):

@@ -5,11 +5,12 @@ from pathlib import Path
 from lb_stream.contracts.tables import LEADERS
 from lb_stream.io.leadership.leader import announce, last_leader, leads
 from lb_stream.io.tables.delta import dataset, open_table
+from lb_stream.store import Store
 from tests.unit.cli.inspect.test_tables import fill
 
 
 def test_epochs_grow_with_every_start_whatever_the_log_says(tmp_path: Path) -> None:
-    root = str(tmp_path)
+    root = Store.at(tmp_path)
     starts = [("p", 0), ("p", 0), ("q", 0), ("p", 7), ("p", 7)]
     assert [announce(root, *start) for start in starts] == [1, 2, 1, 8, 9]
     rows = dataset(open_table(root, LEADERS)).to_table().to_pylist()
@@ -19,6 +20,6 @@ def test_epochs_grow_with_every_start_whatever_the_log_says(tmp_path: Path) -> N
 
 def test_who_leads_is_told_by_epochs_as_clocks_of_two_machines_differ(tmp_path: Path) -> None:
     fill(tmp_path, LEADERS, [{"pipeline": "p", "epoch": 1, "host": "fast.example", "pid": 7, "since_ms": 9_000_000_000_000}])
-    assert announce(str(tmp_path), "p", 1) == 2
-    last = last_leader(str(tmp_path))
-    assert last is not None and last.epoch == 2 and leads(str(tmp_path), "p")
+    assert announce(Store.at(tmp_path), "p", 1) == 2
+    last = last_leader(Store.at(tmp_path))
+    assert last is not None and last.epoch == 2 and leads(Store.at(tmp_path), "p")

@@ -8,6 +8,7 @@ import pytest
 
 from lb_stream.io.leadership.leader import announce
 from lb_stream.io.leadership.take_over import TakeOverError, take_over
+from lb_stream.store import Store
 from lb_stream.stream.ports import Logged
 from tests.support.lbctl_runner import Result, lbctl
 from tests.support.written_tables import Job, ownership
@@ -30,18 +31,18 @@ def west(folder: Path) -> Job:
 
 
 def taken(folder: Path, cluster: str = "a") -> object:
-    return take_over(cluster, str(folder / "east" / "tables"), str(folder / "west" / "tables"), "west", ["r"])
+    return take_over(cluster, Store.at(folder / "east" / "tables"), Store.at(folder / "west" / "tables"), "west", ["r"])
 
 
 def test_the_next_start_has_the_memory_and_a_greater_epoch(east: Job, tmp_path: Path) -> None:
     before = west(tmp_path)
     before.log.append_once(0, before.rounds(0, clusters=("w",)))
-    done = take_over("a", str(east.tables), str(before.tables), "west", ["r"])
+    done = take_over("a", Store.at(east.tables), Store.at(before.tables), "west", ["r"])
     assert (done.seq, done.epoch, done.pending, done.log_seq) == (4, 5, 1, 1)
     log = west(tmp_path).log
     assert sorted(log.memories) == ["a", "w"]
     assert log.memories["a"] == east.log.memories["a"]
-    assert announce(str(before.tables), "west", log.last_epoch) == 6, "brokers refuse decisions of an epoch that is over"
+    assert announce(Store.at(before.tables), "west", log.last_epoch) == 6, "brokers refuse decisions of an epoch that is over"
     assert log.next_offsets(["r"]) == {("r", 0): 1}, "the pipeline reads on where it was"
 
 
@@ -65,7 +66,7 @@ def test_it_may_go_back_again(east: Job, tmp_path: Path) -> None:
     job = west(tmp_path)
     rows = [row | {"epoch": 6, "seq": 9} for row in job.rounds(8, clusters=("a",)).to_pylist()]
     job.log.append_once(0, type(job.rounds(8)).from_pylist(rows, job.rounds(8).schema))
-    take_over("a", str(job.tables), str(east.tables), "east", ["r"])
+    take_over("a", Store.at(job.tables), Store.at(east.tables), "east", ["r"])
     log = Job(tmp_path / "east", pipeline="east").log
     assert (json.loads(log.memories["a"])["seq"], log.last_epoch, sorted(log.memories)) == (9, 6, ["a", "b"])
 
@@ -89,7 +90,7 @@ def into_anothers(folder: Path) -> None:
 
 
 def while_it_runs(folder: Path) -> None:
-    announce(str(folder / "east" / "tables"), "east", 5)
+    announce(Store.at(folder / "east" / "tables"), "east", 5)
     taken(folder)
 
 

@@ -6,8 +6,9 @@ from typing import Any
 import pyarrow as pa
 from deltalake import DeltaTable
 
+from lb_stream.store import Store
 from lb_stream.contracts.tables import BUNDLE_AVERAGES
-from lb_stream.io.tables.delta import dataset
+from lb_stream.io.tables.delta import Table, dataset
 from lb_stream.stream.figures import write_file
 from tests.support.written_tables import Job
 
@@ -18,11 +19,11 @@ def part(job: Job, name: str, batch: int, *bundles: str) -> dict[str, dict[str, 
     empty = {field.name: None for field in fields}
     rows = [empty | {"cluster": "a", "bundle": bundle, "now_ms": batch} for bundle in bundles]
     data = pa.Table.from_pylist(rows, pa.schema(fields))
-    return {BUNDLE_AVERAGES.name: write_file(str(job.tables), BUNDLE_AVERAGES, data, f"{job.log.app[2:]}-{batch}", name)}
+    return {BUNDLE_AVERAGES.name: write_file(Store.at(job.tables), BUNDLE_AVERAGES, data, f"{job.log.app[2:]}-{batch}", name)}
 
 
 def seen(job: Job) -> list[tuple[str, int]]:
-    table = dataset(DeltaTable(str(job.tables / BUNDLE_AVERAGES.name))).to_table()
+    table = dataset(Table(Store.at(job.tables / BUNDLE_AVERAGES.name))).to_table()
     return sorted(zip(table["bundle"].to_pylist(), table["now_ms"].to_pylist(), strict=True))
 
 

@@ -12,10 +12,11 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
+from lb_stream.store import Store
 from lb_stream.contracts.table_spec import TableSpec
 from lb_stream.contracts.tables import BROKER_LOADS, DECISIONS, OWNERSHIP, ROUNDS
 from lb_stream.io.tables import delta
-from lb_stream.io.tables.delta import UnfitTable, append_rows, dataset, open_table
+from lb_stream.io.tables.delta import Table, UnfitTable, append_rows, dataset, open_table
 from lb_stream.io.tables.log import LogError, RoundLog
 from lb_stream.io.tables.projections import Projections
 from lb_stream.stream.ports import Logged
@@ -68,7 +69,7 @@ def test_a_forgotten_cluster_has_no_memory_and_its_rounds_numbers_stay_used_for_
 def test_the_log_of_another_pipeline_is_refused_by_name(job: Job) -> None:
     job.log.append_once(0, job.rounds(0))
     with pytest.raises(LogError, match=r"holds the log of the pipeline 'p': give 'q' tables of its own"):
-        RoundLog(str(job.tables), "q", str(job.checkpoint))
+        RoundLog(Store.at(job.tables), "q", Store.at(job.checkpoint))
 
 
 def test_of_two_writers_the_one_that_comes_late_is_refused_and_its_file_is_no_part_of_the_log(job: Job) -> None:
@@ -185,23 +186,24 @@ def test_catching_up_reads_little_of_the_log_for_tables_without_rows(job: Job) -
     assert asked == [3]
 
 
-def test_a_table_is_projected_although_upkeep_changes_it_between_look_and_commit(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_table_is_projected_although_upkeep_has_changed_it_since_it_was_looked_at(job: Job) -> None:
     project(job, 0, 1, decisions=[decision("a")], ownership=[ownership("a", "x", owner="one"), ownership("a", "y", owner="one")])
-    real, left = delta.committed, ["decisions", "ownership"]
-
-    def meddled(table: DeltaTable, app: str) -> int | None:
-        version = real(table, app)
-        name = str(table.metadata().name)
-        if name in left:
-            left.remove(name)
-            DeltaTable(table.table_uri).delete("log_seq < 1" if name == "decisions" else "bundle = 'x'")
-        return version
-
-    monkeypatch.setattr(delta, "committed", meddled)
+    DeltaTable(str(job.tables / "decisions")).delete("log_seq < 1")
+    DeltaTable(str(job.tables / "ownership")).delete("bundle = 'x'")
     project(job, 2, decisions=[decision("a")], ownership=[ownership("a", "x", owner="two")])
-    assert left == []
     assert rows_of(job, DECISIONS)["log_seq"].to_pylist() == [1, 2]
     assert {row["bundle"]: row["owner"] for row in rows_of(job, OWNERSHIP).to_pylist()} == {"x": "two", "y": "one"}
+
+
+def test_what_an_heir_has_projected_is_not_projected_again_by_who_has_not_looked_since(job: Job) -> None:
+    project(job, 0, decisions=[decision("a")], ownership=[ownership("a", "x", owner="one")])
+    heir = Job(job.folder)
+    project(heir, 1, decisions=[decision("a")], ownership=[ownership("a", "x", owner="two")])
+    logged = heir.log.find(1)
+    assert logged is not None
+    job.tables_of.project(logged)
+    assert rows_of(job, DECISIONS)["log_seq"].to_pylist() == [0, 1]
+    assert rows_of(job, OWNERSHIP)["owner"].to_pylist() == ["two"]
 
 
 def test_a_bundle_that_is_no_more_has_no_row(job: Job) -> None:
@@ -232,7 +234,7 @@ def test_a_file_that_is_gone_is_left_out_instead_of_making_the_table_unreadable(
 def test_a_filter_by_any_column_finds_rows_whatever_statistics_their_files_have(job: Job, spec: TableSpec, tidied: bool) -> None:
     """A file with statistics of some columns only is taken by delta-rs's dataset for one without rows when another one is filtered by."""
     project(job, 0, 1, 2, decisions=[decision("a")], loads=1)
-    table = DeltaTable(str(job.tables / spec.name))
+    table = Table(Store.at(job.tables / spec.name))
     if tidied:
         table.optimize.compact()
     rows = dataset(table)
@@ -245,9 +247,9 @@ def test_a_filter_by_any_column_finds_rows_whatever_statistics_their_files_have(
 
 
 def test_a_table_of_an_earlier_version_gets_no_statistics_that_it_does_not_ask_for(tmp_path: Path) -> None:
-    table = DeltaTable.create(str(tmp_path / "decisions"), schema=DECISIONS.schema)
-    append_rows(table, DECISIONS, pa.Table.from_pylist([{"cluster": "a", "kind": "unload", "seq": 1}], DECISIONS.schema), "x")
-    assert dataset(DeltaTable(str(tmp_path / "decisions"))).count_rows(filter=pc.field("kind") == "unload") == 1
+    DeltaTable.create(str(tmp_path / "decisions"), schema=DECISIONS.schema)
+    append_rows(Table(Store.at(tmp_path / "decisions")), DECISIONS, pa.Table.from_pylist([{"cluster": "a", "kind": "unload", "seq": 1}], DECISIONS.schema), "x")
+    assert dataset(Table(Store.at(tmp_path / "decisions"))).count_rows(filter=pc.field("kind") == "unload") == 1
 
 
 def test_the_tables_files_stay_few_too(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -268,7 +270,7 @@ def test_a_table_with_other_columns_is_refused_with_what_to_do(tmp_path: Path) -
     fields = [pa.field("epoch", pa.string()) if field.name == "epoch" else field for field in fields] + [pa.field("mood", pa.string())]
     DeltaTable.create(str(tmp_path / "decisions"), schema=pa.schema(fields))
     with pytest.raises(UnfitTable) as told:
-        Projections(str(tmp_path), "p")
+        Projections(Store.at(tmp_path), "p")
     for words in (
         "the table decisions at ",
         "it has no column 'rule' (string)",
@@ -282,13 +284,13 @@ def test_a_table_with_other_columns_is_refused_with_what_to_do(tmp_path: Path) -
 def test_another_partitioning_is_refused(tmp_path: Path) -> None:
     DeltaTable.create(str(tmp_path / "ownership"), schema=OWNERSHIP.schema, partition_by=["cluster"])
     with pytest.raises(UnfitTable, match="partitioned by cluster, not by nothing"):
-        open_table(str(tmp_path), OWNERSHIP)
+        open_table(Store.at(tmp_path), OWNERSHIP)
 
 
 def test_an_old_log_can_not_be_rebuilt_and_says_so(tmp_path: Path) -> None:
     DeltaTable.create(str(tmp_path / "rounds"), schema=pa.schema([field for field in ROUNDS.schema if field.name != "memory"]))
     with pytest.raises(UnfitTable, match=r"no column 'memory'.*It is the log: go on with the version that wrote it"):
-        RoundLog(str(tmp_path), "p", str(tmp_path))
+        RoundLog(Store.at(tmp_path), "p", Store.at(tmp_path))
 
 
 def test_every_table_that_this_program_makes_fits_and_has_readable_parquet(job: Job) -> None:
@@ -307,6 +309,6 @@ def test_what_was_merged_or_deleted_from_can_be_filtered_by_text(job: Job) -> No
     project(job, 2, decisions=[decision("a")])
     DeltaTable(str(job.tables / DECISIONS.name)).delete("decision_id = 'a:1:1'")
     for spec, column, text, count in ((OWNERSHIP, "owner", "two", 1), (OWNERSHIP, "owner", "one", 1), (DECISIONS, "cluster", "a", 2)):
-        table = dataset(DeltaTable(str(job.tables / spec.name)))
+        table = dataset(Table(Store.at(job.tables / spec.name)))
         assert len(table.to_table(filter=pc.field(column) == text)) == count
         assert table.schema.field(column).type == pa.string()

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
+from lb_stream.store import Store
 from lb_stream.contracts.commands import CommandResult
 from lb_stream.contracts.decisions import Decision, Ownership
 from lb_stream.contracts.tables import BACKTESTS, HISTORY_TABLES, MERGE_ADVICE, ROUNDS, SHADOW_DECISIONS, SHADOW_ROUNDS, TABLES
@@ -35,7 +36,7 @@ def ask(old: Path, *arguments: str) -> Result:
 def rows(old: Path, name: str) -> list[str]:
     """A table's rows, in an order of their own."""
     (spec,) = (spec for spec in TABLES if spec.name == name)
-    table = existing_table(str(old / "tables"), spec)
+    table = existing_table(Store.at(old / "tables"), spec)
     if spec in NEW and table is None:
         return []
     assert table is not None
@@ -45,7 +46,7 @@ def rows(old: Path, name: str) -> list[str]:
 
 @pytest.mark.parametrize("spec", [spec for spec in TABLES if spec not in NEW], ids=lambda spec: spec.name)
 def test_an_old_table_has_todays_columns_but_for_those_that_were_added_and_rows_in_it(old: Path, spec) -> None:
-    table = existing_table(str(old / "tables"), spec)
+    table = existing_table(Store.at(old / "tables"), spec)
     assert table is not None
     names = [field.name for field in table.schema().fields]
     assert [name for name in names if name not in spec.added] == [name for name in spec.schema.names if name not in spec.added]
@@ -54,14 +55,14 @@ def test_an_old_table_has_todays_columns_but_for_those_that_were_added_and_rows_
 
 def test_an_old_log_gets_the_columns_that_were_added_empty_and_once(tmp_path: Path) -> None:
     unpack(tmp_path)
-    before, uri = rows(tmp_path, "rounds"), str(tmp_path / "tables")
-    assert "shadows" not in [field.name for field in DeltaTable(f"{uri}/rounds").schema().fields]
-    versions = [open_table(uri, ROUNDS).version() for _ in range(2)]
+    before, root = rows(tmp_path, "rounds"), Store.at(tmp_path / "tables")
+    assert "shadows" not in [field.name for field in DeltaTable(root.uri + "/rounds").schema().fields]
+    versions = [open_table(root, ROUNDS).version() for _ in range(2)]
     assert versions[0] == versions[1]
-    check_columns(open_table(uri, ROUNDS), ROUNDS)
-    added = open_table(uri, ROUNDS).to_pyarrow_table().select(list(ROUNDS.added))
+    check_columns(open_table(root, ROUNDS), ROUNDS)
+    added = open_table(root, ROUNDS).to_pyarrow_table().select(list(ROUNDS.added))
     assert (rows(tmp_path, "rounds"), set(map(tuple, map(dict.values, added.to_pylist())))) == (before, {(None,) * len(ROUNDS.added)})
-    log = RoundLog(uri, PIPELINE, str(tmp_path / "checkpoint"))
+    log = RoundLog(root, PIPELINE, Store.at(tmp_path / "checkpoint"))
     assert log.memories and set(log.shadow_memories.values()) == {"{}"}
 
 

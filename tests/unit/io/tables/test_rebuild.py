@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
+from lb_stream.store import Store
 from lb_stream.contracts.settings import UpkeepSettings
 from lb_stream.contracts.table_spec import TableSpec
 from lb_stream.contracts.tables import BROKER_LOADS, DECISIONS, MERGE_ADVICE, OWNERSHIP, REFUSALS, TABLES
@@ -47,7 +48,7 @@ def content(job: Job) -> dict[str, list[str]]:
 
 
 def made(job: Job, *names: str) -> dict[str, Rebuilt]:
-    return {one.table: one for one in rebuild(str(job.tables), names or rebuildable())}
+    return {one.table: one for one in rebuild(Store.at(job.tables), names or rebuildable())}
 
 
 def test_every_table_comes_out_as_it_was(job: Job) -> None:
@@ -84,7 +85,7 @@ def test_lost_tables_come_back_and_the_job_goes_on_where_it_was(job: Job) -> Non
 
 def test_rows_that_the_log_has_no_more_are_taken_over_and_newer_ones_win(job: Job) -> None:
     before = content(job)
-    for _ in maintain(str(job.tables), UpkeepSettings(keep_rounds_hours=24, keep_decisions_hours=0, keep_broker_loads_hours=0), NOW):
+    for _ in maintain(Store.at(job.tables), UpkeepSettings(keep_rounds_hours=24, keep_decisions_hours=0, keep_broker_loads_hours=0), NOW):
         pass
     done = made(job)
     assert content(job) == before

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
+from lb_stream.store import Store
 from lb_stream.contracts.settings import UpkeepSettings
 from lb_stream.contracts.tables import BROKER_LOADS, DECISIONS, OWNERSHIP, ROUNDS, TABLES
 from lb_stream.io.tables.delta import replaced_ms
@@ -38,7 +39,7 @@ def project(job: Job, *batches: int, age_hours: float = 0, **content: Any) -> No
 
 
 def keep(job: Job, *, dry_run: bool = False, **settings: int) -> dict[str, MaintenanceResult]:
-    return {one.table: one for one in maintain(str(job.tables), UpkeepSettings(**settings), NOW, dry_run)}
+    return {one.table: one for one in maintain(Store.at(job.tables), UpkeepSettings(**settings), NOW, dry_run)}
 
 
 def age(folder: Path, hours: float) -> None:
@@ -301,7 +302,7 @@ def keep_on(folder: Path, stop: Any) -> None:
     passes = 0
     settings = UpkeepSettings(keep_rounds_hours=100, keep_decisions_hours=0, keep_broker_loads_hours=0, file_mb=1)
     while not stop.is_set():
-        for _ in maintain(str(folder / "tables"), settings, NOW):
+        for _ in maintain(Store.at(folder / "tables"), settings, NOW):
             pass
         passes += 1
     (folder / "passes").write_text(str(passes))

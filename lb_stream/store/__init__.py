@@ -1,0 +1,6 @@
+"""Where everything is kept: folders of this machine, of object stores and of HDFS, behind one interface."""
+
+from lb_stream.store.address import AddressError
+from lb_stream.store.store import Store, checkpoint_of, tables_of
+
+__all__ = ["AddressError", "Store", "checkpoint_of", "tables_of"]

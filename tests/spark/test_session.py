@@ -1,0 +1,18 @@
+"""What is looked at once Spark is there."""
+
+import pytest
+from pyspark.sql import SparkSession
+
+from lb_stream.job.session import check_checkpoint
+from lb_stream.store import Store
+from lb_stream.stream.ports import Stopped
+
+pytestmark = pytest.mark.jvm
+
+
+def test_a_checkpoint_that_spark_cannot_write_is_said_in_one_line_with_what_to_do(spark: SparkSession) -> None:
+    for known in ("/some/folder", "file:///some/folder", "hdfs://name-node/folder", "viewfs://fleet/folder"):
+        check_checkpoint(spark, Store.at(known))
+    with pytest.raises(Stopped, match=r"s3://b/folder: Spark has no file system for s3a:// .* hadoop-aws") as error:
+        check_checkpoint(spark, Store.at("s3://b/folder"))
+    assert "\n" not in str(error.value)

@@ -1,0 +1,85 @@
+"""Addresses: each library's spelling of them and of their options."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from lb_stream.contracts.settings import StreamSettings
+from lb_stream.store import AddressError, Store, checkpoint_of, tables_of
+from lb_stream.store.address import delta_options, hadoop_options, native_options
+
+ABFSS = "abfss://c@a.dfs.core.windows.net/d"
+
+
+@pytest.mark.parametrize(
+    ("given", "uri", "for_hadoop"),
+    [
+        ("s3://b/d/", "s3://b/d", "s3a://b/d"),
+        ("s3a://b/d", "s3://b/d", "s3a://b/d"),
+        ("gs://b/d", "gs://b/d", "gs://b/d"),
+        (ABFSS, ABFSS, ABFSS),
+        ("wasbs://c@a.blob.core.windows.net/d", ABFSS, ABFSS),
+        ("hdfs://n:8020/d", "hdfs://n:8020/d", "hdfs://n:8020/d"),
+        ("hdfs:///d", "hdfs:///d", "hdfs:///d"),
+        ("viewfs://fleet/d", "viewfs://fleet/d", "viewfs://fleet/d"),
+        ("file:///x/a%20b/", "/x/a b", "/x/a b"),
+        ("/x/y", "/x/y", "/x/y"),
+    ],
+)
+def test_an_address_is_spelled_as_each_library_reads_it(given: str, uri: str, for_hadoop: str) -> None:
+    store = Store.at(given)
+    assert (store.uri, store.for_hadoop) == (uri, for_hadoop)
+    assert (store / "t" / "u").uri == f"{uri}/t/u"
+
+
+def test_a_relative_path_is_made_absolute_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    kept = tables_of(StreamSettings(tables="some/tables"))
+    monkeypatch.chdir("/")
+    assert kept.uri == str(kept.local) == f"{tmp_path}/some/tables"
+    assert str(kept / "rounds") == "some/tables/rounds", "people see what they wrote"
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("ftp://h/d", "expected a folder's path, or an address that begins with file://, s3://"),
+        ("s3:///d", "expected s3://BUCKET/FOLDER"),
+        ("s3://KEY:hidden@b/d", r"expected s3://BUCKET/FOLDER, and keys in \[stream.store_options\]"),
+        ("file://host/d", "three slashes"),
+        ("", "expected a folder's path"),
+    ],
+)
+def test_an_address_that_cannot_be_is_refused_with_what_was_expected(given: str, said: str) -> None:
+    with pytest.raises(AddressError, match=said) as error:
+        checkpoint_of(StreamSettings(checkpoint=given))
+    assert str(error.value).startswith("stream.checkpoint = ") and "hidden" not in str(error.value)
+
+
+def test_options_are_given_once_and_reach_each_library_under_its_names() -> None:
+    given = {
+        "aws_endpoint": "http://127.0.0.1:9000",
+        "aws_access_key_id": "me",
+        "secret_access_key": "it",
+        "aws_region": "eu-1",
+        "fs.s3a.connection.maximum": "20",
+    }
+    native = {name: value for name, value in given.items() if not name.startswith("fs.")}
+    assert native_options(given) == native and delta_options(given) == native | {"allow_http": "true"}
+    assert hadoop_options(given) == {
+        "fs.s3a.endpoint": "http://127.0.0.1:9000",
+        "fs.s3a.access.key": "me",
+        "fs.s3a.secret.key": "it",
+        "fs.s3a.endpoint.region": "eu-1",
+        "fs.s3a.connection.maximum": "20",
+        "fs.s3a.path.style.access": "true",
+        "fs.s3a.connection.ssl.enabled": "false",
+    }
+
+
+def test_without_options_nothing_is_said_to_the_libraries_and_their_own_environment_counts() -> None:
+    assert (native_options({}), delta_options({}), hadoop_options({})) == ({}, {}, {})
+    assert hadoop_options({"azure_storage_account_key": "x", "google_service_account": "y"}) == {}
+    assert Store.at("/x", {"aws_region": "eu-1"}).hadoop_options == {}, "a folder of this machine needs none"
