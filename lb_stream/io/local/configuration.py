@@ -22,14 +22,11 @@ from lb_stream.contracts.settings import SHADOW, Settings
 from lb_stream.core.config.cluster_config import ClusterConfig, all_models, canonical, cluster_config, expected, known_keys
 from lb_stream.core.config.namespaces import PREFIX, SECTION, flat
 from lb_stream.core.shadow.settings import check_shadow, shadow_config
+from lb_stream.io.local.settings_files import properties, text_of
 from lb_stream.io.messages.secrets import learn
 
 ENVIRONMENT_PREFIX = "LB_"
 """LB_KAFKA__BOOTSTRAP_SERVERS=host:9092 sets kafka.bootstrap_servers; LB_BALANCER__DRY_RUN=false sets balancer.dry_run."""
-
-_PROPERTY = re.compile(r"^[ \t]*([^#!=:\s][^=:\s]*)(?:[ \t]*[=:][ \t]*|[ \t]+)(.*)$", re.MULTILINE)
-"""A line of Java's properties: `key=value`, `key: value` or `key value`; those that begin with # or ! are comments."""
-_CONTINUED = re.compile(r"\\\r?\n[ \t]*")
 
 SECTIONS = ("kafka", "topics", "stream", "upkeep", "balancer", "cluster")
 
@@ -278,7 +275,7 @@ def _section(name: str, content: Any, origin: str) -> Mapping[str, Any]:
 
 def _from_toml(path: Path) -> dict[KeyPath, Given]:
     try:
-        values = tomllib.loads(_text(path, "--config"))
+        values = tomllib.loads(text_of(path, "--config"))
     except tomllib.TOMLDecodeError as error:
         raise SettingError("--config", str(path), f"a TOML file ({error})") from None
     learn((), values)
@@ -288,19 +285,10 @@ def _from_toml(path: Path) -> dict[KeyPath, Given]:
 def _from_broker_conf(path: Path) -> dict[KeyPath, Given]:
     """Pulsar's properties. They hold hundreds of keys that are none of ours: those are left out, so are empty values."""
     known, found = pulsar_names(*all_models()), {}
-    for name, value in _PROPERTY.findall(_CONTINUED.sub("", _text(path, "--broker-conf"))):
+    for name, value in properties(text_of(path, "--broker-conf")):
         if name in known and value.strip():
             found[name] = value.strip()
     return _flat({"balancer": found}, str(path))
-
-
-def _text(path: Path, option: str) -> str:
-    try:
-        return path.read_text()
-    except OSError as error:
-        raise SettingError(option, str(path), f"a file that can be read ({error.strerror})") from None
-    except UnicodeDecodeError:
-        raise SettingError(option, str(path), "a text file in UTF-8") from None
 
 
 def _from_environment(environment: Mapping[str, str]) -> dict[KeyPath, Given]:
