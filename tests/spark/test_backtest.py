@@ -42,7 +42,7 @@ def test_each_trial_is_a_task_and_its_row_is_that_of_one_process(spark: SparkSes
     rows = try_all(spark, send(spark, windows), policies, lambda done, total: told.append((done, total)))
     assert rows == [tried(windows[0], policy) for policy in policies]
     assert (told[0], {total for _, total in told}) == ((0, 2), {2})
-    first, again = (keep(str(tmp_path), windows, policies, rows) for _ in range(2))
+    first, again = (keep(Store.at(tmp_path), windows, policies, rows) for _ in range(2))
     assert first[0]["run"] == again[0]["run"]
     kept = DeltaTable(str(tmp_path / "backtests")).to_pyarrow_table().select(["policy", "measures"]).to_pylist()
     assert kept == [{name: row[name] for name in ("policy", "measures")} for row in (*rows, *rows)]

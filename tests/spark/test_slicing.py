@@ -50,8 +50,9 @@ def test_the_number_of_shards_follows_the_clusters_size_with_some_play(bundles: 
 def test_no_bundle_is_lost_or_doubled_when_shards_hand_over(tmp_path: Path, old: int, new: int) -> None:
     whole = folded()
     start = [written(tmp_path, "0-0-a.arrow", whole)]
-    before = start if old == 1 else [written(tmp_path, f"1-{at}-a.arrow", hand_over(str(tmp_path), start, at, old)) for at in range(old)]
-    after = [hand_over(str(tmp_path), before, at, new) for at in range(new)]
+    kept = Store.at(tmp_path)
+    before = start if old == 1 else [written(tmp_path, f"1-{at}-a.arrow", hand_over(kept, start, at, old)) for at in range(old)]
+    after = [hand_over(kept, before, at, new) for at in range(new)]
     for number, shard in enumerate(after):
         assert set((name_hashes(shard.bundles["name"]) & (new - 1)).tolist()) <= {number}
         assert shard.brokers.equals(whole.brokers)
@@ -62,7 +63,7 @@ def test_no_bundle_is_lost_or_doubled_when_shards_hand_over(tmp_path: Path, old:
 
 
 def test_an_order_of_names_that_is_known_already_gives_the_same_view(tmp_path: Path) -> None:
-    shards = [hand_over(str(tmp_path), [written(tmp_path, "0-0-a.arrow", folded())], at, 2) for at in (0, 1)]
+    shards = [hand_over(Store.at(tmp_path), [written(tmp_path, "0-0-a.arrow", folded())], at, 2) for at in (0, 1)]
     order = name_order([shard.bundles["name"] for shard in shards])
     one, other = (view_of("eu", shards, 1_000, {"cpu": 1.0}, given) for given in (order, None))
     assert one.bundles.names.equals(other.bundles.names)
