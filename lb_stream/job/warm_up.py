@@ -33,6 +33,7 @@ logger = logging.getLogger(__name__)
 EVERY_S = 40.0
 LAST_RECORDS = 60
 """Of each partition."""
+PARTITIONS = "spark.sql.shuffle.partitions"
 IN_A_BATCH = 60
 """Records: a start, and batches after it."""
 
@@ -96,6 +97,7 @@ class WarmUp:
             "checkpoint": f"{folder}/checkpoint",
             "crash_at": "",
             "max_offsets_per_trigger": IN_A_BATCH,
+            "shuffle_partitions": int(self._spark.conf.get(PARTITIONS) or stream.shuffle_partitions),  # those of the last checkpoint
         }
         own = self._settings.model_copy(update={"stream": stream.model_copy(update=changed)})
         left = Store.at(folder, stream.store_options, "stream.checkpoint")
