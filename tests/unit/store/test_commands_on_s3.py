@@ -20,6 +20,8 @@ from tests.support.recorded_tables import record
 from tests.support.s3_server import S3Server, s3_server
 from tests.support.written_tables import Job, decision, ownership
 
+KEPT_FOR_EVER = ("rounds", "decisions", "outcomes", "refusals", "broker_loads", "bundle_history", "broker_history")
+
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[S3Server]:
@@ -81,7 +83,8 @@ def test_rounds_are_replayed_from_a_bucket(server: S3Server, folder: Path) -> No
 
 def test_tables_in_a_bucket_are_kept_and_rebuilt(server: S3Server, folder: Path) -> None:
     before = sorted(on_s3(server, "decisions", "--json", cwd=folder).out.splitlines())  # those of one round have no order
-    kept = on_s3(server, "tables", "maintain", "--json", cwd=folder)
+    ages = [part for name in KEPT_FOR_EVER for part in ("--set", f"upkeep.keep_{name}_hours=0")]
+    kept = on_s3(server, "tables", "maintain", "--json", *ages, cwd=folder)
     assert kept.code == 0 and not any(one["left"] for one in kept.objects), kept.err
     rebuilt = on_s3(server, "tables", "rebuild", "decisions", "broker_loads", "--json", cwd=folder)
     assert rebuilt.code == 0 and [one["lost"] for one in rebuilt.objects] == [0, 0], rebuilt.err

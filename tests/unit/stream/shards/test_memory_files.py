@@ -37,7 +37,7 @@ def test_a_cluster_that_comes_to_another_task_than_expected_still_finds_its_memo
 
 def test_what_goes_to_every_task_does_not_grow_with_the_clusters(tmp_path: Path) -> None:
     def context(given: Memories) -> BatchContext:
-        settings = Settings(stream=StreamSettings(checkpoint=Store.at(tmp_path)))
+        settings = Settings(stream=StreamSettings(checkpoint=str(tmp_path)))
         return BatchContext(settings, "x", 7, 1, True, given.balancer, shadow_memories=given.shadows, stored=given.stored)
 
     stored = context(handed_out(tmp_path))
