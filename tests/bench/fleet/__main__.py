@@ -13,13 +13,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from deltalake import DeltaTable
 from rich.console import Console
 from rich.table import Table
 
 from lb_stream.contracts.tables import BATCHES
 from lb_stream.io.local.embedded_kafka import EmbeddedKafka
-from lb_stream.io.tables.delta import by_numbers, table_uri
+from lb_stream.io.tables.delta import by_numbers, existing_table
+from lb_stream.store import Store
 from tests.bench.fleet.mixed import SIZES, MixedFleet
 from tests.bench.fleet.model import Model, Run, fitted, needed, tick_limit
 from tests.bench.stream.__main__ import stop_on_signal
@@ -80,7 +80,9 @@ def measure(place: Place, name: str, fleet: MixedFleet, cores: int, runs: int) -
                 batches.append(batch_s)
                 ticks.append(tick_s)
         reports, tables = job.reports, job.tables
-    rows = by_numbers(DeltaTable(table_uri(tables, BATCHES))).to_table().to_pylist()  # written when the job has ended
+    table = existing_table(Store.at(tables), BATCHES)  # written when the job has ended
+    assert table is not None
+    rows = by_numbers(table).to_table().to_pylist()
     whole = sorted((row for row in rows if (row["input_records"] or 0) >= reports), key=lambda row: int(row["batch_id"]))[-runs:]
     driver_s = statistics.median(sum(row[phase] or 0.0 for phase in DRIVER_PHASES) / 1_000 for row in whole)
     medians = statistics.median(batches), driver_s, statistics.median(ticks)
