@@ -191,7 +191,7 @@ def test_sparks_executor_knows_the_options_that_it_is_given() -> None:
     from lb_stream.io.local.java import find_java
 
     jars = Path(pyspark.__file__).parent / "jars" / "*"
-    name = re.search(r"org\.apache\.spark\.\S+", ENTRYPOINT.read_text())
+    name = re.search(r"org\.apache\.spark\.\S*Executor\S*", ENTRYPOINT.read_text())
     assert name
     run = subprocess.run([find_java().path, "-cp", str(jars), name[0]], capture_output=True, text=True, check=False)
     known = set(re.findall(r"^\s+(--\w[\w-]*)", run.stdout + run.stderr, re.MULTILINE))
