@@ -30,6 +30,7 @@ from lb_stream.io.local.configuration import load_settings
 from lb_stream.io.local.report_lines import read_line
 from lb_stream.stream.context import DecodeConfig
 from lb_stream.stream.decode import decode
+from lb_stream.stream.shard_blocks import EVERYBODY
 
 DATA = Path(__file__).parent / "data"
 LOAD_REPORTS, METADATA, LOG = (DATA / f"modular-{name}.gz" for name in ("load-reports.jsonl", "metadata.jsonl", "decisions.log"))
@@ -207,7 +208,8 @@ def decoded(report: Captured) -> Batch:
     }
     types = (pa.binary(), pa.binary(), pa.string(), pa.string(), pa.int32(), pa.int64(), pa.int64())
     batch = pa.record_batch([pa.array(column, kind) for column, kind in zip(record.values(), types, strict=True)], list(record))
-    ((row,),) = (block.to_pylist() for block in decode([batch], DecodeConfig("default", "commands", {})))
+    rows = (row for block in decode([batch], DecodeConfig("default", "commands", {})) for row in block.to_pylist())
+    (row,) = (row for row in rows if row["cluster"] != EVERYBODY)
     return Batch(from_bytes(row["reports"]), from_bytes(row["samples"]), Batch.empty().events)
 
 

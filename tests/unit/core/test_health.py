@@ -15,6 +15,7 @@ from lb_stream.contracts.tables import BATCHES, LEADERS, REFUSALS, ROUNDS
 from lb_stream.core.health import EXIT_CODES, ClusterFacts, Facts, JobFacts, stale, verdict
 from lb_stream.io.leadership.leader import this_host
 from lb_stream.io.local.processes import started_ms
+from lb_stream.store import Store
 from tests.support.lbctl_runner import Result, lbctl
 from tests.support.recorded_tables import Recorder, record
 from tests.unit.cli.inspect.test_explain import with_orders
@@ -158,7 +159,7 @@ def test_a_drain_tells_how_many_are_left_who_and_why(tmp_path: Path, capsys: pyt
     now_ms = made.rounds[-1].now_ms
     refused = {"cluster": "demo", "rule": "moves_per_minute", "broker": None, "count": 1, "subjects": [], "now_ms": now_ms, "log_seq": 9}
     fill(made.root, REFUSALS, [refused])
-    DrainWatch(made.root, "demo", "broker-2:8080").look()
+    DrainWatch(Store.at(made.root), "demo", "broker-2:8080").look()
     told = capsys.readouterr().err
     assert re.match(r"broker-2:8080: (\d+) of \1 bundles left; shop/app-\d+/0x\w+: as many moves as allowed were begun", told), told
     DrainWatch(tmp_path / "nowhere", "demo", "broker-2:8080").look()

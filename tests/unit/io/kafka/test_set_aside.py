@@ -125,7 +125,7 @@ class World:
 
     def plan(self, batch: int = 0) -> list[tuple[int, int]]:
         """First offset and the one behind the last, of each partition."""
-        return [bounds for _, bounds in sorted(module._range(str(self.folder), batch).items())]
+        return [bounds for _, bounds in sorted(module._range(Store.at(self.folder), batch).items())]
 
     def guard(self, way: Way = Way()) -> Guard:  # noqa: B008 (it is frozen)
         return Guard(self.settings, way, SetAside.read(Store.at(self.folder)))
