@@ -19,7 +19,7 @@ from deltalake import DeltaTable
 from lb_stream.store import Store
 from lb_stream.contracts.settings import UpkeepSettings
 from lb_stream.contracts.tables import BROKER_LOADS, DECISIONS, OWNERSHIP, ROUNDS, TABLES
-from lb_stream.io.tables.delta import replaced_ms
+from lb_stream.io.tables.delta import Table, replaced_ms
 from lb_stream.io.tables.upkeep import HOUR_MS, MaintenanceResult, maintain
 from tests.support.written_tables import Job, decision, ownership, rows_of
 
@@ -170,7 +170,7 @@ def test_what_a_busy_job_replaces_does_not_pile_up_on_the_disk(job: Job) -> None
 
 def test_what_was_replaced_is_known_from_a_checkpoint_too(job: Job) -> None:
     project(job, *range(8))
-    table = DeltaTable(str(job.tables / "rounds"))
+    table = Table(Store.at(job.tables / "rounds"))
     files = {Path(uri).name for uri in table.file_uris()}
     table.optimize.compact()
     table.create_checkpoint()
