@@ -275,7 +275,7 @@ def test_the_job_prints_a_table_for_people_and_json_for_programs(job: Job) -> No
         (("--set", "stream.tables=/nowhere/at/all"), 1, "no tables in /nowhere/at/all yet"),
         (("--set", "upkeep.keep_rounds_days=3"), 2, "nearest: keep_rounds_hours"),
         (("--set", "upkeep.keep_replaced_files_hours=0"), 2, "upkeep.keep_replaced_files_hours"),
-        (("--every", "soon"), 2, "'soon': expected a number and a unit, such as 30m, 1h or 1d"),
+        (("--every", "soon"), 2, "'soon': expected a number and a unit, such as 90s, 30m, 1h or 1d"),
     ],
 )
 def test_what_can_not_be_is_told_with_what_to_do(arguments: tuple[str, ...], code: int, words: str) -> None:
