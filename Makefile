@@ -29,7 +29,7 @@ export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
 unexport SPARK_HOME # another Spark on this machine must not be taken for the one in .venv
 
 .DEFAULT_GOAL := help
-.PHONY: help setup steps java check test test-long test-pulsar test-hostile differential demo bench bench-core bench-stream bench-policies bench-plan seed-checklist lock clean
+.PHONY: help setup steps java check test test-long test-pulsar test-hostile test-secure differential demo bench bench-core bench-stream bench-policies bench-plan seed-checklist lock clean
 .NOTPARALLEL:
 
 help: ## show this list
@@ -58,6 +58,9 @@ test-pulsar: setup ## the whole loop beside a real Pulsar cluster, started by th
 
 test-hostile: setup ## everything hostile against a live job while all is killed that can be (a quarter of an hour); last line JSON
 	$(PYTEST) -q -m long tests/e2e/test_hostile.py $(ARGS)
+
+test-secure: setup ## the whole loop by SASL_SSL with SCRAM and by mutual TLS, ACLs, each right taken in turn (a quarter of an hour); last line JSON
+	$(PYTEST) -q -m long tests/e2e/secure $(ARGS)
 
 differential: setup ## generated cases to the core and to Pulsar's own classes, by the command REFERENCE (ARGS="--cases 2000 --seed 1"); last line JSON
 	@command -v "$(firstword $(REFERENCE))" >/dev/null || { echo "differential: no command $(REFERENCE): give it, make differential REFERENCE=COMMAND" >&2; exit 2; }

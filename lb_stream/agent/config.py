@@ -11,7 +11,11 @@ from lb_stream.agent.splits import SplitWatch
 
 
 class AgentError(RuntimeError):
-    """The agent can't start. The text says what to do."""
+    """The agent can't start. The text says what to do; `code` is the exit code, 2 where a setting is wrong."""
+
+    def __init__(self, text: str, code: int = 1) -> None:
+        super().__init__(text)
+        self.code = code
 
 
 @dataclass(frozen=True, slots=True)

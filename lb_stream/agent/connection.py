@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Mapping
 from typing import Any
 
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.errors import KafkaError
 
+from lb_stream.access.clients import kafka_python
+from lb_stream.access.preflight import require
+from lb_stream.access.refusals import REFUSED, Refusal, Refusals
+from lb_stream.access.roles import rights_of
 from lb_stream.agent.config import AgentConfig, AgentError
 from lb_stream.agent.producer import LastingProducer
 from lb_stream.contracts.base import LARGEST_RECORD_BYTES
@@ -30,13 +35,17 @@ class Connection:
 
     def __init__(self, config: AgentConfig) -> None:
         self.config = config
+        self._refusals = Refusals(config.bootstrap_servers, config.client_options)
         self.producer: LastingProducer | None = None
         self.consumer: KafkaConsumer | None = None
 
     def open(self) -> None:
         """Raises AgentError."""
-        common = {"bootstrap_servers": self.config.bootstrap_servers, "bootstrap_timeout_ms": CONNECT_MS, **self.config.client_options}
+        config = self.config
+        given = kafka_python(config.client_options)
+        common = {"bootstrap_servers": config.bootstrap_servers, "bootstrap_timeout_ms": CONNECT_MS, **given}
         try:
+            self._require_topics()
             self.consumer = KafkaConsumer(isolation_level="read_committed", enable_auto_commit=False, **common)
             self._take_position(self.consumer)
             # Idempotent: one key's records stay in order and come once, however often the client has to send them again.
@@ -46,8 +55,12 @@ class Connection:
                     compression_type="zstd",
                     max_request_size=LARGEST_RECORD_BYTES,
                     **{"delivery_timeout_ms": DELIVERY_MS, "request_timeout_ms": DELIVERY_MS // 2, **common},
-                )
+                ),
+                self._refusals.note,
             )
+        except Refusal as refusal:
+            self.close()
+            raise AgentError(str(refusal), refusal.code) from refusal
         except KafkaError as error:
             self.close()
             raise AgentError(f"no Kafka at {self.config.bootstrap_servers} ({error}): start it, or give its address") from error
@@ -55,15 +68,19 @@ class Connection:
             self.close()
             raise
 
+    def _require_topics(self) -> None:
+        config = self.config
+        topics = {"reports": config.reports_topic, "decisions": config.decisions_topic, "ownership": config.ownership_topic}
+        rights = rights_of("agent", {resource: name for resource, name in topics.items() if name is not None})
+        if absent := require(config.bootstrap_servers, config.client_options, rights):
+            raise AgentError(f"topic {', '.join(absent)} does not exist: create it (`lbctl topics create`)")
+
     def _take_position(self, consumer: KafkaConsumer) -> None:
         """Settle where to read before the first report is sent: what that report leads to must not be missed."""
         config = self.config
         partitions: dict[str, list[TopicPartition]] = {}
-        for topic in filter(None, (config.reports_topic, config.decisions_topic, config.ownership_topic)):
-            numbers = consumer.partitions_for_topic(topic)
-            if not numbers:
-                raise AgentError(f"topic {topic} does not exist: create it (`lbctl topics create`)")
-            partitions[topic] = [TopicPartition(topic, number) for number in sorted(numbers)]
+        for topic in filter(None, (config.decisions_topic, config.ownership_topic)):
+            partitions[topic] = [TopicPartition(topic, number) for number in sorted(consumer.partitions_for_topic(topic) or ())]
         decisions, records = partitions[config.decisions_topic], partitions.get(config.ownership_topic or "", [])
         consumer.assign([*decisions, *records])
         if records:  # what is to come tells whether a decision is out of date
@@ -84,9 +101,16 @@ class Connection:
         self.producer.tend()
 
     def poll(self) -> list[Any]:
-        """The records that have come since, after a short wait."""
+        """The records that have come since, after a short wait. None while Kafka refuses them: that is said once, and tried again."""
         assert self.consumer is not None
-        polled = self.consumer.poll(timeout_ms=POLL_MS)
+        if self._refusals.waits("Read"):
+            time.sleep(POLL_MS / 1000)
+            return []
+        try:
+            polled = self.consumer.poll(timeout_ms=POLL_MS)
+        except REFUSED as error:
+            self._refusals.note(error, "Read")
+            return []
         return [record for some in polled.values() for record in some]
 
     def send(self, broker: str, value: str | bytes, kind: str) -> Any:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable
 from typing import Any
 
 from kafka import KafkaProducer
 from kafka.errors import KafkaError
+
+from lb_stream.access.refusals import AGAIN_S
 
 log = logging.getLogger(__name__)
 
@@ -20,33 +23,40 @@ class LastingProducer:
 
     One whose batch has expired while Kafka was away discards its producer id and never asks for another (3.0.12): it keeps all later
     records in its memory and tells nothing. One whose batch was refused keeps that error for good. `make` connects a new one, or raises
-    KafkaError.
+    KafkaError. `refused` tells whether an error, met while writing, is a refusal: then the next one is made after AGAIN_S.
     """
 
-    def __init__(self, make: Callable[[], KafkaProducer]) -> None:
-        self._make, self._producer = make, make()
+    def __init__(self, make: Callable[[], KafkaProducer], refused: Callable[[Exception, str], bool]) -> None:
+        self._make, self._producer, self._refused = make, make(), refused
         self._failed: KafkaProducer | None = None
+        self._wait_until = 0.0  # time.monotonic
 
     def send(self, topic: str, **record: Any) -> Any:
         """Send a record, as `KafkaProducer.send` does. Any thread may call it. Raises KafkaError."""
         producer = self._producer
 
-        def note(_: Exception) -> None:
+        def note(error: Exception) -> None:
             self._failed = producer
+            self._pause_if_refused(error)
 
         return producer.send(topic, **record).add_errback(note)
 
     def tend(self) -> None:
         """Replace the producer if it has lost a record and Kafka answers. One thread calls it, often."""
-        if self._failed is not self._producer:
+        if self._failed is not self._producer or time.monotonic() < self._wait_until:
             return
         try:
             new = self._make()
         except KafkaError as error:
             log.debug("no new producer yet: %s", error)
+            self._pause_if_refused(error)
             return
         old, self._producer = self._producer, new
         _close(old, PARTING_S)
+
+    def _pause_if_refused(self, error: Exception) -> None:
+        if self._refused(error, "Write"):
+            self._wait_until = time.monotonic() + AGAIN_S
 
     def close(self, timeout: float) -> None:
         """Deliver what is still waiting, for so many seconds. Raises KafkaError when something is left."""

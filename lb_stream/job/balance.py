@@ -19,7 +19,7 @@ from kafka.errors import KafkaError
 from lb_stream.contracts.settings import Settings
 from lb_stream.io.kafka.options import spark_options
 from lb_stream.io.kafka.outbox import KafkaAway
-from lb_stream.io.kafka.rights import REFUSALS, Denied
+from lb_stream.io.kafka.rights import REFUSALS, denied, require_rights
 from lb_stream.io.kafka.topics import create_topics, topic_specs
 from lb_stream.io.leadership.alive import make_way
 from lb_stream.io.local.configuration import load
@@ -46,17 +46,20 @@ def arguments() -> argparse.Namespace:
 
 
 def ready_topics(settings: Settings, take_over: bool) -> None:
-    """Make the topics that are missing, check the others, see to it that no other job runs.
+    """Ask for the job's rights, make the topics that are missing, check the others, see to it that no other job runs.
 
-    Raises SettingError, TopicMismatch, Stopped, KafkaAway when nobody answers.
+    Raises SettingError, TopicMismatch, Refusal, Stopped, KafkaAway when nobody answers.
     """
     spark_options(settings)  # what it can't have is said now, not when Spark is there
     where = settings.kafka.bootstrap_servers
     try:
+        absent = require_rights(settings)
         create_topics(where, topic_specs(settings.topics), settings.kafka.options)
+        if absent:
+            require_rights(settings)
         make_way(settings, take_over)
     except REFUSALS as error:
-        raise Denied(settings, error) from error
+        raise denied(settings, error) from error
     except KafkaError as error:
         raise KafkaAway(f"no Kafka at {where} ({error}): `lbctl kafka start` starts one; kafka.bootstrap_servers names another") from error
 

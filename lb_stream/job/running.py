@@ -15,7 +15,7 @@ from pyspark.sql.streaming import StreamingQuery
 from lb_stream.contracts.settings import Settings
 from lb_stream.io.kafka.checkpoint import check_none_lost, last_batch, next_offsets
 from lb_stream.io.kafka.outbox import KafkaAway
-from lb_stream.io.kafka.rights import REFUSALS, Denied, denied_in
+from lb_stream.io.kafka.rights import REFUSALS, denied, denied_in
 from lb_stream.io.kafka.set_aside import Guard, Replan
 from lb_stream.io.leadership.clock import Clock
 from lb_stream.io.metrics.monitor import Monitor
@@ -130,14 +130,14 @@ class Running:
         checkpoint, said = self.settings.stream.checkpoint, f"{error}\n{self.batches.failure}"
         if isinstance(self.batches.failure, Stopped | KafkaAway | Replan):
             return self.batches.failure
-        if denied := denied_in(self.settings, said):
-            return denied
+        if (refusal := denied_in(self.settings, said)) is not None:
+            return refusal
         if "CONCURRENT_STREAM_LOG_UPDATE" in said or self._began_beside_another(said):
             return SharedCheckpoint(checkpoint)
         try:
             check_none_lost(self.settings, next_offsets(checkpoint), new_checkpoint=False)
         except REFUSALS as refused:
-            return Denied(self.settings, refused)
+            return denied(self.settings, refused)
         except Stopped as stopped:  # lost records, a right that is missing
             return stopped
         except KafkaError as away:

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from lb_stream.contracts.settings import Settings
 from lb_stream.io.kafka.options import client_options
 from lb_stream.io.kafka.outbox import KafkaAway
-from lb_stream.io.kafka.rights import REFUSALS, Denied
+from lb_stream.io.kafka.rights import REFUSALS, denied
 from lb_stream.io.kafka.set_aside import Replan, excuse
 from lb_stream.io.leadership.leader import leads
 from lb_stream.job.damage import fault_of_machine
@@ -45,7 +45,7 @@ def run(spark: SparkSession, settings: Settings, once: bool = False, stop: Stop 
             return
         except REFUSALS as error:
             excuse(settings)
-            raise Denied(settings, error) from error
+            raise denied(settings, error) from error
         except Replan as error:
             logger.warning("%s: the stream begins anew", error)
             caught_up = running.batches.balancer.caught_up if running is not None else None  # nothing has been missed meanwhile
@@ -102,6 +102,6 @@ def wait_for_kafka(settings: Settings, stop: Stop = never) -> None:
             KafkaAdminClient(**client_options(settings), bootstrap_timeout_ms=5_000).close()
             return
         except REFUSALS as error:
-            raise Denied(settings, error) from error
+            raise denied(settings, error) from error
         except KafkaError:
             time.sleep(2)

@@ -102,9 +102,12 @@ def _process(leader: Leader) -> tuple[bool | None, str]:
 
 
 def _with_kafka(facts: Facts, settings: Settings) -> Facts:
-    """Whether Kafka answers, and when the clock of a job on another machine ticked last."""
+    """Whether Kafka answers, and when the clock of a job on another machine ticked last. Raises Refusal when Kafka doesn't tell us."""
     from kafka.errors import KafkaError
 
+    from lb_stream.access.preflight import require
+    from lb_stream.access.refusals import REFUSED, refusal_of
+    from lb_stream.access.roles import Right
     from lb_stream.io.kafka.options import unanswered
     from lb_stream.io.leadership.alive import Ticks, silence_ms
 
@@ -117,8 +120,11 @@ def _with_kafka(facts: Facts, settings: Settings) -> Facts:
             job, last = facts.job, ticks.last()
             if job.epoch is None or job.running is not None or not job.ticks:
                 return facts
+            require(bootstrap, settings.kafka.options, [Right("Read", "topic", settings.topics.commands)])
             if last is None or _now_ms() - last.append_ms > silence_ms(settings):
                 last = ticks.next(silence_ms(settings)) or last  # clocks of two machines differ
+    except REFUSED as error:
+        raise refusal_of(bootstrap, settings.kafka.options, error) or error from error
     except KafkaError as error:
         return replace(facts, kafka=f"Kafka at {bootstrap}: {type(error).__name__}: {error}")
     if last is None:

@@ -40,7 +40,7 @@ examples:
     python -m lb_stream.sim --bootstrap-servers 127.0.0.1:9092 --cluster demo --form simple --minutes 2
   two clusters on one Kafka: run it twice, with different --cluster
 
-exit codes: 0 stopped or time is up, 1 Kafka or a topic is missing, 2 wrong usage
+exit codes: 0 stopped or time is up, 1 Kafka, a topic or a right is missing, 2 wrong usage or login
 """
 
 
@@ -69,7 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             agent.start()
         except AgentError as error:
             print(f"error: {error}", file=sys.stderr)
-            return 1
+            return error.code
         print(f"{options.brokers} brokers with {options.bundles} bundles, cluster {options.cluster}; Ctrl-C stops them", flush=True)
         deadline = time.monotonic() + options.minutes * 60 if options.minutes else float("inf")
         while agent.running and not stop and time.monotonic() < deadline:

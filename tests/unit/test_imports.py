@@ -23,7 +23,8 @@ FLOORS: tuple[dict[str, tuple[str, ...]], ...] = (
             *("core", "core.model", "core.averages", "core.reporting", "core.placement", "core.shedding", "core.splitting", "core.filters"),
             *("core.least_moves", "core.config", "core.observing", "core.ownership", "core.commands", "core.disruption", "core.round"),
             "core.shadow",
-        )
+        ),
+        "access": ("access",),
     },
     {"stream": ("stream.task", "stream.shards", "stream")},
     {

@@ -119,11 +119,12 @@ def _follow(given: Effective, cluster: str | None, last: int, json: bool) -> Non
     from pydantic import ValidationError
 
     from lb_stream.cli.inspect.follow import records
-    from lb_stream.cli.shared.options import kafka_at
+    from lb_stream.cli.shared.options import kafka_at, require_topics
     from lb_stream.contracts.decisions import read_decision
 
     bootstrap, topic = given.bootstrap, given.settings.topics.decisions
-    with kafka_at(bootstrap):
+    with kafka_at(bootstrap, given):
+        require_topics(bootstrap, given, given.rights("Read", topic))
         if not json:
             note(f"decisions on {topic} at {bootstrap}, as they come; Ctrl-C ends it")
         for record in records(given.client_options(bootstrap), topic, last, cluster):

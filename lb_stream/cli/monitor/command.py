@@ -122,14 +122,14 @@ def _live(given: Effective, cluster: str | None, interval_s: float) -> None:
 
 def _classic(given: Effective, cluster: str | None, once: bool) -> None:
     from lb_stream.cli.monitor.classic import ClassicMonitor, records, watch
-    from lb_stream.cli.shared.options import kafka_at, require_topic
+    from lb_stream.cli.shared.options import kafka_at, require_topics
     from lb_stream.io.local.signals import StopRequest
 
     bootstrap, topic, settings = given.bootstrap, given.settings.topics.reports, given.settings
     options = given.client_options(bootstrap)
     since_ms = int(time.time() * 1000) - _of(given, cluster or settings.stream.default_cluster)["report_timeout_ms"]
-    with kafka_at(bootstrap), StopRequest() as stop:
-        require_topic(options, topic)
+    with kafka_at(bootstrap, given), StopRequest() as stop:
+        require_topics(bootstrap, given, given.rights("Read", topic))
         read = records(options, topic, since_ms, settings.stream.default_cluster, cluster)
         shown, tables = ClassicMonitor(lambda name: _manner(given, name)), given.tables
         watch(shown, takewhile(lambda _: not stop, read), lambda: _standing(tables), _say, note, once)

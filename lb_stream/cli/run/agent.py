@@ -27,7 +27,7 @@ from lb_stream.cli.run.agent_options import (
     TokenFile,
     VerifyHostname,
 )
-from lb_stream.cli.shared.options import BrokerConf, ConfigFile, Effective, Json, Set, cluster_name, effective, kafka_at, require_topic
+from lb_stream.cli.shared.options import BrokerConf, ConfigFile, Effective, Json, Set, cluster_name, effective, kafka_at, require_topics
 from lb_stream.cli.shared.output import CommandError, emit, emit_json, emit_line, note
 
 if TYPE_CHECKING:
@@ -242,10 +242,9 @@ def _serve(adapters: Sequence[PulsarAdapter], given: Effective, cluster: str, in
     balancing = cluster_config(given.settings.of_cluster(cluster))
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
     bootstrap, topics = given.bootstrap, given.settings.topics
-    options = given.client_options(bootstrap)
-    with kafka_at(bootstrap):
-        for topic in (topics.reports, topics.decisions, topics.ownership):
-            require_topic(options, topic)
+    with kafka_at(bootstrap, given):
+        read = given.rights("Read", topics.decisions, topics.ownership)
+        require_topics(bootstrap, given, [*given.rights("Write", topics.reports), *read])
     config = AgentConfig(
         bootstrap_servers=bootstrap,
         cluster=cluster,
@@ -270,7 +269,7 @@ def _serve(adapters: Sequence[PulsarAdapter], given: Effective, cluster: str, in
             while not stop and all(agent.running for agent in agents):
                 time.sleep(STEP_S)
         except AgentError as error:
-            raise CommandError(str(error)) from None
+            raise CommandError(str(error), error.code) from None
         finally:
             for agent in agents:
                 agent.stop()

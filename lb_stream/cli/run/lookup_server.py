@@ -46,7 +46,7 @@ def lookup_server(
         asks_per_s=asks,
         client_options=given.settings.kafka.options,
     )
-    with StopRequest() as stop, kafka_at(bootstrap):
+    with StopRequest() as stop, kafka_at(bootstrap, given):
         try:
             with Lookup(settings) as lookup:
                 try:
@@ -63,4 +63,4 @@ def lookup_server(
                     time.sleep(STEP_S)
                 server.stop()
         except LookupFailed as error:
-            raise CommandError(str(error)) from None
+            raise CommandError(str(error), error.code) from None

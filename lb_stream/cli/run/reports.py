@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lb_stream.cli.shared.options import BrokerConf, ConfigFile, Json, Set, cluster_name, effective, kafka_at, require_topic
+from lb_stream.cli.shared.options import BrokerConf, ConfigFile, Effective, Json, Set, cluster_name, effective, kafka_at, require_topics
 from lb_stream.cli.shared.output import CommandError, emit, emit_json, note
 
 if TYPE_CHECKING:
@@ -57,9 +57,9 @@ def send(
     began, code = time.monotonic(), 0
     with (
         _lines(file) as (lines, position, size),
-        kafka_at(bootstrap),
+        kafka_at(bootstrap, given),
         _progress(size, position) as advance,
-        _sender(given.client_options(bootstrap), topic, tally) as post,
+        _sender(bootstrap, given, topic, tally) as post,
     ):
         try:
             _send_all(lines, cluster or given.settings.stream.default_cluster, broker, pace, tally, post, advance)
@@ -131,7 +131,7 @@ def _pacer(pace: float | None) -> Callable[[Report], None]:
 
 
 @contextmanager
-def _sender(options: dict[str, Any], topic: str, tally: Tally) -> Iterator[Post]:
+def _sender(bootstrap: str, given: Effective, topic: str, tally: Tally) -> Iterator[Post]:
     """A producer; when it closes, `tally` knows of every record whether it arrived."""
     from kafka import KafkaProducer
     from kafka.errors import KafkaError
@@ -139,8 +139,8 @@ def _sender(options: dict[str, Any], topic: str, tally: Tally) -> Iterator[Post]
     from lb_stream.contracts.base import LARGEST_RECORD_BYTES
 
     settings = {"acks": "all", "compression_type": "zstd", "linger_ms": 5, "max_request_size": LARGEST_RECORD_BYTES, "max_block_ms": 10_000}
-    require_topic(options, topic)
-    with KafkaProducer(**(settings | options)) as producer:
+    require_topics(bootstrap, given, given.rights("Write", topic))
+    with KafkaProducer(**(settings | given.client_options(bootstrap))) as producer:
 
         def post(number: int, key: str, value: bytes) -> None:
             def arrived(_: Any) -> None:

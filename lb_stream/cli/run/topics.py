@@ -13,12 +13,15 @@ app = typer.Typer(name="topics", help="The topics that the balancer reads and wr
 @app.command(epilog="Example: lbctl topics create --set kafka.bootstrap_servers=127.0.0.1:9092")
 def create(config: ConfigFile = None, broker_conf: BrokerConf = None, set_: Set = None, json: Json = False) -> None:
     """Make the topics that are missing; one that exists with unfit settings is named with the command that mends it (exit code 2)."""
+    from lb_stream.access.preflight import require
+    from lb_stream.access.roles import names_in, rights_of
     from lb_stream.io.kafka.topics import create_topics, topic_specs
 
     given = effective(config, broker_conf, set_)
     bootstrap = given.bootstrap
     specs = topic_specs(given.settings.topics)
-    with kafka_at(bootstrap):
+    with kafka_at(bootstrap, given):
+        require(bootstrap, given.settings.kafka.options, rights_of("create", names_in(given.settings)))
         made = create_topics(bootstrap, specs, given.settings.kafka.options)
     if json:
         emit_json({"bootstrap_servers": bootstrap, "made": made, "existed": [spec.name for spec in specs if spec.name not in made]})
@@ -29,12 +32,14 @@ def create(config: ConfigFile = None, broker_conf: BrokerConf = None, set_: Set 
 @app.command(epilog="Example: lbctl topics check --json")
 def check(config: ConfigFile = None, broker_conf: BrokerConf = None, set_: Set = None, json: Json = False) -> None:
     """Check the topics and change nothing: exit code 1 when one is missing, 2 when one is unfit."""
+    from lb_stream.access.preflight import require
     from lb_stream.io.kafka.topics import TopicMismatch, inspect_topics, topic_specs
 
     given = effective(config, broker_conf, set_)
     bootstrap = given.bootstrap
     specs = topic_specs(given.settings.topics)
-    with kafka_at(bootstrap):
+    with kafka_at(bootstrap, given):
+        require(bootstrap, given.settings.kafka.options, given.rights("DescribeConfigs", *(spec.name for spec in specs)))
         missing, mismatches = inspect_topics(bootstrap, specs, given.settings.kafka.options)
     if json:
         unfit = [

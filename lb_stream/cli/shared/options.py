@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -15,6 +15,7 @@ import typer
 from lb_stream.cli.shared.output import CommandError, note
 
 if TYPE_CHECKING:
+    from lb_stream.access.roles import Right
     from lb_stream.contracts.settings import Settings, StreamSettings
 
 DEMO_TABLES = Path(".lb/demo/tables")
@@ -129,7 +130,15 @@ class Effective:
 
     def client_options(self, bootstrap: str) -> dict[str, Any]:
         """Arguments of every kafka-python client."""
-        return {"bootstrap_servers": bootstrap.split(","), **self.settings.kafka.options}
+        from lb_stream.access.clients import kafka_python
+
+        return {"bootstrap_servers": bootstrap.split(","), **kafka_python(self.settings.kafka.options)}
+
+    def rights(self, operation: str, *topics: str) -> list[Right]:
+        """One and the same right to some topics."""
+        from lb_stream.access.roles import Right
+
+        return [Right(operation, "topic", topic) for topic in topics]
 
 
 def effective(config: Path | None, broker_conf: Path | None, arguments: list[str] | None) -> Effective:
@@ -143,12 +152,13 @@ def effective(config: Path | None, broker_conf: Path | None, arguments: list[str
 
 
 @contextmanager
-def kafka_at(bootstrap: str) -> Iterator[None]:
+def kafka_at(bootstrap: str, given: Effective) -> Iterator[None]:
     """Turns what Kafka's client says into one clear line, after a look whether anybody is there at all."""
     import logging
 
     from kafka.errors import KafkaError
 
+    from lb_stream.access.refusals import Refusal, refusal_of
     from lb_stream.io.kafka.options import unanswered
 
     logging.getLogger("kafka").setLevel(logging.CRITICAL)  # its troubles come as exceptions too
@@ -157,18 +167,17 @@ def kafka_at(bootstrap: str) -> Iterator[None]:
         raise CommandError(f"no Kafka broker answers ({reasons}): {advice}")
     try:
         yield
+    except Refusal as refusal:
+        raise CommandError(str(refusal), refusal.code) from refusal
     except KafkaError as error:
+        if (found := refusal_of(bootstrap, given.settings.kafka.options, error)) is not None:
+            raise CommandError(str(found), found.code) from error
         raise CommandError(f"Kafka at {bootstrap}: {type(error).__name__}: {error}") from error
 
 
-def require_topic(options: dict[str, Any], topic: str) -> None:
-    """Raises CommandError when there is no such topic: clients would only wait for it."""
-    from kafka import KafkaAdminClient
+def require_topics(bootstrap: str, given: Effective, rights: Sequence[Right]) -> None:
+    """Make sure that Kafka gives rights to topics. Raises Refusal; CommandError when there is no such topic: clients would only wait."""
+    from lb_stream.access.preflight import require
 
-    from lb_stream.io.kafka.topics import undescribed
-
-    with KafkaAdminClient(**options) as client:
-        if topic not in client.list_topics():
-            if undescribed(client, [topic]):
-                raise CommandError(f"Kafka does not let this user describe the topic {topic}: give it the right (docs/operating.md)")
-            raise CommandError(f"there is no topic {topic}: run `lbctl topics create`")
+    if absent := require(bootstrap, given.settings.kafka.options, rights):
+        raise CommandError(f"there is no topic {', '.join(absent)}: run `lbctl topics create`")

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lb_stream.cli.shared.options import BrokerConf, ConfigFile, Effective, Json, Set, cluster_name, effective, kafka_at, require_topic
+from lb_stream.cli.shared.options import BrokerConf, ConfigFile, Effective, Json, Set, cluster_name, effective, kafka_at, require_topics
 from lb_stream.cli.shared.output import CommandError, emit, emit_json, emit_line, note
 
 if TYPE_CHECKING:
@@ -150,9 +150,9 @@ def send_together(how: Sending, kind: str, several: Sequence[dict[str, Any]]) ->
     key, bootstrap, topics = how.key, how.given.bootstrap, how.given.settings.topics
     options = how.given.client_options(bootstrap)
     done = True
-    with kafka_at(bootstrap), ExitStack() as open_:
-        require_topic(options, topics.commands)
-        require_topic(options, topics.results)
+    given = how.given
+    with kafka_at(bootstrap, given), ExitStack() as open_:
+        require_topics(bootstrap, given, [*given.rights("Write", topics.commands), *given.rights("Read", topics.results)])
         answers = [open_.enter_context(closing(_Answers(options, topics.results, command.id))) for command in commands]
         for command in commands:
             _produce(options, topics.commands, key, command)
@@ -183,9 +183,11 @@ def _command(how: Sending, kind: str, fields: dict[str, Any]) -> Command:
 
 
 def principal(given: Effective) -> str:
-    """Who sends: the Kafka principal where one logs in by name and password, else the user of this machine."""
-    user = given.settings.kafka.options.get("sasl_plain_username")
-    return f"User:{user}" if user else f"{getpass.getuser()}@{socket.gethostname()}"
+    """Who sends: the Kafka principal where one logs in, else the user of this machine."""
+    from lb_stream.access.principal import ANONYMOUS, principal_of
+
+    user = principal_of(given.settings.kafka.options)
+    return f"{getpass.getuser()}@{socket.gethostname()}" if user == ANONYMOUS else user
 
 
 def _produce(options: dict[str, Any], topic: str, key: str, command: Command) -> None:

@@ -11,7 +11,7 @@ from pyarrow import fs
 
 from lb_stream.contracts.settings import Settings
 from lb_stream.io.kafka.options import client_options
-from lb_stream.io.kafka.rights import check_described
+from lb_stream.io.kafka.rights import require_rights
 from lb_stream.stream.ports import Stopped
 from lb_stream.stream.task.folders import folder_at
 
@@ -102,8 +102,8 @@ def bounds(settings: Settings) -> tuple[Offsets, Offsets]:
     try:
         topics = (settings.topics.reports, settings.topics.commands)
         partitions = [TopicPartition(topic, number) for topic in topics for number in sorted(consumer.partitions_for_topic(topic) or ())]
-        if unseen := [topic for topic in topics if topic not in {place.topic for place in partitions}]:
-            check_described(settings, unseen)
+        if {place.topic for place in partitions} != set(topics):
+            require_rights(settings)  # what may not be seen looks like what isn't there
         begin, end = consumer.beginning_offsets(partitions), consumer.end_offsets(partitions)
     finally:
         consumer.close()

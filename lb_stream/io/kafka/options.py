@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import re
 import socket
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from lb_stream.access.clients import TOKEN_FILE, kafka_python
 from lb_stream.contracts.keys import SettingError
 from lb_stream.contracts.settings import Settings
 
 _SAME_MEANING = {
+    "ssl_password": "ssl.key.password",
     "security_protocol": "security.protocol",
     "sasl_mechanism": "sasl.mechanism",
     "ssl_check_hostname": "ssl.endpoint.identification.algorithm",
@@ -21,6 +25,8 @@ _PEM_FILES = {
     "ssl_keyfile": "ssl.keystore.key",
     "ssl_cafile": "ssl.truststore.certificates",
 }
+_PKCS8 = re.compile(r"-----BEGIN (?:ENCRYPTED )?PRIVATE KEY-----")
+_BEARER = "org.apache.kafka.common.security.oauthbearer"
 _LOGIN_MODULES = {
     "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
     "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",
@@ -30,7 +36,7 @@ _LOGIN_MODULES = {
 
 def client_options(settings: Settings) -> dict[str, Any]:
     """Arguments of every kafka-python client."""
-    return {"bootstrap_servers": settings.kafka.bootstrap_servers.split(","), **settings.kafka.options}
+    return {"bootstrap_servers": settings.kafka.bootstrap_servers.split(","), **kafka_python(settings.kafka.options)}
 
 
 def spark_options(settings: Settings) -> dict[str, str]:
@@ -41,18 +47,22 @@ def spark_options(settings: Settings) -> dict[str, str]:
     options = {"bootstrap.servers": settings.kafka.bootstrap_servers}
     given = dict(settings.kafka.options)
     login: dict[str, Any] = {name: given.pop(name) for name in ("sasl_plain_username", "sasl_plain_password") if name in given}
-    if login:
+    if TOKEN_FILE in given:
+        options |= _bearer(str(given.pop(TOKEN_FILE)))
+    elif login:
         options["sasl.jaas.config"] = _login(login, str(given.get("sasl_mechanism", "PLAIN")))
+    if "ssl_certfile" in given:
+        given.setdefault("ssl_keyfile", given["ssl_certfile"])  # both may be in one file
     for name, value in given.items():
         if name in _PEM_FILES:
-            options[_PEM_FILES[name]] = _content(name, str(value))
+            options[_PEM_FILES[name]] = _content(name, str(value), settings.kafka.options)
             options["ssl.truststore.type" if name == "ssl_cafile" else "ssl.keystore.type"] = "PEM"
         elif name == "ssl_check_hostname":
             options[_SAME_MEANING[name]] = "https" if value else ""
         elif name in _SAME_MEANING:
             options[_SAME_MEANING[name]] = str(value)
         else:
-            known = ", ".join(sorted([*_SAME_MEANING, *_PEM_FILES, "sasl_plain_username", "sasl_plain_password"]))
+            known = ", ".join(sorted([*_SAME_MEANING, *_PEM_FILES, "sasl_plain_username", "sasl_plain_password", TOKEN_FILE]))
             raise SettingError(f"kafka.options.{name}", value, f"one of {known}")
     return {f"kafka.{name}": value for name, value in options.items()}
 
@@ -64,11 +74,30 @@ def _login(login: dict[str, Any], mechanism: str) -> str:
     return f"{_LOGIN_MODULES[mechanism]} required username={user} password={password};"
 
 
-def _content(name: str, path: str) -> str:
+def _bearer(path: str) -> dict[str, str]:
+    """Java's client reads the token from the file by itself, anew before it expires; the JVM must be told that it may."""
+    return {
+        "sasl.jaas.config": f"{_BEARER}.OAuthBearerLoginModule required;",
+        "sasl.login.callback.handler.class": f"{_BEARER}.OAuthBearerLoginCallbackHandler",
+        "sasl.oauthbearer.token.endpoint.url": token_url(path),
+    }
+
+
+def token_url(path: str) -> str:
+    """A token's file as Java names it."""
+    return Path(path).resolve().as_uri()
+
+
+def _content(name: str, path: str, given: Mapping[str, Any]) -> str:
     try:
-        return Path(path).read_text()
+        text = Path(path).read_text()
     except OSError as error:
         raise SettingError(f"kafka.options.{name}", path, f"a PEM file that can be read ({error.strerror})") from None
+    if name == "ssl_keyfile" and not _PKCS8.search(text):
+        raise SettingError(f"kafka.options.{name}", path, "a key as Java reads it, PKCS#8 (openssl pkcs8 -topk8 -in KEY -out NEW)")
+    if name == "ssl_keyfile" and "ENCRYPTED PRIVATE KEY" in text and "ssl_password" not in given:
+        raise SettingError("kafka.options.ssl_password", None, f"the password of the key in {path}")
+    return text
 
 
 def _quoted(text: Any) -> str:

@@ -12,12 +12,13 @@ from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.errors import InvalidProducerEpochError, KafkaError, ProducerFencedError
 from kafka.structs import OffsetAndMetadata
 
+from lb_stream.access.roles import watermark_group
 from lb_stream.contracts.base import canonical_json
 from lb_stream.contracts.commands import CommandResult
 from lb_stream.contracts.decisions import SCHEMA_VERSION
 from lb_stream.contracts.settings import Settings, TopicSettings
 from lb_stream.io.kafka.options import client_options
-from lb_stream.io.kafka.rights import REFUSALS, Denied, denied_in
+from lb_stream.io.kafka.rights import REFUSALS, denied, denied_in
 from lb_stream.stream.ports import Logged, Stopped
 from lb_stream.stream.task.crash import crash_point
 
@@ -49,7 +50,7 @@ class Outbox:
 
     def __init__(self, settings: Settings) -> None:
         self._settings, self._pipeline, self._topics = settings, settings.stream.pipeline_id, settings.topics
-        self._group = f"{settings.stream.pipeline_id}-watermark"
+        self._group = watermark_group(settings.stream.pipeline_id)
         self._steps = 0
         self._mark = TopicPartition(settings.topics.decisions, 0)
         self._client = client_options(settings)
@@ -96,7 +97,7 @@ class Outbox:
         except TimeoutError as error:
             raise KafkaAway(f"Kafka has not answered for {LONGEST_S} s") from error
         except REFUSALS as error:
-            raise Denied(self._settings, error) from error
+            raise denied(self._settings, error) from error
         except KafkaError as error:
             # The client's thread may have met it first: then it is named in the text of another error only.
             if any(name in f"{type(error).__name__} {error}" for name in FENCED):
@@ -104,8 +105,8 @@ class Outbox:
                     f"another job of the pipeline {self._pipeline!r} has started and publishes now: this one stops "
                     f"(a job beside it needs a stream.pipeline_id, tables and a checkpoint of its own)"
                 ) from error
-            if denied := denied_in(self._settings, str(error)):
-                raise denied from error
+            if (refused := denied_in(self._settings, str(error))) is not None:
+                raise refused from error
             raise KafkaAway(f"Kafka did not take the batch ({error})") from error
         self.watermark = watermark
 

@@ -1,47 +1,64 @@
-"""Missing rights in Kafka, reported as such whichever client meets them. They are never a reason to discard anything."""
+"""What the job does about a refusal of Kafka's, whichever client meets it: it ends, and asks first which rights are missing.
+
+A refusal is never a reason to discard anything.
+"""
 
 from __future__ import annotations
 
-import re
+from contextlib import suppress
 
-from kafka import KafkaAdminClient
-from kafka.errors import AuthorizationError, SaslAuthenticationFailedError
+from kafka.errors import KafkaError
 
+from lb_stream.access.preflight import require
+from lb_stream.access.refusals import REFUSED, LoginRefused, Refusal, refusal_in, refusal_of
+from lb_stream.access.roles import names_in, rights_of
 from lb_stream.contracts.settings import Settings
-from lb_stream.io.kafka.options import client_options
-from lb_stream.io.kafka.topics import undescribed
 from lb_stream.stream.ports import Stopped
 
-REFUSALS = (AuthorizationError, SaslAuthenticationFailedError)
+REFUSALS = REFUSED
 """What kafka-python raises."""
-_REFUSED = re.compile(r"(?:\.errors\.\w*(?:Authorization|SaslAuthentication)Exception: *|(?=\[Error \d+\] \w*Authorization))([^\n]*)")
-"""What Spark's own client says, among other things, and kafka-python in the text of an error that it doesn't expect."""
 
 
 class Denied(Stopped):
     """Kafka does not let this user do what the job needs; the text says what and how to go on."""
 
-    def __init__(self, settings: Settings, what: object) -> None:
-        given = settings.kafka.options
-        user = f"the user {given['sasl_plain_username']}" if "sasl_plain_username" in given else "this job's user"
-        super().__init__(
-            f"Kafka at {settings.kafka.bootstrap_servers} refuses {user}: {what}. Give it the rights that docs/operating.md lists "
-            f"(or the right login, kafka.options) and start again: the checkpoint and the tables stay as they are"
-        )
+
+class NotLetIn(Denied):
+    """Kafka does not let this user in: a wrong setting."""
+
+
+def require_rights(settings: Settings) -> list[str]:
+    """Make sure that the job may do all that it will. Returns the topics that aren't there. Raises Denied, and KafkaError."""
+    try:
+        return require(settings.kafka.bootstrap_servers, settings.kafka.options, rights_of("job", names_in(settings)))
+    except Refusal as refusal:
+        raise _denied(refusal) from refusal
+
+
+def denied(settings: Settings, error: BaseException) -> Denied:
+    """What to end with when kafka-python has raised one of REFUSALS."""
+    found = refusal_of(settings.kafka.bootstrap_servers, settings.kafka.options, error)
+    assert found is not None
+    return _named(settings, found)
 
 
 def denied_in(settings: Settings, text: str) -> Denied | None:
-    """The refusal that a text of Spark's tells of, if it does."""
-    found = _REFUSED.search(text)
-    return None if found is None else Denied(settings, found[1])
+    """The same for a text of Spark's, if it tells of a refusal."""
+    found = refusal_in(settings.kafka.bootstrap_servers, settings.kafka.options, text)
+    return None if found is None else _named(settings, found)
 
 
-def check_described(settings: Settings, topics: list[str]) -> None:
-    """Make sure that topics which aren't seen aren't there, either. Raises Denied: without the right to describe them they look alike."""
-    admin = KafkaAdminClient(**client_options(settings))
-    try:
-        hidden = undescribed(admin, topics)
-    finally:
-        admin.close()
-    if hidden:
-        raise Denied(settings, f"it may not describe {', '.join(hidden)}")
+def _named(settings: Settings, found: Refusal) -> Denied:
+    """A refusal by the names of the rights that are missing: Kafka is asked, as its errors leave some out."""
+    if not isinstance(found, LoginRefused):
+        try:
+            with suppress(KafkaError):
+                require_rights(settings)
+        except Denied as named:
+            return named
+    return _denied(found)
+
+
+def _denied(refusal: Refusal) -> Denied:
+    kind = NotLetIn if isinstance(refusal, LoginRefused) else Denied
+    return kind(f"{refusal}. Then start again: the checkpoint and the tables stay as they are")

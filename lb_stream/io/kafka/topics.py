@@ -13,6 +13,9 @@ from kafka import KafkaAdminClient
 from kafka.admin import ConfigResource, ConfigResourceType
 from kafka.errors import TopicAlreadyExistsError, TopicAuthorizationFailedError
 
+from lb_stream.access.clients import kafka_python
+from lb_stream.access.refusals import refused_rights
+from lb_stream.access.roles import Right
 from lb_stream.contracts.base import LARGEST_RECORD_BYTES
 from lb_stream.contracts.settings import TopicSettings
 
@@ -79,38 +82,34 @@ def create_topics(bootstrap: str, specs: Iterable[TopicSpec], client_options: Ma
     """Makes the topics that are missing, checks the others, and returns the names of those it made.
 
     `client_options` go to kafka-python's client (security_protocol, sasl_mechanism, ssl_cafile, …). The replication factor
-    is the cluster's default. Raises TopicMismatch before anything is made; kafka.errors.KafkaError when the cluster
-    cannot be reached or refuses.
+    is the cluster's default. Raises TopicMismatch before anything is made, Refusal for a missing right to make one;
+    kafka.errors.KafkaError when the cluster cannot be reached or refuses.
     """
     specs = list(specs)
-    with closing(KafkaAdminClient(bootstrap_servers=bootstrap, **(client_options or {}))) as client:
+    options = client_options or {}
+    with closing(KafkaAdminClient(bootstrap_servers=bootstrap, **kafka_python(options))) as client:
         missing, mismatches = _inspect(client, specs, bootstrap)
         if mismatches:
             raise TopicMismatch(mismatches)
-        return [spec.name for spec in specs if spec.name in missing and _create(client, spec)]
+        try:
+            return [spec.name for spec in specs if spec.name in missing and _create(client, spec)]
+        except TopicAuthorizationFailedError as error:
+            rights = [Right("Create", "topic", spec.name) for spec in specs if spec.name in set(missing) - set(client.list_topics())]
+            raise refused_rights(bootstrap, options, rights) from error
 
 
 def inspect_topics(
     bootstrap: str, specs: Iterable[TopicSpec], client_options: Mapping[str, Any] | None = None
 ) -> tuple[list[str], list[Mismatch]]:
     """Looks only: the names of the topics that are missing, and every mismatch of the others. Arguments as for `create_topics`."""
-    with closing(KafkaAdminClient(bootstrap_servers=bootstrap, **(client_options or {}))) as client:
+    with closing(KafkaAdminClient(bootstrap_servers=bootstrap, **kafka_python(client_options or {}))) as client:
         return _inspect(client, list(specs), bootstrap)
 
 
 def _inspect(client: KafkaAdminClient, specs: list[TopicSpec], bootstrap: str) -> tuple[list[str], list[Mismatch]]:
     existing = _describe(client, [spec.name for spec in specs])
     mismatches = [found for spec in specs if spec.name in existing for found in check_topic(spec, existing[spec.name], bootstrap)]
-    missing = [spec.name for spec in specs if spec.name not in existing]
-    if hidden := undescribed(client, missing):
-        raise TopicAuthorizationFailedError(f"{', '.join(hidden)}: no right to describe")
-    return missing, mismatches
-
-
-def undescribed(client: KafkaAdminClient, topics: list[str]) -> list[str]:
-    """Of topics that aren't listed those that the user may not describe: they may be there."""
-    found = client.describe_topics(topics) if topics else []
-    return [topic["name"] for topic in found if topic["error_code"] == TopicAuthorizationFailedError.errno]
+    return [spec.name for spec in specs if spec.name not in existing], mismatches
 
 
 def check_topic(spec: TopicSpec, state: TopicState, bootstrap: str) -> list[Mismatch]:

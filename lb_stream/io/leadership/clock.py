@@ -13,6 +13,7 @@ from contextlib import closing
 
 from kafka import KafkaProducer
 
+from lb_stream.access.refusals import AGAIN_S, Refusals
 from lb_stream.contracts.commands import Tick
 from lb_stream.contracts.settings import Settings
 from lb_stream.io.kafka.options import client_options
@@ -29,6 +30,7 @@ class Clock:
 
     def __init__(self, settings: Settings, epoch: int) -> None:
         self._settings, self._epoch = settings, epoch
+        self._refusals = Refusals(settings.kafka.bootstrap_servers, settings.kafka.options)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="clock", daemon=True)
 
@@ -59,5 +61,8 @@ class Clock:
                         sent = producer.send(self._settings.topics.commands, key=b"", value=self._tick(number).to_json().encode())
                         sent.get(timeout=LONGEST_TICK_S)
             except Exception as error:  # whatever the client raises: without ticks no silent cluster would be noticed any more
+                if self._refusals.note(error, "Write"):
+                    self._stop.wait(AGAIN_S)
+                    continue
                 logger.warning("no tick could be sent (%s: %s); trying again in %d s", type(error).__name__, error, RETRY_S)
                 self._stop.wait(RETRY_S)

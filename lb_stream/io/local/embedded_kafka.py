@@ -155,8 +155,20 @@ class EmbeddedKafka:
     def _write_properties(self) -> Path:
         port, controller_port = self._ports
         path = self.data_dir / "server.properties"
-        path.write_text("".join(f"{key}={value}\n" for key, value in server_properties(self.data_dir, port, controller_port).items()))
+        path.write_text("".join(f"{key}={value}\n" for key, value in self.properties(port, controller_port).items()))
         return path
+
+    def properties(self, port: int, controller_port: int) -> dict[str, str | int]:
+        """The broker's settings."""
+        return server_properties(self.data_dir, port, controller_port)
+
+    def format_options(self) -> list[str]:
+        """What formatting the storage is told besides: users, for instance."""
+        return []
+
+    def answers(self, port: int) -> bool:
+        """True once the broker tells clients about itself: the port opens a little earlier than that."""
+        return _answers(port)
 
     def _format(self, java: str, classpath: str, properties: Path) -> None:
         """Formats the storage once. A half-formatted folder (interrupted) holds no topics yet and is formatted anew."""
@@ -168,7 +180,7 @@ class EmbeddedKafka:
         if cluster_id.startswith("-"):
             cluster_id = "A" + cluster_id[1:]  # a leading dash would be read as an option
         command = [java, "-XX:TieredStopAtLevel=1", *JVM_OPTIONS, *self._logging(), "-cp", classpath, "kafka.tools.StorageTool"]
-        command += ["format", "--standalone", "--cluster-id", cluster_id, "--config", str(properties)]
+        command += ["format", "--standalone", "--cluster-id", cluster_id, "--config", str(properties), *self.format_options()]
         result = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=120, check=False)
         if result.returncode != 0:
             raise KafkaError(f"formatting {logs} failed:\n{result.stdout.strip()}")
@@ -193,7 +205,7 @@ class EmbeddedKafka:
         return broker
 
     def _wait_until_ready(self, broker: RunningKafka, deadline: float) -> None:
-        while not _answers(broker.port):
+        while not self.answers(broker.port):
             if processes.started_at(broker.pid) != broker.started:
                 raise KafkaError(f"Kafka ended while starting. {_advice(self.log_tail())}\n{self.log_tail()}")
             if time.monotonic() > deadline:
@@ -285,7 +297,6 @@ def free_port(taken: Collection[int] = ()) -> int:
 
 
 def _answers(port: int) -> bool:
-    """True once the broker tells clients about itself: the port opens a little earlier than that."""
     try:
         socket.create_connection((HOST, port), timeout=1).close()
     except OSError:

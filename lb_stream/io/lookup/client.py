@@ -23,6 +23,10 @@ import msgspec
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.errors import KafkaError
 
+from lb_stream.access.clients import kafka_python
+from lb_stream.access.preflight import require
+from lb_stream.access.refusals import AGAIN_S, Refusal, Refusals
+from lb_stream.access.roles import rights_of
 from lb_stream.contracts.base import LONGEST_NAMESPACE
 from lb_stream.contracts.commands import LONGEST_TOPIC, Assign, CommandOutcome
 from lb_stream.contracts.decisions import OwnershipState
@@ -46,7 +50,11 @@ CONNECT_MS = 10_000
 
 
 class LookupFailed(RuntimeError):
-    """A lookup can't be answered. The text says why and what to do."""
+    """A lookup can't be answered. The text says why and what to do; `code` is the exit code of a server that can't start for it."""
+
+    def __init__(self, text: str, code: int = 1) -> None:
+        super().__init__(text)
+        self.code = code
 
 
 class Stale(LookupFailed):
@@ -148,6 +156,7 @@ class Lookup:
         self._stop = threading.Event()
         self._caught_up = threading.Event()
         self._thread = threading.Thread(target=self._run, name="lb-lookup", daemon=True)
+        self._refusals = Refusals(config.bootstrap_servers, config.client_options)
         self._consumer: Any = None  # KafkaConsumer, from the start on
         self._followed: list[TopicPartition] = []
         self._producer: KafkaProducer | None = None
@@ -242,7 +251,8 @@ class Lookup:
                 asked = replace(asked, outcome=before.outcome, text=before.text)  # until the new answer
             self._asked[about], self._askers[command.id] = (now, asked), about
         try:
-            self._producer.send(self.config.commands_topic, key=cluster.encode(), value=command.to_json().encode())
+            sent = self._producer.send(self.config.commands_topic, key=cluster.encode(), value=command.to_json().encode())
+            sent.add_errback(lambda error: self._refusals.note(error, "Write"))
         except KafkaError as error:
             log.warning("an owner of %s could not be asked for: %s", about[1], error)
         return asked
@@ -259,12 +269,13 @@ class Lookup:
 
     def _connect(self) -> None:
         config = self.config
-        common = {"bootstrap_servers": config.bootstrap_servers.split(","), "bootstrap_timeout_ms": CONNECT_MS, **config.client_options}
+        given = kafka_python(config.client_options)
+        common = {"bootstrap_servers": config.bootstrap_servers.split(","), "bootstrap_timeout_ms": CONNECT_MS, **given}
         try:
+            self._require_topics()
             self._consumer = KafkaConsumer(isolation_level="read_committed", enable_auto_commit=False, **common)
             followed, answers = self._partitions(config.ownership_topic), list[TopicPartition]()
             if config.commands_topic is not None:
-                self._partitions(config.commands_topic)
                 answers = self._partitions(config.results_topic)
                 # Idempotent producers of kafka-python may stand still after an absence of Kafka's; a command that comes twice does no harm.
                 self._producer = KafkaProducer(linger_ms=0, max_block_ms=1_000, enable_idempotence=False, acks="all", **common)
@@ -273,6 +284,9 @@ class Lookup:
             if answers:
                 self._consumer.seek_to_end(*answers)
             self._followed = followed
+        except Refusal as refusal:
+            self.stop()
+            raise LookupFailed(str(refusal), refusal.code) from refusal
         except KafkaError as error:
             self.stop()
             raise LookupFailed(f"no Kafka at {config.bootstrap_servers} ({error}): start it, or give its address") from error
@@ -280,11 +294,15 @@ class Lookup:
             self.stop()
             raise
 
+    def _require_topics(self) -> None:
+        config = self.config
+        asking = {} if config.commands_topic is None else {"commands": config.commands_topic, "results": config.results_topic}
+        rights = rights_of("lookup", {"ownership": config.ownership_topic, **asking})
+        if absent := require(config.bootstrap_servers, config.client_options, rights):
+            raise LookupFailed(f"topic {', '.join(absent)} does not exist: create it (`lbctl topics create`)")
+
     def _partitions(self, topic: str) -> list[TopicPartition]:
-        numbers = self._consumer.partitions_for_topic(topic)
-        if not numbers:
-            raise LookupFailed(f"topic {topic} does not exist: create it (`lbctl topics create`)")
-        return [TopicPartition(topic, number) for number in sorted(numbers)]
+        return [TopicPartition(topic, number) for number in sorted(self._consumer.partitions_for_topic(topic) or ())]
 
     def _run(self) -> None:
         consumer = self._consumer
@@ -305,6 +323,9 @@ class Lookup:
                     self._caught_up.set()
                     ends = {}
             except KafkaError as error:
+                if self._refusals.note(error, "Read"):
+                    self._stop.wait(AGAIN_S)
+                    continue
                 log.warning("the ownership topic can't be followed: %s; trying on", error)
                 self._stop.wait(1.0)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 PUBLIC_OPTIONS = frozenset(
     {"security_protocol", "sasl_mechanism", "sasl_plain_username", "client_id", "request_timeout_ms"}
-    | {"ssl_check_hostname", "ssl_cafile", "ssl_certfile", "ssl_keyfile"}
+    | {"ssl_check_hostname", "ssl_cafile", "ssl_certfile", "ssl_keyfile", "sasl_oauth_token_file"}
 )
 """Of a Kafka client's options those that may be shown. What isn't known (a misspelt password, say) may not."""
 
@@ -23,7 +23,9 @@ _known: set[str] = set()
 
 def is_secret(path: tuple[str, ...]) -> bool:
     """Whether a setting that stands there may not be shown."""
-    return bool(_NAMED.search(path[-1])) or (path[:2] == ("kafka", "options") and path[-1] not in PUBLIC_OPTIONS)
+    if path[:2] == ("kafka", "options"):
+        return path[-1] not in PUBLIC_OPTIONS
+    return bool(_NAMED.search(path[-1]))
 
 
 def learn(path: tuple[str, ...], value: Any) -> None:

@@ -6,7 +6,8 @@ import re
 
 EXIT_CODES = {
     **dict.fromkeys(("SettingError", "ScenarioError", "PolicyError", "SuggestError", "JavaUnfit", "TopicMismatch"), 2),
-    **dict.fromkeys(("JarsError", "KafkaError", "KafkaAway", "Stopped"), 1),
+    **dict.fromkeys(("LoginRefused", "NotLetIn"), 2),
+    **dict.fromkeys(("JarsError", "KafkaError", "KafkaAway", "Stopped", "Refusal"), 1),
 }
 """Name of a class of ours, whose text is made for users → exit code. By name: their modules may be slow to import."""
 

@@ -7,9 +7,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from kafka.errors import KafkaConnectionError, KafkaError, KafkaTimeoutError
+from kafka.errors import KafkaConnectionError, KafkaError, KafkaTimeoutError, TopicAuthorizationFailedError
 from kafka.future import Future
 
+from lb_stream.access.refusals import Refusals
 from lb_stream.agent import Agent, AgentConfig, ReportThrottle, Seen, YieldingAdapter, judge
 from lb_stream.agent.clock import RecordClock
 from lb_stream.agent.obey import REMEMBERED_MS
@@ -57,10 +58,13 @@ class Producer:
         self.sent: list[tuple[str, bytes]] = []
         self.ahead_ms = ahead_ms
         self.away = False
+        self.refused = False
 
     def send(self, _topic: str, key: bytes, value: bytes, headers: list[tuple[str, bytes]]) -> Any:
         self.sent.append((headers[0][1].decode(), value))
         future = Future()
+        if self.refused:
+            return future.failure(TopicAuthorizationFailedError("reports"))
         if self.away:
             return future.failure(KafkaTimeoutError("too late"))
         return future.success(SimpleNamespace(timestamp=time.time_ns() // 1_000_000 + self.ahead_ms))
@@ -83,7 +87,7 @@ def test_a_producer_that_lost_a_record_is_replaced_once_kafka_answers() -> None:
         one.close = lambda timeout: closed.append(one)  # type: ignore[method-assign]
         return one
 
-    lasting = LastingProducer(make)
+    lasting = LastingProducer(make, lambda _error, _doing: False)
     first = lasting._producer
     record: Any = {"key": b"k", "value": b"1", "headers": [("kind", b"report")]}
     lasting.send("reports", **record)
@@ -98,6 +102,20 @@ def test_a_producer_that_lost_a_record_is_replaced_once_kafka_answers() -> None:
     first.send("reports", **record)  # what the old one still loses
     lasting.tend()
     assert not made and closed == [first]
+
+
+def test_a_producer_that_was_refused_is_replaced_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    refusals = Refusals("kafka-1:9093", {})
+    made = [Producer(), Producer()]
+    made[0].refused = True
+    lasting = LastingProducer(lambda: made.pop(0), refusals.note)
+    first, record = lasting._producer, dict[str, Any](**{"key": b"k", "value": b"1", "headers": [("kind", b"report")]})
+    lasting.send("reports", **record)
+    lasting.tend()
+    assert lasting._producer is first, "it is too soon to try again"
+    monkeypatch.setattr(lasting, "_wait_until", 0.0)
+    lasting.tend()
+    assert lasting._producer is not first and not made
 
 
 class Consumer:

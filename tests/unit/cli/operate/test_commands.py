@@ -65,8 +65,8 @@ def kafka(monkeypatch: pytest.MonkeyPatch) -> Broker:
     broker = Broker()
     monkeypatch.setattr("kafka.KafkaProducer", lambda **_: broker)
     monkeypatch.setattr("kafka.KafkaConsumer", lambda **_: broker)
-    monkeypatch.setattr(sending, "kafka_at", lambda _: nullcontext())
-    monkeypatch.setattr(sending, "require_topic", lambda *_: None)
+    monkeypatch.setattr(sending, "kafka_at", lambda *_: nullcontext())
+    monkeypatch.setattr(sending, "require_topics", lambda *_: None)
     monkeypatch.setattr(sending, "OTHERS_S", 0.01)
     return broker
 

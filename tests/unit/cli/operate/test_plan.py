@@ -229,8 +229,8 @@ def kafka(monkeypatch: pytest.MonkeyPatch) -> Answering:
     broker = Answering()
     monkeypatch.setattr("kafka.KafkaProducer", lambda **_: broker)
     monkeypatch.setattr("kafka.KafkaConsumer", lambda **_: broker)
-    monkeypatch.setattr(sending, "kafka_at", lambda _: nullcontext())
-    monkeypatch.setattr(sending, "require_topic", lambda *_: None)
+    monkeypatch.setattr(sending, "kafka_at", lambda *_: nullcontext())
+    monkeypatch.setattr(sending, "require_topics", lambda *_: None)
     monkeypatch.setattr(staleness, "warn_if_stale", lambda *_: None)
     return broker
 

@@ -1,0 +1,77 @@
+"""What every kafka-python client is made with, so that a refusal is heard at once.
+
+The client itself (3.0.12) takes a refused login for an absence: it tries on for 30 s, then says that it is "unable to bootstrap".
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from kafka.net.compat import KafkaNetClient
+from kafka.net.manager import KafkaConnectionManager
+from kafka.net.sasl.oauth import AbstractTokenProvider
+from kafka.net.selector import NetworkSelector
+
+from lb_stream.access.refusals import LOGINS_REFUSED, TlsRefused
+
+TOKEN_FILE = "sasl_oauth_token_file"
+
+
+class TokenFile(AbstractTokenProvider):  # type: ignore[misc]
+    """A bearer token from a file, read anew for each login: whoever fetches tokens replaces the file."""
+
+    def __init__(self, path: str) -> None:
+        self._path = Path(path)
+
+    def token(self) -> str:
+        """The token. Raises OSError."""
+        return self._path.read_text().strip()
+
+
+def kafka_python(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments for kafka-python's clients from `kafka.options`: its own names, and TOKEN_FILE."""
+    given = dict(options)
+    if TOKEN_FILE in given:
+        given["sasl_oauth_token_provider"] = TokenFile(str(given.pop(TOKEN_FILE)))
+    return {"kafka_client": _client, **given}
+
+
+def _client(**configs: Any) -> KafkaNetClient:
+    net = NetworkSelector(**configs)
+    return KafkaNetClient(net=net, manager=_Manager(net, **configs))
+
+
+class _Manager(KafkaConnectionManager):  # type: ignore[misc]
+    """Remembers a login that was refused before the client has reached anybody: its next attempt raises that.
+
+    Afterwards nothing is remembered: passwords and certificates may be on their way from one machine to the next.
+    """
+
+    async def _connect(self, node: Any, conn: Any, *more: Any, **named: Any) -> None:
+        await super()._connect(node, conn, *more, **named)
+        conn.init_future.add_errback(lambda error: self._remember(node.node_id, error))
+
+    def _remember(self, node_id: Any, error: BaseException) -> None:
+        if not self.bootstrapped and (refusal := login_refused(error)) is not None:
+            self._auth_failures[node_id] = refusal
+
+
+def login_refused(error: BaseException) -> BaseException | None:
+    """What to raise instead of trying on, when a connection failed for this; None: Kafka may only be away."""
+    if isinstance(error, LOGINS_REFUSED):
+        return error
+    cause = next((one for one in (error, error.__context__, *error.args) if isinstance(one, ssl.SSLError | FileNotFoundError)), None)
+    if cause is None or isinstance(cause, ssl.SSLEOFError | ssl.SSLZeroReturnError):
+        return None
+    return TlsRefused(_reason(cause))
+
+
+def _reason(cause: BaseException) -> str:
+    if isinstance(cause, ssl.SSLCertVerificationError):
+        return f"the broker's certificate is not trusted: {cause.verify_message}"
+    if isinstance(cause, FileNotFoundError):
+        return f"{cause.filename or 'a file of kafka.options'}: {cause.strerror}"
+    return str(getattr(cause, "reason", None) or cause).replace("_", " ").lower()

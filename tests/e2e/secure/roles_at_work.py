@@ -1,0 +1,125 @@
+"""Users of a secured broker: one for each role, each with settings of its own, and each role's programs as they are started."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, get_args
+
+from lb_stream.access.principal import principal_of
+from lb_stream.access.roles import Right, Role, names_in, rights_of
+from lb_stream.agent import Agent, AgentConfig, AgentError
+from lb_stream.contracts.settings import KafkaSettings, Settings, StreamSettings, TopicSettings
+from lb_stream.contracts.tables import LEADERS
+from lb_stream.io.messages.troubles import told
+from lb_stream.job.balance import ready_topics
+from lb_stream.sim import SimBroker, build_cluster
+from lb_stream.sim.brokers import wall_clock_ms
+from tests.support.lbctl_runner import Result, lbctl
+from tests.support.secure_kafka import SecureKafka
+from tests.unit.cli.inspect.test_tables import fill
+
+CLUSTER, PIPELINE = "eu-1", "secured"
+PASSWORDS = {f"lb-{role}": f"word-of-{role}" for role in get_args(Role)}
+
+
+@dataclass(frozen=True)
+class Users:
+    """Who logs in at `bootstrap`, with which `kafka.options`, and the names of the topics that they use."""
+
+    bootstrap: str
+    options: Mapping[str, Mapping[str, Any]]
+    topics: TopicSettings
+    folder: Path
+
+    @staticmethod
+    def of(kafka: SecureKafka, way: str, folder: Path, prefix: str) -> "Users":
+        """A user for each role. `way`: scram or mtls."""
+        login = kafka.scram if way == "scram" else kafka.certified
+        topics = TopicSettings(**{name: f"{prefix}-{name}" for name in TopicSettings.model_fields})
+        folder.mkdir()
+        return Users(
+            kafka.bootstrap if way == "scram" else kafka.mtls, {role: login(f"lb-{role}") for role in get_args(Role)}, topics, folder
+        )
+
+    def settings(self, role: str, **changed: Any) -> Settings:
+        """The job's settings; `changed` are kafka.options."""
+        kafka = KafkaSettings(bootstrap_servers=self.bootstrap, options={**self.options[role], **changed})
+        stream = StreamSettings(pipeline_id=PIPELINE, tables=str(self.folder / "tables"), checkpoint=str(self.folder / "checkpoint"))
+        return Settings(kafka=kafka, topics=self.topics, stream=stream)
+
+    def rights(self, role: Role) -> list[Right]:
+        """What the role must have here."""
+        return rights_of(role, names_in(self.settings(role)))
+
+    def principal(self, role: str) -> str:
+        """As whom it logs in."""
+        return principal_of(self.options[role])
+
+    def file(self, role: str, **changed: Any) -> Path:
+        """The settings as a file for --config."""
+        settings, path = self.settings(role, **changed), self.folder / f"{role}.toml"
+        sections = {"kafka": {"bootstrap_servers": self.bootstrap}, "kafka.options": settings.kafka.options}
+        sections |= {
+            "topics": self.topics.model_dump(),
+            "stream": settings.stream.model_dump(include={"pipeline_id", "tables", "checkpoint"}),
+        }
+        lines = (
+            line
+            for name, values in sections.items()
+            for line in (f"[{name}]", *(f"{key} = {json.dumps(value)}" for key, value in values.items()))
+        )
+        path.write_text("\n".join(lines) + "\n")
+        return path
+
+    # --- what each role starts; each gives its one line and its exit code ---
+
+    def agent(self, **changed: Any) -> Agent:
+        """Agents of three simulated brokers, of which one runs hot."""
+        names = (self.topics.reports, self.topics.decisions, self.topics.ownership)
+        options = {**self.options["agent"], **changed}
+        config = AgentConfig(self.bootstrap, CLUSTER, *names, report_interval_s=1.0, heartbeat_interval_s=5.0, client_options=options)
+        cluster = build_cluster(3, 24, "hot_spot", start_ms=wall_clock_ms())
+        return Agent(config, [SimBroker(cluster, name) for name in cluster.brokers])
+
+    def ended(self, role: str, right: Right | None = None, **changed: Any) -> tuple[str, int]:
+        """Start what the role starts (and what needs this right), expect that it doesn't come about."""
+        if role == "job":
+            return _told(lambda: ready_topics(self.settings("job", **changed), take_over=False))
+        if role == "agent":
+            return _told(lambda: self.agent(**changed).start())
+        done = self.lbctl(role, *_command_of(role, right, self.topics), **changed)
+        return done.err.removeprefix("lbctl: "), done.code
+
+    def lbctl(self, role: str, *arguments: str, **changed: Any) -> Result:
+        """A command, by the role's settings."""
+        return lbctl(*arguments, "--config", str(self.file(role, **changed)), cwd=self.folder)
+
+    def job_elsewhere(self) -> None:
+        """Let the tables say that the job runs on another machine: its ticks are looked for."""
+        leader = {"pipeline": PIPELINE, "epoch": 1, "host": "elsewhere", "pid": 1, "since_ms": wall_clock_ms()}
+        fill(self.folder / "tables", LEADERS, [leader])
+
+
+def _command_of(role: str, right: Right | None, topics: TopicSettings) -> tuple[str, ...]:
+    reads_ticks = right == Right("Read", "topic", topics.commands)
+    follows_records = right == Right("Read", "topic", topics.ownership)
+    return {
+        "create": ("topics", "create"),
+        "operator": ("status",) if reads_ticks else ("clusters", "pause", CLUSTER),
+        "follower": ("lookup-server", "--no-ask", "--address", "127.0.0.1:0") if follows_records else ("decisions", "--follow", "--json"),
+        "lookup": ("lookup-server", "--address", "127.0.0.1:0"),
+    }[role]
+
+
+def _told(start: Any) -> tuple[str, int]:
+    try:
+        start()
+    except AgentError as error:
+        return f"{error}\n", error.code
+    except Exception as error:
+        found = told(error)
+        if found is None:
+            raise
+        return f"{found[0]}\n", found[1]
+    return "", 0
