@@ -1,6 +1,7 @@
 """What every kafka-python client is made with, so that a refusal is heard at once.
 
-The client itself (3.0.12) takes a refused login for an absence: it tries on for 30 s, then says that it is "unable to bootstrap".
+The client itself (3.0.12) takes a refused login for an absence: by TLS it drops the broker's last words, and in any case it tries on for
+30 s, then says that it is "unable to bootstrap".
 """
 
 from __future__ import annotations
@@ -47,16 +48,37 @@ def _client(**configs: Any) -> KafkaNetClient:
 class _Manager(KafkaConnectionManager):  # type: ignore[misc]
     """Remembers a login that was refused before the client has reached anybody: its next attempt raises that.
 
-    Afterwards nothing is remembered: passwords and certificates may be on their way from one machine to the next.
+    One broker's certificate may be out of order: TLS must have failed with each address. Once the client has reached somebody, nothing is
+    remembered: passwords and certificates may be on their way from one machine to the next.
     """
+
+    def __init__(self, net: Any, **configs: Any) -> None:
+        super().__init__(net, **configs)
+        self._refused: dict[Any, BaseException] = {}
+
+    async def _build_transport(self, *more: Any, **named: Any) -> Any:
+        """What comes just before the end of a connection is read, too: by TLS it is why the login is refused."""
+        transport = await super()._build_transport(*more, **named)
+        receive = transport._sock_recv
+
+        def received() -> tuple[bytes, Exception | None]:
+            data, error = receive()
+            return data, None if data else error  # the end is there at the next look
+
+        transport._sock_recv = received
+        return transport
 
     async def _connect(self, node: Any, conn: Any, *more: Any, **named: Any) -> None:
         await super()._connect(node, conn, *more, **named)
         conn.init_future.add_errback(lambda error: self._remember(node.node_id, error))
 
     def _remember(self, node_id: Any, error: BaseException) -> None:
-        if not self.bootstrapped and (refusal := login_refused(error)) is not None:
-            self._auth_failures[node_id] = refusal
+        if self.bootstrapped or (refusal := login_refused(error)) is None:
+            return
+        self._refused[node_id] = refusal
+        everybody = {broker.node_id for broker in self.cluster.bootstrap_brokers()}
+        if not isinstance(refusal, TlsRefused) or everybody <= self._refused.keys():
+            self._auth_failures.update(self._refused)
 
 
 def login_refused(error: BaseException) -> BaseException | None:

@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 import pytest
+from kafka.future import Future
 
 from lb_stream.core.ownership.lookup import Route
 from lb_stream.io.lookup import Lookup, LookupConfig
@@ -16,8 +17,9 @@ class Recorder:
     def __init__(self) -> None:
         self.sent: list[dict[str, Any]] = []
 
-    def send(self, topic: str, key: bytes, value: bytes) -> None:
+    def send(self, topic: str, key: bytes, value: bytes) -> Future:
         self.sent.append(json.loads(value))
+        return Future()
 
 
 class Asking(Lookup):

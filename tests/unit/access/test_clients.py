@@ -1,0 +1,46 @@
+"""A client that is refused says so at its next attempt, without a broker."""
+
+import ssl
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from kafka.errors import KafkaConnectionError, SaslAuthenticationFailedError
+
+from lb_stream.access.clients import _client
+from lb_stream.access.refusals import TlsRefused
+
+UNTRUSTED = KafkaConnectionError(ssl.SSLError("tlsv13 alert certificate required"))
+
+
+@pytest.fixture
+def manager() -> Any:
+    """Of a client that knows two addresses and has reached nobody."""
+    made = _client(bootstrap_servers=["127.0.0.1:1", "127.0.0.1:2"])._manager
+    yield made
+    made.close()
+
+
+def test_a_refused_password_is_raised_by_the_next_attempt(manager: Any) -> None:
+    first = manager.cluster.bootstrap_brokers()[0].node_id
+    manager._remember(first, KafkaConnectionError("111 ECONNREFUSED"))
+    manager.maybe_raise_auth_failure(first)
+    manager._remember(first, SaslAuthenticationFailedError("invalid credentials"))
+    with pytest.raises(SaslAuthenticationFailedError):
+        manager.maybe_raise_auth_failure(first)
+
+
+def test_one_brokers_certificate_leaves_the_others_to_be_tried(manager: Any) -> None:
+    first, second = (broker.node_id for broker in manager.cluster.bootstrap_brokers())
+    manager._remember(first, UNTRUSTED)
+    manager.maybe_raise_auth_failure(first)
+    manager._remember(second, UNTRUSTED)
+    with pytest.raises(TlsRefused, match="certificate required"):
+        manager.maybe_raise_auth_failure(first)
+
+
+def test_who_has_reached_kafka_tries_on_for_ever(manager: Any) -> None:
+    first = manager.cluster.bootstrap_brokers()[0].node_id
+    manager._bootstrap_future = SimpleNamespace(succeeded=lambda: True)
+    manager._remember(first, SaslAuthenticationFailedError("invalid credentials"))
+    manager.maybe_raise_auth_failure(first)
