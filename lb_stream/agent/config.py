@@ -26,7 +26,7 @@ class AgentConfig:
     whether it is needed. `split_watch` makes what looks for too large bundles, of each broker that can tell. `ownership_topic` None:
     decisions are not compared with their bundles' records. `start` is where to read decisions from: those that come from now on, all
     that are there, or offsets by partition.
-    `client_options` go to kafka-python's clients (security_protocol, sasl_mechanism, ssl_cafile, ...).
+    `client_options`: as `kafka.options` among the job's settings (security_protocol, sasl_mechanism, ssl_cafile, ...).
     """
 
     bootstrap_servers: str

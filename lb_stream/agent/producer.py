@@ -39,7 +39,11 @@ class LastingProducer:
             self._failed = producer
             self._pause_if_refused(error)
 
-        return producer.send(topic, **record).add_errback(note)
+        try:
+            return producer.send(topic, **record).add_errback(note)
+        except KafkaError as error:
+            note(error)
+            raise
 
     def tend(self) -> None:
         """Replace the producer if it has lost a record and Kafka answers. One thread calls it, often."""

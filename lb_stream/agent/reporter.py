@@ -10,6 +10,7 @@ from typing import Any
 
 from kafka.errors import KafkaError
 
+from lb_stream.access.refusals import REFUSED
 from lb_stream.agent.adapter import BalancedAdapter, BrokerAdapter, BrokerError, MeasuringAdapter, MergingAdapter, ProbingAdapter, Report
 from lb_stream.agent.clock import RecordClock, wall_clock_ms
 from lb_stream.agent.connection import Connection
@@ -134,8 +135,11 @@ class Reporter:
         return future
 
     def _lost(self, broker: str, kind: str, error: Exception) -> None:
-        """Log a record that did not reach Kafka: once, until another one does. Called from the producer's thread too."""
-        if broker not in self._unheard:
+        """Log a record that did not reach Kafka: once, until another one does. Called from the producer's thread too.
+
+        The connection logs a refusal itself: it is the same for all brokers.
+        """
+        if broker not in self._unheard and not isinstance(error, REFUSED):
             log.warning("a %s of %s did not reach Kafka: %s", kind, broker, error)
         self._unheard.add(broker)
         self._owed.add(broker)

@@ -67,7 +67,9 @@ class KafkaSettings(KeyModel):
         "127.0.0.1:9092", "host:port, or several with commas between", dynamic=False, pattern=r"^[^,\s]+:\d+(,[^,\s]+:\d+)*$"
     )
     options: dict[str, Any] = key(
-        {}, "TLS and SASL settings under kafka-python's names; the stream's own client gets them under Kafka's", dynamic=False
+        {},
+        "TLS and SASL settings under kafka-python's names, and sasl_oauth_token_file; the stream's own client gets them under Kafka's",
+        dynamic=False,
     )
 
 

@@ -19,6 +19,9 @@ from lb_stream.access.roles import Right
 from lb_stream.contracts.base import LARGEST_RECORD_BYTES
 from lb_stream.contracts.settings import TopicSettings
 
+READY_MS = 60_000
+"""So long a new topic may take to have leaders: the machine may be busy."""
+
 
 @dataclass(frozen=True)
 class TopicSpec:
@@ -158,5 +161,5 @@ def _create(client: KafkaAdminClient, spec: TopicSpec) -> bool:
     except TopicAlreadyExistsError:
         return False
     finally:
-        client.wait_for_topics([spec.name])
+        client.wait_for_topics([spec.name], timeout_ms=READY_MS)
     return True

@@ -67,8 +67,8 @@ class LookupConfig:
 
     `commands_topic` None: nothing is asked for. `max_age_s`: how long ago all records that Kafka had must have been read, else nothing is
     answered. `asks_per_s`: commands in a second at most about known bundles, and as many about namespaces that no record names:
-    whoever asks for these, however often, doesn't keep the others waiting. `client_options` go to kafka-python's clients
-    (security_protocol, sasl_mechanism, ssl_cafile, ...).
+    whoever asks for these, however often, doesn't keep the others waiting. `client_options`: as `kafka.options`
+    among the job's settings (security_protocol, sasl_mechanism, ssl_cafile, ...).
     """
 
     bootstrap_servers: str
