@@ -86,6 +86,7 @@ class SecureKafka(EmbeddedKafka):
             "listener.name.ssl.ssl.client.auth": "required",
             "listener.name.controller.ssl.client.auth": "required",
             "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+            "broker.session.timeout.ms": 60_000,  # nobody kills it: on a busy machine it must not be taken for dead
             "super.users": ";".join(f"User:CN={name},O=lb-stream" for name in ("broker", ADMIN)),
         }
 

@@ -5,7 +5,9 @@ from pathlib import Path
 from typing import Self
 
 import pytest
+from kafka.admin import ConfigResource
 
+from lb_stream.access import preflight
 from lb_stream.contracts.settings import Settings, StreamSettings
 from lb_stream.io.kafka import checkpoint as module
 from lb_stream.io.kafka import rights
@@ -72,6 +74,16 @@ class Unseen:
     def describe_topics(self, topics: list[str]) -> list[dict[str, object]]:
         return [{"name": topic, "error_code": self.code} for topic in topics]
 
+    def describe_configs(self, resources: list[ConfigResource], config_filter: str) -> dict[str, dict[str, dict[str, object]]]:
+        assert config_filter == "all"
+        return {"topic": {resource.name: {} for resource in resources}}
+
+    def describe_groups(self, names: list[str]) -> dict[str, dict[str, object]]:
+        return {name: {"error": None} for name in names}
+
+    def describe_transactions(self, names: list[str]) -> dict[str, object]:
+        return dict.fromkeys(names)
+
     def close(self) -> None:
         pass
 
@@ -81,7 +93,7 @@ def test_topics_that_may_not_be_described_are_told_from_those_that_are_gone(
     monkeypatch: pytest.MonkeyPatch, code: int, told: type[Exception]
 ) -> None:
     monkeypatch.setattr(module, "KafkaConsumer", Unseen(code))
-    monkeypatch.setattr(rights, "KafkaAdminClient", Unseen(code))
+    monkeypatch.setattr(preflight, "KafkaAdminClient", Unseen(code))
     with pytest.raises(told) as error:
         check_none_lost(settings(), {(REPORTS, 0): 5}, new_checkpoint=False)
     assert ("stream.checkpoint" in str(error.value)) == (told is LostRecords)
