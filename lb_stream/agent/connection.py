@@ -73,7 +73,7 @@ class Connection:
         topics = {"reports": config.reports_topic, "decisions": config.decisions_topic, "ownership": config.ownership_topic}
         rights = rights_of("agent", {resource: name for resource, name in topics.items() if name is not None})
         if absent := require(config.bootstrap_servers, config.client_options, rights):
-            raise AgentError(f"topic {', '.join(absent)} does not exist: create it (`lbctl topics create`)")
+            raise AgentError(f"topic {absent[0]} does not exist: create it (`lbctl topics create`)")
 
     def _take_position(self, consumer: KafkaConsumer) -> None:
         """Settle where to read before the first report is sent: what that report leads to must not be missed."""

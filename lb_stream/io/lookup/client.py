@@ -299,7 +299,7 @@ class Lookup:
         asking = {} if config.commands_topic is None else {"commands": config.commands_topic, "results": config.results_topic}
         rights = rights_of("lookup", {"ownership": config.ownership_topic, **asking})
         if absent := require(config.bootstrap_servers, config.client_options, rights):
-            raise LookupFailed(f"topic {', '.join(absent)} does not exist: create it (`lbctl topics create`)")
+            raise LookupFailed(f"topic {absent[0]} does not exist: create it (`lbctl topics create`)")
 
     def _partitions(self, topic: str) -> list[TopicPartition]:
         return [TopicPartition(topic, number) for number in sorted(self._consumer.partitions_for_topic(topic) or ())]
