@@ -12,7 +12,7 @@ from lb_stream.contracts.decisions import Decision
 from tests.bench.stream import figures
 from tests.bench.stream.driver import Batch
 from tests.bench.stream.figures import FIGURES, Bench, Size
-from tests.bench.stream.fleet import Shape
+from tests.bench.stream.fleet import Fleet
 from tests.bench.stream.stepped import Place
 from tests.bench.test_stream import decision
 
@@ -24,9 +24,9 @@ class PretendedSteps:
 
     open_jobs: ClassVar[list[str]] = []
 
-    def __init__(self, place: Place, name: str, shape: Shape, view_only: bool) -> None:
+    def __init__(self, place: Place, name: str, fleet: Fleet, view_only: bool) -> None:
         self.name, self.decided, self._generation = name, 0 if view_only else 2, 1
-        self._seconds = shape.all_bundles / 1_000 * (1 if shape.clusters == 1 else 1.5)
+        self._seconds = fleet.shape.all_bundles / 1_000 * (1 if fleet.shape.clusters == 1 else 1.5)
         self.driver = SimpleNamespace(peak_bytes=3 * 2**30)
         self.open_jobs.append(name)
         assert len(self.open_jobs) <= 2

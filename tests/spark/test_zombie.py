@@ -59,7 +59,7 @@ def test_a_checkpoint_from_before_epochs_were_in_names_is_read_on(tmp_path: Path
     assert known == {"eu": ShardMap(1, (tuple(references),)), "us": NEW}
     state = State()
     state.value = (1, *references)
-    assert rates(tmp_path, folded(tmp_path, HEIR, [30.0], state)) == [30.0]
+    assert rates(tmp_path, folded(tmp_path, HEIR, [30.0], state, BATCH + 1)) == [30.0]
     write_directory(Store.at(tmp_path), BATCH + 1, HEIR, known)
     assert forget_directories(Store.at(tmp_path), BATCH + 1) == {f"{BATCH - 1:012d}-0-cafe0123.arrow"}
     assert read_directory(Store.at(tmp_path), BATCH + 1, HEIR) == known

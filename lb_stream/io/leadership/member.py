@@ -138,7 +138,7 @@ class Member:
         heard = [*early, *reader.to_end()]
         self.away = None
         self._bystanders.take(heard)
-        action = self._follower.look(heard, asked_at)
+        action = self._follower.look(heard, asked_at, _now_ms())
         if self._leading:
             self._be_asked(heard)
         elif action is Action.LEAD:

@@ -95,8 +95,11 @@ class Follower:
     _looked: float = 0.0
     _claimed: tuple[str, float] | None = None  # id of its claim, when it was made
 
-    def look(self, heard: Iterable[Heard] | None, asked_at: float) -> Action:
-        """One look at the topic. `heard`: all that is new there, read to its end; None: Kafka didn't answer. `asked_at`: just before it."""
+    def look(self, heard: Iterable[Heard] | None, asked_at: float, answered_at: float | None = None) -> Action:
+        """One look at the topic. `heard`: all that is new there, read to its end; None: Kafka didn't answer.
+
+        `asked_at`, `answered_at`: just before it and just after; None: it took no time.
+        """
         if heard is None:
             self._since = None
             return Action.WAIT
@@ -105,8 +108,8 @@ class Follower:
         self._looked = asked_at
         for one in heard:
             before, self.standing = self.standing, self.standing.after(one, self.failover_ms)
-            if self.standing is not before:
-                self._since = asked_at
+            if self.standing is not before:  # the sign may have come while Kafka was slow to answer
+                self._since = asked_at if answered_at is None else answered_at
         heir = self.standing.heir
         if heir is not None and self._claimed is not None and heir.sign.id == self._claimed[0]:
             return Action.LEAD

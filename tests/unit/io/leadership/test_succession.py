@@ -106,6 +106,13 @@ def test_each_tick_begins_the_wait_anew() -> None:
     assert looks(one, (5_800, [])) == [Action.CLAIM]
 
 
+def test_a_sign_that_came_while_kafka_was_slow_to_answer_begins_the_wait_at_the_answer() -> None:
+    one = follower()
+    assert one.look([tick(1, 51_000)], 0, 1_100) is Action.WAIT
+    assert looks(one, *every_200(1_200, 4_000)) == [Action.WAIT] * 14, "a claim would come too early to count"
+    assert looks(one, (4_000, []), (4_200, [])) == [Action.WAIT, Action.CLAIM]
+
+
 def test_who_could_not_read_the_topic_concludes_nothing_and_begins_anew_once_it_can() -> None:
     one = follower()
     looks(one, (0, [tick(1, 50_000)]), *every_200(200, 2_000))
