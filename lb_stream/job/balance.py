@@ -56,7 +56,7 @@ def check_standby(settings: Settings) -> None:
         raise SettingError("stream.tick_interval_ms", 0, "more than 0 for --standby: a job that stands by follows the leader's ticks")
 
 
-def ready_topics(settings: Settings, options: argparse.Namespace) -> None:
+def ready_topics(settings: Settings, take_over: bool, standby: bool) -> None:
     """Ask for the job's rights, make the topics that are missing, check the others, see to it that no other job runs.
 
     One that stands by may run beside it.
@@ -70,8 +70,8 @@ def ready_topics(settings: Settings, options: argparse.Namespace) -> None:
         create_topics(where, topic_specs(settings.topics), settings.kafka.options)
         if absent:
             require_rights(settings)
-        if not options.standby:
-            make_way(settings, options.take_over)
+        if not standby:
+            make_way(settings, take_over)
     except REFUSALS as error:
         raise denied(settings, error) from error
     except KafkaError as error:
@@ -109,7 +109,7 @@ def balance(options: argparse.Namespace, stop: StopRequest) -> None:
         logging.getLogger("balance").warning("%s", warning)
     if options.standby:
         check_standby(settings)
-    ready_topics(settings, options)
+    ready_topics(settings, options.take_over, options.standby)
     logging.getLogger("kafka").setLevel(logging.WARNING)
 
     from lb_stream.io.leadership.member import Member

@@ -156,10 +156,10 @@ def _describe(client: KafkaAdminClient, names: list[str]) -> dict[str, TopicStat
 
 def _create(client: KafkaAdminClient, spec: TopicSpec) -> bool:
     """False when someone else made it in the meantime; usable (every partition has a leader) when it returns."""
+    made = True
     try:
         client.create_topics({spec.name: {"num_partitions": spec.partitions, "configs": spec.configs}})
     except TopicAlreadyExistsError:
-        return False
-    finally:
-        client.wait_for_topics([spec.name], timeout_ms=READY_MS)
-    return True
+        made = False
+    client.wait_for_topics([spec.name], timeout_ms=READY_MS)
+    return made

@@ -85,7 +85,7 @@ class Users:
     def ended(self, role: str, right: Right | None = None, **changed: Any) -> tuple[str, int]:
         """Start what the role starts (and what needs this right), expect that it doesn't come about."""
         if role == "job":
-            return _told(lambda: ready_topics(self.settings("job", **changed), take_over=False))
+            return _told(lambda: ready_topics(self.settings("job", **changed), take_over=False, standby=False))
         if role == "agent":
             return _told(lambda: self.agent(**changed).start())
         done = self.lbctl(role, *_command_of(role, right, self.topics), **changed)
