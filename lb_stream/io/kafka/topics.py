@@ -85,7 +85,7 @@ def create_topics(bootstrap: str, specs: Iterable[TopicSpec], client_options: Ma
     """Makes the topics that are missing, checks the others, and returns the names of those it made.
 
     `client_options` go to kafka-python's client (security_protocol, sasl_mechanism, ssl_cafile, …). The replication factor
-    is the cluster's default. Raises TopicMismatch before anything is made, Refusal for a missing right to make one;
+    is the cluster's default. Raises TopicMismatch before anything is made, Refusal for missing rights once the others are made;
     kafka.errors.KafkaError when the cluster cannot be reached or refuses.
     """
     specs = list(specs)
@@ -94,11 +94,15 @@ def create_topics(bootstrap: str, specs: Iterable[TopicSpec], client_options: Ma
         missing, mismatches = _inspect(client, specs, bootstrap)
         if mismatches:
             raise TopicMismatch(mismatches)
-        try:
-            return [spec.name for spec in specs if spec.name in missing and _create(client, spec)]
-        except TopicAuthorizationFailedError as error:
-            rights = [Right("Create", "topic", spec.name) for spec in specs if spec.name in set(missing) - set(client.list_topics())]
-            raise refused_rights(bootstrap, options, rights) from error
+        made, refused = [], []
+        for spec in (spec for spec in specs if spec.name in missing):
+            try:
+                made += [spec.name] if _create(client, spec) else []
+            except TopicAuthorizationFailedError:
+                refused.append(Right("Create", "topic", spec.name))
+        if refused:
+            raise refused_rights(bootstrap, options, refused)
+        return made
 
 
 def inspect_topics(
