@@ -67,10 +67,13 @@ def _demo() -> None:
 
 for module in (
     *(balance, status, decisions, explain, compare, monitor, lookup, commands),
-    *(lookup_server, console, report, cost, simulate, sql, replay, shadow, what_if, plan, undo, dynamic_config, backtest),
+    *(lookup_server, report, cost, simulate, sql, replay, shadow, what_if, plan, undo, dynamic_config, backtest),
 ):
     module.register(app)
-for group in (brokers, clusters, namespaces, leader, dry_run, reports, topics, tables, kafka_broker, jars, agent, config, scenario):
+for group in (
+    *(brokers, clusters, namespaces, leader, dry_run, reports, topics, tables),
+    *(kafka_broker, jars, agent, config, scenario, console),
+):
     app.add_typer(group.app)
 
 

@@ -15,6 +15,14 @@ from lb_stream.query.screens.over_time import SPANS
 LONGEST = 2_000
 """Characters of one value: names of bundles are shorter."""
 GREATEST = 10**15
+LOCAL_NAMES = ("localhost", "127.0.0.1", "[::1]")
+"""This machine's own."""
+
+
+def host_name(head: str) -> str:
+    """The name in a head `Host`, without its port."""
+    name = head if head.endswith("]") else head.rpartition(":")[0] if ":" in head else head
+    return name.lower()
 
 
 def text(request: Request, name: str, default: str = "") -> str:

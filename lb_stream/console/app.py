@@ -17,11 +17,14 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from lb_stream.console import address, details, pages
+from lb_stream.console import acting, address, details, login, pages
+from lb_stream.console.acting import SendOrder
+from lb_stream.console.address import LOCAL_NAMES, host_name
 from lb_stream.console.live import Hub, Listener
 from lb_stream.console.looks import environment
 from lb_stream.console.page import Page, show
 from lb_stream.console.reader import Reader
+from lb_stream.console.who.visitor import NO_ACCESS, Access
 from lb_stream.query import QueryError
 from lb_stream.query.screens.feed import WHAT
 from lb_stream.query.screens.lists import Row
@@ -38,23 +41,33 @@ HEADERS = {
 }
 ALIVE_S = 15.0
 """An open stream says something at least so often, or whatever is between takes it for dead."""
-LOCAL_NAMES = ("localhost", "127.0.0.1", "[::1]")
 
 
-def console(reader: Reader, names: tuple[str, ...] = LOCAL_NAMES) -> Starlette:
-    """The application. `names`: hosts that it answers to; another name is a page of somebody else's that leads here."""
+def console(reader: Reader, names: tuple[str, ...] = LOCAL_NAMES, access: Access = NO_ACCESS, send: SendOrder | None = None) -> Starlette:
+    """The application. `names`: hosts that it answers to; another name is a page of somebody else's that leads here.
+
+    `access`: who may act; `send` puts their commands on the topic.
+    """
     read = {
         "/": pages.fleet, "/cluster": pages.cluster, "/groups": pages.groups, "/bundles": pages.bundles, "/history": pages.history,
         "/search": pages.find, "/chart": pages.chart, "/broker": details.broker, "/bundle": details.bundle,
         "/namespace": details.namespace, "/tenant": details.tenant, "/decision": details.decision, "/round": details.round_,
-        "/events": events,
+        "/events": events, "/command": acting.command_page,
     }  # fmt: skip
+    acts = [Route("/act/{name}", acting.act_page, methods=["GET"]), Route("/act/{name}", acting.act, methods=["POST"]),
+            Route("/login", login.login_page, methods=["GET"]), Route("/login", login.log_in, methods=["POST"]),
+            Route("/logout", login.log_out, methods=["POST"])]  # fmt: skip
     made = Starlette(
-        routes=[*(Route(path, answer, methods=["GET"]) for path, answer in read.items()), Mount("/static", StaticFiles(directory=STATIC))],
+        routes=[
+            *(Route(path, answer, methods=["GET"]) for path, answer in read.items()),
+            *(acts if access.users is not None and send is not None else ()),
+            Mount("/static", StaticFiles(directory=STATIC)),
+        ],
         middleware=[Middleware(Guard, names=names)],
         exception_handlers={QueryError: _no_answer, HTTPException: _wrong, Exception: _failed},
     )
     made.state.reader, made.state.hub = reader, Hub(entry_html)
+    made.state.access, made.state.send = access, send
     return made
 
 
@@ -140,5 +153,4 @@ class Guard:
         await answer(scope, receive, guarded)
 
     def _known(self, host: str) -> bool:
-        name = host if host.endswith("]") else host.rpartition(":")[0] if ":" in host else host
-        return name.lower() in self._names
+        return host_name(host) in self._names

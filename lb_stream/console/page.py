@@ -10,10 +10,12 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 from lb_stream import __version__
+from lb_stream.console.acts import offered
 from lb_stream.console.address import changed
 from lb_stream.console.live import now_ms
 from lb_stream.console.looks import environment
 from lb_stream.console.reader import Look, Reader
+from lb_stream.console.who.visitor import access_of, visitor
 from lb_stream.query.cluster_state import Standing, standing_in
 
 T = TypeVar("T")
@@ -46,10 +48,13 @@ class Page:
 
 def show(page: Page, template: str, status: int = 200, **figures: Any) -> Response:
     """The page as HTML."""
-    theme = page.request.cookies.get("theme", "")
+    theme, who = page.request.cookies.get("theme", ""), visitor(page.request)
     given = {
         "theme": theme if theme in THEMES else "",
         "here": partial(changed, page.request),
+        "who": who,
+        "logs_in": access_of(page.request).by_password,
+        "offered": partial(offered, who),
         "verdict": page.look.verdict,
         "stale": page.look.stale,
         "now_ms": now_ms(),

@@ -8,9 +8,12 @@ from typing import Any
 
 import uvicorn
 
-from lb_stream.console.app import LOCAL_NAMES, console
+from lb_stream.console.acting import SendOrder
+from lb_stream.console.address import LOCAL_NAMES
+from lb_stream.console.app import console
 from lb_stream.console.live import Follower, Tell
 from lb_stream.console.reader import Reader
+from lb_stream.console.who.visitor import NO_ACCESS, Access
 
 STOP_S = 2
 """Seconds in which requests may end; streams of open pages never end by themselves."""
@@ -20,15 +23,23 @@ class Served:
     """Serves from the moment on at which this is made. `names`: hosts that it answers to beside this machine's own.
 
     `tell` gives an entry to the open pages that want it. `follow`: the clients' options, the topics of decisions and of answers; None:
-    nothing is live. Raises OSError, ValueError or OverflowError when the address can't be had.
+    nothing is live. `access`, `send`: who may act, and how. Raises OSError, ValueError or OverflowError when the address can't be had.
     """
 
-    def __init__(self, address: str, reader: Reader, names: tuple[str, ...], follow: tuple[dict[str, Any], str, str] | None) -> None:
+    def __init__(
+        self,
+        address: str,
+        reader: Reader,
+        names: tuple[str, ...],
+        follow: tuple[dict[str, Any], str, str] | None,
+        access: Access = NO_ACCESS,
+        send: SendOrder | None = None,
+    ) -> None:
         host, _, port = address.rpartition(":")
         family = socket.AF_INET6 if host.startswith("[") else socket.AF_INET
         listening = socket.create_server((host.strip("[]"), int(port)), family=family, backlog=256)
         self.url = f"http://{host}:{listening.getsockname()[1]}"
-        app = console(reader, (*LOCAL_NAMES, host.lower(), *(name.lower() for name in names)))
+        app = console(reader, (*LOCAL_NAMES, host.lower(), *(name.lower() for name in names)), access, send)
         # Headers of a proxy are not believed: whoever can reach this address could send them.
         config = uvicorn.Config(
             app,

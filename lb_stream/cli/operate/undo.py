@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -58,7 +58,7 @@ def undo(
         else:
             begin_ms = time.time_ns() // 1_000_000 - span_ms("--since", str(since), least=1)
             found = undo_since(lake, begin_ms, only_cluster(given, cluster))
-    steps = _steps(found, pin_ms)
+    steps = found.steps(pin_ms)
     if not json:
         _show(found, pin if pin_ms else None)
     wanted = bool(steps) and not preview
@@ -71,21 +71,6 @@ def undo(
         emit_json(found.to_dict() | ({"done": done} if wanted else {}))
     if not done:
         raise typer.Exit(1)
-
-
-def _steps(found: Undo, pin_ms: int) -> list[tuple[str, list[dict[str, Any]]]]:
-    """What is sent, one after the other: what was in force, the pins, then all moves at once."""
-    steps = [(str(one["kind"]), [{name: value for name, value in one.items() if name != "kind"}]) for one in found.orders]
-    if found.moves and pin_ms:
-        steps.append(("pin-bundles", [{"bundles": [one["bundle"] for one in found.moves], "for_ms": pin_ms}]))
-    if found.moves:
-        steps.append(("unload", [_unload(one) for one in found.moves]))
-    return steps
-
-
-def _unload(move: dict[str, Any]) -> dict[str, Any]:
-    namespace, _, bundle = str(move["bundle"]).rpartition("/")
-    return {"namespace": namespace, "bundle": bundle, "destination": move["to"]}
 
 
 def _show(found: Undo, pinned: str | None) -> None:

@@ -1,37 +1,61 @@
-"""`lbctl console`: pages of the fleet in a browser, live."""
+"""`lbctl console`: pages of the fleet in a browser, live; and lines for the file of those who may act."""
 
 from __future__ import annotations
 
 import time
 from importlib.util import find_spec
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lb_stream.cli.shared.options import BrokerConf, ConfigFile, Json, Set, effective
+from lb_stream.cli.shared.options import BrokerConf, ConfigFile, Effective, Json, Set, effective
 from lb_stream.cli.shared.output import CommandError, emit, emit_json, note
 
+if TYPE_CHECKING:
+    from lb_stream.console.acting import SendOrder
+    from lb_stream.console.who.visitor import Access
+    from lb_stream.contracts.commands import Command
+
 STEP_S = 0.2
+PACKAGES = ("starlette", "uvicorn", "jinja2", "argon2")
+
+app = typer.Typer(
+    name="console",
+    invoke_without_command=True,
+    help="Show all clusters in a browser: loads, decisions as they are made, what holds balancing up, and why. With --users those whom a "
+    "file names order moves, drains and pauses there. Ctrl-C ends it.",
+    epilog="Example: lbctl console --address 127.0.0.1:8090 --users users.toml",
+)
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command to lbctl."""
-    app.command("console", epilog="Example: lbctl console --address 127.0.0.1:8090")(console)
-
-
+@app.callback()
 def console(
+    context: typer.Context,
     address: Annotated[str, typer.Option(metavar="HOST:PORT", help="Where to listen; port 0: any that is free.")] = "127.0.0.1:8090",
     name: Annotated[
         list[str] | None, typer.Option("--name", metavar="HOST", help="A name that browsers reach it by, beside this machine's own.")
+    ] = None,
+    users: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Who may act: names, hashed passwords, roles. Without it nobody may; all may look.")
+    ] = None,
+    user_header: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Instead of a login: the header in which a proxy names its user, e.g. X-Forwarded-User."),
+    ] = None,
+    proxy: Annotated[
+        list[str] | None, typer.Option(metavar="ADDRESS", help="From whom --user-header is believed. Default: this machine.")
     ] = None,
     config: ConfigFile = None,
     broker_conf: BrokerConf = None,
     set_: Set = None,
     json: Json = False,
 ) -> None:
-    """Show all clusters in a browser: loads, decisions as they are made, what holds balancing up, and why. Ctrl-C ends it."""
-    if find_spec("starlette") is None or find_spec("uvicorn") is None or find_spec("jinja2") is None:
+    """Without a command: show the pages."""
+    if any(find_spec(one) is None for one in PACKAGES):
         raise CommandError("the console needs more packages: pip install 'lb_stream[console]'", 2)
+    if context.invoked_subcommand is not None:
+        return
     given = effective(config, broker_conf, set_)
     import logging
 
@@ -40,12 +64,13 @@ def console(
     from lb_stream.io.local.signals import StopRequest
 
     logging.getLogger("kafka").setLevel(logging.CRITICAL)  # the page says whether Kafka answers
+    access = _access(users, user_header, tuple(proxy or ()))
     bootstrap, topics = given.bootstrap, given.settings.topics
     reader = Reader(given.tables, given.settings, bootstrap)
     with StopRequest() as stop:
         try:
             follow = (given.client_options(bootstrap), topics.decisions, topics.results)
-            served = Served(address, reader, tuple(name or ()), follow)
+            served = Served(address, reader, tuple(name or ()), follow, access, _sends(given))
         except (OSError, ValueError, OverflowError) as error:
             raise CommandError(f"--address {address}: {error}: give another HOST:PORT", 2) from None
         note("Ctrl-C ends it")
@@ -57,3 +82,59 @@ def console(
         while not stop:
             time.sleep(STEP_S)
         served.stop()
+
+
+def _access(users: Path | None, header: str | None, proxies: tuple[str, ...]) -> Access:
+    """Raises CommandError."""
+    from lb_stream.console.who.users import UsersError
+    from lb_stream.console.who.visitor import Access
+
+    if users is None and header is not None:
+        raise CommandError("--user-header: expected --users FILE, too: it says what each may do", 2)
+    if header is None and proxies:
+        raise CommandError("--proxy: expected --user-header NAME, too", 2)
+    try:
+        return Access.of(users, header, proxies)
+    except UsersError as error:
+        raise CommandError(f"--users: {error}", 2) from None
+    except ValueError as error:
+        raise CommandError(f"--proxy: {error}", 2) from None
+
+
+def _sends(given: Effective) -> SendOrder:
+    """Puts a command on its topic."""
+    bootstrap, topic = given.bootstrap, given.settings.topics.commands
+
+    def send(cluster: str, command: Command) -> None:
+        from kafka.errors import KafkaError
+
+        from lb_stream.access.refusals import refusal_of
+        from lb_stream.io.kafka.orders import send_order
+
+        options = given.client_options(bootstrap)
+        try:
+            send_order(options, topic, cluster, command)
+        except KafkaError as error:
+            raise refusal_of(bootstrap, options, error, "Write") or error from None
+
+    return send
+
+
+@app.command(epilog="Example: lbctl console user alice --role operator >> users.toml")
+def user(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="As whom they log in, and as whom commands name them.")],
+    role: Annotated[str, typer.Option(metavar="ROLE", help="viewer, operator or admin: in every cluster that isn't named.")] = "operator",
+    in_cluster: Annotated[
+        list[str] | None, typer.Option("--in", metavar="CLUSTER=ROLE", help="Another role in one cluster; can be given several times.")
+    ] = None,
+    no_password: Annotated[bool, typer.Option(help="For --user-header: the proxy checks passwords.")] = False,
+) -> None:
+    """Print the lines of the file of users that make one; asks for the password."""
+    from lb_stream.console.who.users import UsersError, user_lines
+
+    clusters = dict(one.partition("=")[::2] for one in in_cluster or ())
+    password = None if no_password else typer.prompt("Password", hide_input=True, confirmation_prompt=True, err=True)
+    try:
+        emit(user_lines(name, password, role, clusters))
+    except UsersError as error:
+        raise CommandError(str(error), 2) from None

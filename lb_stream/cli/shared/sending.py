@@ -5,8 +5,7 @@ from __future__ import annotations
 import getpass
 import socket
 import time
-import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from functools import wraps
@@ -21,6 +20,7 @@ from lb_stream.cli.shared.output import CommandError, emit, emit_json, emit_line
 
 if TYPE_CHECKING:
     from lb_stream.contracts.commands import Command, CommandResult
+    from lb_stream.io.kafka.orders import Answers
 
 _PANEL = "Sending"
 ToCluster = Annotated[
@@ -151,11 +151,13 @@ def send_together(how: Sending, kind: str, several: Sequence[dict[str, Any]]) ->
     options = how.given.client_options(bootstrap)
     done = True
     given = how.given
+    from lb_stream.io.kafka.orders import Answers, send_order
+
     with kafka_at(bootstrap, given), ExitStack() as open_:
         require_topics(bootstrap, given, [*given.rights("Write", topics.commands), *given.rights("Read", topics.results)])
-        answers = [open_.enter_context(closing(_Answers(options, topics.results, command.id))) for command in commands]
+        answers = [open_.enter_context(closing(Answers(options, topics.results, command.id))) for command in commands]
         for command in commands:
-            _produce(options, topics.commands, key, command)
+            send_order(options, topics.commands, key, command)
             if how.no_wait and how.json:
                 emit_json({"id": command.id, "cluster": key or None, "kind": kind, "outcome": "sent"})
             elif how.no_wait:
@@ -169,17 +171,12 @@ def send_together(how: Sending, kind: str, several: Sequence[dict[str, Any]]) ->
 
 
 def _command(how: Sending, kind: str, fields: dict[str, Any]) -> Command:
-    head = {"id": how.command_id or str(uuid.uuid4()), "by": principal(how.given), "sent_ms": time.time_ns() // 1_000_000}
-    from pydantic import ValidationError
-
-    from lb_stream.contracts.commands import COMMANDS
+    from lb_stream.io.kafka.orders import BadOrder, order
 
     try:
-        return COMMANDS[kind].model_validate(head | fields)
-    except ValidationError as error:
-        first = error.errors()[0]
-        name = ".".join(map(str, first["loc"]))
-        raise CommandError(f"{name + ': ' if name else ''}{first['msg']}", 2) from None
+        return order(kind, fields, principal(how.given), how.command_id)
+    except BadOrder as error:
+        raise CommandError(str(error), 2) from None
 
 
 def principal(given: Effective) -> str:
@@ -188,38 +185,6 @@ def principal(given: Effective) -> str:
 
     user = principal_of(given.settings.kafka.options)
     return f"{getpass.getuser()}@{socket.gethostname()}" if user == ANONYMOUS else user
-
-
-def _produce(options: dict[str, Any], topic: str, key: str, command: Command) -> None:
-    from kafka import KafkaProducer
-
-    with closing(KafkaProducer(**options, acks="all", max_request_size=10 * 1024 * 1024)) as producer:
-        producer.send(topic, key=key.encode(), value=command.to_json().encode()).get(timeout=30)
-
-
-class _Answers:
-    """The answers to one command, from the moment on at which this is made."""
-
-    def __init__(self, options: dict[str, Any], topic: str, command_id: str) -> None:
-        from kafka import KafkaConsumer, TopicPartition
-
-        self._id = command_id.encode()
-        self._consumer = KafkaConsumer(**options, isolation_level="read_committed", enable_auto_commit=False)
-        partitions = [TopicPartition(topic, number) for number in sorted(self._consumer.partitions_for_topic(topic) or ())]
-        self._consumer.assign(partitions)
-        for partition, end in self._consumer.end_offsets(partitions).items():
-            self._consumer.seek(partition, end)
-
-    def poll(self, seconds: float) -> Iterator[CommandResult]:
-        """Those that come within this time, as soon as there are any."""
-        from lb_stream.contracts.commands import CommandResult
-
-        for records in self._consumer.poll(timeout_ms=int(seconds * 1000)).values():
-            yield from (CommandResult.model_validate_json(record.value) for record in records if record.key == self._id)
-
-    def close(self) -> None:
-        """Release the connections."""
-        self._consumer.close()
 
 
 def _progress(how: Sending, command: Command, key: str) -> Callable[[], None]:
@@ -234,7 +199,7 @@ def _progress(how: Sending, command: Command, key: str) -> Callable[[], None]:
     return DrainWatch(how.given.tables, key, broker_of(command.broker)).look
 
 
-def _wait(how: Sending, command: Command, answers: _Answers, progress: Callable[[], None]) -> dict[str, CommandResult]:
+def _wait(how: Sending, command: Command, answers: Answers, progress: Callable[[], None]) -> dict[str, CommandResult]:
     """Cluster → its last answer. Raises CommandError when none comes, or one is still open, at the end of the time."""
     last: dict[str, CommandResult] = {}
     end, others = time.monotonic() + how.timeout_s, 0.0

@@ -63,6 +63,20 @@ class Undo:
         """As JSON-able fields."""
         return {"cluster": self.cluster, "orders": self.orders, "moves": self.moves, "left": [list(one) for one in self.left]}
 
+    def steps(self, pin_ms: int) -> list[tuple[str, list[Row]]]:
+        """The commands that are sent, kind and fields, one step after the other: what was in force, the pins, then all moves at once."""
+        steps = [(str(one["kind"]), [{name: value for name, value in one.items() if name != "kind"}]) for one in self.orders]
+        if self.moves and pin_ms:
+            steps.append(("pin-bundles", [{"bundles": [one["bundle"] for one in self.moves], "for_ms": pin_ms}]))
+        if self.moves:
+            steps.append(("unload", [_unload(one) for one in self.moves]))
+        return steps
+
+
+def _unload(move: Row) -> Row:
+    namespace, _, bundle = str(move["bundle"]).rpartition("/")
+    return {"namespace": namespace, "bundle": bundle, "destination": move["to"]}
+
 
 def undo_one(lake: Lake, name: str, cluster: str | None) -> Undo:
     """What takes one decision or one command back. Raises QueryError for an id that the tables don't have."""

@@ -33,6 +33,10 @@ _BROKERS = f"""
 _LAST = f"""
     SELECT {_COLUMNS} FROM broker_loads WHERE cluster = $1 AND broker = $2 ORDER BY log_seq DESC LIMIT 1
 """
+_ALIVE = """
+    SELECT broker FROM broker_loads WHERE cluster = $1 AND alive AND log_seq = (SELECT max(log_seq) FROM broker_loads WHERE cluster = $1)
+    ORDER BY broker
+"""
 _LIMITS = f"""
     SELECT {", ".join(f"{name}_limit" for name in RESOURCES)} FROM broker_history WHERE cluster = $1 AND broker = $2
     ORDER BY slot_ms DESC LIMIT 1
@@ -42,6 +46,11 @@ _LIMITS = f"""
 def brokers(lake: Lake, cluster: str, wanted: Wanted) -> Listed:
     """A page of a cluster's brokers, the hottest first. Ratios are of each resource's limit, traffic in bytes/s and msgs/s."""
     return listed(lake, _BROKERS, [cluster], wanted, "broker", SORTS)
+
+
+def alive(lake: Lake, cluster: str) -> tuple[str, ...]:
+    """The names of a cluster's living brokers."""
+    return tuple(row["broker"] for row in records(run(lake, _ALIVE, [cluster])))
 
 
 def broker(lake: Lake, cluster: str, name: str) -> Row | None:

@@ -28,15 +28,22 @@ _DECISIONS = f"""
       AND ($4 = '' OR contains(lower(concat_ws(' ', decision_id, decisions.bundle, source, destination, rule)), $4))
     ORDER BY issued_ms DESC, decisions.seq DESC, TRY_CAST(string_split(decision_id, ':')[-1] AS INT) DESC LIMIT {ENTRIES}
 """
-_COMMANDS = f"""
+_COMMAND = """
     SELECT 'command' AS entry, id, cluster, max(seq) AS seq, any_value(at_ms) AS at_ms, any_value(kind) AS kind, NULL AS bundle,
            NULL AS source, NULL AS destination, arg_max(rule, log_seq) AS rule, NULL AS strategy, false AS dry_run, NULL AS explain,
            arg_max(outcome, log_seq) AS outcome, NULL AS took_ms, NULL AS expires_ms, any_value("by") AS "by",
            any_value(arguments) AS arguments, arg_max(text, log_seq) AS text
     FROM commands
+"""
+_COMMANDS = f"""
+    {_COMMAND}
     WHERE ($1 IS NULL OR cluster = $1) AND ($2 IS NULL OR at_ms < $2) AND $3 IN ('all', 'commands')
       AND ($4 = '' OR contains(lower(concat_ws(' ', id, kind, "by", arguments, text)), $4))
     GROUP BY id, cluster ORDER BY at_ms DESC LIMIT {ENTRIES}
+"""
+_ORDERED = f"""
+    {_COMMAND} WHERE cluster = $1 AND (id = $2 OR regexp_replace(id, '-[0-9]+$', '') = $2)
+    GROUP BY id, cluster
 """
 _PENDING = f"""
     SELECT decision_id AS id, cluster, seq, kind, bundle, source, destination, rule, issued_ms, expires_ms, explain
@@ -66,6 +73,12 @@ def with_why(row: Row) -> Row:
     explain = json.loads(row["explain"] or "{}") if isinstance(row["explain"], str) else row["explain"] or {}
     told = {name: value for name, value in row.items() if name != "explain"}
     return told | {"why": why_decided(row["rule"], row["source"], explain)}
+
+
+def commands(lake: Lake, cluster: str, name: str) -> tuple[Row, ...]:
+    """Entries of the command of this id, or of those that were sent together under it (`name`-1, `name`-2, …)."""
+    rows = records(run(lake, _ORDERED, [cluster, name]))
+    return tuple(map(_told, sorted(rows, key=lambda row: (len(row["id"]), row["id"]))))
 
 
 def pending(lake: Lake, cluster: str, ids: list[str]) -> tuple[Row, ...]:

@@ -8,9 +8,11 @@ from typing import Any
 
 from starlette.testclient import TestClient
 
+from lb_stream.console.acting import SendOrder
 from lb_stream.console.address import link
 from lb_stream.console.app import console
 from lb_stream.console.reader import Reader
+from lb_stream.console.who.visitor import NO_ACCESS, Access
 from lb_stream.contracts.settings import Settings
 from lb_stream.contracts.tables import BROKER_HISTORY, BROKER_LOADS, BUNDLE_AVERAGES, BUNDLE_HISTORY
 from lb_stream.store import Store
@@ -24,10 +26,11 @@ def settings_of(tables: Path) -> Settings:
     return Settings.model_validate({"stream": {"tables": str(tables), "checkpoint": str(tables / "checkpoint")}})
 
 
-def client(tables: Path) -> TestClient:
+def client(tables: Path, access: Access = NO_ACCESS, send: SendOrder | None = None) -> TestClient:
     """Its one look at the tables is never replaced."""
     reader = Reader(Store.at(tables), settings_of(tables), None, clock=lambda: 0.0)
-    return TestClient(console(reader), base_url="http://localhost", raise_server_exceptions=False)
+    app = console(reader, access=access, send=send)
+    return TestClient(app, base_url="http://localhost", raise_server_exceptions=False, follow_redirects=False)
 
 
 def fleet(tables: Path, broker: str = BROKER, bundle: str = BUNDLE, more: int = 0) -> None:

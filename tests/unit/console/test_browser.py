@@ -5,21 +5,27 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
 from lb_stream.console.address import link
 from lb_stream.console.reader import Reader
 from lb_stream.console.serve import Served
+from lb_stream.console.who.users import user_lines
+from lb_stream.console.who.visitor import Access
+from lb_stream.contracts.commands import Command
 from lb_stream.contracts.decisions import example_decision
 from lb_stream.query.screens.feed import with_why
 from lb_stream.store import Store
-from tests.unit.console.site import BROKER, addresses, fleet, settings_of
+from tests.unit.console.site import BROKER, BUNDLE, addresses, fleet, settings_of
 
 BROWSER = next((path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None)
+PASSWORD = "correct horse"
 PATIENCE_MS = 180_000
 """How long a busy machine may take; nothing waits for longer than it must."""
 SHOTS = os.environ.get("LB_SCREENSHOTS")
@@ -34,6 +40,25 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     fleet(tables, bundle="shop/a-namespace-with-a-rather-long-name-that-wraps/0x00000000_0x10000000", more=60)
     made = Served("127.0.0.1:0", Reader(Store.at(tables), settings_of(tables), None, clock=lambda: 0.0), (), None)
     yield made
+    made.stop()
+
+
+@dataclass
+class Acting:
+    """A console with users, and what they have sent."""
+
+    served: Served
+    sent: list[tuple[str, Command]]
+
+
+@pytest.fixture
+def acting(tmp_path: Path) -> Iterator[Acting]:
+    fleet(tmp_path / "tables")
+    users, sent = tmp_path / "users.toml", list[tuple[str, Command]]()
+    users.write_text(user_lines("alice", PASSWORD, "operator", {}) + user_lines("eve", PASSWORD, "viewer", {}))
+    reader = Reader(Store.at(tmp_path / "tables"), settings_of(tmp_path / "tables"), None, clock=lambda: 0.0)
+    made = Served("127.0.0.1:0", reader, (), None, Access.of(users), lambda cluster, command: sent.append((cluster, command)))
+    yield Acting(made, sent)
     made.stop()
 
 
@@ -106,6 +131,61 @@ def test_a_decision_is_on_the_page_when_it_is_told_and_the_keys_and_the_theme_wo
     page.wait_for_url("**/search?q=hot")
     context.close()
     assert troubles == []
+
+
+def test_an_operator_logs_in_drains_a_broker_and_a_viewer_may_not(browser: Browser, acting: Acting, troubles: list[str]) -> None:
+    context, page = opened(browser, acting.served, troubles, 400)
+    page.goto(link("broker", cluster="eu-1", name=BROKER))
+    assert page.locator(".act").count() == 0
+    for name, acts in (("eve", 0), ("alice", 1)):
+        page.get_by_role("link", name="Log in").click()
+        page.get_by_label("Name").fill(name)
+        page.get_by_label("Password").fill(PASSWORD)
+        page.get_by_role("button", name="Log in").click()
+        page.wait_for_url("**/broker?**")
+        expect(page.locator(".act")).to_have_count(acts)
+        if not acts:
+            page.get_by_role("button", name="Log out").click()
+            page.goto(link("broker", cluster="eu-1", name=BROKER))
+    page.get_by_role("link", name="Drain…").click()
+    expect(page.locator("main")).to_contain_text(f"Unload all bundles of {BROKER}")
+    shoot(page, "drain")
+    page.get_by_role("button", name="Drain").click()
+    page.wait_for_url("**/command?**")
+    expect(page.locator("main")).to_contain_text("The next round answers it")
+    shoot(page, "command")
+    context.close()
+    assert [(cluster, one.kind, one.by) for cluster, one in acting.sent] == [("eu-1", "drain-broker", "alice")]
+    assert troubles == []
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_no_page_has_a_serious_fault_of_accessibility(browser: Browser, acting: Acting, troubles: list[str], scheme: str) -> None:
+    context, page = opened(browser, acting.served, troubles, 1440, scheme)
+    page.goto("/login")
+    faults = {"/login": serious(page)}
+    page.get_by_label("Name").fill("alice")
+    page.get_by_label("Password").fill(PASSWORD)
+    page.get_by_role("button", name="Log in").click()
+    page.wait_for_url("**/")
+    forms = [link("act/drain", cluster="eu-1", broker=BROKER), link("act/unload", cluster="eu-1", bundle=BUNDLE)]
+    for address in [*addresses(BROKER, BUNDLE), *forms, link("command", cluster="eu-1", id="none")]:
+        page.goto(address)
+        faults[address] = serious(page)
+    context.close()
+    assert {address: found for address, found in faults.items() if found} == {}
+
+
+def serious(page: Page) -> list[tuple[str, str, list[str]]]:
+    """Rule, what it asks for, and where it is broken; those that keep somebody from using the page."""
+    found = [one for one in Axe().run(page).response["violations"] if one["impact"] in ("serious", "critical")]
+    return [(one["id"], one["help"], [node["html"][:120] for node in one["nodes"][:3]]) for one in found]
+
+
+def shoot(page: Page, name: str) -> None:
+    """A picture to be looked at, where one is wanted."""
+    if SHOTS:
+        page.screenshot(path=Path(SHOTS) / f"{name}.png", full_page=True)
 
 
 def test_a_page_is_whole_without_its_script(browser: Browser, served: Served) -> None:

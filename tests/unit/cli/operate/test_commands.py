@@ -63,8 +63,8 @@ class Broker:
 @pytest.fixture
 def kafka(monkeypatch: pytest.MonkeyPatch) -> Broker:
     broker = Broker()
-    monkeypatch.setattr("kafka.KafkaProducer", lambda **_: broker)
-    monkeypatch.setattr("kafka.KafkaConsumer", lambda **_: broker)
+    monkeypatch.setattr("lb_stream.io.kafka.orders.KafkaProducer", lambda **_: broker)
+    monkeypatch.setattr("lb_stream.io.kafka.orders.KafkaConsumer", lambda **_: broker)
     monkeypatch.setattr(sending, "kafka_at", lambda *_: nullcontext())
     monkeypatch.setattr(sending, "require_topics", lambda *_: None)
     monkeypatch.setattr(sending, "OTHERS_S", 0.01)

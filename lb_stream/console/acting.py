@@ -1,0 +1,134 @@
+"""Ordering: a page says what will be sent, its form sends it, another page shows what comes of it."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from kafka.errors import KafkaError
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from lb_stream.access.refusals import Refusal
+from lb_stream.console import address
+from lb_stream.console.acts import ACTS, HOURS, Act, BadForm, Step, pin_ms, step_of
+from lb_stream.console.page import Page, show
+from lb_stream.console.pages import cluster_facts
+from lb_stream.console.who.visitor import Visitor, form_of, require_proof, visitor
+from lb_stream.contracts.commands import Command
+from lb_stream.io.kafka.orders import BadOrder, order
+from lb_stream.query.past.undo import Undo, undo_one
+from lb_stream.query.screens import brokers, causes, feed
+from lb_stream.query.screens.lists import Wanted
+
+SendOrder = Callable[[str, Command], None]
+"""Cluster and command → on the topic when it returns. Raises KafkaError or Refusal."""
+
+
+def act_page(request: Request) -> Response:
+    """What would be sent, with the form that sends it."""
+    name, act = _act(request)
+    page, cluster = Page(request), address.needed(request, "cluster")
+    on = {field: address.needed(request, field) for field in act.on}
+    cluster_facts(page, cluster)
+    who = visitor(request)
+    _require(who, act, cluster)
+    return show(
+        page,
+        "act.html",
+        name=name,
+        act=act,
+        cluster=cluster,
+        on=on,
+        sentence=act.sentence.format(**on),
+        order_id=str(uuid.uuid4()),  # a form that is sent twice is done once
+        hours=HOURS,
+        destinations=page.ask(("alive", cluster), lambda lake: brokers.alive(lake, cluster)) if "destination" in act.asks else (),
+        **_facts(page, cluster, on),
+    )
+
+
+def _facts(page: Page, cluster: str, on: Mapping[str, str]) -> dict[str, Any]:
+    """What whoever orders it should know."""
+    broker, bundle, undone = on.get("broker"), on.get("bundle"), on.get("id")
+    return {
+        "broker": page.ask(("broker", cluster, broker), lambda lake: brokers.broker(lake, cluster, broker)) if broker else None,
+        "bundles": page.ask(("bundles of", cluster, broker, Wanted()), lambda lake: causes.bundles(lake, cluster, Wanted(), owner=broker))
+        if broker
+        else None,
+        "bundle": page.ask(("bundle", cluster, bundle), lambda lake: causes.bundle(lake, cluster, bundle)) if bundle else None,
+        "undo": page.ask(("undo", cluster, undone), lambda lake: undo_one(lake, undone, cluster)) if undone else None,
+    }
+
+
+async def act(request: Request) -> Response:
+    """Send it, and lead to the page of what comes of it."""
+    form = await form_of(request)
+    who = require_proof(request, form)
+    where = await run_in_threadpool(_sent, request, who, form)
+    return RedirectResponse(where, 303)
+
+
+def _sent(request: Request, who: Visitor, form: Mapping[str, str]) -> str:
+    """Returns the address of what comes of it."""
+    name, act = _act(request)
+    cluster, order_id = _field(form, "cluster"), _field(form, "order_id")
+    on = {field: _field(form, field) for field in act.on}
+    page = Page(request)
+    cluster_facts(page, cluster)
+    _require(who, act, cluster)
+    try:
+        steps = _undone(page, cluster, on["id"], pin_ms(form)) if name == "undo" else [step_of(name, form)]
+        ids = [order_id] if len(steps) == 1 else [f"{order_id}-{number}" for number in range(1, len(steps) + 1)]
+        orders = [order(kind, fields, who.name, one) for one, (kind, fields) in zip(ids, steps, strict=True)]
+    except (BadForm, BadOrder) as error:
+        raise HTTPException(400, str(error)) from None
+    if not orders:
+        raise HTTPException(409, "there is nothing to take back any more")
+    send: SendOrder = request.app.state.send
+    try:
+        for one in orders:  # in the topic's order, which is that of the round
+            send(cluster, one)
+    except (KafkaError, Refusal) as error:
+        raise HTTPException(503, f"it wasn't sent: {error}") from None
+    return address.link("command", cluster=cluster, id=order_id)
+
+
+def _undone(page: Page, cluster: str, name: str, for_ms: int) -> list[Step]:
+    found: Undo = page.ask(("undo", cluster, name), lambda lake: undo_one(lake, name, cluster))
+    return [(kind, fields) for kind, several in found.steps(for_ms) for fields in several]
+
+
+def command_page(request: Request) -> Response:
+    """What has become of a command, or of those that were sent together."""
+    page = Page(request)
+    cluster, name = address.needed(request, "cluster"), address.needed(request, "id")
+    cluster_facts(page, cluster)
+    rows = page.ask(("command", cluster, name), lambda lake: feed.commands(lake, cluster, name))
+    drained = next((one["arguments"]["broker"] for one in rows if one["kind"] == "drain-broker"), None)
+    left = page.ask(("broker", cluster, drained), lambda lake: brokers.broker(lake, cluster, drained)) if drained else None
+    return show(page, "command.html", cluster=cluster, id=name, rows=rows, drained=drained, left=left)
+
+
+def _act(request: Request) -> tuple[str, Act]:
+    name = request.path_params["name"]
+    if name not in ACTS:
+        raise HTTPException(404, f"nothing is called {name}: expected one of {', '.join(ACTS)}")
+    return name, ACTS[name]
+
+
+def _require(who: Visitor, act: Act, cluster: str) -> None:
+    if not who.name:
+        raise HTTPException(401, "log in first: whoever orders something stands beside it in the list of commands")
+    if not who.may(act.role, cluster):
+        raise HTTPException(403, f"{who.name} may not do this in {cluster}: it takes the role {act.role}")
+
+
+def _field(form: Mapping[str, str], name: str) -> str:
+    value = form.get(name, "")
+    if not value or len(value) > address.LONGEST:
+        raise HTTPException(400, f"{name}: {len(value)} characters: expected 1 to {address.LONGEST}")
+    return value

@@ -1,0 +1,1 @@
+"""Who uses the console: users and their roles, logins, and what a request says of who sends it."""

@@ -1,0 +1,59 @@
+"""Operators' commands on their topic, and the answers to them: the one way in, for lbctl and for the console."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from typing import Any
+
+from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+from pydantic import ValidationError
+
+from lb_stream.contracts.commands import COMMANDS, Command, CommandResult
+
+LARGEST_COMMAND = 10 * 1024 * 1024
+SEND_S = 30
+
+
+class BadOrder(ValueError):
+    """No such command can be. The text names the field and what was expected."""
+
+
+def order(kind: str, fields: Mapping[str, Any], by: str, command_id: str | None = None) -> Command:
+    """A command of this kind, from somebody, now. Raises BadOrder."""
+    head = {"id": command_id or str(uuid.uuid4()), "by": by, "sent_ms": time.time_ns() // 1_000_000}
+    try:
+        return COMMANDS[kind].model_validate({**head, **fields})
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = ".".join(map(str, first["loc"]))
+        raise BadOrder(f"{name + ': ' if name else ''}{first['msg']}") from None
+
+
+def send_order(options: Mapping[str, Any], topic: str, key: str, command: Command) -> None:
+    """Put a command on the topic; it is there when this returns. `key`: the cluster, empty for all. Raises KafkaError, Refusal."""
+    with closing(KafkaProducer(**options, acks="all", max_request_size=LARGEST_COMMAND)) as producer:
+        producer.send(topic, key=key.encode(), value=command.to_json().encode()).get(timeout=SEND_S)
+
+
+class Answers:
+    """The answers to one command, from the moment on at which this is made."""
+
+    def __init__(self, options: Mapping[str, Any], topic: str, command_id: str) -> None:
+        self._id = command_id.encode()
+        self._consumer = KafkaConsumer(**options, isolation_level="read_committed", enable_auto_commit=False)
+        partitions = [TopicPartition(topic, number) for number in sorted(self._consumer.partitions_for_topic(topic) or ())]
+        self._consumer.assign(partitions)
+        for partition, end in self._consumer.end_offsets(partitions).items():
+            self._consumer.seek(partition, end)
+
+    def poll(self, seconds: float) -> Iterator[CommandResult]:
+        """Those that come within this time, as soon as there are any."""
+        for records in self._consumer.poll(timeout_ms=int(seconds * 1000)).values():
+            yield from (CommandResult.model_validate_json(record.value) for record in records if record.key == self._id)
+
+    def close(self) -> None:
+        """Release the connections."""
+        self._consumer.close()

@@ -1,0 +1,298 @@
+"""Ordering on pages: who may, what is sent, and that nobody else's page can."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from httpx2 import Response
+from kafka.errors import KafkaTimeoutError
+from starlette.testclient import TestClient
+
+from lb_stream.console.acts import ACTS
+from lb_stream.console.address import link
+from lb_stream.console.who.users import user_lines
+from lb_stream.console.who.visitor import COOKIE, Access
+from lb_stream.contracts.commands import Command
+from tests.unit.console.site import BROKER, BUNDLE, Tags, client, fleet
+
+PASSWORD = "correct horse"
+MOVED = "eu-1:1:0"
+
+
+class Topic:
+    """What was sent."""
+
+    def __init__(self) -> None:
+        self.sent: list[tuple[str, Command]] = []
+        self.away = False
+
+    def __call__(self, cluster: str, command: Command) -> None:
+        if self.away:
+            raise KafkaTimeoutError("no broker answers")
+        self.sent.append((cluster, command))
+
+
+@pytest.fixture(scope="module")
+def users(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("users") / "users.toml"
+    path.write_text(
+        user_lines("alice", PASSWORD, "operator", {"us-1": "viewer"})
+        + user_lines("root", PASSWORD, "admin", {})
+        + user_lines("eve", PASSWORD, "viewer", {})
+    )
+    return path
+
+
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("acting") / "tables"
+    fleet(folder)
+    return folder
+
+
+@pytest.fixture
+def topic() -> Topic:
+    return Topic()
+
+
+@pytest.fixture
+def site(tables: Path, users: Path, topic: Topic) -> TestClient:
+    return client(tables, Access.of(users), topic)
+
+
+def log_in(site: TestClient, name: str, password: str = PASSWORD, following: str = "/") -> Response:
+    return site.post("/login", data={"name": name, "password": password, "next": following})
+
+
+def form_on(site: TestClient, name: str, **on: str) -> dict[str, Any]:
+    """The fields of the form on the page of an act."""
+    answer = site.get(link(f"act/{name}", cluster="eu-1", **on))
+    assert answer.status_code == 200, answer.text
+    return {tag["name"]: tag.get("value") or "" for tag in Tags(answer.text).all("input") if tag.get("type") == "hidden"}
+
+
+# --- who may ---
+
+
+def test_without_a_file_of_users_there_is_nothing_to_order_and_nobody_to_log_in(tables: Path, topic: Topic) -> None:
+    site = client(tables, send=topic)
+    assert "/login" not in site.get("/").text and "/act/" not in site.get(link("cluster", name="eu-1")).text
+    for answer in (site.get("/login"), log_in(site, "alice"), site.get(link("act/pause", cluster="eu-1")), site.post("/act/pause")):
+        assert answer.status_code == 404
+
+
+def test_who_logs_in_gets_a_cookie_that_scripts_and_other_sites_do_not_get_and_goes_on_where_they_were(site: TestClient) -> None:
+    answer = log_in(site, "alice", following="/cluster?name=eu-1")
+    assert (answer.status_code, answer.headers["location"]) == (303, "/cluster?name=eu-1")
+    cookie = answer.headers["set-cookie"]
+    assert "HttpOnly" in cookie and "SameSite=strict" in cookie
+    page = site.get("/cluster?name=eu-1").text
+    assert "alice" in page and "/act/pause" in page and "/login" not in page and "/act/dry-run" not in page
+
+
+@pytest.mark.parametrize("following", ["https://elsewhere.example/", "//elsewhere.example", "/\\elsewhere.example", "/a\nSet-Cookie: x=y"])
+def test_a_login_leads_to_no_other_site(site: TestClient, following: str) -> None:
+    assert log_in(site, "alice", following=following).headers["location"] == "/"
+
+
+def test_a_wrong_password_says_no_more_than_a_wrong_name_and_many_have_to_wait(site: TestClient) -> None:
+    answers = [log_in(site, name, "wrong") for name in ("alice", "nobody")]
+    assert [one.status_code for one in answers] == [401, 401]
+    assert len({re.sub(r"alice|nobody|read at <time.*?</time>", "", one.text) for one in answers}) == 1
+    for _ in range(5):
+        log_in(site, "alice", "wrong")
+    answer = log_in(site, "alice")
+    assert answer.status_code == 429 and "try again in" in answer.text and COOKIE not in site.cookies
+    assert log_in(site, "root").status_code == 303, "only this name waits"
+
+
+def test_a_viewer_sees_no_orders_and_may_send_none(site: TestClient, topic: Topic) -> None:
+    log_in(site, "alice")
+    form = form_on(site, "pause")
+    log_in(site, "eve")
+    assert "/act/" not in site.get(link("cluster", name="eu-1")).text
+    assert site.get(link("act/pause", cluster="eu-1")).status_code == 403
+    proof = Tags(site.get("/").text).all("input")
+    own = next(tag["value"] for tag in proof if tag.get("name") == "proof")
+    answer = site.post("/act/pause", data=form | {"proof": own})
+    assert answer.status_code == 403 and "the role operator" in answer.text
+    assert topic.sent == []
+
+
+def test_what_takes_an_admin_is_not_an_operators(site: TestClient, topic: Topic) -> None:
+    for name in ("alice", "root"):
+        log_in(site, name)
+        answer = site.get(link("act/dry-run", cluster="eu-1"))
+        assert answer.status_code == (200 if name == "root" else 403)
+    assert site.post("/act/dry-run", data=form_on(site, "dry-run")).status_code == 303
+    assert [(cluster, one.kind, one.by, one.arguments) for cluster, one in topic.sent] == [("eu-1", "dry-run", "root", {"on": True})]
+
+
+def test_after_logging_out_the_same_cookie_and_form_do_nothing(site: TestClient, topic: Topic) -> None:
+    log_in(site, "alice")
+    form, token = form_on(site, "pause"), site.cookies[COOKIE]
+    assert site.post("/logout", data={"proof": "wrong"}).status_code == 403
+    assert site.post("/logout", data={"proof": form["proof"]}).status_code == 303
+    site.cookies.set(COOKIE, token)
+    assert site.post("/act/pause", data=form).status_code == 403
+    assert topic.sent == [] and "Log in" in site.get("/").text
+
+
+def test_a_user_who_is_taken_out_of_the_file_may_nothing_from_then_on(tables: Path, tmp_path: Path, topic: Topic) -> None:
+    path = tmp_path / "users.toml"
+    path.write_text(user_lines("alice", PASSWORD, "operator", {}))
+    site = client(tables, Access.of(path), topic)
+    log_in(site, "alice")
+    form = form_on(site, "pause")
+    path.write_text("")
+    assert site.post("/act/pause", data=form).status_code == 403
+    path.write_text("damaged")
+    assert site.post("/act/pause", data=form).status_code == 403
+    assert site.get("/").status_code == 200, "everybody still reads"
+    assert topic.sent == []
+
+
+# --- a proxy that names its user ---
+
+
+def test_a_proxys_word_counts_and_nobody_elses(tables: Path, users: Path, topic: Topic) -> None:
+    for proxies, code in ((("testclient",), None), (("127.0.0.1",), 401)):
+        if code is None:
+            access = Access.of(users, "X-User")
+            access = Access(access.users, "X-User", frozenset(proxies), access.sessions, access.tries)
+        else:
+            access = Access.of(users, "X-User", proxies)
+        site = client(tables, access, topic)
+        site.headers["X-User"] = "alice"
+        answer = site.get(link("act/pause", cluster="eu-1"))
+        assert answer.status_code == (code or 200)
+        assert site.get("/login").status_code == 404
+    assert topic.sent == []
+
+
+def test_a_header_that_comes_twice_is_nobodys(tables: Path, users: Path, topic: Topic) -> None:
+    access = Access.of(users, "X-User")
+    site = client(tables, Access(access.users, "X-User", frozenset({"testclient"}), access.sessions, access.tries), topic)
+    answer = site.get(link("act/pause", cluster="eu-1"), headers=[("X-User", "eve"), ("X-User", "root")])
+    assert answer.status_code == 401
+
+
+# --- forms of other sites ---
+
+
+@pytest.mark.parametrize(
+    ("headers", "without", "code"),
+    [
+        ({"Origin": "https://elsewhere.example"}, None, 403),
+        ({"Sec-Fetch-Site": "cross-site"}, None, 403),
+        ({"Sec-Fetch-Site": "same-site"}, None, 403),
+        ({"Content-Type": "text/plain"}, None, 415),
+        ({}, "proof", 403),
+        ({}, "order_id", 400),
+        ({}, "cluster", 400),
+        ({}, None, 303),
+    ],
+)
+def test_a_form_that_this_console_has_not_made_for_this_session_does_nothing(
+    site: TestClient, topic: Topic, headers: dict[str, str], without: str | None, code: int
+) -> None:
+    log_in(site, "alice")
+    form = {name: value for name, value in form_on(site, "pause").items() if name != without}
+    assert site.post("/act/pause", data=form, headers=headers).status_code == code
+    assert len(topic.sent) == (code == 303)
+
+
+def test_a_proof_of_another_session_does_nothing_and_a_huge_form_is_not_read(site: TestClient, topic: Topic) -> None:
+    log_in(site, "root")
+    form = form_on(site, "pause")
+    log_in(site, "alice")
+    assert site.post("/act/pause", data=form).status_code == 403
+    assert site.post("/act/pause", data=form | {"cluster": "x" * 100_000}).status_code == 413
+    assert topic.sent == []
+
+
+# --- what is sent ---
+
+
+@pytest.mark.parametrize(
+    ("name", "on", "more", "kind", "arguments"),
+    [
+        ("pause", {}, {}, "pause-cluster", {}),
+        ("resume", {}, {}, "resume-cluster", {}),
+        ("drain", {"broker": BROKER}, {}, "drain-broker", {"broker": BROKER}),
+        ("undrain", {"broker": BROKER}, {}, "undrain-broker", {"broker": BROKER}),
+        ("declare-dead", {"broker": BROKER}, {}, "declare-dead", {"broker": BROKER}),
+        ("unload", {"bundle": BUNDLE}, {}, "unload", {"namespace": "shop/hot", "bundle": "0x00000000_0x10000000"}),
+        ("unload", {"bundle": BUNDLE}, {"destination": "b-2:80"}, "unload",
+         {"namespace": "shop/hot", "bundle": "0x00000000_0x10000000", "destination": "b-2:80"}),
+        ("split", {"bundle": BUNDLE}, {}, "split",
+         {"namespace": "shop/hot", "bundle": "0x00000000_0x10000000", "boundaries": [], "unload": False}),
+        ("pin", {"bundle": BUNDLE}, {"hours": "6"}, "pin-bundles", {"bundles": [BUNDLE], "for_ms": 6 * 3_600_000}),
+        ("publish", {}, {}, "dry-run", {"on": False}),
+    ],
+)  # fmt: skip
+def test_each_order_is_a_command_with_the_name_of_who_sent_it(
+    site: TestClient, topic: Topic, name: str, on: dict[str, str], more: dict[str, str], kind: str, arguments: dict[str, Any]
+) -> None:
+    log_in(site, "root")
+    form = form_on(site, name, **on)
+    answer = site.post(f"/act/{name}", data=form | more)
+    assert answer.status_code == 303, answer.text
+    ((cluster, command),) = topic.sent
+    assert (cluster, command.kind, command.by, command.id, command.arguments) == ("eu-1", kind, "root", form["order_id"], arguments)
+    assert answer.headers["location"] == link("command", cluster="eu-1", id=command.id)
+    assert "The next round answers it" in site.get(answer.headers["location"]).text
+
+
+def test_every_act_has_been_tried() -> None:
+    tried = {"pause", "resume", "drain", "undrain", "declare-dead", "unload", "split", "pin", "publish", "dry-run", "undo"}
+    assert set(ACTS) == tried
+
+
+def test_a_form_that_is_sent_twice_is_one_command(site: TestClient, topic: Topic) -> None:
+    log_in(site, "alice")
+    form = form_on(site, "pause")
+    assert [site.post("/act/pause", data=form).status_code for _ in range(2)] == [303, 303]
+    assert len({one.id for _, one in topic.sent}) == 1, "the balancer does one id once"
+    assert form_on(site, "pause")["order_id"] != form["order_id"]
+
+
+@pytest.mark.parametrize(
+    ("name", "on", "more", "words"),
+    [
+        ("pin", {"bundle": BUNDLE}, {"hours": "-1"}, "hours=-1: expected a whole number of hours"),
+        ("pin", {"bundle": BUNDLE}, {"hours": "99999999"}, "hours=99999999: expected a whole number of hours"),
+        ("unload", {"bundle": BUNDLE}, {"bundle": "no bundle"}, "namespace: "),
+        ("drain", {"broker": BROKER}, {"broker": "x" * 3_000}, "broker: 3000 characters"),
+    ],
+)
+def test_a_field_that_can_not_be_is_named(
+    site: TestClient, topic: Topic, name: str, on: dict[str, str], more: dict[str, str], words: str
+) -> None:
+    log_in(site, "alice")
+    answer = site.post(f"/act/{name}", data=form_on(site, name, **on) | more)
+    assert answer.status_code == 400 and words in Tags(answer.text).text and topic.sent == []
+
+
+def test_what_is_not_there_is_said(site: TestClient, topic: Topic) -> None:
+    log_in(site, "alice")
+    assert site.get(link("act/conquer", cluster="eu-1")).status_code == 404
+    assert site.get(link("act/pause", cluster="nowhere")).status_code == 404
+    topic.away = True
+    answer = site.post("/act/pause", data=form_on(site, "pause"))
+    assert answer.status_code == 503 and "it wasn't sent: " in (said := Tags(answer.text).text) and "no broker answers" in said
+
+
+# --- taking back ---
+
+
+def test_a_command_is_shown_by_its_id_with_those_that_were_sent_with_it(site: TestClient) -> None:
+    log_in(site, "alice")
+    page = Tags(site.get(link("history", cluster="eu-1", what="commands")).text)
+    shown = [tag["href"] for tag in page.all("a") if (tag.get("href") or "").startswith("/command?")]
+    assert shown
+    answer = site.get(shown[0])
+    assert answer.status_code == 200 and "What came of it" in answer.text and "The next round" not in answer.text
