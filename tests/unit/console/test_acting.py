@@ -101,7 +101,7 @@ def test_a_login_leads_to_no_other_site(site: TestClient, following: str) -> Non
 def test_a_wrong_password_says_no_more_than_a_wrong_name_and_many_have_to_wait(site: TestClient) -> None:
     answers = [log_in(site, name, "wrong") for name in ("alice", "nobody")]
     assert [one.status_code for one in answers] == [401, 401]
-    assert len({re.sub(r"alice|nobody|read at <time.*?</time>", "", one.text) for one in answers}) == 1
+    assert len({re.sub(r"alice|nobody|\d", "", one.text) for one in answers}) == 1
     for _ in range(5):
         log_in(site, "alice", "wrong")
     answer = log_in(site, "alice")
@@ -150,7 +150,7 @@ def test_a_user_who_is_taken_out_of_the_file_may_nothing_from_then_on(tables: Pa
     path.write_text("")
     assert site.post("/act/pause", data=form).status_code == 403
     path.write_text("damaged")
-    assert site.post("/act/pause", data=form).status_code == 403
+    assert site.post("/act/pause", data=form).status_code == 401
     assert site.get("/").status_code == 200, "everybody still reads"
     assert topic.sent == []
 
