@@ -139,7 +139,7 @@ def test_an_operator_logs_in_drains_a_broker_and_a_viewer_may_not(browser: Brows
     assert page.locator(".act").count() == 0
     for name, acts in (("eve", 0), ("alice", 1)):
         page.get_by_role("link", name="Log in").click()
-        page.get_by_label("Name").fill(name)
+        page.get_by_role("textbox", name="Name").fill(name)
         page.get_by_label("Password").fill(PASSWORD)
         page.get_by_role("button", name="Log in").click()
         page.wait_for_url("**/broker?**")
@@ -164,7 +164,7 @@ def test_no_page_has_a_serious_fault_of_accessibility(browser: Browser, acting: 
     context, page = opened(browser, acting.served, troubles, 1440, scheme)
     page.goto("/login")
     faults = {"/login": serious(page)}
-    page.get_by_label("Name").fill("alice")
+    page.get_by_role("textbox", name="Name").fill("alice")
     page.get_by_label("Password").fill(PASSWORD)
     page.get_by_role("button", name="Log in").click()
     page.wait_for_url("**/")
