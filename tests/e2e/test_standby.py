@@ -145,3 +145,4 @@ def away(kafka: EmbeddedKafka, seconds: float) -> None:
     os.kill(kafka.pid, signal.SIGSTOP)
     time.sleep(seconds)
     os.kill(kafka.pid, signal.SIGCONT)
+    until(lambda: kafka.answers(int(kafka.bootstrap.rpartition(":")[2])), "Kafka to name its broker again")
