@@ -56,7 +56,11 @@ def console(
         raise CommandError("the console needs more packages: pip install 'lb_stream[console]'", 2)
     if context.invoked_subcommand is not None:
         return
-    given = effective(config, broker_conf, set_)
+    access = _access(users, user_header, tuple(proxy or ()))
+    _serve(address, tuple(name or ()), effective(config, broker_conf, set_), access, json)
+
+
+def _serve(address: str, names: tuple[str, ...], given: Effective, access: Access, json: bool) -> None:
     import logging
 
     from lb_stream.console.reader import Reader
@@ -64,13 +68,12 @@ def console(
     from lb_stream.io.local.signals import StopRequest
 
     logging.getLogger("kafka").setLevel(logging.CRITICAL)  # the page says whether Kafka answers
-    access = _access(users, user_header, tuple(proxy or ()))
     bootstrap, topics = given.bootstrap, given.settings.topics
     reader = Reader(given.tables, given.settings, bootstrap)
     with StopRequest() as stop:
         try:
             follow = (given.client_options(bootstrap), topics.decisions, topics.results)
-            served = Served(address, reader, tuple(name or ()), follow, access, _sends(given))
+            served = Served(address, reader, names, follow, access, _sends(given))
         except (OSError, ValueError, OverflowError) as error:
             raise CommandError(f"--address {address}: {error}: give another HOST:PORT", 2) from None
         note("Ctrl-C ends it")
