@@ -76,6 +76,16 @@ def growth(batches: list[int], seen: list[Mapping[str, float]], name: str) -> fl
     return 1_000 * float(np.polyfit([batches[start] for start in starts], least, 1)[0])
 
 
+def growth_of_files(batches: list[int], times: list[float], seen: list[Mapping[str, float]]) -> float:
+    """Within a thousand batches, at one pace: what is kept goes by the clock, so the faster batches come the more of them have files."""
+    half = len(seen) // 2
+    number, at = np.array(batches, float), np.array(times)
+    pace = (number[half:] - number[half - EACH : -EACH]) / (at[half:] - at[half - EACH : -EACH])
+    known = np.stack([np.ones(len(pace)), number[half:], pace], axis=1)
+    slopes = np.linalg.lstsq(known, np.array([one["files"] for one in seen[half:]]), rcond=None)[0]
+    return 1_000 * float(slopes[1])
+
+
 def test_what_a_job_holds_and_leaves_on_the_disk_does_not_grow_with_its_batches(
     kafka: EmbeddedKafka, topic_names: TopicSettings, tmp_path: Path, count: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -83,7 +93,7 @@ def test_what_a_job_holds_and_leaves_on_the_disk_does_not_grow_with_its_batches(
     job = Pipeline(kafka.bootstrap, topic_names, tmp_path, SETTINGS)
     job.create_topics(reports=backlog.PARTITIONS)
     job.send(backlog.records(BATCHES))
-    batches, seen = [], []
+    batches, times, seen = [], [], []
     with job.running() as process:
 
         def newest() -> int:
@@ -96,9 +106,10 @@ def test_what_a_job_holds_and_leaves_on_the_disk_does_not_grow_with_its_batches(
             for _ in maintain(Store.at(tmp_path / "tables"), UPKEEP, time.time_ns() // 1_000_000):
                 pass
             batches.append(newest())
+            times.append(time.monotonic())
             seen.append(look(job, process.pid))
-            print(batches[-1], round(time.monotonic()), seen[-1], flush=True)
-    grown = {name: growth(batches, seen, name) for name in MOST_IN_A_THOUSAND}
+            print(batches[-1], round(times[-1]), seen[-1], flush=True)
+    grown = {name: growth(batches, seen, name) for name in MOST_IN_A_THOUSAND} | {"files": growth_of_files(batches, times, seen)}
     for name, slope in grown.items():
         first, last = seen[len(seen) // 2][name], seen[-1][name]
         count(f"soak: {name} {first:,.0f} → {last:,.0f}, {slope:+,.0f} in a thousand of {batches[-1] + 1} batches")
