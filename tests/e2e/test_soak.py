@@ -9,7 +9,7 @@ import re
 import signal
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -30,8 +30,10 @@ LOOKS, EACH = 48, 3
 SETTINGS = backlog.SETTINGS | {"stream.metrics_address": ""}
 UPKEEP = UpkeepSettings(keep_replaced_files_hours=0.01)
 
-MOST_IN_A_THOUSAND = {"descriptors": 20, "threads": 20, "JVM's live kB": 10_000, "Python's resident kB": 30_000, "files": 150}
+MOST_IN_A_THOUSAND = {"descriptors": 20, "threads": 20, "JVM's live kB": 10_000, "Python's resident kB": 30_000, "old files": 150}
 """Growth within a thousand batches. With a socket for each task, descriptors grew by 2,000; files by 9,000."""
+OLD_S = 300.0
+"""What is replaced is kept for half a minute, what Spark may go back to for a hundred batches: no more and no fewer files are older."""
 
 
 def processes(group: int) -> set[int]:
@@ -65,25 +67,24 @@ def look(job: Pipeline, jvm: int) -> dict[str, float]:
             if pid != jvm:
                 resident = re.search(r"VmRSS:\s+(\d+)", Path(f"/proc/{pid}/status").read_text())
                 seen["Python's resident kB"] += int(resident[1]) if resident else 0
-    seen["files"] = sum(len(names) for part in ("tables", "checkpoint") for _, _, names in os.walk(job.folder / part))
+    folders = (found for part in ("tables", "checkpoint") for found in os.walk(job.folder / part))
+    seen["old files"] = sum(old(Path(folder, name)) for folder, _, names in folders for name in names)
     return dict(seen)
 
 
-def growth(batches: list[int], seen: list[Mapping[str, float]], name: str) -> float:
+def old(path: Path) -> bool:
+    """Whether a file is one that stays: of younger ones there are the more the faster batches come."""
+    try:
+        return time.time() - path.stat().st_mtime > OLD_S
+    except OSError:  # it has been removed meanwhile
+        return False
+
+
+def growth(batches: Sequence[int], seen: Sequence[Mapping[str, float]], name: str) -> float:
     """Within a thousand batches."""
     starts = range(len(seen) // 2, len(seen) - EACH + 1, EACH)
     least = [min(one[name] for one in seen[start : start + EACH]) for start in starts]
     return 1_000 * float(np.polyfit([batches[start] for start in starts], least, 1)[0])
-
-
-def growth_of_files(batches: list[int], times: list[float], seen: list[Mapping[str, float]]) -> float:
-    """Within a thousand batches, at one pace: what is kept goes by the clock, so the faster batches come the more of them have files."""
-    half = len(seen) // 2
-    number, at = np.array(batches, float), np.array(times)
-    pace = (number[half:] - number[half - EACH : -EACH]) / (at[half:] - at[half - EACH : -EACH])
-    known = np.stack([np.ones(len(pace)), number[half:], pace], axis=1)
-    slopes = np.linalg.lstsq(known, np.array([one["files"] for one in seen[half:]]), rcond=None)[0]
-    return 1_000 * float(slopes[1])
 
 
 def test_what_a_job_holds_and_leaves_on_the_disk_does_not_grow_with_its_batches(
@@ -93,7 +94,7 @@ def test_what_a_job_holds_and_leaves_on_the_disk_does_not_grow_with_its_batches(
     job = Pipeline(kafka.bootstrap, topic_names, tmp_path, SETTINGS)
     job.create_topics(reports=backlog.PARTITIONS)
     job.send(backlog.records(BATCHES))
-    batches, times, seen = [], [], []
+    batches, seen = list[int](), list[dict[str, float]]()
     with job.running() as process:
 
         def newest() -> int:
@@ -106,10 +107,9 @@ def test_what_a_job_holds_and_leaves_on_the_disk_does_not_grow_with_its_batches(
             for _ in maintain(Store.at(tmp_path / "tables"), UPKEEP, time.time_ns() // 1_000_000):
                 pass
             batches.append(newest())
-            times.append(time.monotonic())
             seen.append(look(job, process.pid))
-            print(batches[-1], round(times[-1]), seen[-1], flush=True)
-    grown = {name: growth(batches, seen, name) for name in MOST_IN_A_THOUSAND} | {"files": growth_of_files(batches, times, seen)}
+            print(batches[-1], round(time.monotonic()), seen[-1], flush=True)
+    grown = {name: growth(batches, seen, name) for name in MOST_IN_A_THOUSAND}
     for name, slope in grown.items():
         first, last = seen[len(seen) // 2][name], seen[-1][name]
         count(f"soak: {name} {first:,.0f} → {last:,.0f}, {slope:+,.0f} in a thousand of {batches[-1] + 1} batches")
