@@ -19,7 +19,8 @@ CREATE TABLE rounds (
   `error` STRING,
   `shadows` STRING,
   `shadow_memory` STRING,
-  `merge_advice` STRING
+  `merge_advice` STRING,
+  `proposals` STRING
 ) USING DELTA;
 
 -- one decision; how it ended is in outcomes
@@ -46,7 +47,9 @@ CREATE TABLE decisions (
   `dry_run` BOOLEAN,
   `explain` STRING,
   `log_seq` BIGINT,
-  `neighbour` STRING
+  `neighbour` STRING,
+  `approved_by` STRING,
+  `proposal_id` STRING
 ) USING DELTA;
 
 -- how one decision ended: confirmed, superseded, refused, expired or failed
@@ -240,6 +243,32 @@ CREATE TABLE commands (
   `text` STRING,
   `rule` STRING,
   `decision_ids` ARRAY<STRING>,
+  `seq` BIGINT,
+  `now_ms` BIGINT,
+  `log_seq` BIGINT
+) USING DELTA;
+
+-- what has become of one proposal: it waits for approval; approved, rejected, expired, stale, withdrawn
+CREATE TABLE proposals (
+  `proposal_id` STRING,
+  `cluster` STRING,
+  `together` STRING,
+  `state` STRING,
+  `by` STRING,
+  `why` STRING,
+  `kind` STRING,
+  `bundle` STRING,
+  `source` STRING,
+  `destination` STRING,
+  `reason` STRING,
+  `rule` STRING,
+  `strategy` STRING,
+  `bytes_per_s` DOUBLE,
+  `proposed_ms` BIGINT,
+  `expires_ms` BIGINT,
+  `until_ms` BIGINT,
+  `decision_id` STRING,
+  `explain` STRING,
   `seq` BIGINT,
   `now_ms` BIGINT,
   `log_seq` BIGINT

@@ -17,7 +17,7 @@ from typing import Any
 from lb_stream.backtest.trial import SHOWN
 from lb_stream.contracts.base import canonical_json
 from lb_stream.contracts.decisions import MOVES
-from lb_stream.core.commands.settings import config_of, in_force
+from lb_stream.core.commands.settings import config_of, in_force, without_approval
 from lb_stream.core.config.cluster_config import ClusterConfig, canonical
 from lb_stream.core.model.memory import Memory
 from lb_stream.core.model.operator_state import OperatorState
@@ -81,7 +81,7 @@ class OpenTrial:
         if self.error is not None:
             return
         try:
-            config = config_of(in_force(start.config.given, orders.settings) | canonical(self.policy.settings))
+            config = config_of(without_approval(in_force(start.config.given, orders.settings) | canonical(self.policy.settings)))
             memory = replace(start.memory, orders=replace(orders, settings={}, answers=(), waiting=()), **self.own)
             made = decide(start.view, memory, replace(start.inbox, commands=()), config)
         except Exception as error:

@@ -13,7 +13,7 @@ from lb_stream import __version__
 from lb_stream.cli.backtest import command as backtest
 from lb_stream.cli.inspect import commands, compare, config, decisions, explain, lookup, replay, shadow, sql, status
 from lb_stream.cli.monitor import command as monitor
-from lb_stream.cli.operate import brokers, clusters, dry_run, dynamic_config, leader, namespaces, plan, undo
+from lb_stream.cli.operate import brokers, clusters, dry_run, dynamic_config, leader, namespaces, plan, proposals, undo
 from lb_stream.cli.report import command as report
 from lb_stream.cli.report import cost
 from lb_stream.cli.run import agent, balance, console, jars, kafka_broker, lookup_server, reports, tables, topics
@@ -67,7 +67,7 @@ def _demo() -> None:
 
 for module in (
     *(balance, status, decisions, explain, compare, monitor, lookup, commands),
-    *(lookup_server, report, cost, simulate, sql, replay, shadow, what_if, plan, undo, dynamic_config, backtest),
+    *(lookup_server, report, cost, simulate, sql, replay, shadow, what_if, plan, proposals, undo, dynamic_config, backtest),
 ):
     module.register(app)
 for group in (

@@ -57,7 +57,16 @@ class BalancerConfig(KeyModel):
         True, "shed and split by itself; else orders are obeyed and bundles without an owner get one, no more",
         pulsar="loadBalancerEnabled", dynamic=False,
     )  # fmt: skip
-    dry_run: bool = key(True, "decide and log, but publish nothing: watch first, then switch it off")
+    mode: Literal["observe", "approve", "act"] = key(
+        "observe", "what becomes of decisions: logged only (a dry run), or those that balancing wants wait for an operator's approval, or "
+        "published; `dry_run` true and false are observe and act",
+    )  # fmt: skip
+    proposal_expires_ms: int = key(1_800_000, "how long a proposal waits for approval", unit="ms", ge=1_000)
+    max_proposals: int = key(100, "proposals that wait for approval at one time", ge=1, le=1_000)
+    auto_approve: Texts = key(
+        (), "what needs nobody's approval: rules of kind, reason, max_mb, hours, zone and per_hour, as 'kind=move max_mb=5 per_hour=20'; "
+        "a list, or text with semicolons between",
+    )  # fmt: skip
     shedding_enabled: bool = key(True, "unload bundles from hot brokers", pulsar="loadBalancerSheddingEnabled")
     shedding_interval_ms: int = key(
         60_000, "least time between shedding passes; 0: in every batch with a new report", unit="ms",
@@ -172,6 +181,11 @@ class BalancerConfig(KeyModel):
     disruption_windows: Texts = _windows()
     freezes: Texts = _freezes()
     freeze: str = _freeze()
+
+    @property
+    def dry_run(self) -> bool:
+        """Whether decisions are only logged."""
+        return self.mode == "observe"
 
     @property
     def weights(self) -> dict[str, float]:

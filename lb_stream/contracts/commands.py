@@ -34,6 +34,10 @@ LONGEST_VALUE = 10_000
 MOST_VALUES = 500
 MOST_PINS = 1_000
 """Bundles of one command to pin, and all that are pinned: they stay in the memory that each round logs."""
+MOST_REJECTIONS = 1_000
+"""Proposals of one command, and rejections that hold: they stay in the memory that each round logs."""
+LONGEST_WHY = 300
+"""Characters of why a proposal is rejected."""
 MOST_MERGES = 100
 """Of one command: their bundles are held until reports show what has become of them."""
 
@@ -234,6 +238,25 @@ class PinBundles(Command):
     for_ms: Annotated[int, Field(ge=0, le=LONGEST_PIN_MS, description="0: balancing may move them again")]
 
 
+ProposalIds = Annotated[list[Word], Field(min_length=1, max_length=MOST_REJECTIONS, description="<cluster>:<seq>:p<number>")]
+
+
+class ApproveProposals(Command):
+    """Make the decisions that proposals have asked for, if they still can be."""
+
+    kind: Literal["approve-proposals"] = "approve-proposals"
+    proposals: ProposalIds
+
+
+class RejectProposals(Command):
+    """End proposals, and have balancing propose nothing of their kind about their bundles for a while."""
+
+    kind: Literal["reject-proposals"] = "reject-proposals"
+    proposals: ProposalIds
+    why: Annotated[str, Field(min_length=1, max_length=LONGEST_WHY)]
+    for_ms: Annotated[int, Field(ge=0, le=LONGEST_PIN_MS, description="0: a rejection that was said before holds no longer")]
+
+
 class DeclareDead(Command):
     """Take silent brokers for dead now, without waiting: their bundles go to others."""
 
@@ -281,7 +304,7 @@ class SetPolicies(Command):
 
 AnyCommand = (
     UnloadCommand | Split | Merge | Assign | SetConfig | DeleteConfig | DryRun | PauseCluster | ResumeCluster | DrainBroker | UndrainBroker
-    | PinBundles | DeclareDead | CreateNamespace | DeleteNamespace | ImportNamespaces | SetPolicies
+    | PinBundles | ApproveProposals | RejectProposals | DeclareDead | CreateNamespace | DeleteNamespace | ImportNamespaces | SetPolicies
 )  # fmt: skip
 
 

@@ -80,6 +80,10 @@ class Decision(OwnRecord):
     expires_ms: Millis
     dry_run: bool = False
     explain: Explain = Explain()
+    approved_by: str | None = Field(
+        None, description="who approved it, where decisions wait for approval: a sender, or a rule of auto_approve", exclude_if=_unknown
+    )
+    proposal_id: str | None = Field(None, description="the proposal that was approved", exclude_if=_unknown)
 
     @property
     def bundles(self) -> tuple[str, ...]:

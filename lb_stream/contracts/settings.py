@@ -196,6 +196,7 @@ class UpkeepSettings(KeyModel):
     keep_broker_history_hours: int = _keep(7, "loads and limits of brokers over time")
     keep_rejected_reports_hours: int = _keep(30, "records that could not be taken")
     keep_commands_hours: int = _keep(90, "answers to commands")
+    keep_proposals_hours: int = _keep(90, "proposals, and what has become of them,")
     keep_batches_hours: int = _keep(7, "figures of micro-batches")
     keep_replaced_files_hours: float = key(
         0.25, "how long files stay that a table no longer names: queries that began before may read them", unit="hours", dynamic=False,

@@ -42,10 +42,11 @@ ROUNDS = TableSpec(
             ("shadows", pa.string()),  # JSON array: the cluster's own policy and what each shadow made of the round; none without shadows
             ("shadow_memory", pa.string()),  # JSON object: shadow → what its next round starts from
             ("merge_advice", pa.string()),  # JSON array: what is new in the table of that name
+            ("proposals", pa.string()),  # JSON array: what is new in the table of that name
         ]
     ),
     kept_by="now_ms",
-    added=("shadows", "shadow_memory", "merge_advice"),
+    added=("shadows", "shadow_memory", "merge_advice", "proposals"),
 )
 DECISIONS = TableSpec(
     "decisions",
@@ -64,11 +65,12 @@ DECISIONS = TableSpec(
             ("explain", pa.string()),  # JSON object
             ("log_seq", pa.int64()),
             ("neighbour", pa.string()),  # of a merge: the bundle whose range follows
+            *texts("approved_by", "proposal_id"),  # of what was approved
         ]
     ),
     kept_by="issued_ms",
     from_log=True,
-    added=("neighbour",),
+    added=("neighbour", "approved_by", "proposal_id"),
 )
 OUTCOMES = TableSpec(
     "outcomes",
@@ -118,11 +120,7 @@ BUNDLE_AVERAGES = TableSpec(
     "one bundle now: its owner, latest statistics, short- and long-term averages",
     pa.schema(
         [
-            pa.field("cluster", pa.string()),
-            pa.field("bundle", pa.string()),
-            pa.field("owner", pa.string()),
-            pa.field("owner_since_ms", pa.int64()),
-            pa.field("topics", pa.int64()),
+            *(*texts("cluster", "bundle", "owner"), *counts("owner_since_ms", "topics")),
             *_four("latest"),
             pa.field("short_samples", pa.int32()),
             *_four("short"),
@@ -183,17 +181,11 @@ REFUSALS = TableSpec(
     "what one rule refused at one broker in one round",
     pa.schema(
         [
-            ("cluster", pa.string()),
-            ("seq", pa.int64()),
-            ("now_ms", pa.int64()),
-            *texts("rule", "broker"),
-            ("count", pa.int64()),
+            *(*texts("cluster"), *counts("seq", "now_ms"), *texts("rule", "broker"), *counts("count")),
             *reals("limit", "least", "greatest"),
             ("unit", pa.string()),
             ("subjects", pa.list_(pa.string())),
-            ("log_seq", pa.int64()),
-            *texts("namespace"),
-            *counts("until_ms"),
+            *(*counts("log_seq"), *texts("namespace"), *counts("until_ms")),
         ]
     ),
     kept_by="now_ms",
@@ -207,13 +199,8 @@ REJECTED_REPORTS = TableSpec(
         [
             ("topic", pa.string()),
             ("partition", pa.int32()),
-            ("offset", pa.int64()),
-            ("append_ms", pa.int64()),
-            ("cluster", pa.string()),
-            ("broker", pa.string()),
-            ("field", pa.string()),
-            ("value", pa.string()),
-            ("expected", pa.string()),
+            *counts("offset", "append_ms"),
+            *texts("cluster", "broker", "field", "value", "expected"),
             ("log_seq", pa.int64()),
         ]
     ),
@@ -225,19 +212,35 @@ COMMANDS = TableSpec(
     "one cluster's answer to one command; one that takes time has two: accepted, then done or failed",
     pa.schema(
         [
-            ("id", pa.string()),
-            ("cluster", pa.string()),
-            ("kind", pa.string()),
+            *texts("id", "cluster", "kind"),
             ("arguments", pa.string()),  # JSON object
             ("by", pa.string()),
             ("at_ms", pa.int64()),  # when the command came
-            ("outcome", pa.string()),
-            ("text", pa.string()),
+            *texts("outcome", "text"),
             ("rule", pa.string()),  # that refused it
             ("decision_ids", pa.list_(pa.string())),
             ("seq", pa.int64()),
             ("now_ms", pa.int64()),  # when it was answered
             ("log_seq", pa.int64()),
+        ]
+    ),
+    kept_by="now_ms",
+    from_log=True,
+)
+PROPOSALS = TableSpec(
+    "proposals",
+    "what has become of one proposal: it waits for approval; approved, rejected, expired, stale, withdrawn",
+    pa.schema(
+        [
+            *texts("proposal_id", "cluster"),
+            *texts("together", "state", "by", "why"),  # together: the first of those that are approved and rejected together
+            *texts("kind", "bundle", "source", "destination", "reason", "rule", "strategy"),
+            *reals("bytes_per_s"),  # the bundle's short-term average
+            *counts("proposed_ms", "expires_ms"),
+            ("until_ms", pa.int64()),  # until when a rejection holds
+            ("decision_id", pa.string()),  # that an approval has led to
+            ("explain", pa.string()),  # JSON object
+            *counts("seq", "now_ms", "log_seq"),
         ]
     ),
     kept_by="now_ms",
@@ -291,10 +294,7 @@ LEADERS = TableSpec(
     "one start of the job: who leads from then on; the last row leads",
     pa.schema(
         [
-            ("pipeline", pa.string()),
-            ("epoch", pa.int64()),
-            ("host", pa.string()),
-            ("pid", pa.int64()),
+            *(*texts("pipeline"), *counts("epoch"), *texts("host"), *counts("pid")),
             ("since_ms", pa.int64()),  # the host's clock
         ]
     ),
@@ -304,9 +304,7 @@ BATCHES = TableSpec(
     "one micro-batch: how much it read and where its time went; written now and then, for watching only",
     pa.schema(
         [
-            ("app", pa.string()),
-            ("epoch", pa.int64()),
-            ("batch_id", pa.int64()),
+            *(*texts("app"), *counts("epoch", "batch_id")),
             ("log_seq", pa.int64()),  # none: nothing was logged
             ("started_ms", pa.int64()),  # the driver's clock
             ("input_records", pa.int64()),
@@ -345,5 +343,5 @@ BACKTESTS = TableSpec(
 HISTORY_TABLES = (BUNDLE_HISTORY, BROKER_HISTORY)
 TABLES = (
     *(ROUNDS, DECISIONS, OUTCOMES, OWNERSHIP, MERGE_ADVICE, BUNDLE_AVERAGES, BROKER_LOADS, *HISTORY_TABLES),
-    *(REFUSALS, REJECTED_REPORTS, COMMANDS, SHADOW_ROUNDS, SHADOW_DECISIONS, LEADERS, BATCHES, BACKTESTS),
+    *(REFUSALS, REJECTED_REPORTS, COMMANDS, PROPOSALS, SHADOW_ROUNDS, SHADOW_DECISIONS, LEADERS, BATCHES, BACKTESTS),
 )

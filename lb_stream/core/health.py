@@ -63,7 +63,8 @@ class ClusterFacts:
     suspended_by: str | None = None  # the rule
     paused: bool = False
     held: str = ""  # why balancing may move nothing now: a freeze, or no open window; empty: it may
-    dry_run: bool = False
+    mode: Literal["observe", "approve", "act"] = "act"
+    proposals: int = 0  # that wait for approval
     drained: tuple[str, ...] = ()
     draining: tuple[str, ...] = ()  # of these: who has bundles yet
     limited: tuple[str, ...] = ()  # brokers out of which as many moves are under way as are allowed
@@ -72,6 +73,11 @@ class ClusterFacts:
     gone: tuple[str, ...] = ()  # dead for long, or on purpose
     bundles: int = 0
     pending: int = 0
+
+    @property
+    def dry_run(self) -> bool:
+        """Whether decisions are only logged."""
+        return self.mode == "observe"
 
     @property
     def suspended(self) -> bool:
@@ -88,7 +94,9 @@ class ClusterFacts:
         """One word, the gravest."""
         if self.suspended:
             return "SUSPENDED"
-        return "failing" if self.error else "paused" if self.paused else "held" if self.held else "dry run" if self.dry_run else "live"
+        if self.error or self.paused or self.held:
+            return "failing" if self.error else "paused" if self.paused else "held"
+        return {"observe": "dry run", "approve": "approving", "act": "live"}[self.mode]
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,6 +226,9 @@ def _of_cluster(one: ClusterFacts, now_ms: int) -> Iterator[Finding]:
         yield Finding("healthy", f"{name}: {one.held}", "to end that: its settings freeze, freezes, disruption_windows", name)
     if one.dry_run:
         yield Finding("healthy", f"{name} is in dry run: nothing is published", f"to end that: lbctl clusters enable {name}", name)
+    if one.proposals:
+        what = f"{one.proposals} proposal{'s' if one.proposals > 1 else ''}"
+        yield Finding("healthy", f"{name}: {what} waiting for approval", f"lbctl proposals --cluster {name}", name)
     for broker in one.drained:
         word = "draining" if broker in one.draining else "drained"
         yield Finding("healthy", f"{name}: {broker} is {word}", f"to end that: lbctl brokers undrain {broker} --cluster {name}", name)

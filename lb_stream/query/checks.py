@@ -102,6 +102,30 @@ def pinned(now: Situation, bundle: str, drained: bool) -> Check:
     return Check("pin", f"an operator's command has pinned it until {clock(until_ms)}", not drained)
 
 
+def approval(now: Situation, bundle: str, drained: bool) -> Iterator[Check]:
+    """Whether somebody has rejected what balancing wants with the bundle, or is yet to approve it; nothing where nobody is asked."""
+    for one in now.orders.get("rejections", ()):
+        if one["bundle"] == bundle and one["until_ms"] > now.now_ms:
+            what = "move" if one["is_move"] else "split"
+            told = f"{one['by'] or 'somebody'} has rejected to {what} it, until {clock(one['until_ms'])}: {one['why']}"
+            yield Check("rejection", f"{told} ({one['proposal_id']})", one["is_move"] and not drained, one["until_ms"])
+    waiting = [one for one in now.memory.get("proposals", ()) if one["bundle"] == bundle]
+    for one in waiting:
+        what = "split it" if one["kind"] == "split" else f"move it to {one['destination'] or 'a broker to be found'}"
+        told = f"{one['proposal_id']}, to {what}, waits until {clock(one['expires_ms'])}: lbctl approve {one['proposal_id']}"
+        yield Check("approval", told, not drained, one["expires_ms"])
+    if now.config.balancer.mode == "approve" and not waiting:
+        yield Check("approval", "what balancing wants waits for approval (mode = approve); nothing about it does")
+
+
+def proposed(now: Situation, broker: str, drained: bool) -> Iterator[Check]:
+    """Whether moves from a broker wait for approval; nothing where nobody is asked."""
+    mine = [one for one in now.memory.get("proposals", ()) if one["source"] == broker]
+    if now.config.balancer.mode == "approve":
+        told = f"{len(mine)} proposals about its bundles wait for approval" + (": lbctl proposals" if mine else "")
+        yield Check("approval", told, bool(mine) and not drained, min((one["expires_ms"] for one in mine), default=None))
+
+
 def suspension(now: Situation) -> Iterator[Check]:
     """Whether the cluster decides at all, and whether its last round did."""
     rules = [one["rule"] for one in json.loads(now.last["refusals"] or "[]") if one["rule"] in HOLDS_BY["suspension"]]

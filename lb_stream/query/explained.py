@@ -170,7 +170,8 @@ def _sentence(decision: Row, parts: tuple[Part, ...], has_it: str) -> str:
     }.get(decision["kind"], f"moved {decision['bundle']} away from {decision['source']}{target}")
     why = why_decided(decision["rule"], decision["source"], decision["explain"])
     dry = ", in a dry run," if decision["dry_run"] else ""
-    return f"Round {decision['seq']} of {decision['cluster']}{dry} {what}: {why}. {_came_of_it(decision, parts, has_it)}"
+    approved = f" {decision['approved_by']} approved it ({decision['proposal_id']})." if decision["approved_by"] else ""
+    return f"Round {decision['seq']} of {decision['cluster']}{dry} {what}: {why}.{approved} {_came_of_it(decision, parts, has_it)}"
 
 
 def _came_of_it(decision: Row, parts: tuple[Part, ...], has_it: str) -> str:

@@ -19,11 +19,12 @@ from lb_stream.contracts.base import canonical_json
 from lb_stream.contracts.decisions import Ownership
 from lb_stream.contracts.settings import Settings
 from lb_stream.core.averages.cluster_view import NameOrder, name_order, view_of
+from lb_stream.core.commands.proposal_book import ProposalNews
 from lb_stream.core.commands.responder import CommandAnswer, Received, refuse_all
 from lb_stream.core.commands.settings import config_before, config_of
 from lb_stream.core.config.cluster_config import ClusterConfig
 from lb_stream.core.model.blocks import Shard
-from lb_stream.core.model.memory import Memory, Mergeable
+from lb_stream.core.model.memory import Memory, Mergeable, Proposal
 from lb_stream.core.model.view import ClusterView
 from lb_stream.core.observing.outcomes import counting
 from lb_stream.core.round.decide import Inbox, Round, decide
@@ -59,6 +60,7 @@ ROUND_SCHEMA = pa.schema(
         ("shadows", pa.string()),
         ("shadow_memory", pa.string()),
         ("merge_advice", pa.string()),
+        ("proposals", pa.string()),
         # Not logged: how many bundles there are, whether there is anything new to see, and whether nothing at all has happened.
         ("bundles", pa.int64()),
         ("sampled", pa.bool_()),
@@ -68,7 +70,7 @@ ROUND_SCHEMA = pa.schema(
 ROUND_DDL = (
     "cluster string, seq bigint, epoch bigint, now_ms bigint, decisions string, outcomes string, ownership string, "
     "refusals string, results string, memory string, inputs string, files string, blocks string, error string, "
-    "shadows string, shadow_memory string, merge_advice string, bundles bigint, sampled boolean, idle boolean"
+    "shadows string, shadow_memory string, merge_advice string, proposals string, bundles bigint, sampled boolean, idle boolean"
 )
 
 
@@ -109,7 +111,7 @@ def decide_cluster(rows: pa.Table, context: BatchContext, taken: figures.FigureF
     remembered = context.memories[cluster] if known else Memory(seq=context.first_seq).to_json()
     inputs = arrived.inputs(context)
     row: dict[str, Any] = {"cluster": cluster, "seq": 0, "epoch": context.epoch, "now_ms": now_ms, "memory": remembered, "error": None}
-    row |= dict.fromkeys(("decisions", "outcomes", "ownership", "refusals", "results", "merge_advice"), "[]") | {"files": "{}"}
+    row |= dict.fromkeys(("decisions", "outcomes", "ownership", "refusals", "results", "merge_advice", "proposals"), "[]") | {"files": "{}"}
     row |= {"inputs": canonical_json(inputs), "blocks": canonical_json(arrived.blocks), "bundles": 0, "sampled": False}
     row |= NOTHING
     if shadows := context.settings.shadows_of(cluster):
@@ -164,7 +166,7 @@ def _decide(
 
 
 def _forgotten(cluster: str, now_ms: int, context: BatchContext) -> dict[str, Any]:
-    """What the log says when a cluster is forgotten: no memory, and that its bundles' ownership records and merge advice are no more.
+    """What the log says when a cluster is forgotten: no memory, and that its ownership records, merge advice and proposals are no more.
 
     A cluster's rounds are never more than the log's batches, of which this one is `log_seq + 1`: with that as its number, and as the
     least of whoever comes later, no round's number comes twice.
@@ -173,11 +175,14 @@ def _forgotten(cluster: str, now_ms: int, context: BatchContext) -> dict[str, An
         Ownership(cluster=cluster, bundle=bundle, state="Init", version=version, since_ms=now_ms, epoch=context.epoch)
         for bundle, version in sorted(context.recorded.get(cluster, {}).items())
     ]
-    mergeable: dict[str, Any] = {}
+    memory: dict[str, Any] = {}
     with suppress(ValueError):  # whose memory can't be read is forgotten all the same
-        mergeable = json.loads(context.memories.get(cluster, "{}")).get("mergeable", {})
-    advice = withdrawn({bundle: Mergeable(*row) for bundle, row in mergeable.items()}, {})
+        memory = json.loads(context.memories.get(cluster, "{}"))
+    advice = withdrawn({bundle: Mergeable(*row) for bundle, row in memory.get("mergeable", {}).items()}, {})
+    waiting = map(Proposal.of, memory.get("proposals", ()))
+    news = [ProposalNews(one, "withdrawn", why="the cluster has been forgotten") for one in waiting]
     said = {"ownership": _records(ends), "merge_advice": canonical_json([one.to_dict() for one in advice])}
+    said |= {"proposals": canonical_json([one.to_dict() for one in news])}
     return NOTHING | said | {"memory": "", "seq": context.log_seq + 1, "blocks": "[]"}
 
 
@@ -293,4 +298,5 @@ def logged(made: Round) -> dict[str, Any]:
         "results": _results(made.results),
         "memory": made.memory.to_json(),
         "merge_advice": canonical_json([one.to_dict() for one in made.merge_advice]),
+        "proposals": canonical_json([one.to_dict() for one in made.proposals]),
     }

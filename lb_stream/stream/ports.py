@@ -62,6 +62,11 @@ class Logged:
         return self._parsed("merge_advice")
 
     @cached_property
+    def proposals(self) -> Entries:
+        """What has become of proposals (core.commands.proposal_book.ProposalNews)."""
+        return self._parsed("proposals")
+
+    @cached_property
     def files(self) -> list[dict[str, dict[str, Any]]]:
         """Table → the file of figures that the round names for it (stream.figures.File)."""
         return [json.loads(text) if text != "{}" else {} for text in self.rounds["files"].to_pylist()]

@@ -261,7 +261,7 @@ def test_a_replay_from_the_written_memory_makes_the_same_round(steps: list[Step]
 
 @given(lives(), configs)
 def test_a_dry_run_decides_the_same_but_remembers_and_publishes_nothing(steps: list[Step], config: ClusterConfig) -> None:
-    dry = replace(config, balancer=config.balancer.model_copy(update={"dry_run": True}))
+    dry = replace(config, balancer=config.balancer.model_copy(update={"mode": "observe"}))
     (_, _, first), *_ = played(steps, config)
     rounds = [done for _, _, done in played(steps, dry)]
     assert [undry(one) for one in rounds[0].decisions] == [*first.decisions]
@@ -282,7 +282,8 @@ def test_settings_may_change_between_any_two_rounds(steps: list[Step], data: st.
     for step in steps:
         state.take(step.records)
         config = data.draw(configs)
-        config = replace(config, balancer=config.balancer.model_copy(update={"dry_run": data.draw(st.booleans())}))
+        mode = data.draw(st.sampled_from(["observe", "approve", "act"]))
+        config = replace(config, balancer=config.balancer.model_copy(update={"mode": mode}))
         view = view_of("c", state.shards, state.now_ms, config.balancer.weights)
         done = decide(view, memory, inbox_of(step, memory), config)
         memory = Memory.from_json(done.memory.to_json())

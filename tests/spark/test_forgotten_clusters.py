@@ -54,7 +54,7 @@ def decided(folder: Path, memories: dict[str, str], commands: int = 0, **more: A
 def test_the_log_says_that_a_cluster_has_been_forgotten_and_nothing_else_of_it(tmp_path: Path) -> None:
     row = decided(tmp_path, {"eu": json.dumps({"seq": 3})})
     assert (row["memory"], row["seq"], row["blocks"], row["error"], row["idle"]) == ("", 8, "[]", None, False)
-    assert {row[name] for name in ("decisions", "outcomes", "ownership", "refusals", "results", "merge_advice")} == {"[]"}
+    assert {row[name] for name in ("decisions", "outcomes", "ownership", "refusals", "results", "merge_advice", "proposals")} == {"[]"}
     assert decided(tmp_path, {})["idle"], "a cluster that never had a round leaves no word"
 
 

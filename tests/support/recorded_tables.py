@@ -88,7 +88,7 @@ def record(
     root: Path, steps: int = 60, *, brokers: int = 6, bundles: int = 48, workload: str = "hot_spot", settings: Mapping[str, Any] = {}
 ) -> Recorder:
     """Tables of one run under the demo's settings."""
-    given = json.loads(json.dumps(dict(DEMO) | {"dry_run": False} | dict(settings)))
+    given = json.loads(json.dumps(dict(DEMO) | {"mode": "act"} | dict(settings)))
     cluster = build_cluster(brokers, bundles, workload, 1, START_MS, at_s=5.0)
     recorder = Recorder(root, ClosedLoop(cluster, given, START_MS, Memory(epoch=1)), given)
     recorder.run(steps)

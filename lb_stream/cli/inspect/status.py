@@ -19,7 +19,12 @@ if TYPE_CHECKING:
     from lb_stream.core.health import ClusterFacts, Facts, StandbyFacts
 
 COLOURS = {"healthy": "green", "degraded": "yellow", "down": "red"}
-CLUSTER_COLOURS = {"SUSPENDED": "red", "failing": "red", "paused": "yellow", "live": "green", "dry run": ""}
+CLUSTER_COLOURS = {
+    **dict.fromkeys(("SUSPENDED", "failing"), "red"),
+    **dict.fromkeys(("paused", "held"), "yellow"),
+    **dict.fromkeys(("live", "approving"), "green"),
+    "dry run": "",
+}
 
 
 def register(app: typer.Typer) -> None:

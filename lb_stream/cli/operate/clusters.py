@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -13,7 +14,16 @@ from lb_stream.cli.shared.sending import Sending, sends
 if TYPE_CHECKING:
     from lb_stream.core.health import ClusterFacts
 
-app = typer.Typer(name="clusters", help="Clusters: list, enable, pause, limit.", no_args_is_help=True)
+app = typer.Typer(name="clusters", help="Clusters: list, mode, pause, limit.", no_args_is_help=True)
+
+
+class Mode(StrEnum):
+    """What becomes of a cluster's decisions."""
+
+    observe = "observe"
+    approve = "approve"
+    act = "act"
+
 
 Named = Annotated[str, typer.Argument(metavar="CLUSTER", help="The cluster.")]
 
@@ -47,8 +57,8 @@ def list_(config: ConfigFile = None, broker_conf: BrokerConf = None, set_: Set =
 
 
 def _fields(one: ClusterFacts, manager: str) -> dict[str, Any]:
-    told = {name: getattr(one, name) for name in ("dry_run", "paused", "suspended_by", "error", "drained", "silent", "gone")}
-    figures = {name: getattr(one, name) for name in ("brokers", "bundles", "pending", "last_round_ms")}
+    told = {name: getattr(one, name) for name in ("mode", "dry_run", "paused", "suspended_by", "error", "drained", "silent", "gone")}
+    figures = {name: getattr(one, name) for name in ("brokers", "bundles", "pending", "proposals", "last_round_ms")}
     alive = one.brokers - len(one.silent) - len(one.gone)
     return {"cluster": one.cluster, "load_manager": manager, "state": one.state, **told, "brokers_alive": alive, **figures}
 
@@ -56,7 +66,7 @@ def _fields(one: ClusterFacts, manager: str) -> dict[str, Any]:
 @app.command(epilog="Example: lbctl clusters enable eu-1")
 @sends(cluster=Named)
 def enable(send: Sending) -> None:
-    """End a cluster's dry run: from now on its decisions are published to its brokers."""
+    """End a cluster's dry run: from now on its decisions are published to its brokers. What is to wait for approval still does."""
     send("dry-run", on=False)
 
 
@@ -65,6 +75,17 @@ def enable(send: Sending) -> None:
 def disable(send: Sending) -> None:
     """Only watch a cluster again: its decisions are made and logged, and not published."""
     send("dry-run", on=True)
+
+
+@app.command(epilog="Example: lbctl clusters mode eu-1 approve")
+@sends(cluster=Named)
+def mode(
+    wanted: Annotated[Mode, typer.Argument(metavar="observe|approve|act", help="Decisions are logged only; wait for approval; go out.")],
+    *,
+    send: Sending,
+) -> None:
+    """Say whether a cluster's decisions are only logged, wait for approval where balancing wants them, or are published."""
+    send("set-config", values={"mode": wanted.value})
 
 
 @app.command(epilog="Example: lbctl clusters pause eu-1")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from lb_stream.cli.shared.options import Effective
 
-EXPECTED = {"dry_run", "enabled", "shedding_enabled", "split_enabled", "unloading_timeout_ms"}
+EXPECTED = {"mode", "enabled", "shedding_enabled", "split_enabled", "unloading_timeout_ms"}
 """What is meant to differ: Pulsar's own balancing goes off when ours goes on, and agents need a longer time-out."""
 
 

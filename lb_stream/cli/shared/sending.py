@@ -101,7 +101,8 @@ def sends(*, all_clusters: bool = False, cluster: Any = ToCluster, config: Any =
             send = _sending(**{name: given.pop(name) for name in shared})
             command(**given, send=send)
 
-        parameters = [each.replace(kind=Parameter.KEYWORD_ONLY) for each in (own | shared).values()]
+        first = {} if cluster is ToCluster else {"cluster": shared["cluster"]}  # an argument comes before a command's own
+        parameters = [each.replace(kind=Parameter.KEYWORD_ONLY) for each in (first | own | shared).values()]
         with_options.__signature__ = signature(command).replace(parameters=parameters)  # type: ignore[attr-defined]
         with_options.__annotations__ = {each.name: each.annotation for each in parameters}
         return with_options

@@ -17,10 +17,12 @@ from lb_stream.contracts.commands import (
     ImportNamespaces,
     PauseCluster,
     PinBundles,
+    RejectProposals,
     ResumeCluster,
     SetPolicies,
     UndrainBroker,
 )
+from lb_stream.core.commands.proposals import reject
 from lb_stream.core.commands.responder import CommandResponder, Received, named
 from lb_stream.core.config.cluster_config import ClusterConfig
 from lb_stream.core.model.names import is_system_bundle
@@ -50,12 +52,14 @@ def apply_operator_state(view: ClusterView, orders: OperatorState, wanted: bool 
 
 
 def forget_ended(desk: CommandResponder, view: ClusterView) -> None:
-    """Deleted namespaces of which no bundle is known any more need no remembering, nor do pins whose time is over."""
+    """Deleted namespaces of which no bundle is known any more need no remembering, nor do pins and rejections whose time is over."""
     left = tuple(name for name in desk.orders.deleted if _size(view, name))
     if left != desk.orders.deleted:
         desk.change(deleted=left)
     if any(until_ms <= view.now_ms for until_ms in desk.orders.pins.values()):
         desk.change(pins={name: until_ms for name, until_ms in desk.orders.pins.items() if until_ms > view.now_ms})
+    if any(one.until_ms <= view.now_ms for one in desk.orders.rejections):
+        desk.change(rejections=tuple(one for one in desk.orders.rejections if one.until_ms > view.now_ms))
 
 
 def broker_of(given: str) -> str:
@@ -233,6 +237,7 @@ _ACTIONS: dict[type, Callable[[CommandResponder, Received, Any, ClusterView, Clu
     DrainBroker: _drain,
     UndrainBroker: _undrain,
     PinBundles: _pin,
+    RejectProposals: reject,
     DeclareDead: _declare_dead,
     CreateNamespace: _create,
     DeleteNamespace: _delete,

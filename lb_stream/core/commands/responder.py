@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 from lb_stream.contracts.base import canonical_json
 from lb_stream.contracts.commands import COMMANDS, Command, CommandOutcome
+from lb_stream.core.commands.proposal_book import ProposalBook
 from lb_stream.core.model.operator_state import OperatorState
 
 WINDOW_MS = 300_000
@@ -111,9 +112,10 @@ _REMEMBERED = ("id", "at_ms", "outcome", "text", "rule", "decision_ids")
 
 @dataclass(slots=True)
 class CommandResponder:
-    """Where one round's commands are answered. `orders` is what is in force from now on."""
+    """Where one round's commands are answered. `orders` is what is in force from now on, `book` what waits for approval."""
 
     orders: OperatorState
+    book: ProposalBook = field(default_factory=ProposalBook)
     answers: list[CommandAnswer] = field(default_factory=list)
     declared: frozenset[str] = frozenset()  # brokers that an operator takes for dead
     _new: dict[str, dict[str, Any]] = field(default_factory=dict)  # id → what is remembered beside the answer

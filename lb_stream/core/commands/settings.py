@@ -14,7 +14,7 @@ from lb_stream.contracts.base import canonical_json
 from lb_stream.contracts.commands import Command, DeleteConfig, DryRun, SetConfig
 from lb_stream.contracts.keys import SettingError, metadata
 from lb_stream.core.commands.responder import CommandResponder, Received, named
-from lb_stream.core.config.cluster_config import ClusterConfig, all_models, canonical, cluster_config, expected
+from lb_stream.core.config.cluster_config import DRY_RUN, ClusterConfig, all_models, canonical, cluster_config, expected
 from lb_stream.core.config.managers import CLASS_KEYS
 from lb_stream.core.config.namespaces import PREFIX
 from lb_stream.core.model.memory import Memory
@@ -67,6 +67,11 @@ def in_force(given: Mapping[str, Any], commanded: Mapping[str, Any]) -> dict[str
     return canonical(given) | canonical(commanded)
 
 
+def without_approval(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings under our names with which nothing waits for approval: for whoever only asks what would be decided."""
+    return {**values, "mode": "act"} if values.get("mode") == "approve" else dict(values)
+
+
 def dynamic_keys() -> dict[str, str]:
     """Every setting that a command may change: Pulsar's name where it has one, else ours → what it means."""
     found = {}
@@ -95,11 +100,11 @@ def _take(
         match command:
             case SetConfig():
                 after, text = _set(settings, command.values, given)
-                published = any(our_name(name, value) == "dry_run" and value is False for name, value in command.values.items())
-                text += _beside(balances) if published else ""
+                mode = canonical(command.values).get("mode", "observe")
+                text += _beside(balances) if mode != "observe" else ""
             case DryRun():
-                after, _ = _set(settings, {"dry_run": command.on}, given)
-                text = "decisions are made and logged, and not published" if command.on else f"{PUBLISHED}{_beside(balances)}"
+                after, text = _dry_run(settings, command.on, given)
+                text += "" if command.on else _beside(balances)
             case DeleteConfig():
                 after = _without(settings, [our_name(command.key, "")])
                 if len(after) == len(settings):
@@ -114,6 +119,16 @@ def _take(
         return
     desk.change(settings=after)
     desk.answer(received, "done", text)
+
+
+def _dry_run(settings: dict[str, Any], on: bool, given: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
+    """The settings with a dry run begun or ended: the end of one lifts no need for approvals that the job's own settings ask for."""
+    mode, own = (in_force(given, over).get("mode", "observe") for over in (settings, {}))
+    if on:
+        return _set(settings, {DRY_RUN: True}, given)[0], "decisions are made and logged, and not published"
+    if mode == "approve" or (mode == "observe" and own == "approve"):
+        return _set(settings, {"mode": "approve"}, given)[0], f"{PUBLISHED}; what balancing wants waits for approval (mode = approve)"
+    return _set(settings, {DRY_RUN: False}, given)[0], PUBLISHED
 
 
 def _set(settings: dict[str, Any], values: Mapping[str, Any], given: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
@@ -159,10 +174,8 @@ def our_name(name: str, value: Any) -> str:
     """Our name of a key. Raises SettingError for one that nobody knows."""
     try:
         (found,) = canonical({name: value})
-    except SettingError as error:
-        if error.expected != "a number":  # of a value that is multiplied: the name is right
-            raise
-        (found,) = canonical({name: 0})
+    except SettingError:
+        (found,) = canonical({name: 0})  # of a value that is translated the name may be right all the same
     return found
 
 

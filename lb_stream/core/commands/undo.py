@@ -72,6 +72,16 @@ def _pins(arguments: Mapping[str, Any], before: OperatorState, now_ms: int) -> l
     return [{"kind": "pin-bundles", "bundles": names, "for_ms": for_ms} for for_ms, names in sorted(left_ms.items())]
 
 
+def _rejections(arguments: Mapping[str, Any], before: OperatorState, now_ms: int) -> list[Order]:
+    """What was rejected may be proposed again, or not before the time that somebody had said earlier."""
+    left_ms = defaultdict[tuple[int, str], list[str]](list)
+    had = {one.proposal_id: one for one in before.rejections}
+    for name in arguments["proposals"]:
+        one = had.get(name)
+        left_ms[(max(one.until_ms - now_ms, 0), one.why) if one is not None else (0, "undone")].append(name)
+    return [{"kind": "reject-proposals", "proposals": names, "why": why, "for_ms": for_ms} for (for_ms, why), names in left_ms.items()]
+
+
 _BY_KIND: dict[str, Callable[[Mapping[str, Any], OperatorState, int], list[Order]]] = {
     "pause-cluster": _pause,
     "resume-cluster": _resume,
@@ -82,7 +92,9 @@ _BY_KIND: dict[str, Callable[[Mapping[str, Any], OperatorState, int], list[Order
     "delete-config": lambda arguments, before, now_ms: _settings([arguments["key"]], before),
     "set-policies": _policies,
     "pin-bundles": _pins,
+    "reject-proposals": _rejections,
     "unload": lambda arguments, before, now_ms: [],  # it lays nothing down: its moves are taken back
+    "approve-proposals": lambda arguments, before, now_ms: [],  # the same
 }
 _INSTEAD = {
     "split": "a split isn't taken back: lbctl namespaces merge-bundles makes one bundle of two, where agents can",

@@ -9,12 +9,13 @@ from difflib import get_close_matches
 from functools import cache
 from typing import Any, TypeVar
 
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from lb_stream.contracts.balancer import PROFILES, SHEDDER_PROFILES, BalancerConfig, NamespaceConfig
 from lb_stream.contracts.keys import KeyModel, SettingError, pulsar_names
 from lb_stream.contracts.unread import UnreadKeys, told
 from lb_stream.core.averages import FoldConfig
+from lb_stream.core.config.auto_approve import check_auto_approve
 from lb_stream.core.config.managers import in_pulsars_words, resolve
 from lb_stream.core.config.namespaces import PREFIX, namespace_key, nested
 from lb_stream.core.config.windows import check_windows
@@ -33,6 +34,10 @@ OLD_SPELLINGS = {
     "loadBalancerBandwithOutResourceWeight": "bandwidth_out_weight",
 }
 """Pulsar's misspelt keys: they count as long as the right one is not given or 1."""
+
+
+DRY_RUN = "dry_run"
+"""Another way to say what the mode is: true stands for observe, false for act. Beside a mode it says nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +83,7 @@ def known_keys() -> dict[str, tuple[str, int]]:
 
 @cache
 def _names_of(models: tuple[type[KeyModel], ...]) -> dict[str, tuple[str, int]]:
-    ours = {name: (name, 1) for model in models for name in model.model_fields}
+    ours = {name: (name, 1) for model in models for name in model.model_fields} | {DRY_RUN: ("mode", 1)}
     return ours | pulsar_names(*models) | {old: (name, 1) for old, name in OLD_SPELLINGS.items()}
 
 
@@ -91,16 +96,25 @@ def canonical(values: Mapping[str, Any]) -> dict[str, Any]:
         for registry in REGISTRIES:
             registry.load_plugins()
         known = known_keys()
-    for name, value in values.items():
+    for name, value in sorted(values.items(), key=lambda item: item[0] == DRY_RUN):
         if name not in known:
             raise SettingError(name, value, f"one of the known keys; nearest: {', '.join(_nearest(name, known))}")
         ours, factor = known[name]
-        if name not in OLD_SPELLINGS:
+        if name == DRY_RUN:
+            result.setdefault(ours, _mode_of(value))  # whatever their order: a log's settings are sorted
+        elif name not in OLD_SPELLINGS:
             result[ours] = in_pulsars_words(name, _times(name, value, factor))
     for old, ours in OLD_SPELLINGS.items():
         if old in values and _is_one(result.get(ours, 1)):
             result[ours] = values[old]
     return result
+
+
+def _mode_of(dry_run: Any) -> str:
+    try:
+        return "observe" if TypeAdapter(bool).validate_python(dry_run) else "act"
+    except ValidationError:
+        raise SettingError(DRY_RUN, dry_run, "true or false") from None
 
 
 def _is_one(value: Any) -> bool:
@@ -140,6 +154,7 @@ def cluster_config(values: Mapping[str, Any], *, dynamic: bool = False) -> Clust
     given = {"report_timeout_ms": max(1, 2 * reporting.report_max_interval_ms)} | given
     balancer = _build(BalancerConfig, given | {"load_manager": resolved.manager})
     check_windows(balancer)
+    check_auto_approve(balancer.auto_approve)
     chosen_placement, placement_warnings = _placement(balancer)
     splitting = _build(SplittingConfig, given)
     for name in (splitting.split_algorithm, *splitting.supported_split_algorithms):

@@ -50,6 +50,7 @@ _LIMITS = Condition(
     "every cluster with split_enabled or merge_advice_enabled, and the simple manager without",
     lambda config: _SPLITS.holds(config) or _MERGES.holds(config),
 )
+_APPROVE = Condition("every cluster whose mode is approve", lambda config: config.balancer.mode == "approve")
 _CHILDREN = Condition(
     "the modular and the simple manager with split_enabled",
     lambda config: config.splitting.split_enabled and config.balancer.load_manager != "extensible",
@@ -90,6 +91,7 @@ CONDITIONS = {
         "the modular manager, unless the shedder itself chooses destinations",
         lambda config: config.balancer.load_manager == "modular" and not traits_of(config.shedder).chooses_destination,
     ),
+    **dict.fromkeys(("proposal_expires_ms", "max_proposals", "auto_approve"), _APPROVE),
     "unload_split_bundles": _CHILDREN,
     "bundle_max_topics": _LIMITS,
     "bundle_max_sessions": _LIMITS,

@@ -16,7 +16,7 @@ from lb_stream.core.disruption.budgets import HOUR_MS, Budget, budgets, counting
 from lb_stream.core.model.memory import Memory
 from lb_stream.core.model.names import namespace_of
 from lb_stream.core.model.refusals import MOST_SUBJECTS, Refusal, refusal
-from lb_stream.core.model.rules import Refuses
+from lb_stream.core.model.rules import Refuses, Rule
 from lb_stream.core.model.view import ClusterView
 from lb_stream.core.shedding.base import Disruption
 
@@ -41,7 +41,7 @@ class Holds:
     def disruption(self, view: ClusterView) -> Disruption:
         """The same as columns. O(1) where no namespace has settings and no bundle is pinned, else O(bundles)."""
         bundles = view.bundles
-        if not self.namespaces and not self.memory.orders.pins:
+        if not self.namespaces and not self.memory.orders.pins and not self._rejected:
             return Disruption.none(len(bundles))
         held, weight, budget = np.zeros(len(bundles), np.bool_), np.ones(len(bundles)), np.full(len(bundles), -1, np.int32)
         left = np.array([one.left for one in self.budgets.values()], np.int64)
@@ -53,14 +53,13 @@ class Holds:
                 budget[rows] = row_of[name]
                 held[rows] = left[row_of[name]] == 0
             held[rows] |= name in self.closed
-        pinned = bundles.rows_of(self.memory.orders.pins)
-        held[pinned[pinned >= 0]] = True
+        named = bundles.rows_of([*self.memory.orders.pins, *self._rejected])
+        held[named[named >= 0]] = True
         return Disruption(held, weight, budget, left)
 
     def standing(self, view: ClusterView) -> list[Refusal]:
-        """Of each namespace none of whose bundles may move now, and of pinned bundles: why, and until when."""
-        pins = self.memory.orders.pins
-        found = [self._pinned(pins)] if pins else []
+        """Of each namespace none of whose bundles may move now, and of pinned and rejected bundles: why, and until when."""
+        found = [self._named(rule, bundles) for rule, bundles in self._by_name if bundles]
         for name in self.namespaces:
             mine = view.bundles.rows_of_namespace(name)
             some = view.bundles.names[mine.start : min(mine.stop, mine.start + MOST_SUBJECTS)].to_pylist()
@@ -72,17 +71,27 @@ class Holds:
         """Why these bundles may not all move now, if so."""
         if self.cluster is not None:
             return refusal(self.cluster.rule, None, bundles, until_ms=self.cluster.until_ms)
-        if pinned := {name: self.memory.orders.pins[name] for name in bundles if name in self.memory.orders.pins}:
-            return self._pinned(pinned)
+        for rule, held in self._by_name:
+            if some := {name: held[name] for name in bundles if name in held}:
+                return self._named(rule, some)
         for namespace, moves in Counter(map(namespace_of, bundles)).items():
             found = self._refusal(namespace, [one for one in bundles if namespace_of(one) == namespace], moves)
             if found is not None:
                 return found
         return None
 
+    @property
+    def _rejected(self) -> Mapping[str, int]:
+        return self.memory.orders.rejected(moves=True)
+
+    @property
+    def _by_name(self) -> tuple[tuple[Rule, Mapping[str, int]], ...]:
+        """Bundles that operators have named, until when they are held, by rule."""
+        return (Refuses.PINNED, self.memory.orders.pins), (Refuses.REJECTED, self._rejected)
+
     @staticmethod
-    def _pinned(pins: Mapping[str, int]) -> Refusal:
-        return refusal(Refuses.PINNED, None, pins, until_ms=min(pins.values()))
+    def _named(rule: Rule, bundles: Mapping[str, int]) -> Refusal:
+        return refusal(rule, None, bundles, until_ms=min(bundles.values()))
 
     def _refusal(self, namespace: str, bundles: Sequence[str], moves: int) -> Refusal | None:
         """Why so many of a namespace's bundles may not move now, if so."""

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any, NamedTuple
 
 from lb_stream.contracts.base import canonical_json
+from lb_stream.contracts.decisions import RESHAPES, DecisionKind
 from lb_stream.core.model.operator_state import OperatorState
 
 
@@ -97,6 +98,42 @@ class Mergeable(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
+class Proposal:
+    """A decision that is to be made if somebody approves it: its own fields, what its bundle carries, and until when it waits.
+
+    `together`: the first of those that are approved and rejected together; its own id where it stands alone.
+    """
+
+    proposal_id: str  # <cluster>:<seq>:p<number>
+    together: str
+    kind: DecisionKind
+    bundle: str
+    source: str
+    destination: str | None
+    reason: str
+    rule: str
+    strategy: str
+    explain: Mapping[str, Any]  # of the candidates the best ones only: every round logs it
+    bytes_per_s: float
+    proposed_ms: int
+    expires_ms: int
+    children: tuple[str, ...] = ()
+    boundaries: tuple[int, ...] = ()
+    algorithm: str | None = None
+    unload_children: bool = False
+
+    @staticmethod
+    def of(data: Mapping[str, Any]) -> Proposal:
+        """What `dataclasses.asdict` wrote."""
+        return Proposal(**{**data, "children": tuple(data["children"]), "boundaries": tuple(data["boundaries"])})
+
+    @property
+    def is_move(self) -> bool:
+        """Whether a bundle leaves its broker; else it is cut where it is."""
+        return self.kind not in RESHAPES
+
+
+@dataclass(frozen=True, slots=True)
 class Memory:
     """All of it. Names are those of bundles and brokers; times ms since the epoch."""
 
@@ -133,6 +170,8 @@ class Memory:
     spending: tuple[str, ...] = ()  # decisions of `pending` that count in a budget
     mergeable: Mapping[str, Mergeable] = field(default_factory=dict)  # bundles that could be one with their neighbours
     merges_sought_ms: int | None = None  # when such bundles were looked for last; None: nobody looks
+    proposals: tuple[Proposal, ...] = ()  # those that wait for approval
+    approvals: tuple[tuple[str, int, int], ...] = ()  # rules of auto_approve with a budget: until when how many approvals count
 
     def to_json(self) -> str:
         """Canonical JSON."""
@@ -143,9 +182,10 @@ class Memory:
         data["unserved"] = {bundle: asdict(one) for bundle, one in self.unserved.items()}
         data["orders"] = self.orders.to_dict()
         data["suspension"] = None if self.suspension is None else asdict(self.suspension)
-        for name in ("spent", "spending", "mergeable", "merges_sought_ms", "merging"):
+        data["proposals"] = [asdict(one) for one in self.proposals]
+        for name in ("spent", "spending", "mergeable", "merges_sought_ms", "merging", "proposals", "approvals"):
             if not data[name]:
-                del data[name]  # most clusters have no budget, seek no merges, and can't merge
+                del data[name]  # most clusters have no budget, seek no merges, can't merge, and wait for nobody
         return canonical_json(data)
 
     @staticmethod
@@ -168,5 +208,7 @@ class Memory:
         data["spent"] = {name: tuple((until_ms, moves) for until_ms, moves in rows) for name, rows in data.get("spent", {}).items()}
         data["spending"] = tuple(data.get("spending", ()))
         data["mergeable"] = {bundle: Mergeable(*row) for bundle, row in data.get("mergeable", {}).items()}
+        data["proposals"] = tuple(map(Proposal.of, data.get("proposals", ())))
+        data["approvals"] = tuple((rule, until_ms, count) for rule, until_ms, count in data.get("approvals", ()))
         data["moved"] = tuple((at_ms, moves, load) for at_ms, moves, load in data["moved"])
         return Memory(**data)

@@ -31,6 +31,18 @@ class Waiting:
 
 
 @dataclass(frozen=True, slots=True)
+class Rejection:
+    """Balancing leaves a bundle where it is, or in one piece, until then, as somebody has said."""
+
+    proposal_id: str
+    bundle: str
+    is_move: bool
+    until_ms: int
+    by: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class OperatorState:
     """Everything that commands have set.
 
@@ -49,19 +61,26 @@ class OperatorState:
     forgotten_ms: int = 0  # commands sent until then may have been answered and forgotten, as there were too many
     waiting: tuple[Waiting, ...] = ()
     pins: Mapping[str, int] = field(default_factory=dict)  # bundles that balancing leaves where they are → until when (ms)
+    rejections: tuple[Rejection, ...] = ()  # what isn't to be proposed again before its time
 
     @staticmethod
     def of(data: Mapping[str, Any]) -> OperatorState:
         """The orders that `to_dict` wrote."""
         tuples = {name: tuple(data[name]) for name in ("drained", "deleted", "answers") if name in data}
-        return OperatorState(**{**data, **tuples, "waiting": tuple(map(Waiting.of, data.get("waiting", ())))})
+        rejections = tuple(Rejection(**one) for one in data.get("rejections", ()))
+        return OperatorState(**{**data, **tuples, "waiting": tuple(map(Waiting.of, data.get("waiting", ()))), "rejections": rejections})
 
     def to_dict(self) -> dict[str, Any]:
         """What `of` takes."""
         data = asdict(self)
-        if not self.pins:
-            del data["pins"]  # most clusters have none
+        for name in ("pins", "rejections"):
+            if not data[name]:
+                del data[name]  # most clusters have none
         return data
+
+    def rejected(self, moves: bool) -> dict[str, int]:
+        """Bundles whose moves (or else splits) operators have rejected → until when (ms)."""
+        return {one.bundle: one.until_ms for one in self.rejections if one.is_move == moves}
 
     def policies(self, others: Policies) -> Policies:
         """The policies of the orders, over others that are known already."""

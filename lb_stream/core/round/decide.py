@@ -9,6 +9,7 @@ from lb_stream.core.commands.responder import Received
 from lb_stream.core.config.cluster_config import ClusterConfig
 from lb_stream.core.model.memory import Memory
 from lb_stream.core.model.view import ClusterView
+from lb_stream.core.round.approval import propose
 from lb_stream.core.round.assign import assign_unowned, too_few
 from lb_stream.core.round.merge import advise_merges
 from lb_stream.core.round.observe import Inbox, observe
@@ -33,7 +34,10 @@ def decide(view: ClusterView, memory: Memory, inbox: Inbox, config: ClusterConfi
     answer(state, seen.orders)
     if may_decide(state):
         place(state)
-        balance(state, inbox.asks)
+        if state.config.balancer.mode == "approve":
+            propose(state, lambda aside: balance(aside, inbox.asks))
+        else:
+            balance(state, inbox.asks)
         advise_merges(state)
     return record(state, memory)
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from lb_stream.contracts.decisions import RESHAPES
 from lb_stream.contracts.reports import Ack, SplitAsk
 from lb_stream.core.commands.persistent_commands import apply_operator_state, forget_ended, obey_standing
+from lb_stream.core.commands.proposal_book import ProposalBook
 from lb_stream.core.commands.responder import CommandResponder, Received
 from lb_stream.core.commands.settings import take_settings
 from lb_stream.core.config.cluster_config import ClusterConfig
@@ -50,7 +51,7 @@ class Observed:
 
 def observe(view: ClusterView, memory: Memory, inbox: Inbox, config: ClusterConfig) -> Observed:
     """Take the commands that count for the whole round, wherever in the batch they stood; then see who and what is there."""
-    desk = CommandResponder(memory.orders)
+    desk = CommandResponder(memory.orders, ProposalBook(list(memory.proposals)))
     config, commands = take_settings(desk, inbox.commands, config, memory.balances)
     view = _weighed(view, config.balancer.weights)
     orders = obey_standing(desk, view, commands, config)

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from lb_stream.contracts.commands import Assign, Merge, Split, UnloadCommand
+from lb_stream.contracts.commands import ApproveProposals, Assign, Merge, Split, UnloadCommand
 from lb_stream.contracts.decisions import Explain
 from lb_stream.core.commands.persistent_commands import broker_of
 from lb_stream.core.commands.responder import BundleAnswer, Received, named
@@ -21,6 +21,7 @@ from lb_stream.core.model.operator_state import Waiting
 from lb_stream.core.model.refusals import Refusal, refusal
 from lb_stream.core.model.rules import Decides, Refuses, Rule
 from lb_stream.core.model.topics import namespace_of_topic, topic_hash
+from lb_stream.core.round.approval import approve
 from lb_stream.core.round.assign import assign, too_few
 from lb_stream.core.round.limits import MoveBudget
 from lb_stream.core.round.merge import advised_pairs, merge
@@ -29,6 +30,7 @@ from lb_stream.core.round.state import Division, RoundState
 from lb_stream.core.splitting.manual import REASON, Accepted, NamespaceBundles, NoChange, SplitRequest, manual_split
 
 STRATEGY = "operator"
+_WHAT = {"merge": "pairs of bundles are merged", "approve-proposals": "proposals are approved"}
 STATUS_RULES = {400: "bad_request", 404: "not_found", 409: "not_served", 412: "precondition_failed"}
 
 
@@ -45,11 +47,13 @@ def obey_moves(state: RoundState, commands: Iterable[Received], suspended: Refus
             said = [_split(state, command)]
         elif isinstance(command, Merge):
             said = _merge(state, command)
+        elif isinstance(command, ApproveProposals):
+            said = approve(state, command, str(received.head["by"]))
         elif isinstance(command, Assign):
             _answer_lookup(state, received, command)
             continue
         else:
-            raise TypeError(f"{command.kind} is no order to move, split, merge or assign")
+            raise TypeError(f"{command.kind} is no order to move, split, merge, assign or approve")
         _answer(state, received, said, before)
 
 
@@ -305,7 +309,7 @@ def _answer(state: RoundState, received: Received, said: list[BundleAnswer], bef
     """One answer from what was said to each bundle. `before`: how many decisions there were."""
     decisions = state.decisions[before:]
     ids = [one.decision_id for one in decisions]
-    what = "pairs of bundles are merged" if received.command.kind == "merge" else "bundles leave their brokers"
+    what = _WHAT.get(received.command.kind, "bundles leave their brokers")
     text, rule = _summed(said, what), next((one.rule for one in said if one.rule is not None), None)
     if not decisions:
         refused = any(one.outcome == "refused" for one in said)

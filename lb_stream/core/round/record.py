@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from lb_stream.contracts.decisions import Decision, Ownership
 from lb_stream.core.commands.progress import update_command_progress
+from lb_stream.core.commands.proposal_book import ProposalNews
 from lb_stream.core.commands.responder import CommandAnswer
 from lb_stream.core.disruption.budgets import counting, limited_namespaces
 from lb_stream.core.model.memory import Memory, Move, Pending
@@ -44,6 +45,7 @@ class Round:
     results: tuple[CommandAnswer, ...] = ()  # of commands
     proposed: Unloads = NOTHING  # what the shedder wanted; not logged
     merge_advice: tuple[MergeAdvice, ...] = ()  # what is new about it
+    proposals: tuple[ProposalNews, ...] = ()  # what has become of each that something has become of
 
 
 def record(state: RoundState, before: Memory) -> Round:
@@ -71,6 +73,7 @@ def record(state: RoundState, before: Memory) -> Round:
         results=tuple(state.desk.answers),
         proposed=state.proposed,
         merge_advice=merges.told,
+        proposals=tuple(state.desk.book.news),
     )
 
 
@@ -117,6 +120,8 @@ def _memory_after(state: RoundState, moves: Mapping[str, Move], merges: MergeLoo
         spending=memory.spending + tuple(one.decision_id for one in spending),
         mergeable=merges.pairs,
         merges_sought_ms=merges.at_ms,
+        proposals=tuple(state.desk.book.waiting),
+        approvals=state.approvals,
     )
 
 

@@ -10,8 +10,10 @@ import numpy as np
 from lb_stream.contracts.balancer import BalancerConfig
 from lb_stream.contracts.decisions import RESHAPES
 from lb_stream.contracts.reports import Ack
+from lb_stream.core.commands.proposals import end_proposals
 from lb_stream.core.disruption.budgets import limited_namespaces, spent_after
 from lb_stream.core.filters.candidates import superseded
+from lb_stream.core.filters.preallocation import count, waiting
 from lb_stream.core.model.chance import seed_of
 from lb_stream.core.model.memory import Memory, Pending, Retry
 from lb_stream.core.model.names import namespace_of
@@ -24,7 +26,6 @@ from lb_stream.core.observing.outcomes import Settled, after_failure
 from lb_stream.core.ownership.ledger import Ledger
 from lb_stream.core.placement.learn_quotas import while_others_run, with_quotas
 from lb_stream.core.round.observe import Observed
-from lb_stream.core.round.preallocation import count, waiting
 from lb_stream.core.round.shed import observe_loads
 from lb_stream.core.round.state import RoundInputs, RoundState
 
@@ -54,10 +55,18 @@ def settle(seen: Observed, acks: tuple[Ack, ...]) -> RoundState:
         unloaded_brokers=_unloaded_brokers(memory, settled, reported, now_ms),
     )
     state = RoundState(inputs, ledger, seen.desk, refusals=[*not_finite, *alive.told])
+    state.approvals = tuple(one for one in memory.approvals if one[1] > now_ms)
+    end_proposals(seen.desk.book, alive.view, seen.config, memory.orders)
     observe_loads(state)
-    if not config.count_pending_moves:
-        count(waiting(reported, settled.open, config.preallocation_release), state.targets, state.candidates)
+    count_preallocated(state)
     return state
+
+
+def count_preallocated(state: RoundState) -> None:
+    """Show placement what was placed and no report has named yet, where that isn't in the view."""
+    config = state.config.balancer
+    if not config.count_pending_moves:
+        count(waiting(state.inputs.reported, state.inputs.settled.open, config.preallocation_release), state.targets, state.candidates)
 
 
 def _views(seen: Observed, settled: Settled) -> tuple[ClusterView, ClusterView, dict[str, Any], list[Refusal]]:
@@ -70,10 +79,10 @@ def _views(seen: Observed, settled: Settled) -> tuple[ClusterView, ClusterView, 
     quotas = while_others_run(remembered, reported.now_ms)
     if config.load_manager == "simple":
         reported, quotas = with_quotas(reported, remembered)
-    return reported, _carry_out(reported, settled.open, config.count_pending_moves), quotas, not_finite
+    return reported, carry_out(reported, settled.open, config.count_pending_moves), quotas, not_finite
 
 
-def _carry_out(view: ClusterView, pending: tuple[Pending, ...], moves_count: bool) -> ClusterView:
+def carry_out(view: ClusterView, pending: tuple[Pending, ...], moves_count: bool) -> ClusterView:
     """The view with the given decisions carried out: load must not be decided on twice. Splits and merges move nothing.
 
     If moves don't count, their bundles are only marked as on their way.

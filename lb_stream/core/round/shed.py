@@ -38,6 +38,13 @@ def observe_loads(state: RoundState) -> None:
     traits, reported = traits_of(strategy), state.inputs.reported
     if traits.observe is not None:
         state.remember(strategy, traits.observe(reported, state.config.shedder_config, state.remembered(strategy)))
+    count_loads(state)
+
+
+def count_loads(state: RoundState) -> None:
+    """Show placement the loads of brokers as the shedder knows them, if it does."""
+    strategy, reported = state.config.shedder, state.inputs.reported
+    traits = traits_of(strategy)
     if traits.loads is not None:
         loads = traits.loads(state.remembered(strategy))
         known = np.array([loads.get(name, np.nan) for name in state.view.brokers.names])
@@ -86,7 +93,9 @@ def unload_from_hot(state: RoundState) -> None:
             before = len(state.decisions)
             for proposal in proposals:
                 _decide(state, proposal, room)
-            holds.take(state.decisions[before:])
+            made = state.decisions[before:]
+            state.exchanges += [tuple(one.bundle for one in made)] if len(made) > 1 else []
+            holds.take(made)
 
 
 def _without_drained(view: ClusterView) -> ClusterView:

@@ -39,7 +39,7 @@ def split_too_large(state: RoundState) -> None:
     if manager == "modular" and (not config.split_enabled or np.count_nonzero(view.brokers.alive) <= 1):
         return
     splitting = [one.bundle for one in state.memory.pending if one.kind == "split"]
-    loads, found = find_too_large(view, state.free_bundles(), splitting, config, manager)
+    loads, found = find_too_large(view, _may_split(state), splitting, config, manager)
     refusals = _refused(view, found.full, Refuses.NAMESPACE_MAX_BUNDLES, found.full_bundles, config.namespace_max_bundles)
     if not config.split_enabled:
         refusals += _refused(view, found.rows, Refuses.SPLIT_DISABLED)
@@ -56,6 +56,15 @@ def split_too_large(state: RoundState) -> None:
         room -= refused is None
     if view.brokers.sampled.any():
         state.refusals += refusals
+
+
+def _may_split(state: RoundState) -> Bools:
+    """Free bundles whose splits nobody has rejected."""
+    free = state.free_bundles()
+    if rejected := state.memory.orders.rejected(moves=False):
+        rows = state.view.bundles.rows_of(rejected)
+        free[rows[rows >= 0]] = False
+    return free
 
 
 def split_as_asked(state: RoundState, asks: Iterable[tuple[str, SplitAsk]]) -> None:
@@ -78,6 +87,8 @@ def _decide_asked(state: RoundState, broker: str, ask: SplitAsk, config: Splitti
     owner = int(view.bundles.owner[row]) if row >= 0 else -1
     if row >= 0 and not state.free_bundles()[row]:
         return refusal(Refuses.NOT_FREE, broker, [ask.bundle])
+    if (until_ms := state.memory.orders.rejected(moves=False).get(ask.bundle)) is not None:
+        return refusal(Refuses.REJECTED, broker, [ask.bundle], until_ms=until_ms)
     if owner < 0 or view.brokers.names[owner] != broker:
         return refusal(Refuses.NOT_ITS_OWNER, broker, [ask.bundle])
     splitting = [one.bundle for one in state.memory.pending if one.kind == "split"]

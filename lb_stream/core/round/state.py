@@ -97,6 +97,8 @@ class RoundState:
     shed: bool = False
     proposed: Unloads = NOTHING  # by the shedder
     merges: MergeLook | None = None  # what a look for bundles to merge has found
+    exchanges: list[tuple[str, ...]] = field(default_factory=list)  # bundles whose moves belong together
+    approvals: tuple[tuple[str, int, int], ...] = ()  # as the memory has them: what rules have approved within the last hour
     reserved: dict[str, str] = field(init=False)  # the inputs', without those that are left to the next lookup
     targets: Targets = field(init=False)
     candidates: Candidates = field(init=False)
@@ -113,6 +115,22 @@ class RoundState:
         """Before the first decision, with nothing recorded and nothing answered."""
         ledger = Ledger.of(inputs.view, inputs.reported, inputs.memory, inputs.config.balancer.dry_run)
         return RoundState(inputs, ledger, CommandResponder(inputs.memory.orders))
+
+    def aside(self, inputs: RoundInputs) -> RoundState:
+        """The same round with other inputs. What is decided there is decided there only; refusals and what strategies learn are this one's.
+
+        The rows of bundles and brokers must be the same.
+        """
+        other = RoundState(inputs, self.ledger, self.desk, list(self.decisions), self.refusals)
+        other._strategies = self._strategies
+        return other
+
+    def count_decided(self) -> None:
+        """Count the loads of all that has been decided at its destinations: of a state that is made with decisions."""
+        names = {name: row for row, name in enumerate(self.view.brokers.names)}
+        placed = [(one.bundle, names[one.destination]) for one in self.decisions if one.destination is not None]
+        for row, (_, destination) in zip(self.view.bundles.rows_of(name for name, _ in placed).tolist(), placed, strict=True):
+            self._count(row, destination)
 
     @property
     def view(self) -> ClusterView:
@@ -282,8 +300,12 @@ class RoundState:
             )
         )
         if destination is not None:
-            self.candidates.add(bundle, destination)
-            self.targets.add(bundle, destination)
+            self._count(bundle, destination)
+
+    def _count(self, bundle: int, destination: int) -> None:
+        """Count a bundle's load at its destination from now on."""
+        self.candidates.add(bundle, destination)
+        self.targets.add(bundle, destination)
 
 
 def _lowest(scores: Floats, most: int) -> Rows:

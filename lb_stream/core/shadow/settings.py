@@ -16,14 +16,14 @@ REAL = "real"
 """Stands beside the shadows' names for the cluster's own policy."""
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
-FORCED = {"dry_run": False, "split_enabled": False, "merge_advice_enabled": False}
+FORCED = {"mode": "act", "split_enabled": False, "merge_advice_enabled": False}
 """A shadow counts its own moves, as if they were published. It splits nothing: nobody knows what the halves would carry."""
 
 _OF_THE_CLUSTER = dict.fromkeys(ReportConfig.model_fields, "agents report once for all policies") | {
     **dict.fromkeys(("short_samples", "long_samples", "sample_mode"), "all policies see the same averages"),
     **dict.fromkeys(("bundle_retention_ms", "broker_retention_ms"), "all policies see the same brokers and bundles"),
     **dict.fromkeys(SplittingConfig.model_fields, "a shadow splits nothing"),
-    "dry_run": "a shadow publishes nothing, ever",
+    **dict.fromkeys(("mode", "auto_approve", "max_proposals", "proposal_expires_ms"), "a shadow publishes nothing, ever"),
     "tombstone_delay_ms": "a shadow has no ownership records",
 }
 

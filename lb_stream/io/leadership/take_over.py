@@ -18,7 +18,7 @@ from lb_stream.store import Store
 
 APP = "taken-over"
 """Stands for the checkpoint in the log's row: no batch has made it."""
-_NOTHING = ("decisions", "outcomes", "ownership", "refusals", "results", "blocks", "shadows", "merge_advice")
+_NOTHING = ("decisions", "outcomes", "ownership", "refusals", "results", "blocks", "shadows", "merge_advice", "proposals")
 
 
 class TakeOverError(RuntimeError):

@@ -68,6 +68,7 @@ class _Remembered(msgspec.Struct):
     retry_ms: int = 0
     suspension: dict[str, Any] | None = None
     mergeable: dict[str, Mergeable] = {}
+    proposals: list[Any] = []
 
 
 _read_memory = msgspec.json.Decoder(_Remembered).decode
@@ -286,6 +287,7 @@ class _Clusters(Collector):
             "lb_stream_self_balancing_brokers", "brokers whose own cluster balances beside published decisions", labels=["cluster"]
         )
         merges = GaugeMetricFamily("lb_stream_merge_advice", "pairs of bundles that people are advised to merge", labels=["cluster"])
+        proposals = GaugeMetricFamily("lb_stream_proposals", "proposals that wait for approval", labels=["cluster"])
         suspended = GaugeMetricFamily("lb_stream_suspended", "1: nothing is decided, for this reason", labels=["cluster", "reason"])
         brokers = GaugeMetricFamily("lb_stream_brokers", "brokers known, dead ones included", labels=["cluster"])
         bundles = GaugeMetricFamily("lb_stream_bundles", "bundles that have an owner", labels=["cluster"])
@@ -299,12 +301,13 @@ class _Clusters(Collector):
             dead.add_metric([cluster], len(remembered.dead))
             clashing.add_metric([cluster], remembered.clashing)
             merges.add_metric([cluster], sum(one.told_ms > 0 for one in remembered.mergeable.values()))
+            proposals.add_metric([cluster], len(remembered.proposals))
             suspended.add_metric([cluster, "errors"], remembered.retry_ms > 0)
             suspended.add_metric([cluster, "brokers_vanished"], remembered.suspension is not None)
         for cluster, rows in dict(self._figures.loads).items():
             brokers.add_metric([cluster], len(rows))
             bundles.add_metric([cluster], pc.sum(rows["bundles"]).as_py())
-        yield from (clusters, pending, dead, clashing, merges, suspended, brokers, bundles)
+        yield from (clusters, pending, dead, clashing, merges, proposals, suspended, brokers, bundles)
 
     def _known(self, cluster: str, text: str) -> tuple[str, _Remembered]:
         before = self._read.get(cluster)

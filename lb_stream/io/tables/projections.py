@@ -23,6 +23,7 @@ from lb_stream.contracts.tables import (
     MERGE_ADVICE,
     OUTCOMES,
     OWNERSHIP,
+    PROPOSALS,
     REFUSALS,
     REJECTED_REPORTS,
     SHADOW_DECISIONS,
@@ -51,6 +52,10 @@ def _commands(logged: Logged) -> Rows:
     return [row | {"arguments": json.dumps(row["arguments"], sort_keys=True)} for row in rows]
 
 
+def _proposals(logged: Logged) -> Rows:
+    return [row | {"explain": json.dumps(row["explain"], sort_keys=True)} for row in _entries(logged, logged.proposals)]
+
+
 def _shadow_decisions(logged: Logged) -> Rows:
     of_rounds = [row for row in _entries(logged, logged.shadows) if row.get("decisions")]
     return [row | one | {"number": number} for row in of_rounds for number, one in enumerate(row["decisions"])]
@@ -69,6 +74,7 @@ ROW_TABLES: tuple[tuple[TableSpec, Callable[[Logged], Rows]], ...] = (
     (OUTCOMES, lambda logged: _entries(logged, logged.outcomes)),
     (REFUSALS, lambda logged: _entries(logged, logged.refusals)),
     (COMMANDS, _commands),
+    (PROPOSALS, _proposals),
     (SHADOW_ROUNDS, lambda logged: _entries(logged, logged.shadows)),
     (SHADOW_DECISIONS, _shadow_decisions),
 )

@@ -32,7 +32,7 @@ from lb_stream.store import Store, checkpoint_of, tables_of
 from lb_stream.stream.arrived import asks_of
 from lb_stream.stream.decide import cluster_view, logged, read_shards
 
-COMPARED = ("decisions", "outcomes", "ownership", "refusals", "results", "memory")
+COMPARED = ("decisions", "outcomes", "ownership", "refusals", "results", "memory", "proposals")
 
 Result = Literal["equal", "different", "view gone", "failed then"]
 Remembered = tuple[str, str]
@@ -142,6 +142,7 @@ def _replayed(row: dict[str, Any], remembered: Remembered, checkpoint: Store | N
     else:
         try:
             now = _decided(row, remembered, checkpoint)
+            row |= {"proposals": row["proposals"] or "[]"}  # rows of earlier versions have none
             differences = {name: (row[name], now[name]) for name in now if now[name] != row[name]}
             result = "different" if differences else "equal"
         except FileNotFoundError:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lb_stream.contracts.decisions import MOVES, Decision
-from lb_stream.core.commands.settings import in_force
+from lb_stream.core.commands.settings import in_force, without_approval
 from lb_stream.core.config.cluster_config import ClusterConfig, canonical, cluster_config
 from lb_stream.core.model.memory import Memory
 from lb_stream.core.model.refusals import Refusal
@@ -113,7 +113,7 @@ def next_moves(lake: duckdb.DuckDBPyConnection, cluster: str | None, tried: Mapp
 def _asked(here: Standing, tried: Mapping[str, Any]) -> tuple[ClusterConfig, Memory]:
     """The settings and the memory that the strategy is asked with."""
     wanted = str(tried.get("shedding_strategy", DEFAULT))
-    settings = {**in_force(here.given, here.orders.settings), **_BY_HAND, "shedding_strategy": wanted}
+    settings = without_approval({**in_force(here.given, here.orders.settings), **_BY_HAND, "shedding_strategy": wanted})
     config = cluster_config({**settings, **tried})
     if config.shedder.name != wanted.rpartition(".")[2]:
         raise QueryError(f"{wanted} does not run under the {config.balancer.load_manager} manager of {here.cluster}", 2)

@@ -22,7 +22,7 @@ NAMED_AT_ONCE = 500
 def settings_of(policies: ScenarioPolicies) -> dict[str, Any]:
     """What the scenario asks of a cluster's settings: pinned namespaces, budgets. Bundles aren't split: the physics has no splits."""
     return {
-        "dry_run": False,
+        "mode": "act",
         "split_enabled": False,
         "shedding_excluded_namespaces": policies.pinned_namespaces,
         **{f"{PREFIX}{namespace}.moves_per_hour": most for namespace, most in policies.budgets.items()},

@@ -104,6 +104,7 @@ def test_every_command_that_has_settings_takes_them_alike_and_a_wrong_one_is_exi
     needed = {("agent", "pulsar"): [*url, "--cluster", "eu-1"], ("agent", "namespaces"): url}
     needed |= {("brokers", name): ["b:1"] for name in ("drain", "undrain")} | {("lookup",): ["t/n/topic"]}
     needed |= {("clusters", name): ["eu-1"] for name in ("enable", "disable", "pause", "resume", "limit")}
+    needed[("clusters", "mode")] = ["eu-1", "act"]
     needed |= {
         ("namespaces", name): ["t/n"] for name in ("unload", "split-bundle", "merge-bundles", "create", "delete", "import", "bundles")
     }
@@ -154,7 +155,7 @@ def test_config_show_is_toml_that_leads_to_the_same_settings(tmp_path: Path) -> 
             name: keys for name, keys in direct.items() if name != "origins"
         }
         assert direct["balancer"]["shedding_interval_ms"] == 180_000
-        assert direct["cluster"]["eu-1"]["dry_run"] is False
+        assert direct["cluster"]["eu-1"]["mode"] == "act"
         assert direct["cluster"]["eu-1"]["shedding_interval_ms"] == 180_000
 
 

@@ -16,6 +16,7 @@ from lb_stream.contracts.tables import BUNDLE_AVERAGES, OWNERSHIP
 from lb_stream.core.averages import FoldConfig, fold
 from lb_stream.core.averages.cluster_view import view_of
 from lb_stream.core.config.cluster_config import ClusterConfig, cluster_config
+from lb_stream.core.filters.preallocation import waiting
 from lb_stream.core.model.blocks import BROKER_SCHEMA, BUNDLE_SCHEMA, Batch, Shard, from_bytes, to_bytes
 from lb_stream.core.model.memory import Memory, Pending
 from lb_stream.core.model.topics import Ring
@@ -23,7 +24,6 @@ from lb_stream.core.model.view import ClusterView
 from lb_stream.core.placement import placement
 from lb_stream.core.placement.base import Targets
 from lb_stream.core.round.decide import Inbox, Round, decide
-from lb_stream.core.round.preallocation import waiting
 from lb_stream.core.shedding import shedder
 from lb_stream.core.shedding.base import traits_of
 from lb_stream.sim import SimBroker, build_cluster

@@ -59,7 +59,7 @@ def test_what_is_well_is_healthy_and_nothing_is_stale() -> None:
         (replace(WELL, in_pieces=True), "degraded", "a batch has ended the job again and again: wait: it is read in pieces"),
         (replace(WELL, set_aside=("lb-load-reports/0@7",)), "healthy", "without trouble"),
         (with_cluster(paused=True), "healthy", "without trouble"),
-        (with_cluster(dry_run=True, drained=("a",), gone=("b",)), "healthy", "without trouble"),
+        (with_cluster(mode="observe", drained=("a",), gone=("b",)), "healthy", "without trouble"),
     ],
 )  # fmt: skip
 def test_every_trouble_has_its_state_and_says_what_to_do(facts: Facts, state: str, words: str) -> None:

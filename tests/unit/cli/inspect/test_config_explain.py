@@ -49,11 +49,11 @@ def by_key(answer: dict[str, Any]) -> dict[str, dict[str, Any]]:
 def test_every_setting_says_where_its_value_comes_from(folder: Path) -> None:
     found = by_key(explained(folder, "--all"))
     origins = {name: found[f"balancer.{name}"]["given_by"] for name in (
-        "dry_run", "comfort_percent", "threshold_percent", "shedding_interval_ms", "overloaded_threshold_percent", "usage_profile",
+        "mode", "comfort_percent", "threshold_percent", "shedding_interval_ms", "overloaded_threshold_percent", "usage_profile",
         "enabled", "report_timeout_ms",
     )}  # fmt: skip
     assert origins == {
-        "dry_run": "--set",
+        "mode": "--set, dry_run",
         "comfort_percent": "LB_BALANCER__COMFORT_PERCENT",
         "threshold_percent": "lb.toml",
         "shedding_interval_ms": "lb.toml, loadBalancerSheddingIntervalMinutes",

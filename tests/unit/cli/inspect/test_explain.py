@@ -257,7 +257,8 @@ def test_nothing_to_tell_points_at_why_not(ask: Any) -> None:
     [
         ({}, 5, "on its way"),
         ({}, 12, "grace period"),
-        ({"dry_run": True}, 12, "dry run"),
+        ({"mode": "observe"}, 12, "dry run"),
+        ({"mode": "approve"}, 12, "approval"),
         ({"enabled": False}, 12, "balancing"),
         ({"shedding_enabled": False}, 12, "shedding"),
         ({"shedding_excluded_namespaces": [f"shop/app-{number:02}" for number in range(1, 13)]}, 12, "namespace"),

@@ -113,6 +113,7 @@ def call(kafka: Broker, tmp_path: Path) -> Callable[..., Result]:
         ("update-dynamic-config --config k --value v", "set-config", {"values": {"k": "v"}}),
         ("brokers delete-dynamic-config --config k", "delete-config", {"key": "k"}),
         ("clusters limit eu-1 --in-flight 5 --dwell 1.5", "set-config", {"values": {"max_moves_in_flight": 5, "min_dwell_ms": 1500}}),
+        ("clusters mode eu-1 approve", "set-config", {"values": {"mode": "approve"}}),
         ("clusters enable eu-1", "dry-run", {"on": False}),
         ("clusters disable eu-1", "dry-run", {"on": True}),
         ("clusters pause eu-1", "pause-cluster", {}),

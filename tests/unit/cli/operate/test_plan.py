@@ -278,6 +278,12 @@ def test_what_would_not_be_carried_out_or_not_be_shown_is_not_sent(tmp_path: Pat
     assert blind.code == 2 and "--yes" in blind.err and not blind.out and not kafka.sent
 
 
+def test_what_an_operator_does_by_hand_waits_for_nobodys_approval(tmp_path: Path, kafka: Answering) -> None:
+    tables = write(tmp_path / "approve", SMALL, mode="approve")
+    assert told(tables)["moves"] == told(write(tmp_path / "act", SMALL))["moves"]
+    assert asked(tables, "--apply", "--yes").code == 0 and len(kafka.sent) == 4
+
+
 def test_a_move_that_is_not_answered_in_time_ends_it_and_the_last_line_still_comes(tmp_path: Path, kafka: Answering) -> None:
     kafka.silent = True
     result = asked(write(tmp_path, SMALL), "--apply", "--yes", "--json", "--timeout", "0.2")

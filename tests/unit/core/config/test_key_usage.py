@@ -31,6 +31,7 @@ CLUSTERS: Mapping[str, Mapping[str, Any]] = {
     "quiet": {"shedding_enabled": False, "split_enabled": False},  # a split moves its children
 }
 NAMES = {
+    "auto_approve": ("kind=move",),
     "shedding_strategy": "OverloadShedder",
     "placement_strategy": "RoundRobinBrokerSelector",
     "simple_placement_strategy": "leastLoadedServer",

@@ -38,6 +38,7 @@ class Cluster:
         self.config = cluster_config({**SETTINGS, **settings})
         self.shard, self.memory, self.now_ms = Shard.empty(), Memory(), NOW_MS
         self.owned = {"a": [*HEAVY, *LIGHT], "b": list[str]()}
+        self.usage = {"a": 99.0, "b": 10.0}
 
     def round(self, after_ms: int = 10_000, *, acks: tuple[Ack, ...] = (), commands: tuple[Received, ...] = ()) -> Round:
         """Both brokers report what they serve, and the balancer decides. Its memory goes through the log."""
@@ -47,7 +48,7 @@ class Cluster:
                 broker,
                 self.now_ms,
                 {name: BundleStats(msg_throughput_in=9e6 if name in HEAVY else 1e6, msg_rate_in=10.0) for name in names},
-                {"cpu": (99.0 if broker == "a" else 10.0, 100.0)},
+                {"cpu": (self.usage[broker], 100.0)},
                 offset=self.now_ms + at,
             )
             for at, (broker, names) in enumerate(self.owned.items())

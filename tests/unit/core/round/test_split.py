@@ -10,6 +10,7 @@ from lb_stream.agent.obey import Seen, judge
 from lb_stream.contracts.reports import Ack, BundleStats, SplitAsk
 from lb_stream.core.averages import fold
 from lb_stream.core.averages.cluster_view import view_of
+from lb_stream.core.commands.responder import Received
 from lb_stream.core.config.cluster_config import ClusterConfig, cluster_config
 from lb_stream.core.model.blocks import Shard
 from lb_stream.core.model.memory import Memory, Pending
@@ -37,6 +38,7 @@ class Cluster:
         acks: tuple[Ack, ...] = (),
         wait_ms: int = 1_000,
         asks: tuple[tuple[str, SplitAsk], ...] = (),
+        commands: tuple[Received, ...] = (),
     ) -> Round:
         self.now_ms += wait_ms
         reports = [
@@ -44,7 +46,7 @@ class Cluster:
         ]
         self.shard, _ = fold(self.shard, batch_of(reports), self.now_ms, self.config.fold)
         view = view_of("c", [self.shard], self.now_ms, self.config.balancer.weights)
-        done = decide(view, self.memory, Inbox(acks, asks=asks), self.config)
+        done = decide(view, self.memory, Inbox(acks, asks=asks, commands=commands), self.config)
         self.memory, self.last = Memory.from_json(done.memory.to_json()), done
         return done
 

@@ -119,7 +119,7 @@ def test_a_clusters_own_section_goes_over_the_general_one(tmp_path: Path) -> Non
     general = "[balancer]\ndry_run = true\nthreshold_percent = 20\n"
     toml = general + "[cluster.eu-1]\ndry_run = false\n[cluster.us-1]\nloadBalancerSheddingEnabled = false\n"
     settings = given(tmp_path, toml=toml, arguments=("cluster.eu.west.enabled=no",)).settings
-    assert [effective(settings, name)["dry_run"] for name in ("", "eu-1", "us-1", "eu.west")] == [True, False, True, True]
+    assert [effective(settings, name)["mode"] for name in ("", "eu-1", "us-1", "eu.west")] == ["observe", "act", "observe", "observe"]
     assert [effective(settings, name)["enabled"] for name in ("", "eu.west")] == [True, False]
     assert effective(settings, "eu-1")["threshold_percent"] == 20
     assert effective(settings, "us-1")["shedding_enabled"] is False
@@ -138,7 +138,7 @@ def test_values_given_as_text_get_the_types_of_their_keys(tmp_path: Path) -> Non
     ).settings
     assert (settings.stream.default_cluster, settings.stream.tick_interval_ms, settings.kafka.bootstrap_servers) == ("007", 0, "a:1,b:2")
     assert settings.kafka.options == {"request_timeout_ms": 9000, "security_protocol": "SSL"}
-    assert settings.balancer == {"dry_run": False, "cpu_weight": 2.0}
+    assert settings.balancer == {"mode": "act", "cpu_weight": 2.0}
 
 
 def test_options_of_the_client_add_up_over_the_layers(tmp_path: Path) -> None:

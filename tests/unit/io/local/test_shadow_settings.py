@@ -47,7 +47,7 @@ def test_shadows_can_be_set_by_arguments_and_variables_and_are_typed(tmp_path: P
     [
         ("[cluster.eu.shadow.a]\nthreshhold_percent = 5", r"cluster\.eu\.shadow\.a\.threshhold_percent = 5 \(.*nearest: threshold_"),
         ("[cluster.eu.shadow.a]\nthreshold_percent = 'x'", r"cluster\.eu\.shadow\.a\.threshold_percent = 'x' .*expected a number"),
-        ("[cluster.eu.shadow.a]\ndry_run = true", r"cluster\.eu\.shadow\.a\.dry_run.*a shadow publishes nothing"),
+        ("[cluster.eu.shadow.a]\ndry_run = true", r"cluster\.eu\.shadow\.a\.mode.*a shadow publishes nothing"),
         ("[cluster.eu.shadow.a]\nshort_samples = 3", r"shadow\.a\.short_samples.*all policies see the same averages"),
         ("[cluster.eu.shadow.a]\nsplit_enabled = true", r"shadow\.a\.split_enabled.*a shadow splits nothing"),
         ("[cluster.eu.shadow.a]\nplacement_strategy = 'AvgShedder'", r"shadow\.a\.placement_strategy.*shedding_strategy"),

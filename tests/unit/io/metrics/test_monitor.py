@@ -21,7 +21,7 @@ from lb_stream.contracts.decisions import example_decision
 from lb_stream.contracts.settings import StreamSettings
 from lb_stream.contracts.tables import BATCHES, BROKER_LOADS, REJECTED_REPORTS
 from lb_stream.core.health import SUSPENDING
-from lb_stream.core.model.memory import Memory, Mergeable, Move, Pending, Suspension
+from lb_stream.core.model.memory import Memory, Mergeable, Move, Pending, Proposal, Suspension
 from lb_stream.core.model.refusals import refusal
 from lb_stream.core.model.rules import Refuses
 from lb_stream.core.observing.outcomes import Outcome
@@ -278,6 +278,7 @@ def test_what_is_pending_who_is_dead_and_what_is_suspended_can_be_seen(started: 
             clashing=2,
             suspension=Suspension("mass_disappearance", 0, 9),
             mergeable={"t/n/0": Mergeable("t/n/1", 5, 9), "t/n/2": Mergeable("t/n/3", 5, 0)},
+            proposals=(Proposal("eu:1:p0", "eu:1:p0", "unload", "t/n/0", "b1", "b2", "Overloaded", "overloaded", "S", {}, 1.0, 0, 9),),
         ).to_json(),
         "us": Memory(seq=3, errors=10, retry_ms=900_000).to_json(),
     }
@@ -290,6 +291,7 @@ def test_what_is_pending_who_is_dead_and_what_is_suspended_can_be_seen(started: 
     assert (found[("lb_stream_dead_brokers", "eu")], found[("lb_stream_dead_brokers", "us")]) == (1, 0)
     assert [found[("lb_stream_self_balancing_brokers", name)] for name in ("eu", "us")] == [2, 0]
     assert [found[("lb_stream_merge_advice", name)] for name in ("eu", "us")] == [1, 0], "of those watched only what is advised"
+    assert [found[("lb_stream_proposals", name)] for name in ("eu", "us")] == [1, 0]
     suspended = {key[1:]: value for key, value in found.items() if key[0] == "lb_stream_suspended"}
     assert {key for key, value in suspended.items() if value} == {("eu", "brokers_vanished"), ("us", "errors")} and len(suspended) == 4
     memories["eu"] = Memory(seq=2).to_json()

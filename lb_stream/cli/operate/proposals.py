@@ -1,0 +1,154 @@
+"""`lbctl proposals`, `approve` and `reject`: what balancing wants to do in clusters whose decisions wait for somebody's approval."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from lb_stream.cli.shared.options import BrokerConf, Cluster, ConfigFile, Json, Set, effective
+from lb_stream.cli.shared.output import CommandError, emit_json, emit_rich, note, styled, table
+from lb_stream.cli.shared.sending import Sending, send_together, sends
+from lb_stream.cli.shared.spans import span_ms
+from lb_stream.io.messages.times import clock
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+_ID = re.compile(r"(.+):\d+:p\d+")
+_COLOURS = {"waiting": "yellow", "approved": "green", "rejected": "red"}
+Ids = Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="Proposals, as lbctl proposals shows them.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to lbctl."""
+    app.command("proposals", epilog="Example: lbctl proposals --cluster eu-1")(proposals)
+    example = "Example: lbctl approve eu-1:4711:p0 · lbctl approve --all --cluster eu-1"
+    app.command("approve", epilog=f"{example} · Exit codes: 0 all moved, 1 something was not, 2 wrong usage.")(approve)
+    app.command("reject", epilog='Example: lbctl reject eu-1:4711:p0 --why "its topics go tonight" --for 12h')(reject)
+
+
+def proposals(
+    last: Annotated[int, typer.Option("--last", "-n", metavar="N", min=0, help="Show the last N that wait no more, too.")] = 0,
+    cluster: Cluster = None,
+    config: ConfigFile = None,
+    broker_conf: BrokerConf = None,
+    set_: Set = None,
+    json: Json = False,
+) -> None:
+    """Show what balancing wants to do and what waits for approval: which bundle, where to, why, and until when."""
+    given = effective(config, broker_conf, set_)
+    from lb_stream.cli.shared.staleness import warn_if_stale
+    from lb_stream.query.cluster_state import require_cluster
+    from lb_stream.query.lake import open_lake
+    from lb_stream.query.present.proposals import ended_proposals, waiting_proposals
+
+    lake = open_lake(given.tables)
+    require_cluster(lake, cluster)
+    warn_if_stale(given, lake)
+    rows = [*(ended_proposals(lake, cluster, last) if last else ()), *waiting_proposals(lake, cluster)]
+    if json:
+        for row in rows:
+            emit_json(row)
+    elif not rows:
+        of = f" in {cluster}" if cluster else ""
+        note(f"nothing waits for approval{of}; clusters whose mode is approve propose: lbctl clusters list")
+    else:
+        _show(rows)
+
+
+@sends()
+def approve(
+    ids: Ids = None,
+    every: Annotated[bool, typer.Option("--all", help="All that wait now. Shows them and asks.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="With --all: don't ask.")] = False,
+    *,
+    send: Sending,
+) -> None:
+    """Have the balancer do what it has proposed. Each proposal is looked at again: what can't or must not be any more is refused.
+
+    Waits until reports show it, as a move takes its time; --no-wait doesn't.
+    """
+    if bool(ids) == every:
+        raise CommandError("expected one of: IDs of proposals, --all", 2)
+    if send.json and every and not yes:
+        raise CommandError("--json: expected --yes, too: what is asked is no JSON", 2)
+    wanted = _waiting(send, yes) if every else ids or []
+    _send(send, "approve-proposals", wanted, {})
+
+
+@sends()
+def reject(
+    ids: Ids = None,
+    why: Annotated[str, typer.Option("--why", metavar="TEXT", help="Why; it is shown whenever somebody asks.")] = "",
+    span: Annotated[
+        str, typer.Option("--for", metavar="TIME", help="How long nothing of its kind is proposed about its bundle: 30m, 2h, 7d; 0s: not.")
+    ] = "2h",
+    *,
+    send: Sending,
+) -> None:
+    """Have the balancer not do what it has proposed, nor propose the like again for a while: the bundle stays where it is, or whole."""
+    if not ids:
+        raise CommandError("expected the IDs of proposals, as lbctl proposals shows them", 2)
+    if not why.strip():
+        raise CommandError("--why: expected why, in a few words: it is what --why-not tells others", 2)
+    _send(send, "reject-proposals", ids, {"why": why.strip(), "for_ms": span_ms("--for", span)})
+
+
+def _send(send: Sending, kind: str, ids: Iterable[str], fields: Mapping[str, Any]) -> None:
+    """One command to each cluster. Raises typer.Exit(1) where something was not done."""
+    by_cluster = defaultdict[str, list[str]](list)
+    for one in ids:
+        found = _ID.fullmatch(one)
+        if found is None:
+            raise CommandError(f"{one}: expected CLUSTER:ROUND:pNUMBER, as lbctl proposals shows it", 2)
+        if send.cluster not in (None, found[1]):
+            raise CommandError(f"{one} is of {found[1]}, not of {send.cluster}", 2)
+        by_cluster[found[1]].append(one)
+    done = [send_together(replace(send, cluster=name), kind, [{"proposals": some, **fields}]) for name, some in sorted(by_cluster.items())]
+    if not all(done):
+        raise typer.Exit(1)
+
+
+def _waiting(send: Sending, yes: bool) -> list[str]:
+    """The ids of all that wait, as they are shown to whoever is asked. Raises typer.Exit where there is none, or the answer is no."""
+    from lb_stream.query.lake import open_lake
+    from lb_stream.query.present.proposals import waiting_proposals
+
+    with open_lake(send.given.tables) as lake:
+        rows = waiting_proposals(lake, send.cluster)
+    if not rows:
+        note("nothing waits for approval")
+        raise typer.Exit
+    if not send.json:
+        _show(rows)
+    if not yes and not typer.confirm(f"Approve {'these' if len(rows) > 1 else 'this'}?", err=True):
+        note("nothing was sent")
+        raise typer.Exit(1)
+    return [row["proposal_id"] for row in rows]
+
+
+def _show(rows: list[dict[str, Any]]) -> None:
+    columns = ("proposal", "bundle, from, to", "MB/s", "state", "why")
+    emit_rich(table(columns, [_cells(row) for row in rows], right=("MB/s",)))
+
+
+def _cells(row: dict[str, Any]) -> tuple[str | Text, ...]:
+    way = "split" if row["kind"] == "split" else f"{row['source']} → {row['destination'] or 'to be found'}"
+    with_ = "" if row["together"] == row["proposal_id"] else f"; together with {row['together']}"
+    megabytes = "-" if row["bytes_per_s"] is None else f"{row['bytes_per_s'] / 1e6:.2f}"
+    state = styled((row["state"], _COLOURS.get(row["state"], "")), _state(row))
+    return (row["proposal_id"], styled(row["bundle"], way), megabytes, state, row["told"] + with_)
+
+
+def _state(row: dict[str, Any]) -> str:
+    """What is to be said of its state: until when it waits; who has ended it, and why."""
+    if row["state"] == "waiting":
+        return f"until {clock(row['expires_ms'])}"
+    until = f"until {clock(row['until_ms'])}" if row["until_ms"] else ""
+    by = f"by {row['by']}" if row["by"] else ""
+    return ", ".join(filter(None, (by, row["why"], until, row["decision_id"], row["outcome"])))

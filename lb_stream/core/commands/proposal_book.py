@@ -1,0 +1,55 @@
+"""The proposals of a round: those that wait for an operator's approval, and what has become of others.
+
+Those that wait are part of the cluster's memory. What becomes of each is told once, in the log of the round in which it does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+from lb_stream.core.model.memory import Proposal
+
+State = Literal["waiting", "approved", "rejected", "expired", "stale", "withdrawn"]
+"""Stale: what it wants can't be any more; withdrawn: the cluster no longer waits for approvals. All but `waiting` are the end."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProposalNews:
+    """What has become of a proposal: who did it, why, until when a rejection holds, and the decision that an approval has led to."""
+
+    proposal: Proposal
+    state: State
+    by: str = ""
+    why: str = ""
+    until_ms: int | None = None
+    decision_id: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON-able fields."""
+        own = {name: getattr(self, name) for name in ("state", "by", "why", "until_ms", "decision_id")}
+        one = asdict(self.proposal)
+        return one | {"children": list(one["children"]), "boundaries": list(one["boundaries"])} | own
+
+
+@dataclass(slots=True)
+class ProposalBook:
+    """A cluster's proposals in one round: those that wait, in the order in which they came, and what is to be told of them."""
+
+    waiting: list[Proposal] = field(default_factory=list)
+    news: list[ProposalNews] = field(default_factory=list)
+
+    def find(self, proposal_id: str) -> Proposal | None:
+        """A proposal that waits."""
+        return next((one for one in self.waiting if one.proposal_id == proposal_id), None)
+
+    def together(self, one: Proposal) -> list[Proposal]:
+        """Those that are approved and rejected with it, itself among them."""
+        return [other for other in self.waiting if other.together == one.together]
+
+    def end(self, one: Proposal, state: State, *, by: str = "", why: str = "", until_ms: int | None = None) -> list[Proposal]:
+        """Tell what has become of a proposal and of those that belong to it; they wait no more. Returns all of them."""
+        ended = self.together(one)
+        self.waiting = [other for other in self.waiting if other not in ended]
+        self.news += [ProposalNews(other, state, by, why, until_ms) for other in ended]
+        return ended

@@ -1,0 +1,47 @@
+"""What waits for an operator's approval, and what has become of what has: one read model for `lbctl proposals` and the console."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from lb_stream.query.lake import records, run
+from lb_stream.query.rule_words import why_decided
+
+if TYPE_CHECKING:
+    import duckdb
+
+    from lb_stream.query.explained import Row
+
+    Lake = duckdb.DuckDBPyConnection
+
+_LAST = """
+    SELECT p.*, first.explain AS whole, coalesce(outcome, '') AS outcome
+    FROM (
+        FROM proposals WHERE ($1 IS NULL OR cluster = $1)
+        QUALIFY row_number() OVER (PARTITION BY cluster, proposal_id ORDER BY log_seq DESC) = 1
+    ) AS p
+    JOIN (
+        FROM proposals QUALIFY row_number() OVER (PARTITION BY cluster, proposal_id ORDER BY log_seq) = 1
+    ) AS first USING (cluster, proposal_id)
+    LEFT JOIN outcomes ON outcomes.decision_id = p.decision_id
+"""
+_ORDER = "proposed_ms, cluster, seq, TRY_CAST(substr(string_split(proposal_id, ':')[-1], 2) AS INT)"
+_WAITING = f"{_LAST} WHERE p.state = 'waiting' ORDER BY {_ORDER}"
+_ENDED = f"FROM ({_LAST} WHERE p.state <> 'waiting' ORDER BY p.now_ms DESC, p.log_seq DESC LIMIT $2) ORDER BY now_ms, {_ORDER}"
+
+
+def waiting_proposals(lake: Lake, cluster: str | None = None) -> list[Row]:
+    """The proposals that wait, the oldest first: columns of the table `proposals`, `explain` unpacked, `told`: why, in words."""
+    return [_told(row) for row in records(run(lake, _WAITING, [cluster]))]
+
+
+def ended_proposals(lake: Lake, cluster: str | None, last: int) -> list[Row]:
+    """The last that wait no more, the newest at the end: as above. `outcome`: what came of the decision; empty: none yet, or none made."""
+    return [_told(row) for row in records(run(lake, _ENDED, [cluster, last]))]
+
+
+def _told(row: Row) -> Row:
+    explain = json.loads(row["whole"] or "{}")
+    kept = {name: value for name, value in row.items() if name not in ("whole", "log_seq")}
+    return kept | {"explain": explain, "told": why_decided(row["rule"], row["source"], explain)}
