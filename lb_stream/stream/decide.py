@@ -175,12 +175,14 @@ def _forgotten(cluster: str, now_ms: int, context: BatchContext) -> dict[str, An
         Ownership(cluster=cluster, bundle=bundle, state="Init", version=version, since_ms=now_ms, epoch=context.epoch)
         for bundle, version in sorted(context.recorded.get(cluster, {}).items())
     ]
-    memory: dict[str, Any] = {}
-    with suppress(ValueError):  # whose memory can't be read is forgotten all the same
+    mergeable: dict[str, Mergeable] = {}
+    news: list[ProposalNews] = []
+    with suppress(ValueError, TypeError, KeyError):  # whose memory can't be read is forgotten all the same
         memory = json.loads(context.memories.get(cluster, "{}"))
-    advice = withdrawn({bundle: Mergeable(*row) for bundle, row in memory.get("mergeable", {}).items()}, {})
-    waiting = map(Proposal.of, memory.get("proposals", ()))
-    news = [ProposalNews(one, "withdrawn", why="the cluster has been forgotten") for one in waiting]
+        mergeable = {bundle: Mergeable(*row) for bundle, row in memory.get("mergeable", {}).items()}
+        waiting = map(Proposal.of, memory.get("proposals", ()))
+        news = [ProposalNews(one, "withdrawn", why="the cluster has been forgotten") for one in waiting]
+    advice = withdrawn(mergeable, {})
     said = {"ownership": _records(ends), "merge_advice": canonical_json([one.to_dict() for one in advice])}
     said |= {"proposals": canonical_json([one.to_dict() for one in news])}
     return NOTHING | said | {"memory": "", "seq": context.log_seq + 1, "blocks": "[]"}

@@ -116,10 +116,12 @@ def _send(send: Sending, kind: str, ids: Iterable[str], fields: Mapping[str, Any
 
 def _waiting(send: Sending, yes: bool) -> list[str]:
     """The ids of all that wait, as they are shown to whoever is asked. Raises typer.Exit where there is none, or the answer is no."""
+    from lb_stream.query.cluster_state import require_cluster
     from lb_stream.query.lake import open_lake
     from lb_stream.query.present.proposals import waiting_proposals
 
     with open_lake(send.given.tables) as lake:
+        require_cluster(lake, send.cluster)
         rows = waiting_proposals(lake, send.cluster)
     if not rows:
         note("nothing waits for approval")

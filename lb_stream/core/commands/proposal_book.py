@@ -11,7 +11,7 @@ from typing import Any, Literal
 from lb_stream.core.model.memory import Proposal
 
 State = Literal["waiting", "approved", "rejected", "expired", "stale", "withdrawn"]
-"""Stale: what it wants can't be any more; withdrawn: the cluster no longer waits for approvals. All but `waiting` are the end."""
+"""Stale: what it wants can't be any more; withdrawn: nothing waits for approval in the cluster any more. All but `waiting` are the end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,12 @@ class ProposalBook:
 
     def end(self, one: Proposal, state: State, *, by: str = "", why: str = "", until_ms: int | None = None) -> list[Proposal]:
         """Tell what has become of a proposal and of those that belong to it; they wait no more. Returns all of them."""
-        ended = self.together(one)
-        self.waiting = [other for other in self.waiting if other not in ended]
+        ended = self.take(one)
         self.news += [ProposalNews(other, state, by, why, until_ms) for other in ended]
         return ended
+
+    def take(self, one: Proposal) -> list[Proposal]:
+        """Have a proposal and those that belong to it wait no more. Returns all of them."""
+        taken = self.together(one)
+        self.waiting = [other for other in self.waiting if other.together != one.together]
+        return taken

@@ -63,8 +63,14 @@ def _config_of(given: str) -> ClusterConfig:
 
 
 def in_force(given: Mapping[str, Any], commanded: Mapping[str, Any]) -> dict[str, Any]:
-    """One cluster's settings under our names: what was commanded over what was given."""
-    return canonical(given) | canonical(commanded)
+    """One cluster's settings under our names: what was commanded over what was given.
+
+    The end of a dry run lifts no need for approval that was given: only another mode does.
+    """
+    own, over = canonical(given), canonical(commanded)
+    if own.get("mode") == "approve" and over.get("mode") == "act" and "mode" not in commanded:
+        del over["mode"]
+    return own | over
 
 
 def without_approval(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -122,13 +128,13 @@ def _take(
 
 
 def _dry_run(settings: dict[str, Any], on: bool, given: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
-    """The settings with a dry run begun or ended: the end of one lifts no need for approvals that the job's own settings ask for."""
-    mode, own = (in_force(given, over).get("mode", "observe") for over in (settings, {}))
+    """The settings with a dry run begun or ended. A commanded need for approval is kept meanwhile: the end of a dry run doesn't lift it."""
+    kept = {"mode": "approve"} if settings.get("mode") == "approve" else {}
+    after = _set(settings, kept | ({DRY_RUN: True} if on else {} if kept else {DRY_RUN: False}), given)[0]
     if on:
-        return _set(settings, {DRY_RUN: True}, given)[0], "decisions are made and logged, and not published"
-    if mode == "approve" or (mode == "observe" and own == "approve"):
-        return _set(settings, {"mode": "approve"}, given)[0], f"{PUBLISHED}; what balancing wants waits for approval (mode = approve)"
-    return _set(settings, {DRY_RUN: False}, given)[0], PUBLISHED
+        return after, "decisions are made and logged, and not published"
+    waits = in_force(given, after).get("mode") == "approve"
+    return after, PUBLISHED + ("; what balancing wants waits for approval (mode = approve)" if waits else "")
 
 
 def _set(settings: dict[str, Any], values: Mapping[str, Any], given: Mapping[str, Any]) -> tuple[dict[str, Any], str]:

@@ -47,9 +47,11 @@ def _undrain(arguments: Mapping[str, Any], before: OperatorState, now_ms: int) -
 
 def _settings(names: Sequence[str], before: OperatorState) -> list[Order]:
     """Each setting as a command had set it before, or no longer set by any."""
-    had = {our_name(name, value): (name, value) for name, value in before.settings.items()}
+    had = defaultdict[str, dict[str, Any]](dict)  # one setting may have been set under two names
+    for name, value in before.settings.items():
+        had[our_name(name, value)][name] = value
     ours = [our_name(name, "") for name in names]
-    again = dict(had[name] for name in ours if name in had)
+    again = {name: value for own in ours for name, value in had.get(own, {}).items()}
     deleted = [{"kind": "delete-config", "key": name} for name, own in zip(names, ours, strict=True) if own not in had]
     return ([{"kind": "set-config", "values": again}] if again else []) + deleted
 

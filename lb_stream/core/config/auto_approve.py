@@ -40,8 +40,8 @@ class AutoApproval:
             return False
         if self.reasons and not {reason.lower() for reason in reasons} & set(self.reasons):
             return False
-        if self.most_bytes_per_s is not None and bytes_per_s > self.most_bytes_per_s:
-            return False
+        if self.most_bytes_per_s is not None and not bytes_per_s <= self.most_bytes_per_s:
+            return False  # what is no number is not small
         return self.hours is None or self._is_open(now_ms)
 
     def _is_open(self, now_ms: int) -> bool:

@@ -37,7 +37,7 @@ OLD_SPELLINGS = {
 
 
 DRY_RUN = "dry_run"
-"""Another way to say what the mode is: true stands for observe, false for act. Beside a mode it says nothing."""
+"""Another way to say what the mode is: true stands for observe, false for act. Beside a mode true goes over it, and false says nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,8 @@ def canonical(values: Mapping[str, Any]) -> dict[str, Any]:
             raise SettingError(name, value, f"one of the known keys; nearest: {', '.join(_nearest(name, known))}")
         ours, factor = known[name]
         if name == DRY_RUN:
-            result.setdefault(ours, _mode_of(value))  # whatever their order: a log's settings are sorted
+            if (mode := _mode_of(value)) == "observe" or ours not in result:  # whatever their order: a log's settings are sorted
+                result[ours] = mode
         elif name not in OLD_SPELLINGS:
             result[ours] = in_pulsars_words(name, _times(name, value, factor))
     for old, ours in OLD_SPELLINGS.items():

@@ -32,9 +32,10 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class Rejection:
-    """Balancing leaves a bundle where it is, or in one piece, until then, as somebody has said."""
+    """Balancing leaves a bundle where it is, or in one piece, until then, as somebody has said. `together`: as the proposal had it."""
 
     proposal_id: str
+    together: str
     bundle: str
     is_move: bool
     until_ms: int

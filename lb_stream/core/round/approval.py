@@ -6,6 +6,7 @@ have ordered and what follows from an approved decision go on at once.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -62,10 +63,9 @@ def propose(state: RoundState, balance: Callable[[RoundState], None]) -> None:
 def _as_if_approved(state: RoundState) -> RoundState:
     """The round with what waits under way, as far as nothing else is under way with its bundle."""
     view, memory = state.view, state.memory
-    decided = {bundle for one in state.decisions for bundle in one.bundles}
-    waiting = [one for one in state.desk.book.waiting if one.bundle not in decided]
-    rows = view.bundles.rows_of(one.bundle for one in waiting)
-    pending = tuple(_pending(one) for one, busy in zip(waiting, view.bundles.in_flight[rows].tolist(), strict=True) if not busy)
+    taken = {bundle for one in state.decisions for bundle in one.bundles}
+    taken |= {bundle for one in memory.pending for bundle in one.bundles}
+    pending = tuple(_pending(one) for one in _known(state, state.desk.book.waiting) if one.bundle not in taken)
     after = replace(
         memory,
         pending=(*memory.pending, *pending),
@@ -76,6 +76,12 @@ def _as_if_approved(state: RoundState) -> RoundState:
     count_preallocated(aside)
     aside.count_decided()
     return aside
+
+
+def _known(state: RoundState, waiting: Sequence[Proposal]) -> list[Proposal]:
+    """Those whose bundles and destinations have been reported. After a job has lost its averages they come back one by one."""
+    names, rows = state.view.brokers.names, state.view.bundles.rows_of(one.bundle for one in waiting).tolist()
+    return [one for one, row in zip(waiting, rows, strict=True) if row >= 0 and (one.destination is None or one.destination in names)]
 
 
 def _pending(one: Proposal) -> Pending:
@@ -141,7 +147,9 @@ def _auto_approved(state: RoundState, group: Sequence[Proposal]) -> AutoApproval
         used = sum(count for text, _, count in state.approvals if text == rule.text)
         if used + len(group) <= rule.per_hour:
             until_ms = -(-state.now_ms // MINUTE_MS) * MINUTE_MS + HOUR_MS  # in whole minutes, so that an hour has few of them
-            state.approvals = (*state.approvals, (rule.text, until_ms, len(group)))
+            counted = Counter({(text, at_ms): count for text, at_ms, count in state.approvals})
+            counted[rule.text, until_ms] += len(group)
+            state.approvals = tuple((*each, count) for each, count in sorted(counted.items()))
             return rule
     return None
 
@@ -183,8 +191,7 @@ def approve(state: RoundState, command: ApproveProposals, by: str) -> list[Bundl
             if refused.rule == STALE:
                 book.end(one, "stale", why=refused.text)
             continue
-        book.waiting = [other for other in book.waiting if other not in group]
-        for other in group:
+        for other in book.take(one):
             _decide(state, other, by, Explain.model_validate(other.explain))
             to = f" for {other.destination}" if other.destination is not None else ""
             what = f"leaves {other.source}{to}" if other.is_move else f"is split at {other.source}"
@@ -199,6 +206,9 @@ def _refused(state: RoundState, group: Sequence[Proposal]) -> BundleAnswer | Non
     for one in group:
         if (busy := state.under_way(one.bundle)) is not None:
             return BundleAnswer("refused", f"{one.bundle}: the decision {busy[0]} ({busy[1]}) is under way", "in_flight")
+    if len(_known(state, group)) < len(group):
+        unheard = f"no report has named {', '.join(one.bundle for one in group)} and where it is to go yet"
+        return BundleAnswer("refused", f"{unheard}; it waits on", "unknown_bundle")
     if not group[0].is_move:
         return _split_refused(state, group[0])
     names = state.view.brokers.names
@@ -224,6 +234,8 @@ def _stale_move(state: RoundState, one: Proposal, row: int, alone: bool) -> str 
     """Why a move is not to be made any more. `alone`: no other bundle makes room for it."""
     if not state.config.balancer.shedding_enabled:
         return "shedding_enabled is false"
+    if (namespace := namespace_of(one.bundle)) in state.config.balancer.shedding_excluded_namespaces:
+        return f"{namespace} is excluded (shedding_excluded_namespaces)"
     if one.destination is None:
         choice = state.place(row)
         if choice is None:
@@ -233,7 +245,7 @@ def _stale_move(state: RoundState, one: Proposal, row: int, alone: bool) -> str 
     view, to = state.view, state.view.brokers.names.index(one.destination)
     if (policy := state.candidates.refused_by(row, to, state.targets)) is not None:
         return f"{one.destination} may not have it ({policy})"
-    if view.policies.group_of(namespace_of(one.bundle)) and not (state.candidates.by_rules(row, state.targets)[0] == to).any():
+    if view.policies.group_of(namespace) and not (state.candidates.by_rules(row, state.targets)[0] == to).any():
         return f"{one.destination} may not have it ({Refuses.ANTI_AFFINITY})"
     after, source = float(state.targets.with_bundle(row, np.array([to]))[0]), int(view.bundles.owner[row])
     most = max(state.config.balancer.overloaded_threshold_percent / 100.0, float(view.brokers.usage[source]))

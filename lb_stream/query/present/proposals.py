@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+from lb_stream.contracts.tables import PROPOSALS
+from lb_stream.query.cluster_state import Standing, standing_in
 from lb_stream.query.lake import records, run
 from lb_stream.query.rule_words import why_decided
 
 if TYPE_CHECKING:
     import duckdb
 
+    from lb_stream.core.model.memory import Proposal
     from lb_stream.query.explained import Row
 
     Lake = duckdb.DuckDBPyConnection
@@ -27,18 +30,29 @@ _LAST = """
     LEFT JOIN outcomes ON outcomes.decision_id = p.decision_id
 """
 _ORDER = "proposed_ms, cluster, seq, TRY_CAST(substr(string_split(proposal_id, ':')[-1], 2) AS INT)"
-_WAITING = f"{_LAST} WHERE p.state = 'waiting' ORDER BY {_ORDER}"
 _ENDED = f"FROM ({_LAST} WHERE p.state <> 'waiting' ORDER BY p.now_ms DESC, p.log_seq DESC LIMIT $2) ORDER BY now_ms, {_ORDER}"
 
 
 def waiting_proposals(lake: Lake, cluster: str | None = None) -> list[Row]:
-    """The proposals that wait, the oldest first: columns of the table `proposals`, `explain` unpacked, `told`: why, in words."""
-    return [_told(row) for row in records(run(lake, _WAITING, [cluster]))]
+    """The proposals that wait, as each cluster's memory has them, the oldest first: columns of the table `proposals` and `outcome` as
+    below, `explain` unpacked, with the best candidates only, and `told`: why, in words.
+    """
+    rows = [_waiting(now, one) for now in standing_in(lake, cluster) for one in now.memory.proposals]
+    return sorted(rows, key=lambda row: row["proposed_ms"])
 
 
 def ended_proposals(lake: Lake, cluster: str | None, last: int) -> list[Row]:
-    """The last that wait no more, the newest at the end: as above. `outcome`: what came of the decision; empty: none yet, or none made."""
+    """The last that wait no more, the newest at the end: as above, with all candidates that the log has told.
+
+    `outcome`: what came of the decision; empty: none yet, or none made.
+    """
     return [_told(row) for row in records(run(lake, _ENDED, [cluster, last]))]
+
+
+def _waiting(now: Standing, one: Proposal) -> Row:
+    row = {name: getattr(one, name) for name in PROPOSALS.schema.names if hasattr(one, name)}
+    row |= {"cluster": now.cluster, "state": "waiting", "by": "", "why": "", "until_ms": None, "decision_id": None, "outcome": ""}
+    return row | {"seq": now.seq, "now_ms": now.now_ms, "told": why_decided(one.rule, one.source, one.explain)}
 
 
 def _told(row: Row) -> Row:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from lb_stream.contracts.keys import SettingError
-from lb_stream.core.config.cluster_config import ClusterConfig, cluster_config
+from lb_stream.core.config.cluster_config import ClusterConfig, canonical, cluster_config
 from lb_stream.core.model.registry import Registry, UnknownStrategyError
 from lb_stream.core.placement import placement, simple_placement
 from lb_stream.core.shedding import shedder
@@ -32,7 +32,7 @@ class Policy:
 
     def config(self, **over: Any) -> ClusterConfig:
         """The settings, checked, with others over them."""
-        return cluster_config({**self.settings, **over})
+        return cluster_config(canonical(self.settings) | over)
 
 
 def read_policy(name_or_file: str) -> Policy:

@@ -146,6 +146,7 @@ def test_ids_of_two_clusters_go_to_each_their_own(ask: Callable[..., Result], ka
 def test_all_are_those_that_were_shown(ask: Callable[..., Result], kafka: Broker, played: Recorder) -> None:
     refused = ask("approve", "--all", answers=[])
     assert (refused.code, kafka.sent) == (1, []) and ids(played)[0] in refused.out.replace("\n", "")
+    assert ask("approve", "--all", "--yes", "--cluster", "dema").code == 2 and kafka.sent == []
     assert ask("approve", "--all", "--yes", answers=[("demo", "done")]).code == 0
     assert kafka.sent[0][1]["proposals"] == ids(played)
 
@@ -187,11 +188,13 @@ def test_where_nothing_waits_that_is_said_and_nothing_is_sent(call: Callable[...
 def test_an_approval_is_taken_back_by_its_moves_and_a_rejection_by_its_end() -> None:
     now_ms = 1_000_000
     assert taken_back_by("approve-proposals", {"proposals": ["c:1:p0"]}, OperatorState(), now_ms) == []
-    before = OperatorState(rejections=(Rejection("c:1:p1", "t/n/0x0_0x1", True, now_ms + 5_000, "bob", "first"),))
+    before = OperatorState(rejections=(Rejection("c:1:p1", "c:1:p1", "t/n/0x0_0x1", True, now_ms + 5_000, "bob", "first"),))
     orders = taken_back_by("reject-proposals", {"proposals": ["c:1:p0", "c:1:p1"], "why": "no", "for_ms": 9}, before, now_ms)
     assert orders == [
         {"kind": "reject-proposals", "proposals": ["c:1:p0"], "why": "undone", "for_ms": 0},
         {"kind": "reject-proposals", "proposals": ["c:1:p1"], "why": "first", "for_ms": 5_000},
     ]
+    both = OperatorState(settings={"dry_run": True, "mode": "approve"})
+    assert taken_back_by("dry-run", {"on": False}, both, now_ms) == [{"kind": "set-config", "values": dict(both.settings)}]
     for order in orders:
         CommandRecord.model_validate(json.loads(json.dumps({"id": "x", **order})))

@@ -70,12 +70,15 @@ def test_so_many_rules_that_each_decision_would_be_asked_of_all_are_refused() ->
         cluster_config({"auto_approve": [f"max_mb={number}" for number in range(51)]})
 
 
-def test_a_dry_run_is_another_word_for_the_mode_and_says_nothing_beside_it() -> None:
+def test_a_dry_run_is_another_word_for_the_mode_and_beside_it_can_only_hold_back() -> None:
     modes = [cluster_config(given).balancer.mode for given in ({}, {"dry_run": True}, {"dry_run": False}, {"dry_run": "no"})]
     assert modes == ["observe", "observe", "act", "act"]
-    for given in ({"mode": "approve", "dry_run": True}, {"dry_run": True, "mode": "approve"}):
-        assert cluster_config(given).balancer.mode == config_of(given).balancer.mode == "approve", "whatever their order"
-    assert in_force({"mode": "approve"}, {"dry_run": False}) == {"mode": "act"}, "what was commanded lies over what was given"
+    for dry_run, mode in ((True, "observe"), (False, "approve")):
+        for given in ({"mode": "approve", "dry_run": dry_run}, {"dry_run": dry_run, "mode": "approve"}):
+            assert cluster_config(given).balancer.mode == config_of(given).balancer.mode == mode, "whatever their order"
+    assert in_force({"mode": "approve"}, {"dry_run": False}) == {"mode": "approve"}, "the end of a dry run lifts no need for approval"
+    assert in_force({"mode": "approve"}, {"mode": "act"}) == {"mode": "act"}, "what was commanded lies over what was given"
+    assert in_force({"mode": "observe"}, {"dry_run": False}) == {"mode": "act"}
     with pytest.raises(SettingError, match=r"dry_run = 'perhaps': expected true or false"):
         cluster_config({"dry_run": "perhaps"})
     with pytest.raises(SettingError, match="mode = 'ask': expected 'observe', 'approve' or 'act'"):

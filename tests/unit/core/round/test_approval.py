@@ -10,6 +10,7 @@ from lb_stream.contracts.commands import COMMANDS
 from lb_stream.core.commands.proposal_book import ProposalNews
 from lb_stream.core.commands.responder import CommandAnswer, Received
 from lb_stream.core.config.cluster_config import cluster_config
+from lb_stream.core.model.blocks import Shard
 from lb_stream.core.model.memory import Memory
 from lb_stream.core.round.decide import Round
 from tests.unit.core.disruption import test_budgets
@@ -145,6 +146,48 @@ def test_a_rejection_can_be_given_another_time_and_be_taken_back() -> None:
     assert answer.text == f"it may be proposed again: {HEAVY[0]}" and cluster.memory.orders.rejections == ()
     _, answer = cluster.reject(wanted)
     assert (answer.outcome, answer.rule) == ("refused", "unknown_proposal")
+    _, answer = cluster.reject(wanted, for_ms=0)
+    assert (answer.outcome, answer.text) == ("done", f"nothing holds any more that {wanted} was rejected for")
+
+
+def test_the_two_of_an_exchange_are_approved_rejected_and_taken_back_together() -> None:
+    def exchanging() -> tuple[Cluster, str, str]:
+        cluster = Cluster()
+        cluster.round()
+        first, second, *_ = cluster.memory.proposals
+        pair = replace(first), replace(second, together=first.proposal_id)
+        cluster.memory = replace(cluster.memory, proposals=pair)
+        return cluster, first.proposal_id, second.proposal_id
+
+    cluster, first, second = exchanging()
+    made, answer = cluster.approve(second)
+    assert [one.proposal_id for one in made.decisions] == [first, second] and answer.outcome == "accepted"
+    cluster, first, second = exchanging()
+    made, _ = cluster.reject(second)
+    assert [one.proposal.proposal_id for one in ended(made)] == [first, second]
+    assert {one.bundle for one in cluster.memory.orders.rejections} == set(HEAVY[:2])
+    cluster.reject(second, for_ms=0)
+    assert cluster.memory.orders.rejections == ()
+
+
+def test_of_two_approvals_in_one_batch_the_first_counts_and_a_rejection_goes_before_both() -> None:
+    cluster = Cluster()
+    cluster.round()
+    wanted, other, *_ = cluster.waiting.values()
+    orders = [cluster.say("approve-proposals", by=by, proposals=[wanted, other]) for by in ("User:ann", "User:eve")]
+    rejects = cluster.say("reject-proposals", by="User:bob", proposals=[other], why="no", for_ms=MINUTE_MS)
+    made = cluster.round(1_000, commands=(*orders, rejects))
+    assert [(one.proposal_id, one.approved_by) for one in made.decisions] == [(wanted, "User:ann")]
+    assert {one.id: (one.outcome, one.rule) for one in made.results} == {
+        "c1": ("accepted", "unknown_proposal"), "c2": ("refused", "unknown_proposal"), "c3": ("done", None),
+    }  # fmt: skip
+
+
+def test_a_proposal_of_another_cluster_is_unknown() -> None:
+    cluster = Cluster()
+    cluster.round()
+    made, answer = cluster.approve(cluster.waiting[HEAVY[0]].replace("c:", "d:"))
+    assert (made.decisions, answer.rule) == ((), "unknown_proposal")
 
 
 def test_an_unknown_one_among_several_leaves_all_as_they_are() -> None:
@@ -189,6 +232,21 @@ def test_the_end_of_a_dry_run_lifts_no_need_for_approval() -> None:
     assert made.decisions == () and cluster.waiting
     acts = Cluster(mode="observe")
     assert acts.round(commands=(acts.say("dry-run", on=False),)).decisions
+
+
+def test_the_end_of_a_dry_run_lifts_no_need_for_approval_that_was_commanded_or_that_came_later() -> None:
+    commanded = Cluster(mode="observe")
+    for on in (True, False):
+        orders = commanded.say("set-config", values={"mode": "approve"}) if on else commanded.say("dry-run", on=on)
+        made = commanded.round(commands=(orders, commanded.say("dry-run", on=on)))
+        assert [one.dry_run for one in made.decisions] == [True] * len(made.decisions) and bool(made.decisions) == on
+    assert commanded.waiting and commanded.memory.orders.settings == {"mode": "approve"}
+    earlier = Cluster(mode="observe")
+    earlier.round(commands=(earlier.say("dry-run", on=False),))
+    assert earlier.memory.orders.settings == {"dry_run": False}
+    later = Cluster()  # the same cluster; its job was started anew with mode = approve
+    later.memory = replace(later.memory, orders=earlier.memory.orders)
+    assert later.round().decisions == () and later.waiting
 
 
 def test_owners_for_bundles_without_one_drains_and_orders_wait_for_nobody() -> None:
@@ -239,6 +297,7 @@ def test_an_approval_lifts_no_limit_and_what_it_holds_up_waits_on(kind: str, fie
     ("kind", "fields", "why"),
     [
         ("set-config", {"values": {"shedding_enabled": False}}, "shedding_enabled is false"),
+        ("set-config", {"values": {"shedding_excluded_namespaces": ["t/heavy"]}}, "t/heavy is excluded (shedding_excluded_namespaces)"),
         (
             "set-policies",
             {"isolation": [{"name": "i", "namespaces": ["t/heavy"], "primary": ["a"], "secondary": [], "min_available": 0}]},
@@ -288,6 +347,29 @@ def test_what_moved_otherwise_meanwhile_is_stale_without_anybody_asking() -> Non
     ]
 
 
+def test_what_waits_of_brokers_that_the_job_has_not_heard_yet_waits_on() -> None:
+    cluster = Cluster(shedding_interval_ms=60 * MINUTE_MS)
+    cluster.round()
+    before, owned = dict(cluster.waiting), cluster.owned.pop("a")
+    cluster.shard = Shard.empty()  # as after the loss of a checkpoint, or when another pipeline has taken the cluster over
+    made, answer = cluster.approve(before[HEAVY[0]])
+    assert (ended(made), answer.outcome, answer.rule) == ([], "refused", "unknown_bundle") and cluster.waiting == before
+    cluster.owned = {"a": owned}
+    cluster.shard = Shard.empty()
+    made, answer = cluster.approve(before[HEAVY[0]])
+    assert (ended(made), answer.outcome, answer.rule) == ([], "refused", "unknown_bundle") and cluster.waiting == before
+    cluster.owned = {"a": owned, "b": []}
+    made, answer = cluster.approve(before[HEAVY[0]])
+    assert [one.bundle for one in made.decisions if one.proposal_id] == HEAVY[:1] and answer.outcome == "accepted"
+
+
+def test_a_cluster_that_balances_nothing_by_itself_any_more_withdraws_what_waits() -> None:
+    cluster = Cluster()
+    cluster.round()
+    cluster.config = cluster_config({**cluster.config.given, "enabled": False})
+    assert {one.state for one in ended(cluster.round())} == {"withdrawn"} and cluster.memory.proposals == ()
+
+
 def test_what_waits_is_bounded_and_the_rest_is_a_refusal() -> None:
     cluster = Cluster(max_proposals=2)
     made = cluster.round()
@@ -317,6 +399,19 @@ def test_a_rule_approves_within_its_budget_and_the_rest_waits() -> None:
         assert all(one.kind == "assign" for one in cluster.round(5 * MINUTE_MS).decisions), "its budget is spent for an hour"
     cluster.round(3 * MINUTE_MS)
     assert [text for text, until_ms, _ in cluster.memory.approvals if until_ms <= ended_ms + MINUTE_MS] == []
+
+
+def test_what_rules_have_approved_is_remembered_by_the_minute_however_much_it_is() -> None:
+    cluster = Cluster(auto_approve="kind=move per_hour=1000")
+    for _ in range(4):
+        made = cluster.round(1_000)
+        cluster.obey(made)
+        for one in made.decisions:
+            if one.kind == "unload":
+                cluster.owned["a"].append(one.bundle)  # it comes back at once
+        cluster.memory = replace(cluster.memory, pending=(), recently_unloaded={}, retries={})
+    ((rule, _, count),) = cluster.memory.approvals
+    assert rule == "kind=move per_hour=1000" and count > len(HEAVY)
 
 
 def split_order(kind: str, proposal_id: str, at_ms: int, **fields: Any) -> Received:
