@@ -297,7 +297,7 @@ def test_an_approval_lifts_no_limit_and_what_it_holds_up_waits_on(kind: str, fie
     ("kind", "fields", "why"),
     [
         ("set-config", {"values": {"shedding_enabled": False}}, "shedding_enabled is false"),
-        ("set-config", {"values": {"shedding_excluded_namespaces": ["t/heavy"]}}, "t/heavy is excluded (shedding_excluded_namespaces)"),
+        ("set-config", {"values": {"shedding_excluded_namespaces": "t/heavy"}}, "t/heavy is excluded (shedding_excluded_namespaces)"),
         (
             "set-policies",
             {"isolation": [{"name": "i", "namespaces": ["t/heavy"], "primary": ["a"], "secondary": [], "min_available": 0}]},
