@@ -16,6 +16,7 @@ from lb_stream.agent.carry_out import carry_out, give_up
 from lb_stream.agent.clock import RecordClock, wall_clock_ms
 from lb_stream.agent.config import AgentConfig
 from lb_stream.agent.connection import CLOSE_S, Connection
+from lb_stream.agent.hooks import MoveHooks
 from lb_stream.agent.obey import Seen, Verdict, addressee
 from lb_stream.agent.pulse import Pulse
 from lb_stream.agent.reporter import OnReport, Reporter
@@ -49,6 +50,7 @@ class Agent:
         self.failure: Exception | None = None  # why the loop ended by itself, if it did
         self.connection = Connection(config)
         self.reporter = Reporter(self.adapters, self.connection, self.clock, config.sparing, on_report)
+        self._hooks = MoveHooks(config.hooks)
         self._on_decision = on_decision
         self._stop = threading.Event()
         self._goodbye = False
@@ -93,6 +95,7 @@ class Agent:
         finally:
             self._pulse.stop(CLOSE_S)
             self.connection.close()
+            self._hooks.close(CLOSE_S)
 
     def _loop(self) -> None:
         report_at = look_at = time.monotonic()
@@ -129,6 +132,7 @@ class Agent:
                 continue
             bundle = key.removeprefix(prefix)
             self.seen.note_record(bundle, unit, self.clock.now_ms())
+            self._hooks.follow(bundle, unit)
             owners[bundle] = unit.owner if unit is not None and unit.state == "Owned" else None
         yielding = [adapter for adapter in self.adapters.values() if isinstance(adapter, YieldingAdapter)]
         given_up = [(adapter, bundle, owner) for bundle, owner in owners.items() if owner for adapter in yielding if adapter.name != owner]
@@ -148,7 +152,7 @@ class Agent:
         adapter = self.adapters.get(addressee(decision) or "")
         verdict = None
         if adapter is not None:
-            verdict, ack = carry_out(adapter, self.seen, decision, self.clock.now_ms())
+            verdict, ack = carry_out(adapter, self.seen, decision, self.clock.now_ms(), self._hooks)
             if ack is not None:
                 self.reporter.send(adapter.name, ack.to_json(), "ack")
         if self._on_decision is not None:

@@ -14,6 +14,7 @@ from lb_stream.agent.adapter import (
     YieldingAdapter,
 )
 from lb_stream.agent.clock import wall_clock_ms
+from lb_stream.agent.hooks import MoveHooks
 from lb_stream.agent.obey import Seen, Verdict, acknowledgement, judge
 from lb_stream.contracts.decisions import Decision
 from lb_stream.contracts.reports import Ack
@@ -21,8 +22,8 @@ from lb_stream.contracts.reports import Ack
 log = logging.getLogger(__name__)
 
 
-def carry_out(adapter: BrokerAdapter, seen: Seen, decision: Decision, now_ms: int) -> tuple[Verdict, Ack | None]:
-    """Act. Returns what was done, and the acknowledgement; None: there is nothing to say.
+def carry_out(adapter: BrokerAdapter, seen: Seen, decision: Decision, now_ms: int, hooks: MoveHooks) -> tuple[Verdict, Ack | None]:
+    """Act, once `hooks` allow it. Returns what was done, and the acknowledgement; None: there is nothing to say.
 
     A decision is noted as done before it is begun: better not done than done twice.
     """
@@ -32,18 +33,11 @@ def carry_out(adapter: BrokerAdapter, seen: Seen, decision: Decision, now_ms: in
         if verdict.action == "ignore":
             return verdict, None
         seen.note_done(adapter.name, decision, now_ms)
-        if verdict.action == "release" and decision.destination is not None and isinstance(adapter, TransferringAdapter):
-            adapter.transfer(decision.bundle, decision.destination)
-        elif verdict.action == "release":
-            adapter.release(decision.bundle)
-        elif verdict.action == "acquire":
-            adapter.acquire(decision.bundle)
-        elif isinstance(adapter, SplittingAdapter) and verdict.action == "split":
-            adapter.split(decision.bundle, decision.boundaries, decision.algorithm or "", decision.unload_children)
-        elif isinstance(adapter, MergingAdapter) and verdict.action == "merge":
-            adapter.merge(decision.bundles, decision.children[0])
-        elif verdict.action in ("split", "merge"):
-            verdict = Verdict("refuse", f"this broker can't {verdict.action}")
+        if verdict.action == "release":
+            hooks.ask(decision, (decision.expires_ms - now_ms) / 1000)
+        verdict = _act(adapter, verdict, decision)
+        if verdict.action == "release":
+            hooks.carried_out(decision)
     except Refused as refusal:
         log.warning("%s refuses to %s %s: %s", adapter.name, decision.kind, decision.bundle, refusal)
         verdict = Verdict("refuse", str(refusal))
@@ -57,6 +51,23 @@ def carry_out(adapter: BrokerAdapter, seen: Seen, decision: Decision, now_ms: in
         verdict = Verdict(verdict.action, failure)
     done = "failed" if failure else verdict.action
     return verdict, acknowledgement(decision, done, verdict.reason, wall_clock_ms())
+
+
+def _act(adapter: BrokerAdapter, verdict: Verdict, decision: Decision) -> Verdict:
+    """Do what the verdict says. Returns it, or a refusal of what this broker can't do."""
+    if verdict.action == "release" and decision.destination is not None and isinstance(adapter, TransferringAdapter):
+        adapter.transfer(decision.bundle, decision.destination)
+    elif verdict.action == "release":
+        adapter.release(decision.bundle)
+    elif verdict.action == "acquire":
+        adapter.acquire(decision.bundle)
+    elif isinstance(adapter, SplittingAdapter) and verdict.action == "split":
+        adapter.split(decision.bundle, decision.boundaries, decision.algorithm or "", decision.unload_children)
+    elif isinstance(adapter, MergingAdapter) and verdict.action == "merge":
+        adapter.merge(decision.bundles, decision.children[0])
+    elif verdict.action in ("split", "merge"):
+        return Verdict("refuse", f"this broker can't {verdict.action}")
+    return verdict
 
 
 def give_up(adapter: YieldingAdapter, bundle: str, owner: str) -> str | None:

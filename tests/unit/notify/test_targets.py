@@ -1,0 +1,98 @@
+"""Addresses and answers, with a real server: what each target said is told, and nothing of its address is."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from lb_stream.contracts.keys import SettingError
+from lb_stream.contracts.settings import NotifySettings
+from lb_stream.notify.targets import ACCEPTED, parts, targets
+from tests.support.webhook import Webhook, webhook
+
+
+@pytest.fixture
+def server() -> Iterator[Webhook]:
+    with webhook() as made:
+        yield made
+
+
+def waiting(address: str) -> NotifySettings:
+    """One target, with a time-out that a busy machine keeps."""
+    return NotifySettings(targets={"ops": address}, timeout_ms=60_000)
+
+
+def test_a_message_arrives_and_is_accepted(server: Webhook) -> None:
+    (target,) = targets(waiting(server.apprise("/hook")))
+    answer = target.send("title", "line 1\nline 2 <b>", True, 60)
+    assert (answer.taken, answer.said) == (True, ACCEPTED)
+    (call,) = server.calls
+    assert call.path == "/hook" and call.fields | {"version": ""} == {
+        "version": "", "title": "title", "message": "line 1\nline 2 <b>", "attachments": [], "type": "warning",
+    }  # fmt: skip
+
+
+def test_a_refusal_is_told_without_any_part_of_the_address(server: Webhook, caplog: pytest.LogCaptureFixture) -> None:
+    server.reply = lambda call: (500, call.path.encode() + str(call.headers).encode())
+    address = f"json://ada:hunter22@127.0.0.1:{server.port}/s3cret/t0ken?+X-Key=qwerty&rto=60&cto=60"
+    caplog.set_level(logging.DEBUG)
+    (target,) = targets(waiting(address))
+    answer = target.send("t", "b", False, 60)
+    assert not answer.taken and "error=500" in answer.said
+    told = answer.said + repr(target) + caplog.text
+    assert not [part for part in ("ada", "hunter22", "s3cret", "t0ken", "qwerty", "127.0.0.1") if part in told]
+    assert server.calls[0].path == "/s3cret/t0ken"
+
+
+def test_a_target_that_does_not_answer_costs_its_time_out_and_no_more(server: Webhook) -> None:
+    server.hold = True
+    (target,) = targets(NotifySettings(targets={"ops": server.apprise()}, timeout_ms=300))
+    answer = target.send("t", "b", True, 0.3)
+    assert not answer.taken and answer.said and not server.release.is_set(), "the server answers once the test ends"
+
+
+def test_nobody_there_is_told_as_such() -> None:
+    (target,) = targets(NotifySettings(targets={"ops": "json://127.0.0.1:1/x"}))
+    answer = target.send("t", "b", True, 60)
+    assert not answer.taken and "onnection" in answer.said
+
+
+def test_an_address_may_stand_in_a_file(tmp_path: Path, server: Webhook) -> None:
+    place = tmp_path / "ops.url"
+    place.write_text(server.apprise("/of-a-file") + "\n")
+    (target,) = targets(waiting(f"file:{place}"))
+    assert target.send("t", "b", True, 60).taken and server.calls[0].path == "/of-a-file"
+
+
+@pytest.mark.parametrize("content", [None, "", "json://a\njson://b", "nonsense://s3cret"])
+def test_an_address_that_can_not_be_is_refused_without_showing_it(tmp_path: Path, content: str | None) -> None:
+    place = tmp_path / "ops.url"
+    if content is not None:
+        place.write_text(content)
+    with pytest.raises(SettingError, match=r"notify\.targets\.ops") as raised:
+        targets(NotifySettings(targets={"ops": f"file:{place}"}))
+    assert "s3cret" not in str(raised.value) and "json" not in str(raised.value).partition("expected")[0]
+
+
+def test_a_route_names_a_target_and_events_that_there_are() -> None:
+    (target,) = targets(NotifySettings.model_validate({"targets": {"ops": "json://h"}, "routes": {"ops": "job_down, broker_dead"}}))
+    assert target.events == ("job_down", "broker_dead")
+    with pytest.raises(SettingError, match=r"notify.routes.opps = 'job_down': expected the name of a target: ops"):
+        targets(NotifySettings(targets={"ops": "json://h"}, routes={"opps": ("job_down",)}))
+
+
+def test_all_of_an_address_is_secret_as_written_and_as_meant() -> None:
+    found = parts("mailtos://ada:p%40ss-w@mail.example.org:465/?to=bob@example.org")
+    assert {"p@ss-w", "p%40ss-w", "mail.example.org", "ada", "bob"} <= set(found) and found == tuple(sorted(found, key=len, reverse=True))
+
+
+@pytest.mark.parametrize(
+    ("address", "resolves"),
+    [("pagerduty://intkey@apikey/?action=map", True), ("opsgenie://" + "k" * 20, True), ("json://127.0.0.1", False)],
+)
+def test_services_that_resolve_incidents_are_known_by_apprise_s_own_names(address: str, resolves: bool) -> None:
+    (target,) = targets(waiting(address))
+    assert target.resolves is resolves
