@@ -25,6 +25,7 @@ log = logging.getLogger(__name__)
 def carry_out(adapter: BrokerAdapter, seen: Seen, decision: Decision, now_ms: int, hooks: MoveHooks) -> tuple[Verdict, Ack | None]:
     """Act, once `hooks` allow it. Returns what was done, and the acknowledgement; None: there is nothing to say.
 
+    While a hook is asked the verdict is to wait: call it again once that has answered, and the decision is judged anew.
     A decision is noted as done before it is begun: better not done than done twice.
     """
     verdict, failure = Verdict("refuse"), ""
@@ -32,13 +33,16 @@ def carry_out(adapter: BrokerAdapter, seen: Seen, decision: Decision, now_ms: in
         verdict = judge(adapter.name, seen, decision, all(map(adapter.owns, decision.bundles)), now_ms)
         if verdict.action == "ignore":
             return verdict, None
+        if verdict.action != "release":
+            hooks.forget(decision)
+        elif not hooks.allow(decision, (decision.expires_ms - now_ms) / 1000):
+            return Verdict("wait", "a hook is asked"), None
         seen.note_done(adapter.name, decision, now_ms)
-        if verdict.action == "release":
-            hooks.ask(decision, (decision.expires_ms - now_ms) / 1000)
         verdict = _act(adapter, verdict, decision)
         if verdict.action == "release":
             hooks.carried_out(decision)
     except Refused as refusal:
+        seen.note_done(adapter.name, decision, now_ms)
         log.warning("%s refuses to %s %s: %s", adapter.name, decision.kind, decision.bundle, refusal)
         verdict = Verdict("refuse", str(refusal))
     except BrokerError as error:

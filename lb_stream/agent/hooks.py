@@ -1,7 +1,8 @@
 """Hooks of moves: an HTTP endpoint is asked before a move begins and may veto it, another one is told once it is confirmed.
 
 Only the agent that carries a move out asks: what is decided stays a pure function of what was reported. A veto goes back as a refusal,
-so the balancer tries again after a back-off that doubles, as it does whenever a broker refuses.
+so the balancer tries again after a back-off that doubles, as it does whenever a broker refuses. Threads of their own wait for answers:
+a slow hook holds up the moves that it is asked about, and nothing else.
 
 Standard library only, as for the admin API. Addresses may hold secrets: nothing of them is logged but host and port.
 """
@@ -19,6 +20,7 @@ import ssl
 import threading
 import time
 from base64 import b64encode
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -34,6 +36,8 @@ SIGNATURE = "Lb-Signature"
 """Header: `sha256=` and the hexadecimal HMAC of the body, if there is a secret."""
 LONGEST_REASON = 300
 LARGEST_ANSWER_BYTES = 64 * 1024
+MOST_ASKED = 16
+"""Moves that are asked for at the same time; the others wait for their turn, until they expire."""
 MOST_WAITING = 1_000
 """Confirmed moves that may wait to be told, and moves that may wait to be confirmed; older ones are left out."""
 ATTEMPTS = 3
@@ -76,21 +80,49 @@ def _is_address(text: str) -> bool:
 
 
 class MoveHooks:
-    """The hooks of one agent. `ask` and `follow` are called from the agent's thread; another one tells."""
+    """The hooks of one agent, whose thread calls all of this; other threads ask and tell."""
 
     def __init__(self, config: HookConfig) -> None:
         self.config = config
+        self._asked: dict[str, tuple[Decision, Future[None]]] = {}  # by the decisions' ids
+        self._askers: ThreadPoolExecutor | None = None
         self._moving: dict[str, tuple[Decision, float]] = {}  # bundle → a move that was carried out and isn't confirmed, since when
         self._waiting: queue.Queue[bytes | None] = queue.Queue(MOST_WAITING)
         self._teller: threading.Thread | None = None
 
-    def ask(self, decision: Decision, left_s: float) -> None:
-        """Ask whether a move may begin, for `left_s` at most: then the decision has expired. Raises Refused for a veto."""
+    def allow(self, decision: Decision, left_s: float) -> bool:
+        """Whether a move may begin, which expires in `left_s`. Raises Refused for a veto.
+
+        False: the hook has been asked and has not answered yet. Ask again once `answered` names the decision.
+        """
         if not self.config.before_move or decision.kind not in MOVES:
-            return
+            return True
+        if decision.decision_id not in self._asked:
+            if self._askers is None:
+                self._askers = ThreadPoolExecutor(MOST_ASKED, thread_name_prefix="lb-hook-ask")
+            self._asked[decision.decision_id] = decision, self._askers.submit(self._ask, decision, time.monotonic() + left_s)
+        _, answer = self._asked[decision.decision_id]
+        if not answer.done():
+            return False
+        self.forget(decision)
+        answer.result()
+        return True
+
+    def answered(self) -> list[Decision]:
+        """The moves that were asked for and whose answers have come, or will not come any more."""
+        return [decision for decision, answer in self._asked.values() if answer.done()]
+
+    def forget(self, decision: Decision) -> None:
+        """The hook's word about a decision doesn't matter any more."""
+        self._asked.pop(decision.decision_id, None)
+
+    def _ask(self, decision: Decision, until: float) -> None:
+        """Raises Refused for a veto."""
         try:
-            answer = call(self.config.before_move, self._body("before_move", decision), self.config, min(self.config.timeout_s, left_s))
-            allowed, reason = _verdict(answer)
+            left_s = min(self.config.timeout_s, until - time.monotonic())
+            if left_s <= 0:
+                raise HookError("it could not be asked before the decision expired")
+            allowed, reason = _verdict(call(self.config.before_move, self._body("before_move", decision), self.config, left_s))
         except HookError as error:
             if self.config.unanswered == "veto":
                 raise Refused(f"no move without the hook's word: {error}") from None
@@ -120,7 +152,9 @@ class MoveHooks:
             self._tell(self._body("after_move", decision, owner=record.owner, moved=record.owner != decision.source, took_ms=took_ms))
 
     def close(self, timeout_s: float) -> None:
-        """Tell what waits, for so long at most."""
+        """Ask no more, and tell what waits, for so long at most."""
+        if self._askers is not None:
+            self._askers.shutdown(wait=False, cancel_futures=True)
         if self._teller is not None:
             try:
                 self._waiting.put_nowait(None)
@@ -164,7 +198,9 @@ def _verdict(answer: bytes) -> tuple[bool, str]:
         said = None
     if not isinstance(said, dict) or not isinstance(said.get("allow"), bool):
         raise HookError('its answer is no JSON object with "allow": true or false')
-    reason = " ".join(str(said.get("reason") or "").split())
+    given = said.get("reason")
+    # Half a letter (an escape such as \ud800 in JSON) can't be written into an acknowledgement.
+    reason = "".join(letter if letter.isprintable() else "?" for letter in " ".join(given.split())) if isinstance(given, str) else ""
     return said["allow"], reason if len(reason) <= LONGEST_REASON else reason[: LONGEST_REASON - 1] + "…"
 
 
@@ -172,13 +208,13 @@ def call(address: str, body: bytes, config: HookConfig, timeout_s: float) -> byt
     """Send a body and return the answer's. Raises HookError after `timeout_s` in all, and for any status but 2xx."""
     parts = urlsplit(address)
     where = f"the hook at {parts.hostname}:{parts.port or (443 if parts.scheme == 'https' else 80)}"
-    connection = _connection(parts, max(0.001, timeout_s))
+    connection = _connection(parts, timeout_s)
     done: _Answers = queue.SimpleQueue()
     answer: tuple[int, bytes] | Exception
     # A server that sends a byte now and then keeps a socket's own time-out from ending: so the wait is here.
     threading.Thread(target=_post, args=(connection, parts, body, config.secret, done), name="lb-hook-call", daemon=True).start()
     try:
-        answer = done.get(timeout=max(0.0, timeout_s))
+        answer = done.get(timeout=timeout_s)
     except queue.Empty:
         answer = TimeoutError()
         if connection.sock is not None:

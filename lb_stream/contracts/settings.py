@@ -225,7 +225,7 @@ class NotifySettings(KeyModel):
     routes: dict[TargetName, Events] = key(
         {}, "target → the events that it is told, a list, or text with commas between; a target without a route is told all", dynamic=False
     )
-    state_file: str = key(".lb/notify.json", "what has been told, so that a restart tells nothing twice", dynamic=False, min_length=1)
+    state_file: str = key(".lb/notify.json", "what has been told, so that a restart doesn't tell it again", dynamic=False, min_length=1)
     look_every_ms: int = key(15_000, "how often it looks", unit="ms", dynamic=False, ge=1_000)
     wait_ms: int = key(30_000, "how long an event waits for more of its kind: one message tells them together", unit="ms", dynamic=False,
                        ge=0)  # fmt: skip
@@ -255,8 +255,7 @@ class HookSettings(KeyModel):
     before_move: str = key("", "http(s) address that may veto a move, or file:PATH of a file that holds it; empty: nobody is asked",
                            dynamic=False)  # fmt: skip
     after_move: str = key("", "http(s) address that is told of a confirmed move, or file:PATH; empty: nobody is told", dynamic=False)
-    timeout_ms: int = key(2_000, "how long a hook may take for its answer; the agent deals with nothing else meanwhile", unit="ms",
-                          dynamic=False, ge=10)  # fmt: skip
+    timeout_ms: int = key(2_000, "how long a hook may take for its answer", unit="ms", dynamic=False, ge=10)
     unanswered: Literal["allow", "veto"] = key("allow", "what counts when before_move gives no answer in time, or none that can be read",
                                                dynamic=False)  # fmt: skip
     secret: str = key("", "signs what is sent to hooks (HMAC with SHA-256), or file:PATH; empty: nothing is signed", dynamic=False)

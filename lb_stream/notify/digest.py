@@ -54,9 +54,12 @@ class Message:
 
 
 def due(told: Told, opened: Mapping[Key, Open], rules: NotifySettings, events: tuple[Event, ...], now_ms: int) -> Message | None:
-    """What a target that hears of `events` is told now, the gravest first; None: nothing."""
-    sent = [at for at in told.sent_ms if at > now_ms - HOUR_MS]
-    if now_ms < told.retry_ms or len(sent) >= rules.most_per_hour:
+    """What a target that hears of `events` is told now, the gravest first; None: nothing.
+
+    Times to come don't count: the clock has been put back since.
+    """
+    sent = [at for at in told.sent_ms if now_ms - HOUR_MS < at <= now_ms]
+    if now_ms < told.retry_ms <= now_ms + LAST_RETRY_MS or len(sent) >= rules.most_per_hour:
         return None
     quiet = is_quiet(rules, now_ms)
     for event in EVENTS:
@@ -74,11 +77,12 @@ def _of_event(event: Event, group: Group | None, opened: Mapping[Key, Open], rul
     new = tuple(one for key, one in own if key not in before and one.there and one.ripe_ms(rules) <= now_ms)
     lasting = tuple(one for key, one in own if key in before and one.over_ms is None)
     over = tuple(one for key, one in own if key in before and one.over_ms is not None)
+    last_ms = group.last_ms if group is not None and group.last_ms <= now_ms else 0
     changes = [one.ripe_ms(rules) for one in new] + [one.over_ms for one in over if one.over_ms is not None]
     if changes:
-        at_ms = max(min(changes) + rules.wait_ms, group.last_ms + rules.least_between_ms if group is not None else 0)
-    elif lasting and group is not None and rules.repeat_every_ms:
-        at_ms = group.last_ms + max(rules.repeat_every_ms, rules.least_between_ms)
+        at_ms = max(min(changes) + rules.wait_ms, last_ms + rules.least_between_ms)
+    elif lasting and rules.repeat_every_ms:
+        at_ms = last_ms + max(rules.repeat_every_ms, rules.least_between_ms)
     else:
         return None
     return Message(event, now_ms, new, lasting, over) if at_ms <= now_ms else None
@@ -95,7 +99,7 @@ def after_told(told: Told, message: Message, rules: NotifySettings) -> Told:
     groups = {**told.groups, message.event: Group(keys, message.at_ms)}
     lately_ms = message.at_ms - rules.least_between_ms
     groups = {event: group for event, group in groups.items() if group.told or group.last_ms > lately_ms}
-    sent = tuple(at for at in told.sent_ms if at > message.at_ms - HOUR_MS)
+    sent = tuple(at for at in told.sent_ms if message.at_ms - HOUR_MS < at <= message.at_ms)
     return Told(groups, (*sent, message.at_ms))
 
 

@@ -1,31 +1,35 @@
 """Where people are told: webhooks, mail, chat, on-call, each by an address of Apprise's, which is a secret as a whole.
 
 Nothing of an address is shown: a target is called by its name. Apprise logs nothing by itself; what it says of a failure is told
-with every part of the address left out.
+with every part of the address left out. Each message has a process of its own (`courier`), which nothing outlasts.
 """
 
 from __future__ import annotations
 
+import json
 import logging
 import re
-import time
+import signal
+import subprocess
+import sys
 from dataclasses import dataclass, field
-from typing import Any, get_args
+from typing import get_args
 from urllib.parse import unquote, urlsplit
-
-from apprise import Apprise, AppriseAsset, NotifyFormat, NotifyType
 
 from lb_stream.contracts.keys import SettingError
 from lb_stream.contracts.settings import Event, NotifySettings
 from lb_stream.io.local.settings_files import secret_of
 from lb_stream.io.messages.secrets import hide
 from lb_stream.io.messages.shown import shown
+from lb_stream.notify.courier import sender
 
 _PLACE = ("notify", "targets")
 _EXPECTED = "an address of Apprise's (slack://…, mailtos://…, jsons://HOST/PATH), or file:PATH of a file that holds it"
 _SHORTEST = 3
 """Shorter parts of an address are let stand: they are found everywhere."""
 LONGEST_ANSWER = 300
+START_S = 120.0
+"""How long the process of a message may take on top of the target's time: a busy machine is slow to start it."""
 ACCEPTED = "accepted"
 RESOLVING = frozenset({"Pager Duty", "Opsgenie"})
 """Services whose incidents Apprise resolves with a message of success that has the title of the one that opened them."""
@@ -42,13 +46,13 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """One target: its name, the service in Apprise's word, the events that it is told, and what sends to it."""
+    """One target: its name, the service in Apprise's word, the events that it is told, its address and that one's parts."""
 
     name: str
     service: str
     events: tuple[Event, ...]
+    address: str = field(repr=False)
     secrets: tuple[str, ...] = field(repr=False)
-    sender: Any = field(repr=False)
 
     @property
     def resolves(self) -> bool:
@@ -57,22 +61,33 @@ class Target:
 
     def send(self, title: str, body: str, trouble: bool, timeout_s: float) -> Answer:
         """Send a message and wait for the answer, for `timeout_s` at most. `trouble`: something is wrong; else it is over, or a test."""
-        begin = time.monotonic()
-        kind = NotifyType.WARNING if trouble else NotifyType.SUCCESS
+        job = {"address": self.address, "timeout_s": timeout_s, "title": title, "body": body, "trouble": trouble}
+        taken, took_ms = False, round(timeout_s * 1000)
         try:
-            result = self.sender.notify(title=title, body=body, notify_type=kind, body_format=NotifyFormat.TEXT, timeout=timeout_s)
-            said = "; ".join(dict.fromkeys(entry.message.strip() for entry in result.logs()))
-            taken = bool(result)
-        except Exception as error:  # a plug-in of Apprise's: one target's trouble stays its own
-            taken, said = False, f"{type(error).__name__}: {error}"
-        words = ACCEPTED if taken else self._without_secrets(said) or "refused, without a word"
-        return Answer(taken, words, round((time.monotonic() - begin) * 1000))
+            done = _courier(json.dumps(job).encode(), timeout_s + START_S)
+        except (OSError, subprocess.TimeoutExpired) as error:
+            said = f"can't be sent: {type(error).__name__}"
+        else:
+            if done.returncode == 0:
+                answer = json.loads(done.stdout.splitlines()[-1])
+                taken, said, took_ms = answer["taken"], answer["said"], answer["took_ms"]
+            elif done.returncode == -signal.SIGALRM:
+                said = f"gave no answer within {timeout_s:g} s"
+            else:
+                said = " ".join(done.stderr.decode(errors="replace").splitlines()[-1:]) or f"its process ended ({done.returncode})"
+        return Answer(taken, ACCEPTED if taken else self._without_secrets(said) or "refused, without a word", took_ms)
 
     def _without_secrets(self, said: str) -> str:
         text = shown(" ".join(hide(said).split()))
         for secret in self.secrets:
             text = re.sub(re.escape(secret), "***", text, flags=re.IGNORECASE)
         return text if len(text) <= LONGEST_ANSWER else text[: LONGEST_ANSWER - 1] + "…"
+
+
+def _courier(job: bytes, longest_s: float) -> subprocess.CompletedProcess[bytes]:
+    """Ctrl-C is not for it: what is under way is waited for. Raises OSError, TimeoutExpired."""
+    command = (sys.executable, "-P", "-m", "lb_stream.notify.courier")
+    return subprocess.run(command, input=job, capture_output=True, timeout=longest_s, start_new_session=True, check=False)
 
 
 def targets(settings: NotifySettings) -> tuple[Target, ...]:
@@ -87,22 +102,10 @@ def targets(settings: NotifySettings) -> tuple[Target, ...]:
 
 def _target(name: str, settings: NotifySettings) -> Target:
     address = secret_of((*_PLACE, name), settings.targets[name])
-    # No picture from elsewhere in the messages, nothing kept on disk.
-    asset = AppriseAsset(
-        app_id="lb_stream", app_desc="lb_stream", app_url="", image_url_mask="", image_path_mask="", storage_mode="memory", async_mode=False
-    )
-    sender = Apprise(asset=asset)
-    try:
-        taken = sender.add(address)
-    except Exception:  # what a plug-in of Apprise's makes of an address that it can't read
-        taken = False
-    if not taken or len(sender) != 1:
+    found = sender(address)
+    if found is None:
         raise SettingError(".".join((*_PLACE, name)), "***", _EXPECTED)
-    service, longest_s = sender[0], settings.timeout_ms / 1000
-    # A call that has been given up goes on in a thread that the process waits for when it ends.
-    service.socket_connect_timeout = min(service.socket_connect_timeout, longest_s)
-    service.socket_read_timeout = min(service.socket_read_timeout, longest_s)
-    return Target(name, str(service.service_name), settings.routes.get(name) or get_args(Event), parts(address), sender)
+    return Target(name, str(found[0].service_name), settings.routes.get(name) or get_args(Event), address, parts(address))
 
 
 def parts(address: str) -> tuple[str, ...]:

@@ -6,18 +6,18 @@ Messages are sent in a thread for each target: a slow one holds up no other one,
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, replace
 
-from lb_stream.contracts.settings import NotifySettings
+from lb_stream.contracts.settings import Event, NotifySettings
 from lb_stream.notify.digest import Message, Told, after_failed, after_told, due
 from lb_stream.notify.memory import State
 from lb_stream.notify.opened import followed, kept
 from lb_stream.notify.targets import Answer, Target
 from lb_stream.notify.words import body, title
-from lb_stream.query import QueryError
-from lb_stream.query.screens.troubles import Look
+from lb_stream.query.screens.troubles import Look, Trouble
 
 logger = logging.getLogger(__name__)
 
@@ -41,7 +41,9 @@ class Watcher:
     ) -> None:  # fmt: skip
         self._pipeline, self._rules, self._look, self._save, self._note = pipeline, rules, look, save, note
         self._targets = {target.name: target for target in targets}
-        self.state = State(state.opened, {name: state.told.get(name, Told()) for name in self._targets})
+        told = {name: _of_events(state.told.get(name, Told()), target.events) for name, target in self._targets.items()}
+        self.state = State(state.opened, told)
+        self.blind = False  # whether the last look failed
         self._saved = state
         self._looked_ms: int | None = None
         self._warned = ""
@@ -51,9 +53,9 @@ class Watcher:
     def go(self, now_ms: int) -> None:
         """One turn: hear what targets have answered, look if it is time, send what is due."""
         self._hear(now_ms)
-        if self._looked_ms is None or now_ms - self._looked_ms >= self._rules.look_every_ms:
+        if self._looked_ms is None or not 0 <= now_ms - self._looked_ms < self._rules.look_every_ms:  # a clock may be put back
             self._looked_ms = now_ms
-            now_ms = max(now_ms, self._look_once())
+            now_ms = max(now_ms, self._look_once(now_ms))
         for name, target in self._targets.items():
             if name in self._sent:
                 continue
@@ -65,10 +67,17 @@ class Watcher:
                 self._sent[name] = _Sent(message, said[0], answer)
         self._keep()
 
+    def rest(self, seconds: float) -> None:
+        """Do nothing for so long, or until a target answers: that is to be kept in mind at once."""
+        if self._sent:
+            wait([one.answer for one in self._sent.values()], timeout=seconds, return_when=FIRST_COMPLETED)
+        else:
+            time.sleep(seconds)
+
     def settle(self, now_ms: int) -> bool:
         """Wait for answers to what is under way, for as long as targets may take. Returns whether anything was."""
         under_way = [one.answer for one in self._sent.values()]
-        wait(under_way, timeout=self._rules.timeout_ms / 1000 + 1)
+        wait(under_way)
         self._hear(now_ms)
         self._keep()
         return bool(under_way)
@@ -77,13 +86,15 @@ class Watcher:
         """Begin no more."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
-    def _look_once(self) -> int:
-        """Returns when it was; 0: it couldn't."""
+    def _look_once(self, now_ms: int) -> int:
+        """Returns when it was."""
         try:
-            found = self._look()
-        except (QueryError, OSError) as error:  # all stays as it was
-            self._warn(f"can't look ({type(error).__name__}: {error}): it is tried again every {self._rules.look_every_ms // 1000} s")
-            return 0
+            found, self.blind = self._look(), False
+        except Exception as error:  # whatever it is: it is one of the troubles to tell of, and who is to tell must not end by it
+            said = f"tables can't be looked at ({type(error).__name__}: {error})"
+            self._warn(f"{said}: it is tried again every {self._rules.look_every_ms / 1000:g} s")
+            trouble = Trouble("job_unknown", "", "tables", said, "lbctl status says more; until they can be, nothing else is told")
+            found, self.blind = Look(now_ms, (trouble,), blind=True), True
         self.state = State(followed(self.state.opened, found, self._rules), self.state.told)
         return found.now_ms
 
@@ -115,3 +126,8 @@ class Watcher:
             self._saved = state
         except OSError as error:  # a full disk is one of the troubles to tell of
             self._warn(f"can't keep what has been told ({error}): after a restart some of it is told again")
+
+
+def _of_events(told: Told, events: Sequence[Event]) -> Told:
+    """Without what the target doesn't hear of any more."""
+    return replace(told, groups={event: group for event, group in told.groups.items() if event in events})

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from lb_stream.contracts.settings import Event
 from lb_stream.core.health import span
+from lb_stream.io.messages.secrets import hide
 from lb_stream.io.messages.shown import shown
 from lb_stream.notify.digest import Message
 from lb_stream.notify.opened import Open
@@ -24,6 +25,11 @@ HEADLINES: dict[Event, str] = {
     "budget_exhausted": "budgets of moves are exhausted",
     "imbalance": "clusters are uneven",
 }
+ENDINGS: dict[Event, str] = {
+    "moves_failing": "one went well, or no more were tried",
+    "budget_exhausted": "it has room, or no more are wanted",
+}
+"""What the end of an event means, where it need not mean that all is well."""
 MOST_LINES = 10
 """Of each part of a message; the others are counted."""
 LONGEST_LINE = 400
@@ -55,7 +61,8 @@ def body(message: Message) -> str:
 
 def _named(one: Open) -> str:
     named = ", ".join(filter(None, (one.trouble.cluster, one.trouble.subject))) or HEADLINES[one.trouble.event]
-    return f"{named} ({one.ending})" if one.ending else named
+    ending = one.ending or ENDINGS.get(one.trouble.event, "")
+    return f"{named} ({ending})" if ending else named
 
 
 def _part(heading: str, some: tuple[Open, ...], line: Callable[[Open], str]) -> Iterator[str]:
@@ -73,6 +80,6 @@ def _first(some: tuple[Open, ...]) -> Iterable[Open]:
 
 
 def _short(text: str) -> str:
-    """One line that names can't break out of."""
-    line = shown(text)
+    """One line that names can't break out of, without secrets that an error may hold."""
+    line = shown(hide(text))
     return line if len(line) <= LONGEST_LINE else line[: LONGEST_LINE - 1] + "…"

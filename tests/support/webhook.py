@@ -27,11 +27,12 @@ Reply = Callable[[Call], tuple[int, bytes]]
 
 @dataclass
 class Webhook:
-    """`reply`: status and body of the answer to a call; `hold`: while it is set, answers wait for `release`."""
+    """`reply`: status and body of the answer to a call, `headers`: its headers; `hold`: while it is set, answers wait for `release`."""
 
     port: int = 0
     calls: list[Call] = field(default_factory=list)
     reply: Reply = lambda _: (200, b"")
+    headers: dict[str, str] = field(default_factory=dict)
     hold: bool = False
     release: threading.Event = field(default_factory=threading.Event)
     came: threading.Condition = field(default_factory=threading.Condition)
@@ -40,10 +41,10 @@ class Webhook:
         return f"http://127.0.0.1:{self.port}{path}"
 
     def apprise(self, path: str = "/") -> str:
-        """An address of Apprise's, with time-outs that a busy machine keeps."""
-        return f"json://127.0.0.1:{self.port}{path}?rto=60&cto=60"
+        """An address of Apprise's."""
+        return f"json://127.0.0.1:{self.port}{path}"
 
-    def wait_for(self, count: int, timeout_s: float = 30.0) -> list[Call]:
+    def wait_for(self, count: int, timeout_s: float = 300.0) -> list[Call]:
         """So many calls, once they have come."""
         with self.came:
             assert self.came.wait_for(lambda: len(self.calls) >= count, timeout_s), f"{len(self.calls)} calls came, {count} were awaited"
@@ -64,9 +65,16 @@ def webhook() -> Iterator[Webhook]:
                 made.release.wait(60)
             status, body = made.reply(call)
             self.send_response(status)
-            self.send_header("Content-Length", str(len(body)))
+            for name, value in {**made.headers, "Content-Length": str(len(body))}.items():
+                self.send_header(name, value)
             self.end_headers()
             self.wfile.write(body)
+
+        def do_GET(self) -> None:  # where a redirect leads
+            with made.came:
+                made.calls.append(Call(self.path, dict(self.headers.items()), b""))
+            self.send_response(200)
+            self.end_headers()
 
         def log_message(self, *_: Any) -> None: ...
 

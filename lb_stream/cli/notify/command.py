@@ -27,6 +27,7 @@ app = typer.Typer(
 )
 
 STEP_S = 1.0
+_WATCH_CODES = "Exit codes: 0 ended, 1 --once and it couldn't look, or not all was taken, 2 wrong settings"
 
 
 @app.callback()
@@ -34,7 +35,7 @@ def _group() -> None:
     """Tell people of troubles."""
 
 
-@app.command(epilog="Example: lbctl notify watch --config lb.toml · Exit codes: 0 ended, 1 --once and not all was taken, 2 wrong settings")
+@app.command(epilog=f"Example: lbctl notify watch --config lb.toml · {_WATCH_CODES}")
 def watch(
     once: Annotated[bool, typer.Option("--once", help="Look once, send what is due, end: for whoever calls it regularly.")] = False,
     config: ConfigFile = None,
@@ -70,10 +71,11 @@ def watch(
         while not stop:
             watcher.go(_now_ms())
             if not once:
-                time.sleep(STEP_S)
+                watcher.rest(STEP_S)
             elif not watcher.settle(_now_ms()):
                 break
-    if once and failed:
+        watcher.settle(_now_ms())
+    if once and (failed or watcher.blind):
         raise typer.Exit(1)
 
 

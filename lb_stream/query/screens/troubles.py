@@ -5,6 +5,7 @@ A new event: its name in `contracts.settings.Event`, its headline in `notify.wor
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -14,9 +15,8 @@ from lb_stream.contracts.decisions import MOVES
 from lb_stream.contracts.settings import Event, NotifySettings
 from lb_stream.core.health import Facts, Finding, stale, verdict
 from lb_stream.core.model.rules import Refuses
-from lb_stream.query import QueryError
+from lb_stream.query import NoTables
 from lb_stream.query.lake import open_lake, records, run
-from lb_stream.query.screens.overview import overview
 from lb_stream.query.status_facts import gather_from, with_kafka
 
 if TYPE_CHECKING:
@@ -32,6 +32,11 @@ REFUSED_LATELY_MS = 300_000
 FAILED = ("refused", "expired", "failed")
 _BUNDLE_KINDS = (*MOVES, "assign")
 
+_USAGES = """
+    SELECT cluster, broker, usage_ratio
+    FROM broker_loads JOIN (SELECT cluster, max(log_seq) AS log_seq FROM broker_loads GROUP BY cluster) USING (cluster, log_seq)
+    WHERE alive AND usage_ratio IS NOT NULL
+"""
 _FAILING = f"""
     SELECT cluster, bundle, count(*) AS times, arg_max(detail, at_ms) AS detail
     FROM (
@@ -73,12 +78,14 @@ class Trouble:
 class Look:
     """All troubles at one moment. `stale`: the job gives no new figures, so what is said of clusters is as it was.
 
-    `suspended`: clusters of which no more is known than that. `endings`: brokers that aren't silent any more because they count as gone.
+    `blind`: no more is known than these troubles, all else is as it was. `suspended`: clusters of which no more is known than that.
+    `endings`: brokers that aren't silent any more because they count as gone.
     """
 
     now_ms: int
     troubles: tuple[Trouble, ...]
     stale: bool = False
+    blind: bool = False
     suspended: frozenset[str] = frozenset()
     endings: Mapping[tuple[str, str, str], str] = field(default_factory=dict)
 
@@ -89,7 +96,7 @@ def look(tables: Store, settings: Settings, bootstrap: str) -> Look:
     asked = settings.model_copy(update={"kafka": kafka})
     try:
         lake = open_lake(tables)
-    except QueryError:  # no table is there yet, or one is damaged
+    except NoTables:
         return troubles(None, _with_kafka(gather_from(None, tables, settings), asked), settings.notify)
     with lake:
         return troubles(lake, _with_kafka(gather_from(lake, tables, settings), asked), settings.notify)
@@ -109,7 +116,7 @@ def troubles(lake: Lake | None, facts: Facts, limits: NotifySettings) -> Look:
         found += _of_tables(lake, facts, limits)
     gone = {("broker_dead", one.cluster, broker): "silent for an hour, counted as gone" for one in facts.clusters for broker in one.gone}
     suspended = frozenset(one.cluster for one in facts.clusters if one.suspended)
-    return Look(facts.now_ms, tuple(found), stale(facts) is not None, suspended, gone)
+    return Look(facts.now_ms, tuple(found), stale(facts) is not None, suspended=suspended, endings=gone)
 
 
 def _told(finding: Finding) -> Iterator[Trouble]:
@@ -128,12 +135,15 @@ def _of_tables(lake: Lake, facts: Facts, limits: NotifySettings) -> Iterator[Tro
 
 
 def _uneven(lake: Lake, facts: Facts, limits: NotifySettings) -> Iterator[Trouble]:
-    for row in overview(lake, facts.clusters):
-        if (row["alive"] or 0) < 2 or row["usage_max"] is None:
-            continue
-        highest, mean = 100 * row["usage_max"], 100 * row["usage_mean"]
+    """Drained brokers don't count: that they are idle is meant. Nor do clusters that the job has forgotten."""
+    drained = {one.cluster: one.drained for one in facts.clusters}
+    usages = defaultdict[str, list[float]](list)
+    for row in records(run(lake, _USAGES)):
+        if row["broker"] not in drained.get(row["cluster"], (row["broker"],)):
+            usages[row["cluster"]].append(100 * row["usage_ratio"])
+    for cluster, found in sorted(usages.items()):
+        highest, mean = max(found), sum(found) / len(found)
         if highest - mean > limits.imbalance_percent:
-            cluster = row["facts"].cluster
             said = f"{cluster}: its hottest broker is at {highest:.0f} %, {highest - mean:.0f} points above the mean of {mean:.0f} %"
             yield Trouble("imbalance", cluster, "", said, f"lbctl brokers --cluster {cluster}, then lbctl explain --why-not BROKER")
 

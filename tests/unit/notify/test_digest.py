@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import Any, get_args
 
 import pytest
 
 from lb_stream.contracts.settings import Event, NotifySettings
-from lb_stream.notify.digest import EVENTS, Message, Told, after_failed, after_told, due
+from lb_stream.io.messages.secrets import learn
+from lb_stream.notify.digest import EVENTS, Message, Told, after_failed, after_told, due, is_quiet
 from lb_stream.notify.opened import OF_THE_JOB, Key, Open, followed, kept
 from lb_stream.notify.words import HEADLINES, body, title
 from lb_stream.query.screens.troubles import Look, Trouble
@@ -118,6 +120,56 @@ def test_a_broker_that_counts_as_gone_is_not_said_to_be_well() -> None:
     clock.go(400, dead("b-1"))
     (message,) = clock.go(200, endings={dead("b-1").key: "counted as gone"})
     assert body(message) == "over:\n- eu-1, b-1 (counted as gone), after 7 min"
+
+
+def test_a_blind_look_adds_its_own_trouble_and_changes_nothing_else() -> None:
+    clock, blind = Clockwork(), Trouble("job_unknown", "", "tables", "tables can't be looked at", "look")
+    clock.go(40, DOWN, dead("b-1"))
+    (message,) = clock.go(600, blind, blind=True)
+    assert (message.event, subjects(message.new)) == ("job_unknown", ["tables"])
+    assert [title(message, "lb") for message in clock.go(600, DOWN, dead("b-1"))] == ["lb: over: whether the job runs can't be told"]
+
+
+def test_a_look_that_fails_does_not_make_an_imbalance_begin_anew_and_none_ripens_unseen() -> None:
+    clock = Clockwork()
+    clock.go(850, UNEVEN)
+    assert clock.go(100, blind=True) == []
+    (message,) = clock.go(60, UNEVEN)
+    assert (message.event, message.at_ms) == ("imbalance", START + 951 * S)
+
+
+def test_moves_that_are_not_tried_any_more_are_not_said_to_be_well() -> None:
+    clock = Clockwork()
+    clock.go(40, Trouble("moves_failing", "eu-1", "t/n/a", "eu-1: the last 3 decisions to move t/n/a failed", "look"))
+    (message,) = clock.go(600)
+    assert body(message) == "over:\n- eu-1, t/n/a (one went well, or no more were tried), after 99 s"
+
+
+def test_a_clock_that_was_put_back_silences_nobody() -> None:
+    clock = Clockwork()
+    clock.go(400, DOWN, dead("b-1"))
+    clock.told = after_failed(clock.told, clock.now_ms)
+    clock.now_ms -= 400 * 24 * HOUR
+    told = clock.go(700, DOWN, dead("b-1"), dead("b-2"))
+    assert {"b-2"} <= {name for message in told for name in subjects(message.new)}
+    told = clock.go(700)
+    assert [title(message, "lb") for message in told] == ["lb: over: the job is down", "lb: over: brokers are silent"]
+
+
+@pytest.mark.parametrize(
+    ("at", "quiet"),
+    [("2026-03-28T20:30Z", False), ("2026-03-28T21:30Z", True), ("2026-03-29T05:30Z", False), ("2026-03-29T19:30Z", False),
+     ("2026-03-29T20:30Z", True)],
+)  # fmt: skip
+def test_quiet_hours_begin_by_the_clock_on_the_wall_in_winter_and_in_summer(at: str, quiet: bool) -> None:
+    rules = RULES.model_copy(update={"quiet_windows": ("0 22 * * * 8h Europe/Berlin",)})
+    assert is_quiet(rules, round(datetime.fromisoformat(at).timestamp() * 1000)) is quiet
+
+
+def test_secrets_that_an_error_holds_are_not_told() -> None:
+    learn(("kafka", "options", "sasl_plain_password"), "hunter2222")
+    (message,) = Clockwork().go(60, Trouble("cluster_failing", "eu-1", "", "eu-1's last round failed (login with hunter2222)", "look"))
+    assert "(login with ***)" in body(message)
 
 
 def test_an_imbalance_counts_once_it_has_lasted() -> None:

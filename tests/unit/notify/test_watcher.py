@@ -109,14 +109,34 @@ def test_a_slow_target_holds_up_neither_the_others_nor_a_look(tmp_path: Path, se
         assert sorted((name, answer.taken) for name, _, answer in run.answers) == [("slow", True), ("well", True)]
 
 
-def test_who_can_not_look_says_so_once_and_ends_nothing(
-    tmp_path: Path, server: Webhook, caplog: pytest.LogCaptureFixture
-) -> None:
-    run = Run(tmp_path / "state.json", targets={"ops": server.apprise()})
+def test_who_can_not_look_tells_that_and_knows_of_no_end(tmp_path: Path, server: Webhook, caplog: pytest.LogCaptureFixture) -> None:
+    run = Run(tmp_path / "state.json", targets={"ops": server.apprise()}, look_every_ms=60_000)
     run.go(2, DOWN)
     run.blind = True
-    assert run.go(500, DOWN) == []
+    assert run.go(500, DOWN) == [("ops", "lb: whether the job runs can't be told", True)] and run.watcher.blind
+    assert "tables can't be looked at (QueryError: no table can be read)" in server.calls[-1].fields["message"]
     assert caplog.text.count("no table can be read") == 1
+    run.blind = False
+    assert run.go(500, DOWN) == [("ops", "lb: over: whether the job runs can't be told", True)]
+
+
+def test_who_is_killed_between_an_answer_and_its_memory_tells_that_message_again(tmp_path: Path, server: Webhook) -> None:
+    run = Run(tmp_path / "state.json", targets={"ops": server.apprise()})
+    run.troubles = (DOWN,)
+    run.watcher.go(run.now_ms)
+    server.wait_for(1)
+    run.start()
+    assert run.go(2, DOWN) == [("ops", "lb: the job is down", True)] and len(server.calls) == 2
+    run.start()
+    assert run.go(2, DOWN) == []
+
+
+def test_a_target_whose_route_has_changed_waits_for_no_end_that_it_will_not_hear(tmp_path: Path, server: Webhook) -> None:
+    run = Run(tmp_path / "state.json", targets={"ops": server.apprise()})
+    run.go(2, SILENT)
+    run.rules = run.rules.model_copy(update={"routes": {"ops": ("job_down",)}})
+    run.start()
+    assert run.go(100) == [] and memory.read(run.path, "lb").opened == {}
 
 
 def test_a_full_disk_is_said_and_does_not_end_it(

@@ -12,6 +12,7 @@ from lb_stream.contracts.decisions import Decision, example_decision
 from lb_stream.contracts.settings import NotifySettings, Settings
 from lb_stream.contracts.tables import BROKER_LOADS, DECISIONS, OUTCOMES, REFUSALS, ROUNDS
 from lb_stream.core.health import ClusterFacts, Facts
+from lb_stream.query import QueryError
 from lb_stream.query.lake import open_lake
 from lb_stream.query.screens.troubles import Look, look, troubles
 from lb_stream.store import Store
@@ -67,6 +68,13 @@ def test_a_cluster_is_uneven_when_one_living_broker_is_far_above_the_mean(tmp_pa
         assert told(seen(tmp_path, rules=RULES.model_copy(update={"imbalance_percent": 34.0}))) == []
 
 
+def test_drained_brokers_and_forgotten_clusters_make_no_cluster_uneven(tmp_path: Path) -> None:
+    usages = (("eu", "b-1", 0.9), ("eu", "b-2", 0.1), ("eu", "b-3", 0.85), ("old", "b-1", 0.9), ("old", "b-2", 0.1))
+    fill(tmp_path, BROKER_LOADS, [load(cluster, 2, name, 1.0) | {"usage_ratio": usage} for cluster, name, usage in usages])
+    assert told(seen(tmp_path)) == [("imbalance", "eu", "")]
+    assert told(seen(tmp_path, replace(WELL, clusters=(replace(WELL.clusters[0], drained=("b-2",)),)))) == []
+
+
 def moves(folder: Path, bundle: str, *ends: tuple[str, float], kind: str = "unload") -> None:
     """Decisions about a bundle, and how and how many minutes ago they ended."""
     made: list[Decision] = [
@@ -112,3 +120,10 @@ def test_a_budget_is_exhausted_until_it_has_room_again(tmp_path: Path) -> None:
 def test_without_tables_and_kafka_both_are_told(tmp_path: Path) -> None:
     found = look(Store.at(tmp_path), Settings(), "127.0.0.1:1")
     assert [one.event for one in found.troubles][:2] == ["kafka_down", "job_down"] and found.stale
+
+
+def test_damaged_tables_are_no_word_about_the_job(tmp_path: Path) -> None:
+    fill(tmp_path, BROKER_LOADS, [load("eu", 2, "b-1", 1.0)])
+    next((tmp_path / "broker_loads" / "_delta_log").glob("*.json")).write_text("{")
+    with pytest.raises(QueryError, match="broker_loads can't be read"):
+        look(Store.at(tmp_path), Settings(), "127.0.0.1:1")
