@@ -67,6 +67,8 @@ _SECTIONS = {
     "topics": "Names of the topics; `lbctl topics create` makes them.",
     "stream": "How the job runs.",
     "upkeep": "What `lbctl tables maintain` keeps of the tables.",
+    "notify": "Whom `lbctl notify` tells what, and how often ([telling people](operating.md#telling-people)).",
+    "hooks": "Whom agents ask before a move, and tell after it ([hooks](operating.md#hooks-of-moves)).",
 }
 
 

@@ -24,6 +24,7 @@ from lb_stream.agent.adapter import (
 )
 from lb_stream.agent.agent import Agent
 from lb_stream.agent.config import AgentConfig, AgentError
+from lb_stream.agent.hooks import HookConfig
 from lb_stream.agent.obey import Seen, Verdict, addressee, judge
 from lb_stream.agent.report_throttle import ReportThrottle
 from lb_stream.agent.splits import SplitWatch
@@ -35,6 +36,7 @@ __all__ = [
     "BalancedAdapter",
     "BrokerAdapter",
     "BrokerError",
+    "HookConfig",
     "MeasuringAdapter",
     "MergingAdapter",
     "ProbingAdapter",

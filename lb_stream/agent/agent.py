@@ -16,6 +16,7 @@ from lb_stream.agent.carry_out import carry_out, give_up
 from lb_stream.agent.clock import RecordClock, wall_clock_ms
 from lb_stream.agent.config import AgentConfig
 from lb_stream.agent.connection import CLOSE_S, Connection
+from lb_stream.agent.hooks import MoveHooks
 from lb_stream.agent.obey import Seen, Verdict, addressee
 from lb_stream.agent.pulse import Pulse
 from lb_stream.agent.reporter import OnReport, Reporter
@@ -49,6 +50,7 @@ class Agent:
         self.failure: Exception | None = None  # why the loop ended by itself, if it did
         self.connection = Connection(config)
         self.reporter = Reporter(self.adapters, self.connection, self.clock, config.sparing, on_report)
+        self._hooks = MoveHooks(config.hooks)
         self._on_decision = on_decision
         self._stop = threading.Event()
         self._goodbye = False
@@ -93,6 +95,7 @@ class Agent:
         finally:
             self._pulse.stop(CLOSE_S)
             self.connection.close()
+            self._hooks.close(CLOSE_S)
 
     def _loop(self) -> None:
         report_at = look_at = time.monotonic()
@@ -110,6 +113,7 @@ class Agent:
                 look_at = _next(look_at, self._watches[0][1].interval_s, now)
             records = self.connection.poll()
             changed = self._follow([record for record in records if record.topic == self.config.ownership_topic])
+            changed += [self._carry_out(decision) for decision in self._hooks.answered()]
             changed += [self._take(record.value) for record in records if record.topic == self.config.decisions_topic]
             for broker in dict.fromkeys(broker for broker in changed if broker is not None):
                 self.reporter.report(broker, forced=True)  # once, after the acknowledgements of all that it shows
@@ -129,6 +133,7 @@ class Agent:
                 continue
             bundle = key.removeprefix(prefix)
             self.seen.note_record(bundle, unit, self.clock.now_ms())
+            self._hooks.follow(bundle, unit)
             owners[bundle] = unit.owner if unit is not None and unit.state == "Owned" else None
         yielding = [adapter for adapter in self.adapters.values() if isinstance(adapter, YieldingAdapter)]
         given_up = [(adapter, bundle, owner) for bundle, owner in owners.items() if owner for adapter in yielding if adapter.name != owner]
@@ -145,16 +150,23 @@ class Agent:
             return None
         if self.seen.note_epoch(decision):
             self.reporter.owe(self.adapters)
-        adapter = self.adapters.get(addressee(decision) or "")
-        verdict = None
-        if adapter is not None:
-            verdict, ack = carry_out(adapter, self.seen, decision, self.clock.now_ms())
-            if ack is not None:
-                self.reporter.send(adapter.name, ack.to_json(), "ack")
+        if addressee(decision) in self.adapters:
+            return self._carry_out(decision)
         if self._on_decision is not None:
-            self._on_decision(decision, None if adapter is None else adapter.name, verdict)
-        acted = verdict is not None and verdict.action in ("release", "acquire", "split", "merge")
-        return adapter.name if adapter is not None and acted else None
+            self._on_decision(decision, None, None)
+        return None
+
+    def _carry_out(self, decision: Decision) -> str | None:
+        """Deal with a decision for a broker of ours. Returns the broker, if its ownership has changed."""
+        adapter = self.adapters[addressee(decision) or ""]
+        verdict, ack = carry_out(adapter, self.seen, decision, self.clock.now_ms(), self._hooks)
+        if verdict.action == "wait":
+            return None
+        if ack is not None:
+            self.reporter.send(adapter.name, ack.to_json(), "ack")
+        if self._on_decision is not None:
+            self._on_decision(decision, adapter.name, verdict)
+        return adapter.name if verdict.action in ("release", "acquire", "split", "merge") else None
 
 
 def _next(due: float, interval_s: float, now: float) -> float:

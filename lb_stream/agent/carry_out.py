@@ -14,6 +14,7 @@ from lb_stream.agent.adapter import (
     YieldingAdapter,
 )
 from lb_stream.agent.clock import wall_clock_ms
+from lb_stream.agent.hooks import MoveHooks
 from lb_stream.agent.obey import Seen, Verdict, acknowledgement, judge
 from lb_stream.contracts.decisions import Decision
 from lb_stream.contracts.reports import Ack
@@ -21,9 +22,10 @@ from lb_stream.contracts.reports import Ack
 log = logging.getLogger(__name__)
 
 
-def carry_out(adapter: BrokerAdapter, seen: Seen, decision: Decision, now_ms: int) -> tuple[Verdict, Ack | None]:
-    """Act. Returns what was done, and the acknowledgement; None: there is nothing to say.
+def carry_out(adapter: BrokerAdapter, seen: Seen, decision: Decision, now_ms: int, hooks: MoveHooks) -> tuple[Verdict, Ack | None]:
+    """Act, once `hooks` allow it. Returns what was done, and the acknowledgement; None: there is nothing to say.
 
+    While a hook is asked the verdict is to wait: call it again once that has answered, and the decision is judged anew.
     A decision is noted as done before it is begun: better not done than done twice.
     """
     verdict, failure = Verdict("refuse"), ""
@@ -31,20 +33,16 @@ def carry_out(adapter: BrokerAdapter, seen: Seen, decision: Decision, now_ms: in
         verdict = judge(adapter.name, seen, decision, all(map(adapter.owns, decision.bundles)), now_ms)
         if verdict.action == "ignore":
             return verdict, None
+        if verdict.action != "release":
+            hooks.forget(decision)
+        elif not hooks.allow(decision, (decision.expires_ms - now_ms) / 1000):
+            return Verdict("wait", "a hook is asked"), None
         seen.note_done(adapter.name, decision, now_ms)
-        if verdict.action == "release" and decision.destination is not None and isinstance(adapter, TransferringAdapter):
-            adapter.transfer(decision.bundle, decision.destination)
-        elif verdict.action == "release":
-            adapter.release(decision.bundle)
-        elif verdict.action == "acquire":
-            adapter.acquire(decision.bundle)
-        elif isinstance(adapter, SplittingAdapter) and verdict.action == "split":
-            adapter.split(decision.bundle, decision.boundaries, decision.algorithm or "", decision.unload_children)
-        elif isinstance(adapter, MergingAdapter) and verdict.action == "merge":
-            adapter.merge(decision.bundles, decision.children[0])
-        elif verdict.action in ("split", "merge"):
-            verdict = Verdict("refuse", f"this broker can't {verdict.action}")
+        verdict = _act(adapter, verdict, decision)
+        if verdict.action == "release":
+            hooks.carried_out(decision)
     except Refused as refusal:
+        seen.note_done(adapter.name, decision, now_ms)
         log.warning("%s refuses to %s %s: %s", adapter.name, decision.kind, decision.bundle, refusal)
         verdict = Verdict("refuse", str(refusal))
     except BrokerError as error:
@@ -57,6 +55,23 @@ def carry_out(adapter: BrokerAdapter, seen: Seen, decision: Decision, now_ms: in
         verdict = Verdict(verdict.action, failure)
     done = "failed" if failure else verdict.action
     return verdict, acknowledgement(decision, done, verdict.reason, wall_clock_ms())
+
+
+def _act(adapter: BrokerAdapter, verdict: Verdict, decision: Decision) -> Verdict:
+    """Do what the verdict says. Returns it, or a refusal of what this broker can't do."""
+    if verdict.action == "release" and decision.destination is not None and isinstance(adapter, TransferringAdapter):
+        adapter.transfer(decision.bundle, decision.destination)
+    elif verdict.action == "release":
+        adapter.release(decision.bundle)
+    elif verdict.action == "acquire":
+        adapter.acquire(decision.bundle)
+    elif isinstance(adapter, SplittingAdapter) and verdict.action == "split":
+        adapter.split(decision.bundle, decision.boundaries, decision.algorithm or "", decision.unload_children)
+    elif isinstance(adapter, MergingAdapter) and verdict.action == "merge":
+        adapter.merge(decision.bundles, decision.children[0])
+    elif verdict.action in ("split", "merge"):
+        return Verdict("refuse", f"this broker can't {verdict.action}")
+    return verdict
 
 
 def give_up(adapter: YieldingAdapter, bundle: str, owner: str) -> str | None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from lb_stream.agent.hooks import HookConfig
 from lb_stream.agent.report_throttle import ReportThrottle
 from lb_stream.agent.splits import SplitWatch
 
@@ -26,6 +27,7 @@ class AgentConfig:
     whether it is needed. `split_watch` makes what looks for too large bundles, of each broker that can tell. `ownership_topic` None:
     decisions are not compared with their bundles' records. `start` is where to read decisions from: those that come from now on, all
     that are there, or offsets by partition.
+    `hooks`: whom to ask before moves and to tell after them; what is told follows from the ownership topic.
     `client_options`: as `kafka.options` among the job's settings (security_protocol, sasl_mechanism, ssl_cafile, ...).
     """
 
@@ -40,3 +42,4 @@ class AgentConfig:
     split_watch: Callable[[], SplitWatch] | None = None
     start: Literal["latest", "earliest"] | Mapping[int, int] = "latest"
     client_options: Mapping[str, Any] = field(default_factory=dict)
+    hooks: HookConfig = field(default_factory=HookConfig)

@@ -18,9 +18,9 @@ REMEMBERED_MS = 600_000
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What to do. `reason` says why a decision is refused or ignored."""
+    """What to do. `reason` says why a decision is refused or ignored, or what is waited for."""
 
-    action: Literal["release", "acquire", "split", "merge", "refuse", "ignore"]
+    action: Literal["release", "acquire", "split", "merge", "refuse", "ignore", "wait"]
     reason: str = ""
 
 

@@ -13,6 +13,7 @@ from lb_stream import __version__
 from lb_stream.cli.backtest import command as backtest
 from lb_stream.cli.inspect import commands, compare, config, decisions, explain, lookup, replay, shadow, sql, status
 from lb_stream.cli.monitor import command as monitor
+from lb_stream.cli.notify import command as notify
 from lb_stream.cli.operate import brokers, clusters, dry_run, dynamic_config, leader, namespaces, plan, proposals, undo
 from lb_stream.cli.report import command as report
 from lb_stream.cli.report import cost
@@ -72,7 +73,7 @@ for module in (
     module.register(app)
 for group in (
     *(brokers, clusters, namespaces, leader, dry_run, reports, topics, tables),
-    *(kafka_broker, jars, agent, config, scenario, console),
+    *(kafka_broker, jars, agent, config, scenario, console, notify),
 ):
     app.add_typer(group.app)
 

@@ -9,14 +9,21 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator
+from pydantic import AfterValidator, BeforeValidator, StringConstraints
 from pydantic_core import PydanticCustomError
 
+from lb_stream.contracts.balancer import Texts
 from lb_stream.contracts.base import CLUSTER_PATTERN, trouble_with
-from lb_stream.contracts.keys import KeyModel, SettingError, key
+from lb_stream.contracts.keys import KeyModel, SettingError, key, split_text
 
 SHADOW = "shadow"
 """The section within a cluster's that holds its shadows' settings."""
+
+Event = Literal[
+    "job_down", "kafka_down", "job_behind", "job_unknown", "disk_low", "no_reports", "cluster_suspended", "cluster_failing", "broker_dead",
+    "moves_failing", "budget_exhausted", "imbalance",
+]  # fmt: skip
+"""What `lbctl notify` tells people, the gravest first. Those of core.health's findings, then those of query.screens.troubles."""
 
 CRASH_POINTS = {
     "after_fence": "the job before it is shut out of publishing, the log is not read yet",
@@ -205,6 +212,56 @@ class UpkeepSettings(KeyModel):
     file_mb: int = key(128, "size up to which small files are put together", unit="MB", dynamic=False, ge=1)
 
 
+Events = Annotated[tuple[Event, ...], BeforeValidator(split_text)]
+TargetName = Annotated[str, StringConstraints(pattern=CLUSTER_PATTERN)]
+
+
+class NotifySettings(KeyModel):
+    """Whom `lbctl notify` tells what, and how often."""
+
+    targets: dict[TargetName, str] = key(
+        {}, "name → where that is, an address of Apprise's (slack://…, mailtos://…, jsons://…), or file:PATH of a file that holds it",
+        dynamic=False,
+    )  # fmt: skip
+    routes: dict[TargetName, Events] = key(
+        {}, "target → the events that it is told, a list, or text with commas between; a target without a route is told all", dynamic=False
+    )
+    state_file: str = key(".lb/notify.json", "what has been told, so that a restart doesn't tell it again", dynamic=False, min_length=1)
+    look_every_ms: int = key(15_000, "how often it looks", unit="ms", dynamic=False, ge=1_000)
+    wait_ms: int = key(30_000, "how long an event waits for more of its kind: one message tells them together", unit="ms", dynamic=False,
+                       ge=0)  # fmt: skip
+    least_between_ms: int = key(300_000, "least time between two messages of one event to one target", unit="ms", dynamic=False, ge=0)
+    repeat_every_ms: int = key(14_400_000, "how often what lasts is told again; 0: never", unit="ms", dynamic=False, ge=0)
+    over_after_ms: int = key(60_000, "how long something must have been over before that is told", unit="ms", dynamic=False, ge=0)
+    most_per_hour: int = key(30, "most messages to one target in any hour; what is left waits", unit="messages", dynamic=False, ge=1)
+    timeout_ms: int = key(10_000, "how long a target may take for an answer", unit="ms", dynamic=False, ge=100)
+    quiet_windows: Texts = key(
+        (), "while one of these is open only urgent events are told: cron, length, time zone, as '0 22 * * * 8h Europe/Berlin'; "
+        "a list, or text with semicolons between",
+        dynamic=False,
+    )  # fmt: skip
+    urgent: Events = key(("job_down", "kafka_down", "cluster_suspended"), "events that are told in quiet hours, too", dynamic=False)
+    imbalance_percent: float = key(
+        25.0, "a cluster is uneven when its hottest broker's usage is so far above the brokers' mean", unit="points", dynamic=False,
+        ge=0, le=100,
+    )  # fmt: skip
+    imbalance_for_ms: int = key(900_000, "how long it must have been so", unit="ms", dynamic=False, ge=0)
+    failed_moves: int = key(3, "a bundle's moves fail again and again when so many in a row have", unit="moves", dynamic=False, ge=1)
+    failed_within_ms: int = key(3_600_000, "those of this time are counted", unit="ms", dynamic=False, ge=1_000)
+
+
+class HookSettings(KeyModel):
+    """Whom agents ask before a move, and tell after it."""
+
+    before_move: str = key("", "http(s) address that may veto a move, or file:PATH of a file that holds it; empty: nobody is asked",
+                           dynamic=False)  # fmt: skip
+    after_move: str = key("", "http(s) address that is told of a confirmed move, or file:PATH; empty: nobody is told", dynamic=False)
+    timeout_ms: int = key(2_000, "how long a hook may take for its answer", unit="ms", dynamic=False, ge=10)
+    unanswered: Literal["allow", "veto"] = key("allow", "what counts when before_move gives no answer in time, or none that can be read",
+                                               dynamic=False)  # fmt: skip
+    secret: str = key("", "signs what is sent to hooks (HMAC with SHA-256), or file:PATH; empty: nothing is signed", dynamic=False)
+
+
 class Settings(KeyModel):
     """Everything that the job and `lbctl tables maintain` are told."""
 
@@ -212,6 +269,8 @@ class Settings(KeyModel):
     topics: TopicSettings = TopicSettings()
     stream: StreamSettings = StreamSettings()
     upkeep: UpkeepSettings = UpkeepSettings()
+    notify: NotifySettings = NotifySettings()
+    hooks: HookSettings = HookSettings()
     balancer: dict[str, Any] = key({}, "settings of every cluster's balancer, under our names or Pulsar's")
     cluster: dict[str, dict[str, Any]] = key(
         {}, "[cluster.<name>]: settings of one cluster, over the general ones; [cluster.<name>.shadow.<shadow>]: of one of its shadows"

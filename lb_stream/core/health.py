@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
+from lb_stream.contracts.settings import Event
+
 State = Literal["healthy", "degraded", "down"]
 EXIT_CODES: dict[State, int] = {"healthy": 0, "degraded": 1, "down": 2}
 
@@ -117,12 +119,17 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something that is so, how grave it is, and what to do about it. A healthy one is only worth knowing."""
+    """Something that is so, how grave it is, and what to do about it. A healthy one is only worth knowing, the others are events.
+
+    `subjects`: brokers, each of which is an event of its own.
+    """
 
     state: State
     what: str
     advice: str
     cluster: str | None = None
+    event: Event | None = None
+    subjects: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,50 +164,56 @@ def stale(facts: Facts) -> str | None:
     if found is None:
         return None
     newest = max([facts.job.last_batch_ms or 0, *(one.last_round_ms for one in facts.clusters)])
-    age = f"what is shown is {_span(facts.now_ms - newest)} old" if newest else "no round has been logged"
+    age = f"what is shown is {span(facts.now_ms - newest)} old" if newest else "no round has been logged"
     return f"{found.what}; {age}: lbctl status says more"
 
 
 def _findings(facts: Facts) -> Iterator[Finding]:
     if facts.kafka is not None:
-        yield Finding("down", f"Kafka doesn't answer ({facts.kafka})", "nothing is read or published without it; the job goes on by itself")
+        said, advice = f"Kafka doesn't answer ({facts.kafka})", "nothing is read or published without it; the job goes on by itself"
+        yield Finding("down", said, advice, event="kafka_down")
     yield from _of_job(facts)
     if facts.in_pieces:
         found = "a batch has ended the job again and again"
-        yield Finding("degraded", found, "wait: it is read in pieces until the record to blame is found")
+        yield Finding("degraded", found, "wait: it is read in pieces until the record to blame is found", event="job_behind")
     if facts.set_aside:
         what = f"records that end the job were stepped over: {_named(facts.set_aside)}"
         yield Finding("healthy", what, "see who sent them: rejected_reports has the reasons")
     if facts.job.epoch is not None and facts.job.running is None:
-        yield Finding("degraded", f"whether the job runs can't be told from here ({facts.job.seen})", f"see on {facts.job.host}")
+        said = f"whether the job runs can't be told from here ({facts.job.seen})"
+        yield Finding("degraded", said, f"see on {facts.job.host}", event="job_unknown")
     if facts.job.running and not facts.clusters:
-        yield Finding("degraded", "no broker has reported yet", "start the agents: lbctl agent pulsar --help")
+        yield Finding("degraded", "no broker has reported yet", "start the agents: lbctl agent pulsar --help", event="no_reports")
     for one in facts.clusters:
         yield from _of_cluster(one, facts.now_ms)
     if (facts.job.lag_records or 0) > facts.lag_limit:
         said = f"{facts.job.lag_records} records wait to be read"
-        yield Finding("degraded", said, "decisions are late: if it grows, see lb_stream_phase_seconds, give the job more cores")
+        advice = "decisions are late: if it grows, see lb_stream_phase_seconds, give the job more cores"
+        yield Finding("degraded", said, advice, event="job_behind")
     least = min(LEAST_DISK_BYTES, LEAST_DISK_SHARE * (facts.disk_size or 0))
     if facts.disk_free is not None and facts.disk_free < least:
         said = f"{facts.disk_free / 2**30:.1f} GiB are free where the tables are"
-        yield Finding("degraded", said, "run `lbctl tables maintain`, or make room: a full disk ends the job")
+        yield Finding("degraded", said, "run `lbctl tables maintain`, or make room: a full disk ends the job", event="disk_low")
 
 
 def _of_job(facts: Facts) -> Iterator[Finding]:
     job, start = facts.job, "start it: lbctl balance, with its settings"
     if job.epoch is None:
-        yield Finding("down", f"no job of the pipeline {job.pipeline} has been started with these tables", start)
+        yield Finding("down", f"no job of the pipeline {job.pipeline} has been started with these tables", start, event="job_down")
         return
     if job.running is False:
-        yield Finding("down", f"the job is not running ({job.seen})", f"{start}; the end of its log says why it ended")
+        why = f"{start}; the end of its log says why it ended"
+        yield Finding("down", f"the job is not running ({job.seen})", why, event="job_down")
         return
     late = job.ticks and facts.now_ms - max(job.last_batch_ms or 0, job.since_ms or 0) > LATE_MS
     if late:
-        since = f"for {_span(facts.now_ms - job.last_batch_ms)}" if job.last_batch_ms else "since its start"
+        since = f"for {span(facts.now_ms - job.last_batch_ms)}" if job.last_batch_ms else "since its start"
         if job.running:
-            yield Finding("degraded", f"the job runs ({job.seen}), and has finished no batch {since}", "see its log")
+            said = f"the job runs ({job.seen}), and has finished no batch {since}"
+            yield Finding("degraded", said, "see its log", event="job_behind")
         else:
-            yield Finding("down", f"the job has finished no batch {since}", f"see its log on {job.host}, or {start}")
+            why = f"see its log on {job.host}, or {start}"
+            yield Finding("down", f"the job has finished no batch {since}", why, event="job_down")
 
 
 def _of_cluster(one: ClusterFacts, now_ms: int) -> Iterator[Finding]:
@@ -208,16 +221,18 @@ def _of_cluster(one: ClusterFacts, now_ms: int) -> Iterator[Finding]:
     if one.suspended_by is not None:
         who = f": {_named(one.silent)} of {one.brokers} brokers went silent together" if one.silent else ""
         said = f"{name} is SUSPENDED ({one.suspended_by}){who}"
-        yield Finding("degraded", said, "nothing is decided until they are back: see to brokers, agents, and their way to Kafka", name)
+        advice = "nothing is decided until they are back: see to brokers, agents, and their way to Kafka"
+        yield Finding("degraded", said, advice, name, "cluster_suspended")
     elif one.retry_ms:
-        wait = f", next try in {_span(one.retry_ms - now_ms)}" if one.retry_ms > now_ms else ""
-        yield Finding("degraded", f"{name} is SUSPENDED (round after round failed{wait})", f"the error: {why}", name)
+        wait = f", next try in {span(one.retry_ms - now_ms)}" if one.retry_ms > now_ms else ""
+        said = f"{name} is SUSPENDED (round after round failed{wait})"
+        yield Finding("degraded", said, f"the error: {why}", name, "cluster_suspended")
     elif one.error is not None:
-        yield Finding("degraded", f"{name}'s last round failed ({one.error.strip().splitlines()[-1]})", why, name)
+        said = f"{name}'s last round failed ({one.error.strip().splitlines()[-1]})"
+        yield Finding("degraded", said, why, name, "cluster_failing")
     if one.silent and one.suspended_by is None:
-        yield Finding(
-            "degraded", f"{name}: {_named(one.silent)} of {one.brokers} brokers silent", "see to the brokers and their agents", name
-        )
+        said = f"{name}: {_named(one.silent)} of {one.brokers} brokers silent"
+        yield Finding("degraded", said, "see to the brokers and their agents", name, "broker_dead", one.silent)
     if one.gone:
         yield Finding("healthy", f"{name}: {_named(one.gone)} brokers gone", "forgotten in time", name)
     if one.paused:
@@ -239,7 +254,7 @@ def _named(names: tuple[str, ...]) -> str:
     return f"{len(names)} ({', '.join(names[:MOST_NAMED])}{more})"
 
 
-def _span(ms: float) -> str:
+def span(ms: float) -> str:
     """A length of time: 3 s, 12 min, 5 h, 2 d."""
     seconds = max(0, int(ms / 1000))
     for unit, length in (("d", 86_400), ("h", 3_600), ("min", 60)):

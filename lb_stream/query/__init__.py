@@ -7,3 +7,7 @@ class QueryError(Exception):
     def __init__(self, text: str, code: int = 1) -> None:
         super().__init__(text)
         self.code = code
+
+
+class NoTables(QueryError):
+    """There is no table yet."""

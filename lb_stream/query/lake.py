@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from lb_stream.query import QueryError
+from lb_stream.query import NoTables, QueryError
 from lb_stream.query.sql_file import MACROS
 
 if TYPE_CHECKING:
@@ -26,8 +26,8 @@ READ_ONLY = (
 def open_lake(folder: Store, whole: bool = True) -> duckdb.DuckDBPyConnection:
     """A connection that sees every table of `contracts.tables` under its name, as of now.
 
-    A table that doesn't exist yet is empty. Raises QueryError when there is none at all, when one can't be read, and, where a `whole`
-    one is needed, when one lacks columns.
+    A table that doesn't exist yet is empty. Raises NoTables when there is none at all; QueryError when one can't be read, and, where a
+    `whole` one is needed, when one lacks columns.
     """
     import duckdb
 
@@ -35,7 +35,7 @@ def open_lake(folder: Store, whole: bool = True) -> duckdb.DuckDBPyConnection:
 
     existing = {spec.name: rows for spec in TABLES if (rows := _readable_rows(folder, spec)) is not None}
     if not existing:
-        raise QueryError(f"no tables in {folder} yet: run `lbctl demo` or `lbctl balance`, or name theirs: --set stream.tables=FOLDER")
+        raise NoTables(f"no tables in {folder} yet: run `lbctl demo` or `lbctl balance`, or name theirs: --set stream.tables=FOLDER")
     lake = duckdb.connect()
     lake.execute("SET python_enable_replacements = false")  # or a misspelt table might be a variable of this program
     lake.execute("SET TimeZone = 'UTC'")

@@ -37,11 +37,11 @@ FLOORS: tuple[dict[str, tuple[str, ...]], ...] = (
         "query": ("query", "query.past", "query.present", "query.screens"),
         "sim": ("sim.scenario", "sim.families", "sim.measures", "sim", "sim.play"),
     },
-    {"backtest": ("backtest",), "console": ("console.who", "console")},
+    {"backtest": ("backtest",), "console": ("console.who", "console"), "notify": ("notify",)},
     {
         "cli": (
             *("cli.shared", "cli.inspect", "cli.operate", "cli.run", "cli.demo", "cli.report", "cli.scenario", "cli.simulate"),
-            *("cli.backtest", "cli.monitor", "cli"),
+            *("cli.backtest", "cli.notify", "cli.monitor", "cli"),
         )
     },
 )

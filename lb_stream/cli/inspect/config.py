@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from lb_stream.cli.inspect.config_explain import explain
+from lb_stream.cli.inspect.config_explain import explain, job_sections
 from lb_stream.cli.shared.options import BrokerConf, ConfigFile, Effective, Json, Set, effective
 from lb_stream.cli.shared.output import emit, emit_json
 from lb_stream.cli.shared.settings_text import as_key, as_toml, hidden
@@ -51,7 +51,7 @@ def _sections(given: Effective) -> dict[str, dict[str, Any]]:
     from lb_stream.io.local.configuration import effective as balancer
 
     settings = given.settings
-    sections = {name: hidden(name, getattr(settings, name).model_dump()) for name in ("kafka", "topics", "stream", "upkeep")}
+    sections = {name: hidden(name, getattr(settings, name).model_dump()) for name in job_sections()}
     sections["balancer"] = balancer(settings)
     return sections | {f"cluster.{name}": balancer(settings, name) for name in settings.cluster}
 

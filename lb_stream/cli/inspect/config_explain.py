@@ -104,7 +104,7 @@ def job_sections() -> dict[str, type[KeyModel]]:
 
 def job_reader(section: str) -> str:
     """Who reads such a section."""
-    return "lbctl tables maintain" if section == "upkeep" else "the job"
+    return {"upkeep": "lbctl tables maintain", "notify": "lbctl notify", "hooks": "lbctl agent"}.get(section, "the job")
 
 
 def _of_balancer(given: Effective, cluster: str) -> Iterator[ExplainedSetting]:

@@ -236,6 +236,7 @@ def _serve(adapters: Sequence[PulsarAdapter], given: Effective, cluster: str, in
     from lb_stream.agent.config import AgentConfig, AgentError
     from lb_stream.agent.report_throttle import ReportThrottle
     from lb_stream.agent.splits import SplitWatch
+    from lb_stream.cli.run.agent_settings import hooks_of
     from lb_stream.core.config.cluster_config import cluster_config
     from lb_stream.io.local.signals import StopRequest
 
@@ -257,6 +258,7 @@ def _serve(adapters: Sequence[PulsarAdapter], given: Effective, cluster: str, in
         report_interval_s=intervals_s[0] or balancing.reporting.report_min_interval_ms / 1000,
         heartbeat_interval_s=intervals_s[1],
         client_options=given.settings.kafka.options,
+        hooks=hooks_of(given),
     )
     agents: list[Agent] = []
     with StopRequest() as stop:

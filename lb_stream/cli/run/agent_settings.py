@@ -1,4 +1,4 @@
-"""With which settings a Pulsar broker runs, and this balancer would otherwise: thresholds that nobody carried over."""
+"""Settings of agents: hooks of moves; and with which ones a Pulsar broker runs, where this balancer would run with others."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from lb_stream.cli.shared.output import CommandError
+
 if TYPE_CHECKING:
+    from lb_stream.agent.hooks import HookConfig
     from lb_stream.cli.shared.options import Effective
 
 EXPECTED = {"mode", "enabled", "shedding_enabled", "split_enabled", "unloading_timeout_ms"}
@@ -25,6 +28,19 @@ class Otherwise:
 
     def __str__(self) -> str:
         return f"{self.pulsar}: {self.key} would be {self.there!r}, and is {self.here!r} here ({self.given_by})"
+
+
+def hooks_of(given: Effective) -> HookConfig:
+    """The hooks that are set. Raises SettingError, CommandError."""
+    from lb_stream.agent.hooks import HookConfig
+    from lb_stream.io.local.settings_files import secret_of
+
+    own = given.settings.hooks
+    before, after, secret = (secret_of(("hooks", name), getattr(own, name)) for name in ("before_move", "after_move", "secret"))
+    try:
+        return HookConfig(before, after, own.timeout_ms / 1000, own.unanswered, secret)
+    except ValueError as error:
+        raise CommandError(str(error), 2) from None
 
 
 def otherwise(runtime: Mapping[str, Any], given: Effective, cluster: str) -> Iterator[Otherwise]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from lb_stream.io.messages.secrets import hide, is_secret
+from lb_stream.io.messages.secrets import hide, is_file, is_secret
 
 
 def hidden(section: str, values: dict[str, Any]) -> dict[str, Any]:
@@ -16,7 +16,8 @@ def hidden(section: str, values: dict[str, Any]) -> dict[str, Any]:
 def _hidden(path: tuple[str, ...], value: Any) -> Any:
     if isinstance(value, dict):
         return {name: _hidden((*path, name), item) for name, item in value.items()}
-    return "***" if is_secret(path) else hide(value) if isinstance(value, str) else value
+    secret = is_secret(path) and value != "" and not is_file(path, value)
+    return "***" if secret else hide(value) if isinstance(value, str) else value
 
 
 def as_key(name: str) -> str:

@@ -100,8 +100,13 @@ def closed(limits: Limited, now_ms: int) -> Closed | None:
 
 def check_windows(limits: Limited, prefix: str = "") -> None:
     """Raise SettingError for a window or a freeze that can't be. `prefix`: of the settings' keys."""
-    _check(f"{prefix}disruption_windows", limits.disruption_windows, window_of, _WINDOW)
+    check_window_texts(f"{prefix}disruption_windows", limits.disruption_windows)
     _check(f"{prefix}freezes", limits.freezes, freeze_of, _FREEZE)
+
+
+def check_window_texts(key: str, texts: Iterable[str]) -> None:
+    """Raise SettingError for a window that can't be."""
+    _check(key, texts, window_of, _WINDOW)
 
 
 def _check(key: str, texts: Iterable[str], read: Callable[[str], object], expected: str) -> None:

@@ -21,6 +21,7 @@ from lb_stream.contracts.keys import SettingError, pulsar_names
 from lb_stream.contracts.settings import SHADOW, Settings
 from lb_stream.core.config.cluster_config import ClusterConfig, all_models, canonical, cluster_config, expected, known_keys
 from lb_stream.core.config.namespaces import PREFIX, SECTION, flat
+from lb_stream.core.config.windows import check_window_texts
 from lb_stream.core.shadow.settings import check_shadow, shadow_config
 from lb_stream.io.local.settings_files import properties, text_of
 from lb_stream.io.messages.secrets import learn
@@ -28,10 +29,10 @@ from lb_stream.io.messages.secrets import learn
 ENVIRONMENT_PREFIX = "LB_"
 """LB_KAFKA__BOOTSTRAP_SERVERS=host:9092 sets kafka.bootstrap_servers; LB_BALANCER__DRY_RUN=false sets balancer.dry_run."""
 
-SECTIONS = ("kafka", "topics", "stream", "upkeep", "balancer", "cluster")
+SECTIONS = ("kafka", "topics", "stream", "upkeep", "notify", "hooks", "balancer", "cluster")
 
-FREE_SECTIONS = (("kafka", "options"), ("stream", "store_options"))
-"""Sections whose keys are others': they have no declared types."""
+FREE_SECTIONS = (("kafka", "options"), ("stream", "store_options"), ("notify", "targets"), ("notify", "routes"))
+"""Sections whose keys are others', or names that their author chose: they have no declared types."""
 
 KeyPath = tuple[str, ...]
 """Where a key stands: ("balancer", "dry_run"), ("cluster", "eu-1", "dry_run"), ("cluster", "eu-1", "shadow", "avg", "shedding_strategy"),
@@ -137,6 +138,7 @@ def _checked(given: Mapping[KeyPath, Given]) -> Settings:
         first = error.errors()[0]
         path = tuple(map(str, first["loc"]))
         raise SettingError(".".join(path), first["input"], _expected_in_section(path, first), origins.get(path, "")) from None
+    check_window_texts("notify.quiet_windows", settings.notify.quiet_windows)
     typed: dict[str, Any] = {}
     for cluster in ("", *settings.cluster):
         try:

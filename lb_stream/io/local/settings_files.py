@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 from lb_stream.contracts.keys import SettingError
+from lb_stream.io.messages.secrets import FROM_FILE, learn
 
 _PROPERTY = re.compile(r"^[ \t]*([^#!=:\s][^=:\s]*)(?:[ \t]*[=:][ \t]*|[ \t]+)(.*)$", re.MULTILINE)
 """A line of Java's properties: `key=value`, `key: value` or `key value`; those that begin with # or ! are comments."""
@@ -20,6 +21,18 @@ def text_of(path: Path, option: str) -> str:
         raise SettingError(option, str(path), f"a file that can be read ({error.strerror})") from None
     except UnicodeDecodeError:
         raise SettingError(option, str(path), "a text file in UTF-8") from None
+
+
+def secret_of(path: tuple[str, ...], value: str) -> str:
+    """A setting that may stand in a file (file:PATH), which is read now; what it holds is hidden from here on. Raises SettingError."""
+    if not value.startswith(FROM_FILE):
+        return value
+    key = ".".join(path)
+    text = text_of(Path(value.removeprefix(FROM_FILE)), key).strip()
+    if not text or len(text.splitlines()) != 1:
+        raise SettingError(key, value, "a file with one line in it")
+    learn(path, text)
+    return text
 
 
 def properties(text: str) -> list[tuple[str, str]]:

@@ -20,6 +20,18 @@ _PUBLIC_OF_STORES = re.compile(
 )
 """The same of an object store's options."""
 
+FROM_FILE = "file:"
+"""What the value of a setting begins with that stands in a file: its path follows, which is no secret."""
+
+PUBLIC_BESIDE_ADDRESSES = {
+    "notify": frozenset(
+        {"routes", "state_file", "look_every_ms", "wait_ms", "least_between_ms", "repeat_every_ms", "over_after_ms", "most_per_hour"}
+        | {"timeout_ms", "quiet_windows", "urgent", "imbalance_percent", "imbalance_for_ms", "failed_moves", "failed_within_ms"}
+    ),
+    "hooks": frozenset({"timeout_ms", "unanswered"}),
+}
+"""Sections with addresses, which may hold passwords and tokens anywhere, and what of them may be shown; a misspelt key may not."""
+
 SHORTEST = 4
 """Shorter texts are hidden where they stand, but not searched for in others: they would be found everywhere."""
 
@@ -34,7 +46,14 @@ def is_secret(path: tuple[str, ...]) -> bool:
         return not _PUBLIC_OF_STORES.search(path[-1])
     if path[:2] == ("kafka", "options"):
         return path[-1] not in PUBLIC_OPTIONS
+    if path[0] in PUBLIC_BESIDE_ADDRESSES:
+        return len(path) == 1 or path[1] not in PUBLIC_BESIDE_ADDRESSES[path[0]]
     return bool(_NAMED.search(path[-1]))
+
+
+def is_file(path: tuple[str, ...], value: Any) -> bool:
+    """Whether the value says which file holds the secret. So it is for addresses of targets and hooks, and for what signs them."""
+    return path[0] in PUBLIC_BESIDE_ADDRESSES and isinstance(value, str) and value.startswith(FROM_FILE)
 
 
 def learn(path: tuple[str, ...], value: Any) -> None:
@@ -42,7 +61,7 @@ def learn(path: tuple[str, ...], value: Any) -> None:
     if isinstance(value, Mapping):
         for name, item in value.items():
             learn((*path, str(name)), item)
-    elif is_secret(path) and len(text := str(value)) >= SHORTEST and not isinstance(value, bool):
+    elif is_secret(path) and len(text := str(value)) >= SHORTEST and not isinstance(value, bool) and not is_file(path, text):
         _known.update((text, repr(text)[1:-1], json.dumps(text)[1:-1]))
 
 

@@ -66,6 +66,7 @@ def test_every_trouble_has_its_state_and_says_what_to_do(facts: Facts, state: st
     found = verdict(facts)
     assert (found.state, words in found.sentence) == (state, True), found.sentence
     assert all(one.advice for one in found.findings)
+    assert all((one.event is None) == (one.state == "healthy") for one in found.findings), "people are told of all that isn't well"
 
 
 def test_what_was_stepped_over_is_worth_knowing() -> None:

@@ -1,0 +1,1 @@
+"""`lbctl notify`: tells people of troubles."""

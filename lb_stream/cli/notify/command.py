@@ -1,0 +1,164 @@
+"""`lbctl notify`: tells people of what `lbctl status` finds, and of moves and loads that need them."""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from lb_stream.cli.shared.options import BrokerConf, ConfigFile, Effective, Json, Set, effective
+from lb_stream.cli.shared.output import CommandError, emit, emit_json, emit_line, emit_rich, note, table
+
+if TYPE_CHECKING:
+    from lb_stream.notify.memory import State
+    from lb_stream.notify.targets import Answer, Target
+
+app = typer.Typer(
+    name="notify",
+    no_args_is_help=True,
+    help="Tell people of troubles by webhook, mail, chat or on-call: a process beside the job, which never waits for it. "
+    "First `lbctl notify test`, then `lbctl notify watch` under something that starts it again.",
+)
+
+STEP_S = 1.0
+_WATCH_CODES = "Exit codes: 0 ended, 1 --once and it couldn't look, or not all was taken, 2 wrong settings"
+
+
+@app.callback()
+def _group() -> None:
+    """Tell people of troubles."""
+
+
+@app.command(epilog=f"Example: lbctl notify watch --config lb.toml · {_WATCH_CODES}")
+def watch(
+    once: Annotated[bool, typer.Option("--once", help="Look once, send what is due, end: for whoever calls it regularly.")] = False,
+    config: ConfigFile = None,
+    broker_conf: BrokerConf = None,
+    set_: Set = None,
+    json: Json = False,
+) -> None:
+    """Look for troubles, and tell each target: grouped, at a set pace, and again when they are over. Ctrl-C ends it."""
+    given = effective(config, broker_conf, set_)
+    found = _targets(given)
+    import logging
+
+    from lb_stream.io.local.signals import StopRequest
+    from lb_stream.io.messages.logs import set_up
+    from lb_stream.notify import memory
+    from lb_stream.notify.watcher import Watcher
+    from lb_stream.query.screens.troubles import look
+
+    set_up(logging.WARNING)
+    settings, path = given.settings, Path(given.settings.notify.state_file)
+    pipeline, tables, bootstrap = settings.stream.pipeline_id, given.tables, given.bootstrap
+    failed: list[str] = []
+    with ExitStack() as held:
+        state = _state(path, pipeline, held)
+        watcher = Watcher(
+            pipeline, settings.notify, found, partial(look, tables, settings, bootstrap), partial(memory.write, path, pipeline),
+            partial(_tell, failed=failed, json=json), state,
+        )  # fmt: skip
+        held.callback(watcher.close)
+        stop = held.enter_context(StopRequest())
+        if not once:
+            note(f"telling {', '.join(one.name for one in found)}; Ctrl-C ends it")
+        while not stop:
+            watcher.go(_now_ms())
+            if not once:
+                watcher.rest(STEP_S)
+            elif not watcher.settle(_now_ms()):
+                break
+        watcher.settle(_now_ms())
+    if once and (failed or watcher.blind):
+        raise typer.Exit(1)
+
+
+def _state(path: Path, pipeline: str, held: ExitStack) -> State:
+    """What has been told, held until `held` ends: two watchers would tell all twice. Raises CommandError."""
+    from lb_stream.io.local.locks import locked
+    from lb_stream.notify import memory
+
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        held.enter_context(locked(path.with_name(f"{path.name}.lock"), wait=False))
+        return memory.read(path, pipeline)
+    except BlockingIOError:
+        raise CommandError(f"another lbctl notify watch uses {path}: end it, or give this one its own: notify.state_file") from None
+    except OSError as error:
+        raise CommandError(f"notify.state_file = {path}: expected a file that can be written ({error})", 2) from None
+
+
+@app.command(epilog="Example: lbctl notify test --config lb.toml --target ops · Exit codes: 0 all took it, 1 one didn't, 2 a wrong setting")
+def test(
+    target: Annotated[list[str] | None, typer.Option("--target", metavar="NAME", help="Only this one; may be given again.")] = None,
+    config: ConfigFile = None,
+    broker_conf: BrokerConf = None,
+    set_: Set = None,
+    json: Json = False,
+) -> None:
+    """Send a message to each target, and say what each answered."""
+    given = effective(config, broker_conf, set_)
+    found = _targets(given)
+    for name in target or ():
+        if name not in (known := [one.name for one in found]):
+            raise CommandError(f"--target {name}: expected one of {', '.join(known)}", 2)
+    chosen = [one for one in found if not target or one.name in target]
+    pipeline, timeout_s = given.settings.stream.pipeline_id, given.settings.notify.timeout_ms / 1000
+    said = f"{pipeline}: a test", "Sent by `lbctl notify test`. Troubles of this pipeline would be told here."
+    with ThreadPoolExecutor(max_workers=len(chosen)) as pool:
+        answers = list(pool.map(lambda one: one.send(*said, False, timeout_s), chosen))
+    if json:
+        for one, answer in zip(chosen, answers, strict=True):
+            emit_json({"target": one.name, "service": one.service, "taken": answer.taken, "said": answer.said, "took_ms": answer.took_ms})
+    else:
+        rows = [(one.name, one.service, f"{answer.took_ms / 1000:.1f} s", answer.said) for one, answer in zip(chosen, answers, strict=True)]
+        emit_rich(table(("target", "service", "took", "answer"), rows, right=("took",)))
+    if not all(answer.taken for answer in answers):
+        raise typer.Exit(1)
+
+
+@app.command(epilog="Example: lbctl notify now --config lb.toml")
+def now(config: ConfigFile = None, broker_conf: BrokerConf = None, set_: Set = None, json: Json = False) -> None:
+    """Show the troubles that there are now, and what to do about them. Nobody is told."""
+    given = effective(config, broker_conf, set_)
+    from dataclasses import asdict
+
+    from lb_stream.query.screens.troubles import look
+
+    found = look(given.tables, given.settings, given.bootstrap).troubles
+    if json:
+        for one in found:
+            emit_json(asdict(one))
+        return
+    emit("" if found else "no troubles\n")
+    for one in found:
+        emit_line(f"{one.event}: {one.what}: {one.advice}")
+
+
+def _targets(given: Effective) -> tuple[Target, ...]:
+    if find_spec("apprise") is None:
+        raise CommandError("notifications need one more package: pip install 'lb_stream[notify]'", 2)
+    from lb_stream.notify.targets import targets
+
+    if not (found := targets(given.settings.notify)):
+        raise CommandError("there is no target: give one, as --set notify.targets.NAME=ADDRESS, or in [notify.targets] of --config", 2)
+    return found
+
+
+def _tell(target: Target, title: str, answer: Answer, failed: list[str], json: bool) -> None:
+    """One line for each answer; `failed` gets the names of targets that took none."""
+    failed += [] if answer.taken else [target.name]
+    if json:
+        emit_json({"target": target.name, "title": title, "taken": answer.taken, "said": answer.said, "took_ms": answer.took_ms})
+    else:
+        emit_line(f"{target.name}: {title}: {answer.said}")
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,80 @@
+"""Which troubles there are, since when, and which are over. Pure: times are arguments, ms since the epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+
+from lb_stream.contracts.settings import NotifySettings
+from lb_stream.query.screens.troubles import Look, Trouble
+
+Key = tuple[str, str, str]
+"""Event, cluster, subject."""
+OF_THE_JOB = frozenset({"job_down", "job_behind", "job_unknown", "kafka_down", "disk_low", "no_reports"})
+"""Events that a look knows of whether or not the job runs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Open:
+    """One trouble. `seen_ms`: when it was last there; `there`: whether the last look saw it; `over_ms`: when it was found to be over.
+
+    `ending`: how it ended, if not well.
+    """
+
+    trouble: Trouble
+    since_ms: int
+    seen_ms: int
+    there: bool = True
+    over_ms: int | None = None
+    ending: str = ""
+
+    def ripe_ms(self, rules: NotifySettings) -> int:
+        """From when on it is worth telling."""
+        return self.since_ms + (rules.imbalance_for_ms if self.trouble.event == "imbalance" else 0)
+
+
+def followed(before: Mapping[Key, Open], look: Look, rules: NotifySettings) -> dict[Key, Open]:
+    """The troubles after another look. One that is missing is over once it has been missing for `over_after_ms`.
+
+    What a look can't know stays as it was: of clusters while the job gives no figures, of a cluster's brokers while it is suspended.
+    Times to come are taken for now: the clock has been put back since.
+    """
+    after: dict[Key, Open] = {}
+    found = {one.key: one for one in look.troubles}
+    for key, was in before.items():
+        one = _not_to_come(was, look.now_ms)
+        if _unknown(key, look) and not (look.blind and key in found):
+            ripe = one.ripe_ms(rules) <= one.seen_ms
+            if one.over_ms is not None:
+                after[key] = one
+            elif ripe or look.blind:  # a look may fail once; what isn't ripe by then is told when it is seen again
+                after[key] = replace(one, seen_ms=look.now_ms, there=one.there and ripe)
+        elif key in found:
+            after[key] = replace(one, trouble=found[key], seen_ms=look.now_ms, there=True, over_ms=None, ending="")
+        elif one.over_ms is None and look.now_ms - one.seen_ms >= rules.over_after_ms:
+            after[key] = replace(one, there=False, over_ms=look.now_ms, ending=look.endings.get(key, ""))
+        else:
+            after[key] = replace(one, there=False)
+    for key, trouble in found.items():
+        if key not in before and (look.blind or not _unknown(key, look)):
+            after[key] = Open(trouble, look.now_ms, look.now_ms)
+    return after
+
+
+def _not_to_come(one: Open, now_ms: int) -> Open:
+    over_ms = one.over_ms if one.over_ms is None else min(one.over_ms, now_ms)
+    return replace(one, since_ms=min(one.since_ms, now_ms), seen_ms=min(one.seen_ms, now_ms), over_ms=over_ms)
+
+
+def _unknown(key: Key, look: Look) -> bool:
+    event, cluster, _ = key
+    if look.blind:
+        return True
+    if event in OF_THE_JOB:
+        return False
+    return look.stale or (event != "cluster_suspended" and cluster in look.suspended)
+
+
+def kept(opened: Mapping[Key, Open], told: Collection[Key]) -> dict[Key, Open]:
+    """Without those that are over, and of which nobody waits to hear that."""
+    return {key: one for key, one in opened.items() if one.over_ms is None or key in told}

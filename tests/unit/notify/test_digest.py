@@ -1,0 +1,254 @@
+"""Who is told what, and when: grouping, pace, repetition, ends, quiet hours. The clock is a number."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any, get_args
+
+import pytest
+
+from lb_stream.contracts.settings import Event, NotifySettings
+from lb_stream.io.messages.secrets import learn
+from lb_stream.notify.digest import EVENTS, Message, Told, after_failed, after_told, due, is_quiet
+from lb_stream.notify.opened import OF_THE_JOB, Key, Open, followed, kept
+from lb_stream.notify.words import HEADLINES, body, title
+from lb_stream.query.screens.troubles import Look, Trouble
+
+S, MIN, HOUR = 1_000, 60_000, 3_600_000
+START = 1_767_225_600_000  # 2026-01-01, midnight, UTC
+RULES = NotifySettings()
+
+
+def dead(broker: str, cluster: str = "eu-1") -> Trouble:
+    return Trouble("broker_dead", cluster, broker, f"{cluster}: {broker} is silent", "see to it")
+
+
+DOWN = Trouble("job_down", "", "", "the job is not running", "start it")
+UNEVEN = Trouble("imbalance", "eu-1", "", "eu-1: uneven", "look")
+SUSPENDED = Trouble("cluster_suspended", "eu-1", "", "eu-1 is SUSPENDED", "look")
+
+
+@dataclass
+class Clockwork:
+    """One target that takes all, looked after every second. `heard`: (seconds since the start, title, lines of the body)."""
+
+    rules: NotifySettings = RULES
+    events: tuple[Event, ...] = EVENTS
+    now_ms: int = START
+    opened: dict[Key, Open] = field(default_factory=dict)
+    told: Told = field(default_factory=Told)
+    messages: list[Message] = field(default_factory=list)
+
+    def go(self, seconds: int, *troubles: Trouble, **more: Any) -> list[Message]:
+        """So many seconds in which there are these troubles. Returns the messages of that time."""
+        before = len(self.messages)
+        for _ in range(seconds):
+            self.now_ms += S
+            self.opened = followed(self.opened, Look(self.now_ms, troubles, **more), self.rules)
+            while message := due(self.told, self.opened, self.rules, self.events, self.now_ms):
+                self.told = after_told(self.told, message, self.rules)
+                self.messages.append(message)
+            self.opened = kept(self.opened, self.told.keys)
+        return self.messages[before:]
+
+
+def subjects(some: Iterable[Open]) -> list[str]:
+    return [one.trouble.subject for one in some]
+
+
+def test_troubles_of_one_event_are_one_message_after_a_while() -> None:
+    clock = Clockwork()
+    assert clock.go(29, dead("b-1")) == []
+    assert clock.go(1, dead("b-1"), dead("b-2"), dead("b-9", "us-1")) == []
+    (message,) = clock.go(60, dead("b-1"), dead("b-2"), dead("b-9", "us-1"))
+    assert message.at_ms == START + 31 * S and subjects(message.new) == ["b-1", "b-2", "b-9"]
+    assert title(message, "lb") == "lb: brokers are silent (3)"
+    assert body(message).splitlines() == [
+        "- eu-1: b-1 is silent: see to it", "- eu-1: b-2 is silent: see to it", "- us-1: b-9 is silent: see to it",
+    ]  # fmt: skip
+
+
+def test_what_passes_before_it_is_told_is_never_told() -> None:
+    clock = Clockwork()
+    assert clock.go(20, dead("b-1")) + clock.go(400) == []
+    assert clock.opened == {}
+
+
+def test_more_of_an_event_waits_for_the_pace_and_says_what_lasts() -> None:
+    clock = Clockwork()
+    clock.go(40, dead("b-1"))
+    assert clock.go(290, dead("b-1"), dead("b-2")) == []
+    (message,) = clock.go(20, dead("b-1"), dead("b-2"))
+    assert (subjects(message.new), subjects(message.lasting)) == (["b-2"], ["b-1"])
+    assert body(message).splitlines() == ["- eu-1: b-2 is silent: see to it", "still so:", "- eu-1: b-1 is silent, for 5 min"]
+
+
+def test_what_lasts_is_told_again_at_a_set_pace_or_never() -> None:
+    clock = Clockwork(RULES.model_copy(update={"repeat_every_ms": 600 * S}))
+    told = clock.go(1900, DOWN)
+    assert [(message.at_ms - START) // S for message in told] == [31, 631, 1231, 1831]
+    assert title(told[1], "lb") == "lb: still: the job is down"
+    assert body(told[1]) == "still so:\n- the job is not running, for 10 min"
+    assert len(Clockwork(RULES.model_copy(update={"repeat_every_ms": 0})).go(20_000, DOWN)) == 1
+
+
+def test_the_end_is_told_once_when_it_is_one_and_flapping_is_no_end() -> None:
+    clock = Clockwork()
+    clock.go(400, DOWN)
+    assert clock.go(59) + clock.go(60, DOWN) == [], "a minute without it makes an end"
+    assert clock.go(80) == []
+    (message,) = clock.go(600)
+    assert (message.new, message.lasting) == ((), ()) and title(message, "lb") == "lb: over: the job is down"
+    assert body(message) == "over:\n- the job is down, after 9 min"
+    assert title(message, "lb", same=True) == "lb: the job is down", "on-call services find their incident by it"
+    assert clock.opened == {}
+
+
+def test_an_end_waits_for_the_ends_of_others_and_one_message_tells_all() -> None:
+    clock = Clockwork()
+    clock.go(400, dead("b-1"), dead("b-2"), dead("b-3"))
+    assert clock.go(20, dead("b-2"), dead("b-3")) == []
+    (message,) = clock.go(600, dead("b-3"))
+    assert (subjects(message.over), subjects(message.lasting)) == (["b-1", "b-2"], ["b-3"])
+    assert title(message, "lb") == "lb: brokers are silent"
+
+
+def test_a_broker_that_counts_as_gone_is_not_said_to_be_well() -> None:
+    clock = Clockwork()
+    clock.go(400, dead("b-1"))
+    (message,) = clock.go(200, endings={dead("b-1").key: "counted as gone"})
+    assert body(message) == "over:\n- eu-1, b-1 (counted as gone), after 7 min"
+
+
+def test_a_blind_look_adds_its_own_trouble_and_changes_nothing_else() -> None:
+    clock, blind = Clockwork(), Trouble("job_unknown", "", "tables", "tables can't be looked at", "look")
+    clock.go(40, DOWN, dead("b-1"))
+    (message,) = clock.go(600, blind, blind=True)
+    assert (message.event, subjects(message.new)) == ("job_unknown", ["tables"])
+    assert [title(message, "lb") for message in clock.go(600, DOWN, dead("b-1"))] == ["lb: over: whether the job runs can't be told"]
+
+
+def test_a_look_that_fails_does_not_make_an_imbalance_begin_anew_and_none_ripens_unseen() -> None:
+    clock = Clockwork()
+    clock.go(850, UNEVEN)
+    assert clock.go(100, blind=True) == []
+    (message,) = clock.go(60, UNEVEN)
+    assert (message.event, message.at_ms) == ("imbalance", START + 951 * S)
+
+
+def test_moves_that_are_not_tried_any_more_are_not_said_to_be_well() -> None:
+    clock = Clockwork()
+    clock.go(40, Trouble("moves_failing", "eu-1", "t/n/a", "eu-1: the last 3 decisions to move t/n/a failed", "look"))
+    (message,) = clock.go(600)
+    assert body(message) == "over:\n- eu-1, t/n/a (one went well, or no more were tried), after 99 s"
+
+
+def test_a_clock_that_was_put_back_silences_nobody() -> None:
+    clock = Clockwork()
+    clock.go(400, DOWN, dead("b-1"))
+    clock.told = after_failed(clock.told, clock.now_ms)
+    clock.now_ms -= 400 * 24 * HOUR
+    told = clock.go(700, DOWN, dead("b-1"), dead("b-2"))
+    assert {"b-2"} <= {name for message in told for name in subjects(message.new)}
+    told = clock.go(700)
+    assert [title(message, "lb") for message in told] == ["lb: over: the job is down", "lb: over: brokers are silent"]
+
+
+@pytest.mark.parametrize(
+    ("at", "quiet"),
+    [("2026-03-28T20:30Z", False), ("2026-03-28T21:30Z", True), ("2026-03-29T05:30Z", False), ("2026-03-29T19:30Z", False),
+     ("2026-03-29T20:30Z", True)],
+)  # fmt: skip
+def test_quiet_hours_begin_by_the_clock_on_the_wall_in_winter_and_in_summer(at: str, quiet: bool) -> None:
+    rules = RULES.model_copy(update={"quiet_windows": ("0 22 * * * 8h Europe/Berlin",)})
+    assert is_quiet(rules, round(datetime.fromisoformat(at).timestamp() * 1000)) is quiet
+
+
+def test_secrets_that_an_error_holds_are_not_told() -> None:
+    learn(("kafka", "options", "sasl_plain_password"), "hunter2222")
+    (message,) = Clockwork().go(60, Trouble("cluster_failing", "eu-1", "", "eu-1's last round failed (login with hunter2222)", "look"))
+    assert "(login with ***)" in body(message)
+
+
+def test_an_imbalance_counts_once_it_has_lasted() -> None:
+    clock = Clockwork()
+    assert clock.go(899, UNEVEN) + clock.go(70) + clock.go(900, UNEVEN) == []
+    (message,) = clock.go(60, UNEVEN)
+    assert message.event == "imbalance"
+
+
+def test_what_a_dead_job_does_not_tell_is_neither_new_nor_over() -> None:
+    clock = Clockwork()
+    clock.go(40, dead("b-1"))
+    told = clock.go(2000, DOWN, dead("b-2"), UNEVEN, stale=True)
+    assert [message.event for message in told] == ["job_down"]
+    told = clock.go(600, dead("b-1"))
+    assert [title(message, "lb") for message in told] == ["lb: over: the job is down"]
+
+
+def test_an_imbalance_that_was_not_seen_to_last_begins_anew_after_the_job() -> None:
+    clock = Clockwork()
+    clock.go(600, UNEVEN)
+    assert [one.event for one in clock.go(900, DOWN, stale=True) + clock.go(600, UNEVEN)] == ["job_down", "job_down"]
+
+
+def test_a_suspended_cluster_keeps_what_was_known_of_its_brokers() -> None:
+    clock = Clockwork()
+    clock.go(40, dead("b-1"))
+    told = clock.go(600, SUSPENDED, suspended=frozenset({"eu-1"}))
+    assert [message.event for message in told] == ["cluster_suspended"]
+    told = clock.go(200, dead("b-1"))
+    assert [title(message, "lb") for message in told] == ["lb: over: clusters are suspended"]
+
+
+def test_in_quiet_hours_only_the_urgent_is_told_and_the_rest_when_they_end() -> None:
+    clock = Clockwork(RULES.model_copy(update={"quiet_windows": ("0 0 * * * 1h UTC",)}))
+    assert [message.event for message in clock.go(3590, DOWN, dead("b-1"))] == ["job_down"]
+    (message,) = clock.go(60, DOWN, dead("b-1"))
+    assert message.event == "broker_dead" and message.at_ms == START + HOUR
+
+
+def test_a_target_has_so_many_messages_an_hour_and_the_last_one_says_so() -> None:
+    rules = RULES.model_copy(update={"most_per_hour": 2, "least_between_ms": 0, "wait_ms": 0})
+    clock = Clockwork(rules)
+    told = clock.go(1, dead("b-1")) + clock.go(600, dead("b-1"), dead("b-2")) + clock.go(60, *(dead(f"b-{n}") for n in range(1, 9)))
+    assert [message.last for message in told] == [False, True]
+    assert body(told[1]).splitlines()[-1].startswith("This target has had its messages of this hour")
+    (message,) = clock.go(3600 - 660, *(dead(f"b-{n}") for n in range(1, 9)))
+    assert subjects(message.new) == [f"b-{n}" for n in range(3, 9)] and message.at_ms == START + 3601 * S
+
+
+def test_a_target_hears_of_its_events_only_and_the_gravest_comes_first() -> None:
+    assert [one.event for one in Clockwork(events=("broker_dead",)).go(60, DOWN, dead("b-1"))] == ["broker_dead"]
+    assert [one.event for one in Clockwork().go(60, dead("b-1"), DOWN)] == ["job_down", "broker_dead"]
+
+
+def test_a_target_that_fails_is_tried_again_ever_more_seldom_with_what_is_so_then() -> None:
+    clock = Clockwork()
+    clock.go(30, DOWN)
+    pauses, told = [], Told()
+    for _ in range(8):
+        told = after_failed(told, START)
+        pauses.append((told.retry_ms - START) // S)
+    assert pauses == [30, 60, 120, 240, 480, 600, 600, 600]
+    clock.told = replace(told, retry_ms=clock.now_ms + 100 * S)
+    (message,) = clock.go(120, DOWN)
+    assert message.at_ms == START + 130 * S and clock.told.failures == 0
+
+
+@pytest.mark.parametrize("hostile", ["b\n- eu-1: all is well", "b\x1b[2J", "b\u202e", "x" * 5_000])
+def test_a_name_adds_no_line_and_nothing_unseen(hostile: str) -> None:
+    (message,) = Clockwork().go(60, dead(hostile))
+    lines = body(message).splitlines()
+    assert len(lines) == 1 and lines[0].isprintable() and len(lines[0]) <= 400
+
+
+def test_a_long_list_is_cut_and_counted() -> None:
+    (message,) = Clockwork().go(60, *(dead(f"b-{n:03}") for n in range(100)))
+    assert len(body(message).splitlines()) == 11 and body(message).endswith("- and 90 more")
+
+
+def test_every_event_has_a_headline_and_a_place() -> None:
+    assert HEADLINES.keys() == set(get_args(Event)) and set(EVENTS) > OF_THE_JOB
