@@ -46,6 +46,7 @@ def act_page(request: Request) -> Response:
         sentence=act.sentence.format(**on),
         order_id=str(uuid.uuid4()),  # a form that is sent twice is done once
         hours=HOURS,
+        destination=address.text(request, "destination"),
         destinations=page.ask(("alive", cluster), lambda lake: brokers.alive(lake, cluster)) if "destination" in act.asks else (),
         **_facts(page, cluster, on),
     )

@@ -17,13 +17,14 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from lb_stream.console import acting, address, details, login, pages
+from lb_stream.console import acting, address, details, login, pages, trying
 from lb_stream.console.acting import SendOrder
 from lb_stream.console.address import LOCAL_NAMES, host_name
-from lb_stream.console.live import Hub, Listener
 from lb_stream.console.looks import environment
 from lb_stream.console.page import Page, show
-from lb_stream.console.reader import Reader
+from lb_stream.console.sources.live import Hub, Listener
+from lb_stream.console.sources.reader import Reader
+from lb_stream.console.sources.trials import Trials
 from lb_stream.console.who.visitor import NO_ACCESS, Access
 from lb_stream.query import QueryError
 from lb_stream.query.screens.feed import WHAT
@@ -52,7 +53,8 @@ def console(reader: Reader, names: tuple[str, ...] = LOCAL_NAMES, access: Access
         "/": pages.fleet, "/cluster": pages.cluster, "/groups": pages.groups, "/bundles": pages.bundles, "/history": pages.history,
         "/search": pages.find, "/chart": pages.chart, "/broker": details.broker, "/bundle": details.bundle,
         "/namespace": details.namespace, "/tenant": details.tenant, "/decision": details.decision, "/round": details.round_,
-        "/events": events, "/command": acting.command_page,
+        "/events": events, "/command": acting.command_page, "/plan": trying.plan, "/what-if": trying.what_if,
+        "/what-if/chart": trying.what_if_chart,
     }  # fmt: skip
     acts = [Route("/act/{name}", acting.act_page, methods=["GET"]), Route("/act/{name}", acting.act, methods=["POST"]),
             Route("/login", login.login_page, methods=["GET"]), Route("/login", login.log_in, methods=["POST"]),
@@ -67,7 +69,7 @@ def console(reader: Reader, names: tuple[str, ...] = LOCAL_NAMES, access: Access
         exception_handlers={QueryError: _no_answer, HTTPException: _wrong, Exception: _failed},
     )
     made.state.reader, made.state.hub = reader, Hub(entry_html)
-    made.state.access, made.state.send = access, send
+    made.state.access, made.state.send, made.state.trials = access, send, Trials()
     return made
 
 

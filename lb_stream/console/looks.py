@@ -14,6 +14,7 @@ from lb_stream.io.messages.figures import figure
 from lb_stream.io.messages.shown import shown
 from lb_stream.io.messages.times import ago, clock
 from lb_stream.query.rule_words import why_refused, why_taken_out
+from lb_stream.sim.play.outlook import figure_told
 
 HEATS = (0.3, 0.5, 0.65, 0.8, 0.9)
 """Usages at which the next colour begins."""
@@ -26,7 +27,7 @@ def environment() -> Environment:
         loader=PackageLoader("lb_stream.console"), autoescape=True, finalize=_shown, undefined=StrictUndefined, trim_blocks=True,
         lstrip_blocks=True,
     )  # fmt: skip
-    filters = (percent, traffic, rate, count, when, until, heat, width, times, milli, told_figure, score, short_bundle, ago)
+    filters = (percent, traffic, rate, count, when, until, heat, width, times, milli, told_figure, score, short_bundle, ago, figure_told)
     made.filters |= {one.__name__: one for one in filters}
     made.globals |= {"link": link, "why_taken_out": why_taken_out, "why_refused": why_refused}
     return made

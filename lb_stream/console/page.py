@@ -12,9 +12,9 @@ from starlette.responses import HTMLResponse, Response
 from lb_stream import __version__
 from lb_stream.console.acts import offered
 from lb_stream.console.address import changed
-from lb_stream.console.live import now_ms
 from lb_stream.console.looks import environment
-from lb_stream.console.reader import Look, Reader
+from lb_stream.console.sources.live import now_ms
+from lb_stream.console.sources.reader import Look, Reader
 from lb_stream.console.who.visitor import access_of, visitor
 from lb_stream.query.cluster_state import Standing, standing_in
 
@@ -47,7 +47,7 @@ class Page:
 
 
 def show(page: Page, template: str, status: int = 200, **figures: Any) -> Response:
-    """The page as HTML."""
+    """The page as HTML. `live` among the figures says whether it follows what happens; without it, it does unless a time is held."""
     theme, who = page.request.cookies.get("theme", ""), visitor(page.request)
     given = {
         "theme": theme if theme in THEMES else "",
@@ -61,4 +61,4 @@ def show(page: Page, template: str, status: int = 200, **figures: Any) -> Respon
         "version": __version__,
         "live": not page.request.query_params.get("end"),
     }
-    return HTMLResponse(environment().get_template(template).render(**given, **figures), status)
+    return HTMLResponse(environment().get_template(template).render(**{**given, **figures}), status)

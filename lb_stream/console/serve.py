@@ -11,8 +11,8 @@ import uvicorn
 from lb_stream.console.acting import SendOrder
 from lb_stream.console.address import LOCAL_NAMES
 from lb_stream.console.app import console
-from lb_stream.console.live import Follower, Tell
-from lb_stream.console.reader import Reader
+from lb_stream.console.sources.live import Follower, Tell
+from lb_stream.console.sources.reader import Reader
 from lb_stream.console.who.visitor import NO_ACCESS, Access
 
 STOP_S = 2

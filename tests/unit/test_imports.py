@@ -37,7 +37,7 @@ FLOORS: tuple[dict[str, tuple[str, ...]], ...] = (
         "query": ("query", "query.past", "query.present", "query.screens"),
         "sim": ("sim.scenario", "sim.families", "sim.measures", "sim", "sim.play"),
     },
-    {"backtest": ("backtest",), "console": ("console.who", "console"), "notify": ("notify",)},
+    {"backtest": ("backtest",), "console": ("console.who", "console.sources", "console"), "notify": ("notify",)},
     {
         "cli": (
             *("cli.shared", "cli.inspect", "cli.operate", "cli.run", "cli.demo", "cli.report", "cli.scenario", "cli.simulate"),

@@ -63,8 +63,8 @@ def console(
 def _serve(address: str, names: tuple[str, ...], given: Effective, access: Access, json: bool) -> None:
     import logging
 
-    from lb_stream.console.reader import Reader
     from lb_stream.console.serve import Served
+    from lb_stream.console.sources.reader import Reader
     from lb_stream.io.local.signals import StopRequest
 
     logging.getLogger("kafka").setLevel(logging.CRITICAL)  # the page says whether Kafka answers

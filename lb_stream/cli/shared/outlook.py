@@ -19,18 +19,6 @@ PARTS = 100
 Preview = Annotated[
     bool, typer.Option("--preview", help="Send nothing: show what would come of it, played from the present for half an hour.")
 ]
-_ROWS = {
-    "moves": "moves",
-    "clients_disturbed": "clients disturbed",
-    "client_seconds_lost": "seconds lost by clients, summed",
-    "moved_bytes_per_s": "traffic moved, bytes/s",
-    "usage_max_now": "greatest usage now",
-    "usage_max_after": "greatest usage at the end",
-    "max_over_mean_now": "greatest ÷ mean now",
-    "max_over_mean_after": "greatest ÷ mean at the end",
-    "drain_s": "seconds until drained brokers are empty",
-    "violation_count": "rules broken",
-}
 
 
 def show_outlook(
@@ -47,14 +35,13 @@ def show_outlook(
     """
     from lb_stream.io.local.progress import progress
     from lb_stream.query.lake import open_lake
-    from lb_stream.query.past.tables import lake_asker, past_of, recorded_times, the_recorded
+    from lb_stream.query.past.tables import lake_asker, present_of
     from lb_stream.sim.play.outlook import CHANGED, outlook
     from lb_stream.sim.scenario.from_history import History
 
     with open_lake(given.tables, whole=False) as lake:
-        ask = lake_asker(lake)
-        name = the_recorded(ask, cluster)
-        history = History(**past_of(ask, name, recorded_times(ask)[name][1]))
+        history = History(**present_of(lake_asker(lake), cluster))
+    name = history.cluster
     with progress("simulating", every=PARTS) as told:
         found, notes = outlook(history, changes, drained, minutes, lambda part: told(name, int(part * PARTS), PARTS))
     if json:
@@ -68,10 +55,12 @@ def show_outlook(
 
 
 def _show(cluster: str, minutes: float, found: Mapping[str, Outlook]) -> None:
+    from lb_stream.sim.play.outlook import FIGURES, figure_told
+
     labels = list(found)
     rows = [
-        [title, *(_told(one.figures[name]) for one in found.values())]
-        for name, title in _ROWS.items()
+        [title, *(figure_told(one.figures[name]) for one in found.values())]
+        for name, title in FIGURES.items()
         if any(one.figures[name] is not None for one in found.values())
     ]
     emit_rich(f"{cluster}, the next {minutes:g} minutes with the load of now", table(["", *labels], rows, right=labels), "")
@@ -84,9 +73,3 @@ def _show(cluster: str, minutes: float, found: Mapping[str, Outlook]) -> None:
         emit_rich(table(["after s", "bundle", "from", "to", "clients"], moves, right=["after s", "clients"]))
         if len(changed.moves) > MOST_MOVES:
             emit_rich(f"and {len(changed.moves) - MOST_MOVES} more")
-
-
-def _told(value: float | None) -> str:
-    if value is None:
-        return "–"
-    return f"{value:,.0f}" if float(value).is_integer() or abs(value) >= 1000 else f"{value:.3f}"

@@ -58,6 +58,7 @@ async function refresh() {
     const answer = await fetch(location.href, { credentials: "same-origin" });
     const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
     if (!fresh.getElementById("banner")) throw new Error("no page");
+    if (!fresh.body.dataset.refresh) clearInterval(refreshing); // what it waited for is there
     for (const old of document.querySelectorAll("[data-live][id]")) {
       const one = fresh.getElementById(old.id);
       if (one) replace(old, document.adoptNode(one));
@@ -72,7 +73,7 @@ async function refresh() {
     document.getElementById("banner").replaceChildren(told);
   }
 }
-if (every) setInterval(refresh, every);
+const refreshing = every ? setInterval(refresh, every) : 0;
 
 // --- entries as they come ---
 

@@ -98,6 +98,12 @@ def the_recorded(ask: Ask, cluster: str | None) -> str:
     return cluster
 
 
+def present_of(ask: Ask, cluster: str | None) -> dict[str, Any]:
+    """The last slot that history has of a cluster (None: the only one): the fields of a scenario's `History`. Raises QueryError."""
+    name = the_recorded(ask, cluster)
+    return past_of(ask, name, recorded_times(ask)[name][1])
+
+
 def past_of(ask: Ask, cluster: str, from_ms: int | None = None, to_ms: int | None = None) -> dict[str, Any]:
     """What the tables tell of a cluster from `from_ms` on until before `to_ms`: the fields of a scenario's `History`.
 

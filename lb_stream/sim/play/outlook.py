@@ -19,14 +19,29 @@ from lb_stream.sim.scenario.from_history import History
 from lb_stream.sim.scenario.present import present_scenario
 
 AS_IT_IS, CHANGED = "as it is", "changed"
+FIGURES = {
+    "moves": "moves",
+    "clients_disturbed": "clients disturbed",
+    "client_seconds_lost": "seconds lost by clients, summed",
+    "moved_bytes_per_s": "traffic moved, bytes/s",
+    "usage_max_now": "greatest usage now",
+    "usage_max_after": "greatest usage at the end",
+    "max_over_mean_now": "greatest ÷ mean now",
+    "max_over_mean_after": "greatest ÷ mean at the end",
+    "drain_s": "seconds until drained brokers are empty",
+    "violation_count": "rules broken",
+}
+"""Those that people are shown, by what they are."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """What comes of one policy: figures, and its first moves."""
+    """What comes of one policy: figures, its moves, and the greatest usage (ratio of capacity) at each of the times (s from now)."""
 
     figures: dict[str, Any]
     moves: list[dict[str, Any]]
+    t_s: tuple[float, ...]
+    greatest: tuple[float, ...]
 
 
 def outlook(
@@ -77,4 +92,11 @@ def _outlook(seen: Measured, drained: Sequence[str]) -> Outlook:
         {"t_s": t_s, "bundle": scenario.bundles.names[row], "from": names[source], "to": names[to] if to >= 0 else None, "clients": count}
         for t_s, row, source, to, count in rows
     ]
-    return Outlook(figures, told)
+    return Outlook(figures, told, tuple(series.t_s.tolist()), tuple(series.greatest.tolist()))
+
+
+def figure_told(value: float | None) -> str:
+    """One of them for people."""
+    if value is None:
+        return "–"
+    return f"{value:,.0f}" if float(value).is_integer() or abs(value) >= 1000 else f"{value:.3f}"

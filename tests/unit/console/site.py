@@ -11,7 +11,7 @@ from starlette.testclient import TestClient
 from lb_stream.console.acting import SendOrder
 from lb_stream.console.address import link
 from lb_stream.console.app import console
-from lb_stream.console.reader import Reader
+from lb_stream.console.sources.reader import Reader
 from lb_stream.console.who.visitor import NO_ACCESS, Access
 from lb_stream.contracts.settings import Settings
 from lb_stream.contracts.tables import BROKER_HISTORY, BROKER_LOADS, BUNDLE_AVERAGES, BUNDLE_HISTORY
@@ -73,6 +73,8 @@ def addresses(broker: str = BROKER, bundle: str = BUNDLE) -> list[str]:
         link("search", q=broker[:3]),
         link("decision", id="eu-1:1:0"),
         link("round", cluster="eu-1", seq=1),
+        link("plan", cluster="eu-1"),
+        link("what-if", cluster="eu-1", drain=broker),
     ]
 
 

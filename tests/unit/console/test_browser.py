@@ -14,8 +14,8 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
 from lb_stream.console.address import link
-from lb_stream.console.reader import Reader
 from lb_stream.console.serve import Served
+from lb_stream.console.sources.reader import Reader
 from lb_stream.console.who.users import user_lines
 from lb_stream.console.who.visitor import Access
 from lb_stream.contracts.commands import Command

@@ -26,10 +26,8 @@ def load(bundles: int) -> dict[str, float]:
     }
 
 
-@pytest.fixture(scope="module")
-def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def write_present(folder: Path) -> Path:
     """Ten minutes of eu: a serves eight bundles, b and c two each; a broker is full with twelve."""
-    folder = tmp_path_factory.mktemp("tables")
     owners = [*[BROKERS[0]] * 8, *[BROKERS[1]] * 2, *[BROKERS[2]] * 2]
     times = [{"cluster": "eu", "slot_ms": START_MS + minute * MINUTE_MS} for minute in range(10)]
     clients = {"topics": 2, "producers": 3, "consumers": 4}
@@ -52,6 +50,11 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for table in (COMMANDS, DECISIONS, OUTCOMES):
         fill(folder, table, [])
     return folder
+
+
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_present(tmp_path_factory.mktemp("tables"))
 
 
 def asked(tables: Path, *arguments: str) -> Result:

@@ -91,6 +91,10 @@ class Reader:
         assert self._look is not None
         return self._look
 
+    def lake(self) -> duckdb.DuckDBPyConnection:
+        """The tables now, for one who asks them for long: the look is not kept from others. Raises QueryError."""
+        return open_lake(self._tables)
+
     def _made(self) -> Look:
         now_s = self._clock()
         try:

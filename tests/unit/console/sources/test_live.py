@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from lb_stream.console.app import entry_html
-from lb_stream.console.live import MOST_WAITING, Follower, Hub, Listener
+from lb_stream.console.sources.live import MOST_WAITING, Follower, Hub, Listener
 from lb_stream.contracts.commands import CommandResult
 from lb_stream.contracts.decisions import example_decision
 from lb_stream.query.screens.lists import Row

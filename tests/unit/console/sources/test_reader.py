@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lb_stream.console.reader import REFRESH_S, Reader
+from lb_stream.console.sources.reader import REFRESH_S, Reader
 from lb_stream.query import QueryError
 from lb_stream.store import Store
 from tests.unit.console.site import fleet, settings_of

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from kafka import KafkaProducer
 
-from lb_stream.console.live import Follower
+from lb_stream.console.sources.live import Follower
 from lb_stream.contracts.decisions import example_decision
 from lb_stream.contracts.settings import TopicSettings
 from lb_stream.io.kafka.topics import create_topics, topic_specs

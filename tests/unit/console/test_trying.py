@@ -1,0 +1,103 @@
+"""Pages of what would come of something: the next moves, another present."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from starlette.testclient import TestClient
+
+from lb_stream.console.address import link
+from lb_stream.console.who.users import user_lines
+from lb_stream.console.who.visitor import Access
+from tests.unit.cli.operate import test_plan
+from tests.unit.cli.simulate.test_what_if import BROKERS, write_present
+from tests.unit.console.site import Tags, client
+from tests.unit.console.test_acting import PASSWORD, log_in
+
+
+@pytest.fixture(scope="module")
+def present(tmp_path_factory: pytest.TempPathFactory) -> TestClient:
+    return client(write_present(tmp_path_factory.mktemp("present")))
+
+
+def whole(site: TestClient, address: str) -> Tags:
+    """The page when its answer is there."""
+    for _ in range(60):
+        answer = site.get(address)
+        assert answer.status_code == 200, answer.text
+        page = Tags(answer.text)
+        if not page.all("body")[0].get("data-refresh"):
+            return page
+    raise AssertionError(page.text)
+
+
+def words(page: Tags) -> str:
+    return " ".join(page.text.split())
+
+
+def test_the_next_moves_are_those_of_lbctl_plan(tmp_path: Path) -> None:
+    site = client(test_plan.write(tmp_path, test_plan.SMALL))
+    page = whole(site, link("plan", cluster="eu"))
+    assert "4 of 4 moves, 4 at least are needed. Greatest usage ÷ even load: 2.00 → 1.00" in words(page)
+    assert "66.7 % → 58.3 %" in words(page) and "25.0 % with it" in words(page)
+    assert "the cluster's own strategy is ThresholdShedder" in words(page)
+    told = test_plan.told(tmp_path)
+    bundles = [tag["href"] for tag in page.all("a") if tag["href"].startswith("/bundle?")]
+    assert bundles == [link("bundle", cluster="eu", name=one["bundle"]) for one in told["moves"]]
+    assert not [tag for tag in page.all("a") if tag["href"].startswith("/act/")]
+
+
+def test_who_may_unload_finds_each_move_with_its_destination_chosen(tmp_path: Path) -> None:
+    tables = test_plan.write(tmp_path, test_plan.SMALL)
+    users = tmp_path / "users.toml"
+    users.write_text(user_lines("alice", PASSWORD, "operator", {}))
+    site = client(tables, Access.of(users), lambda *_: None)
+    log_in(site, "alice")
+    page = whole(site, link("plan", cluster="eu"))
+    first, *others = [tag["href"] for tag in page.all("a") if tag["href"].startswith("/act/unload")]
+    move = test_plan.told(tables)["moves"][0]
+    assert first == link("act/unload", cluster="eu", bundle=move["bundle"], destination=move["to"]) and len(others) == 3
+    assert site.get(first).text.count(f"<option selected>{move['to']}</option>") == 1
+
+
+def test_another_strategy_is_played_beside_the_present(present: TestClient) -> None:
+    address = link("what-if", cluster="eu", strategy="LeastMoves", changes="shedding_enabled=true\nbalancer.dry_run = false")
+    page = whole(present, address)
+    assert "It fits." in words(page) and "greatest usage at the end0.6670." in words(page) and "Moves, changed" in words(page)
+    chart = present.get(address.replace("/what-if?", "/what-if/chart?")).json()
+    as_it_is, changed = chart["lines"]
+    assert [as_it_is["name"], changed["name"]] == ["as it is", "changed"] and len(chart["times_ms"]) == len(changed["values"]) > 100
+    assert changed["values"][0] == as_it_is["values"][0] == as_it_is["values"][-1] > changed["values"][-1]
+
+
+def test_a_drain_is_tried_from_its_brokers_page(present: TestClient) -> None:
+    page = Tags(present.get(link("broker", cluster="eu", name=BROKERS[0])).text)
+    (address,) = [tag["href"] for tag in page.all("a") if tag["href"].startswith("/what-if")]
+    assert address == link("what-if", cluster="eu", drain=BROKERS[0])
+    assert "seconds until drained brokers are empty" in words(whole(present, address))
+
+
+def test_without_anything_to_try_there_is_the_form(present: TestClient) -> None:
+    page = whole(present, link("what-if", cluster="eu"))
+    assert {tag["name"] for kind in ("select", "textarea") for tag in page.all(kind)} == {"strategy", "drain", "minutes", "changes"}
+    assert "It fits" not in words(page)
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"strategy": "NoSuch"}, "shedding_strategy = 'NoSuch': expected"),
+        ({"drain": "z:8080"}, "broker = 'z:8080': expected one of a:8080"),
+        ({"changes": "overloaded_threshold_percent=many"}, "overloaded_threshold_percent = 'many': expected"),
+    ],
+)
+def test_what_cannot_be_tried_is_said_beside_the_form(present: TestClient, given: dict[str, str], told: str) -> None:
+    page = whole(present, link("what-if", cluster="eu", **given))
+    assert told in words(page) and page.all("textarea")
+
+
+def test_lines_that_are_no_settings_and_charts_of_nothing_are_refused(present: TestClient) -> None:
+    answer = present.get(link("what-if", cluster="eu", changes="shed more"))
+    assert answer.status_code == 400 and "shed more: expected KEY=VALUE" in Tags(answer.text).text
+    assert present.get(link("what-if/chart", cluster="eu", drain="c:8080")).status_code == 404
