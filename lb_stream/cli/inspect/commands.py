@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lb_stream.cli.shared.options import BrokerConf, Cluster, ConfigFile, Json, Set, effective
-from lb_stream.cli.shared.output import emit_json, emit_rich, note, styled, table
+from lb_stream.cli.shared.options import BrokerConf, Cluster, ConfigFile, Format, Json, Output, Set, effective
+from lb_stream.cli.shared.output import emit_rich, emit_rows, note, styled, table
 from lb_stream.io.messages.times import clock
 
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ def commands(
     broker_conf: BrokerConf = None,
     set_: Set = None,
     json: Json = False,
+    output: Output = Format.table,
 ) -> None:
     """Show the last commands: who sent each and when, and what came of it, or why not."""
     given = effective(config, broker_conf, set_)
@@ -48,10 +49,9 @@ def commands(
     warn_if_stale(given, lake)
     rows = records(run(lake, _COMMANDS, [cluster, command_id, last]))
     rows = [row | {"arguments": json_.loads(row["arguments"] or "{}")} for row in rows]
-    if json:
-        for row in rows:
-            emit_json(row)
-    elif not rows:
+    if emit_rows(rows, "json" if json else output):
+        return
+    if not rows:
         note(f"no command{f' with the id {command_id}' if command_id else ''} has been answered yet{f' by {cluster}' if cluster else ''}")
     else:
         cells = [

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lb_stream.cli.shared.options import BrokerConf, Cluster, ConfigFile, Effective, Json, Set, effective
-from lb_stream.cli.shared.output import console, emit_json, emit_line, emit_rich, note, styled, table
+from lb_stream.cli.shared.options import BrokerConf, Cluster, ConfigFile, Effective, Format, Json, Output, Set, effective
+from lb_stream.cli.shared.output import CommandError, console, emit_json, emit_line, emit_rich, emit_rows, note, styled, table
 from lb_stream.io.messages.times import clock
 
 if TYPE_CHECKING:
@@ -44,11 +44,14 @@ def decisions(
     broker_conf: BrokerConf = None,
     set_: Set = None,
     json: Json = False,
+    output: Output = Format.table,
 ) -> None:
     """Show the last decisions with their reasons and outcomes from the tables, or follow the topic as agents see it."""
     given = effective(config, broker_conf, set_)
     if follow:
-        _follow(given, cluster, last, json)
+        if output is Format.csv:
+            raise CommandError("--follow --output csv: expected table or json: decisions are nested", 2)
+        _follow(given, cluster, last, json or output is Format.json)
         return
     from lb_stream.cli.shared.staleness import warn_if_stale
     from lb_stream.query.cluster_state import require_cluster
@@ -58,10 +61,9 @@ def decisions(
     require_cluster(lake, cluster)
     warn_if_stale(given, lake)
     rows = [_unpacked(row) for row in records(run(lake, _QUERY, [cluster, last]))]
-    if json:
-        for row in rows:
-            emit_json(row)
-    elif not rows:
+    if emit_rows(rows, "json" if json else output):
+        return
+    if not rows:
         note("none of the past: --last N" if last == 0 else "nothing has been decided yet" + (f" for cluster {cluster}" if cluster else ""))
     else:
         emit_rich(_table(rows))

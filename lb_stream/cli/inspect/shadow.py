@@ -6,8 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
-from lb_stream.cli.shared.options import BrokerConf, Cluster, ConfigFile, Json, Set, effective, time_given
-from lb_stream.cli.shared.output import emit_json, emit_rich, note, table
+from lb_stream.cli.shared.options import BrokerConf, Cluster, ConfigFile, Format, Json, Output, Set, effective, time_given
+from lb_stream.cli.shared.output import emit_rich, emit_rows, note, table
 from lb_stream.io.messages.times import clock
 
 _QUERY = """
@@ -45,6 +45,7 @@ def shadow(
     broker_conf: BrokerConf = None,
     set_: Set = None,
     json: Json = False,
+    output: Output = Format.table,
 ) -> None:
     """Compare what the shadows of a cluster would have done with what really happened in the same rounds.
 
@@ -62,9 +63,7 @@ def shadow(
     require_cluster(lake, cluster)
     warn_if_stale(given, lake)
     rows = records(run(lake, _QUERY, [cluster, 0 if begin is None else int(begin.timestamp() * 1000)]))
-    if json:
-        for row in rows:
-            emit_json(row)
+    if emit_rows(rows, "json" if json else output):
         return
     if not rows:
         note("no shadow has looked at a round" + (f" since {since}" if since else " yet: name some in [cluster.NAME.shadow.SHADOW]"))

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import json as json_
 import sys
 from collections.abc import Iterator
 from datetime import datetime
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lb_stream.cli.shared.options import BrokerConf, ConfigFile, Json, Set, effective
-from lb_stream.cli.shared.output import CommandError, console, emit, emit_data, emit_json, emit_rich, note, styled, table
+from lb_stream.cli.shared.options import BrokerConf, ConfigFile, Format, Json, Set, effective
+from lb_stream.cli.shared.output import CommandError, console, emit, emit_csv, emit_rich, emit_rows, note, styled, table
 from lb_stream.io.messages.shown import shown
 
 if TYPE_CHECKING:
@@ -23,14 +19,6 @@ if TYPE_CHECKING:
 
 SHOWN_ROWS = 1_000
 """Most rows of a table for people; the other formats give all."""
-
-
-class Format(StrEnum):
-    """How rows are printed."""
-
-    table = "table"
-    json = "json"
-    csv = "csv"
 
 
 def register(app: typer.Typer) -> None:
@@ -42,7 +30,7 @@ def sql(
     query: Annotated[str | None, typer.Argument(metavar="[QUERY]", help="A query in DuckDB's SQL; - reads it from stdin.")] = None,
     file: Annotated[Path | None, typer.Option("--file", metavar="FILE", help="A query in a file, such as those in docs/queries.")] = None,
     param: Annotated[list[str] | None, typer.Option("--param", metavar="NAME=VALUE", help="A value for :NAME in it.")] = None,
-    format_: Annotated[Format, typer.Option("--format", help="A table, JSON lines or CSV.")] = Format.table,
+    output: Annotated[Format, typer.Option("--output", "-o", "--format", help="A table, JSON (one object a line), or CSV.")] = Format.table,
     config: ConfigFile = None,
     broker_conf: BrokerConf = None,
     set_: Set = None,
@@ -59,13 +47,12 @@ def sql(
     text, values = with_parameters(text, parameter_values(param or ()))
     result = run(open_lake(effective(config, broker_conf, set_).tables, whole=False), text, values)
     columns = [column[0] for column in result.description or []]
-    if json or format_ is Format.json:
+    if json or output is Format.json:
+        emit_rows((dict(zip(columns, row, strict=True)) for row in _rows(result)), Format.json)
+    elif output is Format.csv:
+        emit_csv([columns])
         for row in _rows(result):
-            emit_json(dict(zip(columns, row, strict=True)))
-    elif format_ is Format.csv:
-        _emit_csv([columns])
-        for row in _rows(result):
-            _emit_csv([[json_.dumps(value) if isinstance(value, list | dict) else value for value in row]])
+            emit_csv([row])
     else:
         _show(columns, result)
 
@@ -73,13 +60,6 @@ def sql(
 def _rows(result: duckdb.DuckDBPyConnection) -> Iterator[tuple[Any, ...]]:
     while some := result.fetchmany(10_000):
         yield from some
-
-
-def _emit_csv(rows: list[Any]) -> None:
-    """As it is for a program; a terminal is shown what it would obey."""
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows(rows)
-    (emit if sys.stdout.isatty() else emit_data)(text.getvalue())
 
 
 def _show(columns: list[str], result: duckdb.DuckDBPyConnection) -> None:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from lb_stream.cli.operate import dynamic_config
-from lb_stream.cli.shared.options import BrokerConf, Cluster, ConfigFile, Json, Set, effective
+from lb_stream.cli.shared.options import BrokerConf, Cluster, ConfigFile, Format, Json, Output, Set, effective
 from lb_stream.cli.shared.outlook import Preview, show_outlook
-from lb_stream.cli.shared.output import emit_json, emit_rich, note, styled, table
+from lb_stream.cli.shared.output import emit_rich, emit_rows, note, styled, table
 from lb_stream.cli.shared.sending import Sending, sends
 from lb_stream.io.messages.times import ago
 
@@ -47,14 +47,22 @@ def brokers(
     broker_conf: BrokerConf = None,
     set_: Set = None,
     json: Json = False,
+    output: Output = Format.table,
 ) -> None:
     """Without a command, as `lbctl brokers list`."""
     if context.invoked_subcommand is None:
-        show(cluster, config, broker_conf, set_, json)
+        show(cluster, config, broker_conf, set_, json, output)
 
 
 @app.command("list", epilog="Example: lbctl brokers list --cluster eu-1")
-def show(cluster: Cluster = None, config: ConfigFile = None, broker_conf: BrokerConf = None, set_: Set = None, json: Json = False) -> None:
+def show(
+    cluster: Cluster = None,
+    config: ConfigFile = None,
+    broker_conf: BrokerConf = None,
+    set_: Set = None,
+    json: Json = False,
+    output: Output = Format.table,
+) -> None:
     """Show each broker's latest load: usage, throughput, message rate, bundles, and when it was last heard of."""
     from lb_stream.cli.shared.staleness import warn_if_stale
     from lb_stream.query.cluster_state import require_cluster
@@ -67,9 +75,7 @@ def show(cluster: Cluster = None, config: ConfigFile = None, broker_conf: Broker
     warn_if_stale(given, lake)
     named = {one.cluster: one for one in cluster_facts(lake)}
     rows = [row | {"state": _state(named.get(row["cluster"]), row)} for row in records(run(lake, _QUERY, [cluster]))]
-    if json:
-        for row in rows:
-            emit_json(row)
+    if emit_rows(rows, "json" if json else output):
         return
     if not rows:
         note("no broker has reported yet" + (f" from cluster {cluster}" if cluster else ""))

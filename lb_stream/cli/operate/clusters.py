@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lb_stream.cli.shared.options import BrokerConf, ConfigFile, Json, Set, effective
-from lb_stream.cli.shared.output import CommandError, emit_json, emit_rich, note
+from lb_stream.cli.shared.options import BrokerConf, ConfigFile, Format, Json, Output, Set, effective
+from lb_stream.cli.shared.output import CommandError, emit_rich, emit_rows, note
 from lb_stream.cli.shared.sending import Sending, sends
 
 if TYPE_CHECKING:
@@ -34,7 +34,9 @@ def _group() -> None:
 
 
 @app.command("list", epilog="Example: lbctl clusters list")
-def list_(config: ConfigFile = None, broker_conf: BrokerConf = None, set_: Set = None, json: Json = False) -> None:
+def list_(
+    config: ConfigFile = None, broker_conf: BrokerConf = None, set_: Set = None, json: Json = False, output: Output = Format.table
+) -> None:
     """Show each cluster: whether its decisions are published, what is suspended, paused and drained, its brokers and bundles."""
     given = effective(config, broker_conf, set_)
     from lb_stream.cli.inspect.status import clusters_table
@@ -46,11 +48,10 @@ def list_(config: ConfigFile = None, broker_conf: BrokerConf = None, set_: Set =
     lake = open_lake(given.tables)
     warn_if_stale(given, lake)
     found = cluster_facts(lake)
-    if json:
-        managers = {one.cluster: one.config.balancer.load_manager for one in standing_in(lake)}
-        for one in found:
-            emit_json(_fields(one, managers[one.cluster]))
-    elif not found:
+    managers = {one.cluster: one.config.balancer.load_manager for one in standing_in(lake)}
+    if emit_rows((_fields(one, managers[one.cluster]) for one in found), "json" if json else output):
+        return
+    if not found:
         note("no cluster has had a round yet")
     else:
         emit_rich(clusters_table(found))

@@ -9,8 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
-from lb_stream.cli.shared.options import BrokerConf, Cluster, ConfigFile, Json, Set, effective
-from lb_stream.cli.shared.output import CommandError, emit_json, emit_rich, note, styled, table
+from lb_stream.cli.shared.options import BrokerConf, Cluster, ConfigFile, Format, Json, Output, Set, effective
+from lb_stream.cli.shared.output import CommandError, emit_rich, emit_rows, note, styled, table
 from lb_stream.cli.shared.sending import Sending, sends
 from lb_stream.cli.shared.spans import span_ms
 
@@ -229,6 +229,7 @@ def bundles(
     broker_conf: BrokerConf = None,
     set_: Set = None,
     json: Json = False,
+    output: Output = Format.table,
 ) -> None:
     """Show a namespace's bundles: state, owner, topics and traffic (long-term)."""
     given = effective(config, broker_conf, set_)
@@ -247,9 +248,7 @@ def bundles(
     if not rows:
         note(f"no bundle of a namespace {namespace} is known in {here.cluster}")
         raise typer.Exit(1)
-    if json:
-        for row in rows:
-            emit_json(row)
+    if emit_rows(rows, "json" if json else output):
         return
     cells = [
         (row["bundle"].rpartition("/")[2], row["state"], row["owner"] or "-", row["topics"] or 0, f"{row['long_msgs_per_s'] or 0:.0f}",
@@ -274,6 +273,7 @@ def merge_advice(
     broker_conf: BrokerConf = None,
     set_: Set = None,
     json: Json = False,
+    output: Output = Format.table,
 ) -> None:
     """Show neighbouring bundles that could be one: who has them, and how much of each split limit they come to together.
 
@@ -289,9 +289,7 @@ def merge_advice(
     require_cluster(lake, cluster)
     warn_if_stale(given, lake)
     rows = records(run(lake, _MERGES, [cluster, namespace]))
-    if json:
-        for row in rows:
-            emit_json(row)
+    if emit_rows(rows, "json" if json else output):
         return
     if not rows:
         if any(one.config.splitting.merge_advice_enabled for one in standing_in(lake, cluster)):

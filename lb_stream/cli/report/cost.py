@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from lb_stream.cli.shared.options import BrokerConf, Cluster, ConfigFile, Json, Set, effective
-from lb_stream.cli.shared.output import emit_json, emit_line, emit_rich, note, table
+from lb_stream.cli.shared.options import BrokerConf, Cluster, ConfigFile, Format, Json, Output, Set, effective
+from lb_stream.cli.shared.output import emit_line, emit_rich, emit_rows, note, table
 from lb_stream.cli.shared.spans import span_ms
 
 By = Literal["tenant", "namespace", "bundle", "reason", "total"]
@@ -30,6 +30,7 @@ def cost(
     broker_conf: BrokerConf = None,
     set_: Set = None,
     json: Json = False,
+    output: Output = Format.table,
 ) -> None:
     """Add up what moves have cost clients: how many moves there were, how long nobody served their bundles, whom that disturbed.
 
@@ -43,9 +44,7 @@ def cost(
     with open_lake(effective(config, broker_conf, set_).tables) as lake:
         require_cluster(lake, cluster)
         rows = move_costs(lake, cluster, begin_ms, by, each)
-    if json:
-        for row in rows:
-            emit_json(row)
+    if emit_rows(rows, "json" if json else output):
         return
     if not rows:
         note(f"no move has been confirmed within {since}" + (f" in {cluster}" if cluster else ""))

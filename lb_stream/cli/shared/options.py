@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -41,6 +42,20 @@ Try = Annotated[
     typer.Option("--set", metavar="KEY=VALUE", help="A balancer's setting to try, Pulsar's name or ours; others are lbctl's own."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Output for programs: JSON on stdout and nothing else.", rich_help_panel=_PANEL)]
+
+
+class Format(StrEnum):
+    """How rows are printed."""
+
+    table = "table"
+    json = "json"
+    csv = "csv"
+
+
+Output = Annotated[
+    Format,
+    typer.Option("--output", "-o", help="Rows as a table, as JSON (one object a line; as --json), or as CSV.", rich_help_panel=_PANEL),
+]
 DataFolder = Annotated[Path, typer.Option("--data", metavar="FOLDER", help="The broker's data folder.")]
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import codecs
+import csv
+import io
 import json
 import math
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
@@ -80,6 +82,31 @@ def note(text: str) -> None:
 def emit_json(value: Any) -> None:
     """One JSON value on a line of its own. NaN and infinity, which JSON lacks, become null."""
     emit_data(in_json(json.dumps(_plain(value), ensure_ascii=False, allow_nan=False)) + "\n")
+
+
+def emit_rows(rows: Iterable[Mapping[str, Any]], form: str) -> bool:
+    """Rows for programs, as json (one object a line) or csv (columns of the first row; what is no figure and no text is JSON).
+
+    Returns False, and prints nothing, for another form: they are for people then.
+    """
+    if form not in ("json", "csv"):
+        return False
+    for number, row in enumerate(rows):
+        if form == "json":
+            emit_json(row)
+            continue
+        if number == 0:
+            emit_csv([list(row)])
+        emit_csv([list(_plain(dict(row)).values())])
+    return True
+
+
+def emit_csv(rows: Iterable[Sequence[Any]]) -> None:
+    """Lines of CSV, as they are for a program; a terminal is shown what it would obey."""
+    text = io.StringIO()
+    cells = ([json.dumps(value, ensure_ascii=False) if isinstance(value, list | dict) else value for value in row] for row in rows)
+    csv.writer(text, lineterminator="\n").writerows(cells)
+    (emit if sys.stdout.isatty() else emit_data)(text.getvalue())
 
 
 def _plain(value: Any) -> Any:

@@ -1,0 +1,63 @@
+"""Rows of commands that list something: the same as a table, as JSON and as CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.support.lbctl_runner import Result, lbctl
+from tests.unit.console.site import fleet
+
+LISTS = (
+    ["brokers"],
+    ["brokers", "list"],
+    ["clusters", "list"],
+    ["commands"],
+    ["decisions"],
+    ["namespaces", "bundles", "shop/hot"],
+    ["sql", "select cluster, bundle, explain from decisions"],
+)
+
+
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("rows") / "tables"
+    fleet(folder, more=2)
+    return folder
+
+
+def listed(tables: Path, command: list[str], *more: str) -> Result:
+    result = lbctl(*command, *more, "--set", f"stream.tables={tables}", cwd=tables)
+    assert result.code == 0, result.err
+    return result
+
+
+@pytest.mark.parametrize("command", LISTS, ids=" ".join)
+def test_csv_has_the_rows_of_json_and_json_is_what_it_was(tables: Path, command: list[str]) -> None:
+    rows = listed(tables, command, "--json").objects
+    assert rows and listed(tables, command, "-o", "json").objects == rows
+    read = list(csv.DictReader(io.StringIO(listed(tables, command, "--output", "csv").out)))
+    assert [list(one) for one in read] == [list(one) for one in rows]
+    for told, row in zip(read, rows, strict=True):
+        assert {name: as_cell(value) for name, value in row.items()} == told
+
+
+def as_cell(value: object) -> str:
+    if isinstance(value, list | dict):
+        return json.dumps(value, ensure_ascii=False)
+    return "" if value is None else str(value)
+
+
+def test_without_rows_nothing_is_printed_for_programs(tables: Path) -> None:
+    assert listed(tables, ["commands", "--id", "nobody's"], "-o", "csv").out == ""
+
+
+def test_what_follows_is_no_csv_and_other_forms_are_refused_with_those_there_are(tables: Path) -> None:
+    result = lbctl("decisions", "--follow", "-o", "csv", "--set", f"stream.tables={tables}", cwd=tables)
+    assert result.code == 2 and "expected table or json" in result.err
+    result = lbctl("brokers", "-o", "yaml", "--set", f"stream.tables={tables}", cwd=tables)
+    assert result.code == 2 and "'table', 'json', 'csv'" in result.err
