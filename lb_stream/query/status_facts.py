@@ -35,10 +35,16 @@ LATELY_MS = 3_600_000
 _LEADER = "SELECT pipeline, epoch, host, pid, since_ms FROM leaders ORDER BY epoch DESC, since_ms DESC LIMIT 1"
 _BATCH = "SELECT max(started_ms) AS started_ms, arg_max(lag_records, started_ms) AS lag_records FROM batches"
 _OWNED = "SELECT cluster, owner, bundle FROM bundle_averages WHERE list_contains($1, owner)"
-_SEEN = """
-    SELECT cluster, broker, alive, seen_ms, bundles
-    FROM broker_loads QUALIFY row_number() OVER (PARTITION BY cluster, broker ORDER BY log_seq DESC, seq DESC) = 1
-"""
+
+
+def newest_loads(*columns: str, where: str = "true") -> str:
+    """The query for the newest row of each broker in broker_loads: cluster, broker, and these columns.
+
+    It holds a row for each broker and not the table's, which are as many as rounds times brokers: a window function would sort them all.
+    """
+    told = ", ".join(f"'{name}': {name}" for name in columns)
+    newest = f"unnest(arg_max({{{told}}}, {{'log_seq': log_seq, 'seq': seq}}))"
+    return f"SELECT cluster, broker, {newest} FROM broker_loads WHERE {where} GROUP BY cluster, broker"
 
 
 def gather(tables: Store, settings: Settings, bootstrap: str) -> Facts:
@@ -166,7 +172,7 @@ def _standbys(ticks: Ticks) -> tuple[StandbyFacts, ...]:
 
 def cluster_facts(lake: Lake) -> tuple[ClusterFacts, ...]:
     """Every cluster as its last logged round left it."""
-    seen, all_ = records(run(lake, _SEEN)), standing_in(lake)
+    seen, all_ = records(run(lake, newest_loads("alive", "seen_ms", "bundles"))), standing_in(lake)
     drained = [broker for one in all_ for broker in one.orders.drained]
     owned = records(run(lake, _OWNED, [drained])) if drained else []
     owners = {(row["cluster"], row["owner"]) for row in owned if not is_system_bundle(row["bundle"])}

@@ -19,12 +19,8 @@ if TYPE_CHECKING:
     from lb_stream.query.snapshot import Snapshot
     from lb_stream.store import Store
 
-_STANDING = """
-    SELECT cluster, broker, alive, seen_ms, short_throughput_in_bytes_per_s, short_throughput_out_bytes_per_s,
-           short_rate_in_msgs_per_s, short_rate_out_msgs_per_s, long_throughput_in_bytes_per_s, long_throughput_out_bytes_per_s,
-           long_rate_in_msgs_per_s, long_rate_out_msgs_per_s
-    FROM broker_loads QUALIFY row_number() OVER (PARTITION BY cluster, broker ORDER BY log_seq DESC, seq DESC) = 1
-"""
+_FOUR = ("throughput_in_bytes_per_s", "throughput_out_bytes_per_s", "rate_in_msgs_per_s", "rate_out_msgs_per_s")
+_STANDING = ("alive", "seen_ms", *(f"{span}_{value}" for span in ("short", "long") for value in _FOUR))
 
 
 def register(app: typer.Typer) -> None:
@@ -160,9 +156,10 @@ def _standing(tables: Store) -> Mapping[Key, BrokerStanding]:
     from lb_stream.cli.monitor.classic import BrokerStanding
     from lb_stream.cli.monitor.documented_tables import Four
     from lb_stream.query.lake import open_lake, run
+    from lb_stream.query.status_facts import newest_loads
 
     try:
-        rows = run(open_lake(tables), _STANDING).fetchall()
+        rows = run(open_lake(tables), newest_loads(*_STANDING)).fetchall()
     except QueryError:  # no tables yet: the job hasn't run
         return {}
     return {(row[0], row[1]): BrokerStanding(Four(*row[4:8]), Four(*row[8:12]), row[2], row[3] or 0) for row in rows}

@@ -19,13 +19,12 @@ if TYPE_CHECKING:
 
     from lb_stream.core.health import ClusterFacts
 
+_FOUR = ("latest_throughput_in_bytes_per_s", "latest_throughput_out_bytes_per_s", "latest_rate_in_msgs_per_s", "latest_rate_out_msgs_per_s")
+_OTHERS = ("alive", "usage_ratio", "bundles", "topics", "seen_ms", "reported_ms", "seq", "now_ms")
 _QUERY = """
     SELECT cluster, broker, alive, usage_ratio, latest_throughput_in_bytes_per_s + latest_throughput_out_bytes_per_s AS bytes_per_s,
            latest_rate_in_msgs_per_s + latest_rate_out_msgs_per_s AS msgs_per_s, bundles, topics, seen_ms, reported_ms, seq, now_ms
-    FROM broker_loads
-    WHERE $1 IS NULL OR cluster = $1
-    QUALIFY row_number() OVER (PARTITION BY cluster, broker ORDER BY now_ms DESC, log_seq DESC, seq DESC) = 1
-    ORDER BY cluster, broker
+    FROM ({newest}) ORDER BY cluster, broker
 """
 _COLUMNS = ("broker", "alive", "usage", "MB/s", "msg/s", "bundles", "seen")
 
@@ -67,14 +66,15 @@ def show(
     from lb_stream.cli.shared.staleness import warn_if_stale
     from lb_stream.query.cluster_state import require_cluster
     from lb_stream.query.lake import open_lake, records, run
-    from lb_stream.query.status_facts import cluster_facts
+    from lb_stream.query.status_facts import cluster_facts, newest_loads
 
     given = effective(config, broker_conf, set_)
     lake = open_lake(given.tables)
     require_cluster(lake, cluster)
     warn_if_stale(given, lake)
+    query = _QUERY.format(newest=newest_loads(*_OTHERS, *_FOUR, where="$1 IS NULL OR cluster = $1"))
     named = {one.cluster: one for one in cluster_facts(lake)}
-    rows = [row | {"state": _state(named.get(row["cluster"]), row)} for row in records(run(lake, _QUERY, [cluster]))]
+    rows = [row | {"state": _state(named.get(row["cluster"]), row)} for row in records(run(lake, query, [cluster]))]
     if emit_rows(rows, "json" if json else output):
         return
     if not rows:
