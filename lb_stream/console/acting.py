@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from kafka.errors import KafkaError
@@ -21,6 +21,7 @@ from lb_stream.console.who.visitor import Visitor, form_of, require_proof, visit
 from lb_stream.contracts.commands import Command
 from lb_stream.io.kafka.orders import BadOrder, order
 from lb_stream.query.past.undo import Undo, undo_one
+from lb_stream.query.present.proposals import waiting_proposals
 from lb_stream.query.screens import brokers, causes, feed
 from lb_stream.query.screens.lists import Wanted
 
@@ -61,8 +62,18 @@ def _facts(page: Page, cluster: str, on: Mapping[str, str]) -> dict[str, Any]:
         if broker
         else None,
         "bundle": page.ask(("bundle", cluster, bundle), lambda lake: causes.bundle(lake, cluster, bundle)) if bundle else None,
+        "proposals": _proposals(page, cluster, on.get("proposals", "").split()),
         "undo": page.ask(("undo", cluster, undone), lambda lake: undo_one(lake, undone, cluster)) if undone else None,
     }
+
+
+def _proposals(page: Page, cluster: str, names: Collection[str]) -> list[dict[str, Any]]:
+    """Those of these names that wait. Raises HTTPException(409) where one waits no more."""
+    waiting = page.ask(("waiting", cluster), lambda lake: waiting_proposals(lake, cluster)) if names else []
+    found = [one for one in waiting if one["proposal_id"] in names]
+    if gone := set(names) - {one["proposal_id"] for one in found}:
+        raise HTTPException(409, f"{', '.join(sorted(gone))}: waits for nobody any more; see {address.link('proposals', cluster=cluster)}")
+    return found
 
 
 async def act(request: Request) -> Response:

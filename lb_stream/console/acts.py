@@ -9,12 +9,12 @@ from typing import Any
 from lb_stream.console.address import link
 from lb_stream.console.who.users import Role
 from lb_stream.console.who.visitor import Visitor
-from lb_stream.contracts.commands import LONGEST_PIN_MS
+from lb_stream.contracts.commands import LONGEST_PIN_MS, LONGEST_WHY
 
 Step = tuple[str, dict[str, Any]]
 """A command's kind and fields."""
 HOURS = (1, 6, 24, 168)
-"""How long bundles may be pinned."""
+"""How long a pin or a rejection may hold."""
 HOUR_MS = 3_600_000
 
 
@@ -51,9 +51,18 @@ ACTS: dict[str, Act] = {
     "split": Act("Split", "Split {bundle} in two.", "operator", ("bundle",), kind="split"),
     "pin": Act("Pin", "Have balancing leave {bundle} where it is for a while.", "operator", ("bundle",), ("hours",), kind="pin-bundles"),
     "undo": Act("Undo", "Take back {id}.", "operator", ("id",), ("hours",)),
-    "publish": Act("Publish decisions", "End the dry run: brokers are told what is decided.", "admin", kind="dry-run"),
-    "dry-run": Act("Dry run", "Go on deciding, and tell brokers nothing of it.", "admin", kind="dry-run"),
+    "approve": Act("Approve", "Do what {proposals} asks for, if it still can be.", "operator", ("proposals",), kind="approve-proposals"),
+    "reject": Act("Reject", "Leave undone what {proposals} asks for, and have nothing like it proposed for a while.", "operator",
+                  ("proposals",), ("why", "hours"), kind="reject-proposals"),
+    "publish": Act("Publish decisions", "Brokers are told all that is decided; nothing waits for approval.", "admin", kind="set-config"),
+    "ask-first": Act("Ask first", "Moves and splits that balancing wants wait for approval; all else is published.", "admin",
+                     kind="set-config"),
+    "dry-run": Act("Dry run", "Go on deciding, and tell brokers nothing of it.", "admin", kind="set-config"),
 }  # fmt: skip
+
+
+MODES = {"observe": "dry-run", "approve": "ask-first", "act": "publish"}
+"""A cluster's mode → the act that brings it about."""
 
 
 def offered(visitor: Visitor, cluster: str, names: Iterable[str], /, **on: str) -> list[tuple[str, str]]:
@@ -64,8 +73,12 @@ def offered(visitor: Visitor, cluster: str, names: Iterable[str], /, **on: str) 
 def step_of(name: str, given: Mapping[str, str]) -> Step:
     """The command of an act, from the fields of its form. Not of `undo`. Raises BadForm."""
     kind = ACTS[name].kind
-    if kind == "dry-run":
-        return kind, {"on": name == "dry-run"}
+    if name in MODES.values():
+        return kind, {"values": {"mode": next(mode for mode, act in MODES.items() if act == name)}}
+    if name == "approve":
+        return kind, {"proposals": given["proposals"].split()}
+    if name == "reject":
+        return kind, {"proposals": given["proposals"].split(), "why": _why(given), "for_ms": pin_ms(given)}
     if name in ("drain", "undrain", "declare-dead"):
         return kind, {"broker": given["broker"]}
     if name == "pin":
@@ -77,8 +90,15 @@ def step_of(name: str, given: Mapping[str, str]) -> Step:
     return kind, {}
 
 
+def _why(given: Mapping[str, str]) -> str:
+    why = given.get("why", "").strip()
+    if not 0 < len(why) <= LONGEST_WHY:
+        raise BadForm(f"why: {len(why)} characters: expected 1 to {LONGEST_WHY}: it is what others are told")
+    return why
+
+
 def pin_ms(given: Mapping[str, str]) -> int:
-    """How long bundles are to be pinned; 0: not at all. Raises BadForm."""
+    """How long something is to hold; 0: not at all. Raises BadForm."""
     text = given.get("hours", "0")
     if not (text.isascii() and text.isdigit()) or (found := int(text) * HOUR_MS) > LONGEST_PIN_MS:
         raise BadForm(f"hours={text}: expected a whole number of hours, {LONGEST_PIN_MS // HOUR_MS} at most")

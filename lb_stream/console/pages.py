@@ -8,13 +8,18 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from lb_stream.console import address
+from lb_stream.console.acts import MODES
 from lb_stream.console.page import Page, reader_of, show
 from lb_stream.query import QueryError
 from lb_stream.query.cluster_state import unknown_cluster
+from lb_stream.query.present.proposals import ended_proposals, waiting_proposals
 from lb_stream.query.screens import blockers, brokers, causes, feed, over_time
 from lb_stream.query.screens.lists import Wanted
 from lb_stream.query.screens.overview import overview
 from lb_stream.query.screens.search import search
+
+ENDED = 50
+"""Proposals that are shown of those that wait no more."""
 
 
 def fleet(request: Request) -> Response:
@@ -45,6 +50,8 @@ def cluster(request: Request) -> Response:
         brokers=page.ask(("brokers", name, wanted), lambda lake: brokers.brokers(lake, name, wanted)),
         wanted=wanted,
         blockers=page.ask(("blockers", name), lambda lake: blockers.blockers(lake, name)),
+        waiting=page.ask(("waiting", name), lambda lake: waiting_proposals(lake, name)),
+        modes={mode: tuple(act for other, act in MODES.items() if other != mode) for mode in MODES},
         pending=page.ask(("pending", name), lambda lake: feed.pending(lake, name, open_ids)),
         entries=page.ask(("feed", name, what, word), lambda lake: feed.feed(lake, name, what=what, text=word)),
         what=what,
@@ -65,6 +72,26 @@ def cluster_facts(page: Page, name: str) -> Any:
     if found is None:
         raise QueryError(unknown_cluster(name, [one.cluster for one in page.look.facts.clusters]), 2)
     return found
+
+
+def proposals(request: Request) -> Response:
+    """What waits for approval, and what has become of what did."""
+    page, cluster = Page(request), address.needed(request, "cluster")
+    facts = cluster_facts(page, cluster)
+    waiting = page.ask(("waiting", cluster), lambda lake: waiting_proposals(lake, cluster))
+    first = [one["proposal_id"] for one in waiting]
+    while len(" ".join(first)) > address.LONGEST:
+        first.pop()
+    return show(
+        page,
+        "proposals.html",
+        cluster=cluster,
+        mode=facts.mode,
+        waiting=waiting,
+        first=" ".join(first),
+        counted=len(first),
+        ended=page.ask(("ended", cluster), lambda lake: ended_proposals(lake, cluster, ENDED)),
+    )
 
 
 def groups(request: Request) -> Response:

@@ -75,6 +75,7 @@ def addresses(broker: str = BROKER, bundle: str = BUNDLE) -> list[str]:
         link("round", cluster="eu-1", seq=1),
         link("plan", cluster="eu-1"),
         link("what-if", cluster="eu-1", drain=broker),
+        link("proposals", cluster="eu-1"),
     ]
 
 

@@ -128,7 +128,9 @@ def test_what_takes_an_admin_is_not_an_operators(site: TestClient, topic: Topic)
         answer = site.get(link("act/dry-run", cluster="eu-1"))
         assert answer.status_code == (200 if name == "root" else 403)
     assert site.post("/act/dry-run", data=form_on(site, "dry-run")).status_code == 303
-    assert [(cluster, one.kind, one.by, one.arguments) for cluster, one in topic.sent] == [("eu-1", "dry-run", "root", {"on": True})]
+    assert [(cluster, one.kind, one.by, one.arguments) for cluster, one in topic.sent] == [
+        ("eu-1", "set-config", "root", {"values": {"mode": "observe"}})
+    ]
 
 
 def test_after_logging_out_the_same_cookie_and_form_do_nothing(site: TestClient, topic: Topic) -> None:
@@ -231,7 +233,8 @@ def test_a_proof_of_another_session_does_nothing_and_a_huge_form_is_not_read(sit
         ("split", {"bundle": BUNDLE}, {}, "split",
          {"namespace": "shop/hot", "bundle": "0x00000000_0x10000000", "boundaries": [], "unload": False}),
         ("pin", {"bundle": BUNDLE}, {"hours": "6"}, "pin-bundles", {"bundles": [BUNDLE], "for_ms": 6 * 3_600_000}),
-        ("publish", {}, {}, "dry-run", {"on": False}),
+        ("publish", {}, {}, "set-config", {"values": {"mode": "act"}}),
+        ("ask-first", {}, {}, "set-config", {"values": {"mode": "approve"}}),
     ],
 )  # fmt: skip
 def test_each_order_is_a_command_with_the_name_of_who_sent_it(
@@ -248,8 +251,8 @@ def test_each_order_is_a_command_with_the_name_of_who_sent_it(
 
 
 def test_every_act_has_been_tried() -> None:
-    tried = {"pause", "resume", "drain", "undrain", "declare-dead", "unload", "split", "pin", "publish", "dry-run", "undo"}
-    assert set(ACTS) == tried
+    tried = {"pause", "resume", "drain", "undrain", "declare-dead", "unload", "split", "pin", "publish", "ask-first", "dry-run", "undo"}
+    assert set(ACTS) == tried | {"approve", "reject"}, "the last two: test_proposals"
 
 
 def test_a_form_that_is_sent_twice_is_one_command(site: TestClient, topic: Topic) -> None:
