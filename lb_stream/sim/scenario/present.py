@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection
 from dataclasses import replace
 
@@ -10,6 +11,7 @@ from lb_stream.sim.scenario.from_history import History, MadeScenario, scenario_
 from lb_stream.sim.scenario.scenario import Event
 
 TICK_S = 10.0
+"""Shorter where the history's resolution is no multiple of it."""
 SETTLED = 0.75
 """From this part of the time on a policy should have done what it can."""
 
@@ -19,8 +21,9 @@ def present_scenario(history: History, minutes: float, drained: Collection[str] 
 
     `history` begins at its last slot. Raises ScenarioError for a broker that there isn't.
     """
-    made = scenario_of(history, TICK_S)
-    now, ticks = made.scenario, max(round(minutes * 60 / TICK_S), 1)
+    tick_s = math.gcd(round(TICK_S * 1000), history.resolution_ms) / 1000
+    made = scenario_of(history, tick_s)
+    now, ticks = made.scenario, max(round(minutes * 60 / tick_s), 1)
     for broker in drained:
         if broker not in now.brokers.names:
             raise ScenarioError(f"history of {history.cluster}", "broker", broker, f"one of {', '.join(now.brokers.names)}")
@@ -28,7 +31,7 @@ def present_scenario(history: History, minutes: float, drained: Collection[str] 
     drains = [Event(0.0, now.brokers.names.index(broker), "drain") for broker in drained]
     scenario = replace(
         now, why=f"What {history.cluster} carries now goes on.", ticks=ticks, load_step_ticks=ticks, noise_step_ticks=ticks,
-        settled_from_s=SETTLED * ticks * TICK_S, loads=now.loads[:, :, -1:],
+        settled_from_s=SETTLED * ticks * tick_s, loads=now.loads[:, :, -1:],
         events=(*already, *(drain for drain in drains if drain not in already)),
     )  # fmt: skip
     return MadeScenario(scenario, made.notes)

@@ -26,10 +26,10 @@ def load(bundles: int) -> dict[str, float]:
     }
 
 
-def write_present(folder: Path) -> Path:
-    """Ten minutes of eu: a serves eight bundles, b and c two each; a broker is full with twelve."""
+def write_present(folder: Path, slot_ms: int = MINUTE_MS) -> Path:
+    """Ten slots of time of eu: a serves eight bundles, b and c two each; a broker is full with twelve."""
     owners = [*[BROKERS[0]] * 8, *[BROKERS[1]] * 2, *[BROKERS[2]] * 2]
-    times = [{"cluster": "eu", "slot_ms": START_MS + minute * MINUTE_MS} for minute in range(10)]
+    times = [{"cluster": "eu", "slot_ms": START_MS + slot * slot_ms} for slot in range(10)]
     clients = {"topics": 2, "producers": 3, "consumers": 4}
     bundles = [{"bundle": f"shop/n{row}/0x00000000_0xffffffff", "owner": owner} | load(1) | clients for row, owner in enumerate(owners)]
     fill(folder, BUNDLE_HISTORY, [time | one for time in times for one in bundles])
@@ -72,6 +72,11 @@ def test_what_another_setting_would_do_is_shown_beside_what_happens_without_it(t
     assert 0 < changed["moves"] == len(changed["moved"]) and changed["clients_disturbed"] == 7 * changed["moves"]
     assert changed["usage_max_after"] < changed["usage_max_now"] == as_it_is["usage_max_after"] == pytest.approx(8 / 12, rel=0.02)
     assert changed["moved"][0]["from"] == "a:8080" and changed["fits"]
+
+
+def test_slots_of_any_length_can_be_played(tmp_path: Path) -> None:
+    result = asked(write_present(tmp_path, 2_000), "what-if", "--drain", "c:8080", "--minutes", "5", "--json")
+    assert result.code == 0 and result.objects[0]["changed"]["drain_s"] > 0, result.err
 
 
 def test_a_drain_that_fits_and_one_that_does_not(tables: Path) -> None:
