@@ -22,13 +22,10 @@ from lb_stream.io.local.embedded_kafka import EmbeddedKafka
 from lb_stream.sim import SimBroker, SimCluster, build_cluster
 from lb_stream.sim.brokers import wall_clock_ms
 from tests.e2e.pipeline import Pipeline, wait_until
-from tests.unit.console.test_browser import BROWSER, PASSWORD, PATIENCE_MS, shoot
+from tests.support.browser import PATIENCE_MS, launched, needs_chromium
+from tests.unit.console.test_browser import PASSWORD, shoot
 
-pytestmark = [
-    pytest.mark.jvm,
-    pytest.mark.e2e,
-    pytest.mark.skipif(BROWSER is None, reason="no Chromium here (Debian: apt-get install chromium)"),
-]
+pytestmark = [pytest.mark.jvm, pytest.mark.e2e, needs_chromium]
 
 ACTS, ASKS = "eu-1", "us-1"
 """What the modes of the two are about: the one moves bundles by itself, the other asks first."""
@@ -102,7 +99,7 @@ def page(scene: Scene) -> Iterator[Page]:
     """A browser that asks nobody but the console, and logs no error."""
     troubles: list[str] = []
     with sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=BROWSER, args=["--no-sandbox"], timeout=PATIENCE_MS)
+        browser = launched(driver)
         context = browser.new_context(viewport={"width": 1440, "height": 900}, base_url=scene.url)
         context.set_default_timeout(PATIENCE_MS)
         made = context.new_page()

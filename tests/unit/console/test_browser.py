@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,16 +21,14 @@ from lb_stream.contracts.commands import Command
 from lb_stream.contracts.decisions import example_decision
 from lb_stream.query.screens.feed import with_why
 from lb_stream.store import Store
+from tests.support.browser import PATIENCE_MS, launched, needs_chromium
 from tests.unit.console.site import BROKER, BUNDLE, addresses, fleet, settings_of
 
-BROWSER = next((path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None)
 PASSWORD = "correct horse"
-PATIENCE_MS = 180_000
-"""How long a busy machine may take; nothing waits for longer than it must."""
 SHOTS = os.environ.get("LB_SCREENSHOTS")
 """A folder for pictures of every page, width and theme, to be looked at."""
 
-pytestmark = pytest.mark.skipif(BROWSER is None, reason="no Chromium here (Debian: apt-get install chromium)")
+pytestmark = needs_chromium
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +62,7 @@ def acting(tmp_path: Path) -> Iterator[Acting]:
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     with sync_playwright() as driver:
-        started = driver.chromium.launch(executable_path=BROWSER, args=["--no-sandbox"], timeout=PATIENCE_MS)
+        started = launched(driver)
         yield started
         started.close()
 
