@@ -28,6 +28,9 @@ class Mode(StrEnum):
 Named = Annotated[str, typer.Argument(metavar="CLUSTER", help="The cluster.")]
 
 
+NamedOrAll = Annotated[str | None, typer.Argument(metavar="[CLUSTER]", help="The cluster; not needed where there is only one.")]
+
+
 @app.callback()
 def _group() -> None:
     """Clusters."""
@@ -89,15 +92,15 @@ def mode(
     send("set-config", values={"mode": wanted.value})
 
 
-@app.command(epilog="Example: lbctl clusters pause eu-1")
-@sends(cluster=Named)
+@app.command(epilog="Example: lbctl clusters pause eu-1 · lbctl clusters pause --all-clusters")
+@sends(all_clusters=True, cluster=NamedOrAll)
 def pause(send: Sending) -> None:
     """Shed and split nothing until it is resumed. Orders are obeyed, and bundles that lose their owner get one."""
     send("pause-cluster")
 
 
-@app.command(epilog="Example: lbctl clusters resume eu-1")
-@sends(cluster=Named)
+@app.command(epilog="Example: lbctl clusters resume eu-1 · lbctl clusters resume --all-clusters")
+@sends(all_clusters=True, cluster=NamedOrAll)
 def resume(send: Sending) -> None:
     """End a pause."""
     send("resume-cluster")

@@ -92,7 +92,8 @@ def sends(*, all_clusters: bool = False, cluster: Any = ToCluster, config: Any =
         shared = dict(signature(_sending, eval_str=True).parameters)
         shared["config"] = shared["config"].replace(annotation=config)
         if cluster is not ToCluster:
-            shared["cluster"] = Parameter("cluster", Parameter.KEYWORD_ONLY, annotation=cluster)
+            default = None if all_clusters else Parameter.empty  # one of the two is needed
+            shared["cluster"] = Parameter("cluster", Parameter.KEYWORD_ONLY, annotation=cluster, default=default)
         if not all_clusters:
             del shared["all_clusters"]
 
