@@ -24,10 +24,12 @@ HEADLINES: dict[Event, str] = {
     "moves_failing": "moves fail again and again",
     "budget_exhausted": "budgets of moves are exhausted",
     "imbalance": "clusters are uneven",
+    "approval_wanted": "proposals wait for approval",
 }
 ENDINGS: dict[Event, str] = {
     "moves_failing": "one went well, or no more were tried",
     "budget_exhausted": "it has room, or no more are wanted",
+    "approval_wanted": "answered, expired, or nothing that can be done any more",
 }
 """What the end of an event means, where it need not mean that all is well."""
 MOST_LINES = 10

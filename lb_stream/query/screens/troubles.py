@@ -15,8 +15,10 @@ from lb_stream.contracts.decisions import MOVES
 from lb_stream.contracts.settings import Event, NotifySettings
 from lb_stream.core.health import Facts, Finding, stale, verdict
 from lb_stream.core.model.rules import Refuses
+from lb_stream.io.messages.times import clock
 from lb_stream.query import NoTables
 from lb_stream.query.lake import open_lake, records, run
+from lb_stream.query.present.proposals import waiting_proposals
 from lb_stream.query.status_facts import gather_from, with_kafka
 
 if TYPE_CHECKING:
@@ -132,6 +134,7 @@ def _of_tables(lake: Lake, facts: Facts, limits: NotifySettings) -> Iterator[Tro
     yield from _uneven(lake, facts, limits)
     yield from map(_failing, records(run(lake, _FAILING, [facts.now_ms - limits.failed_within_ms, limits.failed_moves])))
     yield from map(_exhausted, records(run(lake, _BUDGETS, [facts.now_ms])))
+    yield from map(_wanted, waiting_proposals(lake))
 
 
 def _uneven(lake: Lake, facts: Facts, limits: NotifySettings) -> Iterator[Trouble]:
@@ -153,6 +156,13 @@ def _failing(row: dict[str, Any]) -> Trouble:
     said = f"{cluster}: the last {row['times']} decisions to move {bundle} failed"
     advice = f"lbctl explain --bundle {bundle} --cluster {cluster}"
     return Trouble("moves_failing", cluster, bundle, f"{said} ({row['detail']})" if row["detail"] else said, advice)
+
+
+def _wanted(row: dict[str, Any]) -> Trouble:
+    cluster, name = row["cluster"], row["proposal_id"]
+    what = f"split {row['bundle']}" if row["kind"] == "split" else f"move {row['bundle']} from {row['source']} to {row['destination']}"
+    said = f"{cluster}: {what} ({row['told']}), until {clock(row['expires_ms'])}"
+    return Trouble("approval_wanted", cluster, name, said, f"lbctl approve {name}, or lbctl reject {name} --why TEXT")
 
 
 def _exhausted(row: dict[str, Any]) -> Trouble:

@@ -16,6 +16,7 @@ from lb_stream.query import QueryError
 from lb_stream.query.lake import open_lake
 from lb_stream.query.screens.troubles import Look, look, troubles
 from lb_stream.store import Store
+from tests.support.recorded_tables import record
 from tests.unit.cli.inspect.test_tables import NOW, decided, fill, load
 from tests.unit.core.test_health import JOB
 
@@ -46,6 +47,16 @@ def test_what_status_finds_is_told_in_its_words_and_each_silent_broker_is_one(tm
     ]  # fmt: skip
     assert {one.what for one in found.troubles} >= {"eu: b-1 is silent", "eu's last round failed (KeyError: 'x')"}
     assert all(one.advice for one in found.troubles) and found.endings.keys() == {("broker_dead", "eu", "b-9")}
+
+
+def test_each_proposal_that_waits_is_told_with_the_commands_that_answer_it(tmp_path: Path) -> None:
+    made = record(tmp_path / "tables", 12, settings={"mode": "approve"})
+    waiting = [one.proposal_id for one in made.loop.memory.proposals]
+    with open_lake(Store.at(made.root)) as lake:
+        found = troubles(lake, WELL, NotifySettings(imbalance_percent=100))
+    assert sorted(told(found)) == sorted(("approval_wanted", "demo", name) for name in waiting) and waiting
+    first = next(one for one in found.troubles if one.subject == waiting[0])
+    assert "demo: move " in first.what and "usage" in first.what and first.advice.startswith(f"lbctl approve {waiting[0]}, or lbctl reject")
 
 
 def test_a_dead_job_makes_the_look_stale_and_a_suspended_cluster_is_named(tmp_path: Path) -> None:
