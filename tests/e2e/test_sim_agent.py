@@ -13,14 +13,15 @@ from pathlib import Path
 import pytest
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 
-from lb_stream.agent import Agent, AgentConfig, AgentError, connection
-from lb_stream.contracts.decisions import Decision, example_decision
+from lb_stream.agent import Agent, AgentConfig, AgentError, HookConfig, connection
+from lb_stream.contracts.decisions import Decision, Ownership, example_decision
 from lb_stream.contracts.reports import Ack, Goodbye, Heartbeat, ModularLoadReport
 from lb_stream.contracts.settings import TopicSettings
 from lb_stream.io.kafka.topics import create_topics, topic_specs
 from lb_stream.io.local.embedded_kafka import EmbeddedKafka
 from lb_stream.sim import SimBroker, SimCluster, build_cluster
 from lb_stream.sim.brokers import wall_clock_ms
+from tests.support.webhook import webhook
 
 pytestmark = pytest.mark.e2e
 
@@ -145,6 +146,28 @@ def test_an_aborted_decision_is_never_obeyed(stage: Stage) -> None:
     until(lambda: not stage.cluster.owns(A, second))
     agent.stop()
     assert stage.cluster.owns(A, first) and len(stage.acks(A)) == 1
+
+
+def test_a_hook_vetoes_a_move_and_another_one_is_told_of_a_confirmed_one(stage: Stage) -> None:
+    vetoed, moved = stage.cluster.owned(A)[:2]
+    with webhook() as server:
+        server.reply = lambda call: (200, json.dumps({"allow": call.fields["bundle"] != vetoed, "reason": "a release is on"}).encode())
+        agent = stage.agent(hooks=HookConfig(server.url("/before"), server.url("/after"), timeout_s=30.0))
+        agent.start()
+        refused, released = (stage.decide("unload", bundle, A, B) for bundle in (vetoed, moved))
+        until(lambda: len(stage.acks(A)) == 2)
+        record = Ownership(cluster="eu-1", bundle=moved, state="Owned", owner=B, version=released.expected_version + 2)
+        stage.maker.begin_transaction()
+        stage.maker.send(stage.topics.ownership, key=f"eu-1/{moved}".encode(), value=record.to_json().encode())
+        stage.maker.commit_transaction()
+        *asked, told = server.wait_for(3)
+        agent.stop()
+    assert {(call.path, call.fields["decision_id"]) for call in asked} == {("/before", one.decision_id) for one in (refused, released)}
+    assert (told.path, told.fields["decision_id"], told.fields["owner"]) == ("/after", released.decision_id, B)
+    assert {ack.decision_id: (ack.outcome, ack.reason) for ack in stage.acks(A)} == {
+        refused.decision_id: ("refused", "vetoed by the hook: a release is on"), released.decision_id: ("released", ""),
+    }  # fmt: skip
+    assert stage.cluster.owns(A, vetoed) and not stage.cluster.owns(A, moved)
 
 
 def test_what_must_not_be_done_is_refused_with_the_reason_and_changes_nothing(stage: Stage) -> None:
