@@ -159,6 +159,8 @@ def _was(name: str, ours: str, values: Mapping[str, Any]) -> str:
     """What a setting was, a number in our unit; nothing of one that nobody had set."""
     if ours not in values:
         return ""
+    if name == DRY_RUN:
+        return f" (was {values[ours] == 'observe'})"
     other = name != ours and not isinstance(values[ours], str)
     return f" (was {f'{ours} = ' if other else ''}{values[ours]!r})"
 

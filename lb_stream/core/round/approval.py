@@ -57,7 +57,7 @@ def propose(state: RoundState, balance: Callable[[RoundState], None]) -> None:
         else:
             full += [one.bundle for one in new]
     if full:
-        state.refusals.append(refusal(Refuses.MOST_PROPOSALS, None, full, saw=[len(book.waiting)], limit=most))
+        state.refusals.append(refusal(Refuses.MAX_PROPOSALS, None, full, saw=[len(book.waiting)], limit=most))
 
 
 def _as_if_approved(state: RoundState) -> RoundState:

@@ -160,7 +160,7 @@ def test_options_of_the_client_add_up_over_the_layers(tmp_path: Path) -> None:
         ),
         (
             {"arguments": ("strem.tables=x",)},
-            "strem = {'tables': 'x'} (--set): expected one of the sections kafka, topics, stream, upkeep, balancer, cluster",
+            "strem = {'tables': 'x'} (--set): expected one of the sections kafka, topics, stream, upkeep, notify, hooks, balancer, cluster",
         ),
         ({"arguments": ("dry_run",)}, "--set = 'dry_run': expected KEY=VALUE"),
         ({"arguments": ("dry_run=perhaps",)}, "balancer.dry_run = 'perhaps' (--set): expected true or false"),
