@@ -17,6 +17,8 @@ KEPT_S = 60.0
 """An answer is given again for so long; whoever asks later has it computed anew."""
 AT_ONCE_S = 1.0
 """A page waits so long for an answer before it is shown without."""
+MOST_KEPT = 50
+"""Answers at one time: the oldest one goes when there are more."""
 MOST_OPEN = 8
 """Trials that are computed or wait for their turn."""
 
@@ -71,6 +73,9 @@ class Trials:
     def _forget(self) -> None:
         now_s = self._clock()
         self._trials = {key: one for key, one in self._trials.items() if one.ended_s is None or now_s - one.ended_s < KEPT_S}
+        ended = [key for key, one in self._trials.items() if one.ended_s is not None]
+        for key in ended[: max(0, len(ended) - MOST_KEPT)]:
+            del self._trials[key]
 
     def _run(self, trial: Trial, compute: Compute) -> None:
         def tell(part: float) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from lb_stream.console.sources.trials import KEPT_S, MOST_OPEN, TooMany, Trials
+from lb_stream.console.sources.trials import KEPT_S, MOST_KEPT, MOST_OPEN, TooMany, Trials
 from lb_stream.query import QueryError
 
 
@@ -23,6 +23,14 @@ def test_a_question_is_put_once_while_its_answer_is_kept() -> None:
     assert [trials.put("a", compute).found for _ in range(3)] == [1, 1, 1]
     now_s[0] = KEPT_S
     assert trials.known("a") is None and trials.put("a", compute).found == 2
+
+
+def test_no_more_answers_are_kept_than_may_be() -> None:
+    trials = Trials()
+    for number in range(MOST_KEPT + 3):
+        trials.put(number, lambda _: 1)
+    trials.known(0)
+    assert [number for number in range(MOST_KEPT + 3) if trials.known(number) is None] == [0, 1, 2]
 
 
 def test_one_is_computed_at_a_time_and_no_more_wait_than_may() -> None:
