@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import Any
 
 from kafka import KafkaAdminClient
@@ -11,13 +11,14 @@ from kafka.admin import ConfigResource, ConfigResourceType
 from kafka.errors import (
     BrokerResponseError,
     GroupAuthorizationFailedError,
+    KafkaError,
     TopicAuthorizationFailedError,
     TransactionalIdAuthorizationFailedError,
     UnknownTopicOrPartitionError,
 )
 
 from lb_stream.access.clients import kafka_python
-from lb_stream.access.refusals import REFUSED, refusal_of, refused_rights
+from lb_stream.access.refusals import REFUSED, LoginRefused, Refusal, refusal_of, refused_rights
 from lb_stream.access.roles import IMPLY_DESCRIBE, Right
 
 CONNECT_MS = 10_000
@@ -40,6 +41,18 @@ def require(where: str, options: Mapping[str, Any], rights: Sequence[Right], pat
     if missing:
         raise refused_rights(where, options, missing)
     return absent
+
+
+def by_name(where: str, options: Mapping[str, Any], rights: Sequence[Right], refusal: Refusal) -> Refusal:
+    """A refusal met half-way, by the names of the rights that are missing: Kafka is asked for those that the program needs, as its errors
+    name no operation. The same refusal where Kafka tells no more than that."""
+    if not isinstance(refusal, LoginRefused):
+        try:
+            with suppress(KafkaError):
+                require(where, options, rights)
+        except Refusal as named:
+            return named
+    return refusal
 
 
 def look(admin: KafkaAdminClient, rights: Sequence[Right]) -> tuple[list[Right], list[str]]:

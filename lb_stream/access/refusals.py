@@ -29,6 +29,8 @@ log = logging.getLogger(__name__)
 
 AGAIN_S = 30.0
 """Who goes on after a refusal tries again after this time: passwords, certificates and rights may be on their way."""
+FORGOTTEN_S = 2 * AGAIN_S
+"""A refusal that comes again after so long is told again."""
 
 LOGINS_REFUSED = (SaslAuthenticationFailedError, UnsupportedSaslMechanismError, IllegalSaslStateError, TlsRefused)
 """What kafka-python's clients raise when Kafka doesn't let the user in (TlsRefused: those of `access.clients`)."""
@@ -114,7 +116,7 @@ class Refusals:
         text, now = str(refusal), time.monotonic()
         said, at = self._last.get(doing, ("", 0.0))
         self._last[doing] = text, now
-        if text != said or now - at > 2 * AGAIN_S:
+        if text != said or now - at > FORGOTTEN_S:
             log.warning("%s; trying again every %.0f s", text, AGAIN_S)
         return True
 

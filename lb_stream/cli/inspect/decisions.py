@@ -125,8 +125,9 @@ def _follow(given: Effective, cluster: str | None, last: int, json: bool) -> Non
     from lb_stream.contracts.decisions import read_decision
 
     bootstrap, topic = given.bootstrap, given.settings.topics.decisions
-    with kafka_at(bootstrap, given):
-        require_topics(bootstrap, given, given.rights("Read", topic))
+    rights = given.rights("Read", topic)
+    with kafka_at(bootstrap, given, rights):
+        require_topics(bootstrap, given, rights)
         if not json:
             note(f"decisions on {topic} at {bootstrap}, as they come; Ctrl-C ends it")
         for record in records(given.client_options(bootstrap), topic, last, cluster):

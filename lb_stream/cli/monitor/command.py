@@ -124,8 +124,9 @@ def _classic(given: Effective, cluster: str | None, once: bool) -> None:
     bootstrap, topic, settings = given.bootstrap, given.settings.topics.reports, given.settings
     options = given.client_options(bootstrap)
     since_ms = int(time.time() * 1000) - _of(given, cluster or settings.stream.default_cluster)["report_timeout_ms"]
-    with kafka_at(bootstrap, given), StopRequest() as stop:
-        require_topics(bootstrap, given, given.rights("Read", topic))
+    rights = given.rights("Read", topic)
+    with kafka_at(bootstrap, given, rights), StopRequest() as stop:
+        require_topics(bootstrap, given, rights)
         read = records(options, topic, since_ms, settings.stream.default_cluster, cluster)
         shown, tables = ClassicMonitor(lambda name: _manner(given, name)), given.tables
         watch(shown, takewhile(lambda _: not stop, read), lambda: _standing(tables), _say, note, once)

@@ -168,12 +168,16 @@ def effective(config: Path | None, broker_conf: Path | None, arguments: list[str
 
 
 @contextmanager
-def kafka_at(bootstrap: str, given: Effective) -> Iterator[None]:
-    """Turns what Kafka's client says into one clear line, after a look whether anybody is there at all."""
+def kafka_at(bootstrap: str, given: Effective, rights: Sequence[Right] = ()) -> Iterator[None]:
+    """Turns what Kafka's client says into one clear line, after a look whether anybody is there at all.
+
+    `rights`: those that are needed all the while, to name the one that was taken meanwhile.
+    """
     import logging
 
     from kafka.errors import KafkaError
 
+    from lb_stream.access.preflight import by_name
     from lb_stream.access.refusals import Refusal, refusal_of
     from lb_stream.io.kafka.options import unanswered
 
@@ -186,7 +190,9 @@ def kafka_at(bootstrap: str, given: Effective) -> Iterator[None]:
     except Refusal as refusal:
         raise CommandError(str(refusal), refusal.code) from refusal
     except KafkaError as error:
-        if (found := refusal_of(bootstrap, given.settings.kafka.options, error)) is not None:
+        options = given.settings.kafka.options
+        if (found := refusal_of(bootstrap, options, error)) is not None:
+            found = by_name(bootstrap, options, rights, found) if rights else found
             raise CommandError(str(found), found.code) from error
         raise CommandError(f"Kafka at {bootstrap}: {type(error).__name__}: {error}") from error
 

@@ -155,8 +155,9 @@ def send_together(how: Sending, kind: str, several: Sequence[dict[str, Any]]) ->
     given = how.given
     from lb_stream.io.kafka.orders import Answers, send_order
 
-    with kafka_at(bootstrap, given), ExitStack() as open_:
-        require_topics(bootstrap, given, [*given.rights("Write", topics.commands), *given.rights("Read", topics.results)])
+    rights = [*given.rights("Write", topics.commands), *given.rights("Read", topics.results)]
+    with kafka_at(bootstrap, given, rights), ExitStack() as open_:
+        require_topics(bootstrap, given, rights)
         answers = [open_.enter_context(closing(Answers(options, topics.results, command.id))) for command in commands]
         for command in commands:
             send_order(options, topics.commands, key, command)

@@ -5,11 +5,7 @@ A refusal is never a reason to discard anything.
 
 from __future__ import annotations
 
-from contextlib import suppress
-
-from kafka.errors import KafkaError
-
-from lb_stream.access.preflight import require
+from lb_stream.access.preflight import by_name, require
 from lb_stream.access.refusals import REFUSED, LoginRefused, Refusal, refusal_in, refusal_of
 from lb_stream.access.roles import names_in, rights_of
 from lb_stream.contracts.settings import Settings
@@ -49,14 +45,8 @@ def denied_in(settings: Settings, text: str) -> Denied | None:
 
 
 def _named(settings: Settings, found: Refusal) -> Denied:
-    """A refusal by the names of the rights that are missing: Kafka is asked, as its errors leave some out."""
-    if not isinstance(found, LoginRefused):
-        try:
-            with suppress(KafkaError):
-                require_rights(settings)
-        except Denied as named:
-            return named
-    return _denied(found)
+    """A refusal by the names of the rights that are missing."""
+    return _denied(by_name(settings.kafka.bootstrap_servers, settings.kafka.options, rights_of("job", names_in(settings)), found))
 
 
 def _denied(refusal: Refusal) -> Denied:

@@ -10,7 +10,8 @@ from contextlib import closing
 
 from kafka.errors import UnknownTopicOrPartitionError
 
-from lb_stream.contracts.commands import Claim, HandOver, Standby
+from lb_stream.access.refusals import AGAIN_S, Refusals
+from lb_stream.contracts.commands import Claim, HandOver, Sign, Standby
 from lb_stream.contracts.settings import Settings
 from lb_stream.io.leadership.clock import Clock
 from lb_stream.io.leadership.signs import SignReader, SignSender, sent_by_us, silence_ms
@@ -67,6 +68,8 @@ class Member:
         self._thread = threading.Thread(target=self._run, name="member", daemon=True)
         self._bystanders = Bystanders()
         self._beat_at = 0.0
+        self._refusals = Refusals(settings.kafka.bootstrap_servers, settings.kafka.options)
+        self._doing = "Read"
         self.clock = Clock(settings)
         self.ready = self.warm = False
         self.asked: HandOver | None = None
@@ -112,8 +115,9 @@ class Member:
         return {name: sign for name, sign in self._bystanders.now.items() if name != self.instance}
 
     def _run(self) -> None:
-        """Listen until stopped. While Kafka is away nothing is concluded; each new try has clients of its own."""
+        """Listen until stopped. While Kafka is away, or refuses this user, nothing is concluded; each new try has clients of its own."""
         while not self._stop.is_set():
+            self._doing = "Read"
             try:
                 with closing(SignReader(self._settings)) as reader, closing(SignSender(self._settings)) as sender:
                     if not reader.there:
@@ -124,10 +128,11 @@ class Member:
                         early = reader.next(LOOK_MS)
             except Exception as error:  # whatever the clients raise: who hears nothing may conclude nothing, and must go on listening
                 self._follower.look(None, _now_ms())
-                if self.away is None:
+                refused = self._refusals.note(error, self._doing)
+                if self.away is None and not refused:
                     logger.warning("the other jobs can't be heard (%s: %s); trying again", type(error).__name__, error)
                 self.away = f"{type(error).__name__}: {error}"
-                self._stop.wait(RETRY_S)
+                self._stop.wait(AGAIN_S if refused else RETRY_S)
 
     def _look(self, reader: SignReader, sender: SignSender, early: list[Heard]) -> None:
         if self._begin_anew:
@@ -148,10 +153,15 @@ class Member:
         elif action is Action.CLAIM and self.ready:
             claim: Claim = sent_by_us(Claim, self._settings, self._epoch)
             self._follower.claimed(claim, _now_ms())
-            sender.send(claim)
+            self._send(sender, claim)
         elif _now_ms() - self._beat_at >= BEAT_MS:
             self._beat_at = _now_ms()
-            sender.send(sent_by_us(Standby, self._settings, self._epoch, warm=self.warm))
+            self._send(sender, sent_by_us(Standby, self._settings, self._epoch, warm=self.warm))
+
+    def _send(self, sender: SignSender, sign: Sign) -> None:
+        self._doing = "Write"
+        sender.send(sign)
+        self._doing = "Read"
 
     def _be_asked(self, heard: list[Heard]) -> None:
         """Note the wish of somebody that another job leads, if another one is there."""

@@ -5,7 +5,7 @@ import threading
 from typing import Any
 
 import pytest
-from kafka.errors import KafkaTimeoutError
+from kafka.errors import KafkaTimeoutError, TopicAuthorizationFailedError
 
 from lb_stream.contracts.settings import Settings, StreamSettings
 from lb_stream.io.leadership import clock as clock_module
@@ -55,6 +55,19 @@ def test_no_trouble_of_a_client_ends_the_clock(clock: Clock, caplog: pytest.LogC
         clock.stop()
     assert (Producer.sent[0]["topic"], Producer.sent[0]["id"]) == ("lb-commands", "tick:4:3")
     assert "RuntimeError: a fault" in caplog.text
+
+
+def test_a_missing_right_is_said_once_and_it_ticks_when_it_has_the_right_again(
+    clock: Clock, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(clock_module, "AGAIN_S", 0.001)
+    Producer.troubles = [TopicAuthorizationFailedError("lb-commands") for _ in range(3)]
+    clock.lead(4)
+    try:
+        assert Producer.ticked.wait(10)
+    finally:
+        clock.stop()
+    assert ["missing Write on topic lb-commands." in line for line in caplog.messages] == [True]
 
 
 def test_it_ticks_on_while_the_stream_begins_anew_and_says_when_it_ends(clock: Clock) -> None:

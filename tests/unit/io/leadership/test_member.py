@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
+import time
 from dataclasses import dataclass, field
 
 import pytest
-from kafka.errors import KafkaTimeoutError
+from kafka.errors import KafkaTimeoutError, TopicAuthorizationFailedError
 
 from lb_stream.contracts.commands import Claim, HandOver, Sign, Standby, Tick
 from lb_stream.contracts.settings import Settings
@@ -112,6 +114,38 @@ def test_after_its_lead_it_stands_by_again_and_waits_as_long_as_everybody(topic:
     assert not member.called(0) and topic.said().count("claim") == 1
     look(member, topic, 800)
     assert member.called(0) and topic.said().count("claim") == 2
+
+
+@pytest.mark.parametrize("operation", ["Read", "Write"])
+def test_who_is_refused_says_so_once_and_tries_again_after_a_while(
+    operation: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    tries: list[str] = []
+
+    class Refusing(Topic):
+        there = True
+
+        def refuse(self, *_: object) -> list[Heard]:
+            tries.append(operation)
+            raise TopicAuthorizationFailedError("lb-commands")
+
+        def close(self) -> None:
+            """Nothing to close."""
+
+    later = itertools.count(100_000, 10_000)
+    monkeypatch.setattr(module, "_now_ms", lambda: float(next(later)))
+    monkeypatch.setattr(Refusing, "to_end" if operation == "Read" else "send", Refusing.refuse)
+    for name, value in {"SignReader": lambda _: Refusing(), "SignSender": lambda _: Refusing(), "AGAIN_S": 0.001, "RETRY_S": 60}.items():
+        monkeypatch.setattr(module, name, value)
+    member = Member(Settings(), leads=False)
+    member.start()
+    end = time.monotonic() + 60
+    while len(tries) < 3:
+        assert time.monotonic() < end, "it has given up"
+        time.sleep(0.001)
+    member.stop()
+    assert [f"missing {operation} on topic lb-commands." in line for line in caplog.messages] == [True]
+    assert member.away is not None and not member.called(0)
 
 
 def test_who_stands_by_is_known_by_what_was_said_lately() -> None:
