@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lb_stream.cli.shared.options import BrokerConf, Cluster, ConfigFile, Json, Set, effective
-from lb_stream.cli.shared.output import CommandError, emit_json, emit_rich, note, styled, table
+from lb_stream.cli.shared.options import BrokerConf, Cluster, ConfigFile, Format, Json, Output, Set, effective
+from lb_stream.cli.shared.output import CommandError, emit_rich, emit_rows, note, styled, table
 from lb_stream.cli.shared.sending import Sending, send_together, sends
 from lb_stream.cli.shared.spans import span_ms
 from lb_stream.io.messages.times import clock
@@ -39,6 +39,7 @@ def proposals(
     broker_conf: BrokerConf = None,
     set_: Set = None,
     json: Json = False,
+    output: Output = Format.table,
 ) -> None:
     """Show what balancing wants to do and what waits for approval: which bundle, where to, why, and until when."""
     given = effective(config, broker_conf, set_)
@@ -51,10 +52,9 @@ def proposals(
     require_cluster(lake, cluster)
     warn_if_stale(given, lake)
     rows = [*(ended_proposals(lake, cluster, last) if last else ()), *waiting_proposals(lake, cluster)]
-    if json:
-        for row in rows:
-            emit_json(row)
-    elif not rows:
+    if emit_rows(rows, "json" if json else output):
+        return
+    if not rows:
         of = f" in {cluster}" if cluster else ""
         note(f"nothing waits for approval{of}; clusters whose mode is approve propose: lbctl clusters list")
     else:

@@ -92,6 +92,7 @@ def test_they_are_shown_as_a_table_and_as_json(ask: Callable[..., Result], playe
         assert word in shown, word
     assert len(result.out.splitlines()) > len(ids(played)) and max(map(len, result.out.splitlines())) <= 80
     rows = ask("proposals", "--json", "--cluster", "demo").objects
+    assert ask("proposals", "-o", "csv").out.startswith(",".join(list(rows[0])[:3]))
     assert [row["proposal_id"] for row in rows] == ids(played)
     assert ask("proposals", "--cluster", "elsewhere").code == 2
 
