@@ -54,7 +54,7 @@ def console(reader: Reader, names: tuple[str, ...] = LOCAL_NAMES, access: Access
         "/search": pages.find, "/chart": pages.chart, "/broker": details.broker, "/bundle": details.bundle,
         "/namespace": details.namespace, "/tenant": details.tenant, "/decision": details.decision, "/round": details.round_,
         "/events": events, "/command": acting.command_page, "/plan": trying.plan, "/what-if": trying.what_if,
-        "/what-if/chart": trying.what_if_chart, "/proposals": pages.proposals,
+        "/what-if/chart": trying.what_if_chart, "/proposals": pages.proposals, "/cost": pages.cost,
     }  # fmt: skip
     acts = [Route("/act/{name}", acting.act_page, methods=["GET"]), Route("/act/{name}", acting.act, methods=["POST"]),
             Route("/login", login.login_page, methods=["GET"]), Route("/login", login.log_in, methods=["POST"]),

@@ -27,7 +27,9 @@ def environment() -> Environment:
         loader=PackageLoader("lb_stream.console"), autoescape=True, finalize=_shown, undefined=StrictUndefined, trim_blocks=True,
         lstrip_blocks=True,
     )  # fmt: skip
-    filters = (percent, traffic, rate, count, when, until, heat, width, times, milli, told_figure, score, short_bundle, ago, figure_told)
+    filters = (
+        percent, traffic, rate, count, when, until, heat, width, times, milli, lasted, told_figure, score, short_bundle, ago, figure_told,
+    )  # fmt: skip
     made.filters |= {one.__name__: one for one in filters}
     made.globals |= {"link": link, "why_taken_out": why_taken_out, "why_refused": why_refused}
     return made
@@ -74,6 +76,11 @@ def count(value: int | None) -> str:
 def milli(value: float | None) -> str:
     """Milliseconds as seconds."""
     return "–" if value is None else f"{value / 1000:.1f} s"
+
+
+def lasted(value: float | None) -> str:
+    """Seconds, or client-seconds: 1,234.5 s."""
+    return "–" if value is None else f"{value:,.1f} s"
 
 
 def told_figure(value: float | None, unit: str | None) -> str:

@@ -13,11 +13,15 @@ from lb_stream.console.page import Page, reader_of, show
 from lb_stream.query import QueryError
 from lb_stream.query.cluster_state import unknown_cluster
 from lb_stream.query.present.proposals import ended_proposals, waiting_proposals
-from lb_stream.query.screens import blockers, brokers, causes, feed, over_time
+from lb_stream.query.screens import blockers, brokers, causes, costs, feed, over_time
 from lb_stream.query.screens.lists import Wanted
 from lb_stream.query.screens.overview import overview
 from lb_stream.query.screens.search import search
 
+COST_BY = ("tenant", "namespace")
+COST_EACH = ("week", "day", "total")
+COST_DAYS = 28
+"""Days before the last round of which moves are added up."""
 ENDED = 50
 """Proposals that are shown of those that wait no more."""
 
@@ -102,6 +106,19 @@ def groups(request: Request) -> Response:
     cluster_facts(page, name)
     found = page.ask(("groups", name, by, tenant, wanted), lambda lake: causes.groups(lake, name, by, wanted, tenant=tenant))
     return show(page, "groups.html", cluster=name, by=by, listed=found, wanted=wanted, tenant=tenant)
+
+
+def cost(request: Request) -> Response:
+    """What the moves of the last weeks have cost clients."""
+    page, cluster = Page(request), address.needed(request, "cluster")
+    by, each = address.choice(request, "by", COST_BY), address.choice(request, "each", COST_EACH)
+    wanted, facts = address.wanted(request, costs.COST_SORTS), cluster_facts(page, cluster)
+    since_ms = facts.last_round_ms - COST_DAYS * 86_400_000
+    found = page.ask(("cost", cluster, by, each, wanted), lambda lake: costs.costs(lake, cluster, since_ms, by, each, wanted))
+    return show(
+        page, "cost.html", cluster=cluster, by=by, each=each, listed=found, wanted=wanted, days=COST_DAYS,
+        choices=(("by", "Whose", COST_BY, by), ("each", "Span of time", COST_EACH, each)),
+    )  # fmt: skip
 
 
 def bundles(request: Request) -> Response:

@@ -10,6 +10,7 @@ from lb_stream.contracts.decisions import MOVES, RESHAPES
 from lb_stream.io.messages.figures import figure
 from lb_stream.io.messages.times import clock
 from lb_stream.query import QueryError
+from lb_stream.query.costs import move_cost
 from lb_stream.query.lake import records, run
 from lb_stream.query.rule_words import why_decided, why_refused
 
@@ -52,7 +53,8 @@ class Part:
 class Explained:
     """A decision with all that the tables say of it. `moves`: how many moves from the same source its round decided.
 
-    `follows` and `followed_by`: the unload before an assignment, the assignment after an unload.
+    `follows` and `followed_by`: the unload before an assignment, the assignment after an unload. `cost`: what a confirmed move has cost
+    clients (`move_cost`), None of other decisions.
     """
 
     sentence: str
@@ -61,6 +63,7 @@ class Explained:
     moves: int
     follows: str | None
     followed_by: str | None
+    cost: Row | None
 
     def to_dict(self) -> Row:
         """As JSON-able fields."""
@@ -89,7 +92,7 @@ def explained(lake: Lake, decision: Row) -> Explained:
     parts = tuple(_parts(lake, decision, siblings, next_one))
     followed_by = None if next_one is None else next_one["decision_id"]
     sentence = _sentence(decision, parts, _has_it(lake, decision))
-    return Explained(sentence, decision, parts, len(siblings), _follows(lake, decision), followed_by)
+    return Explained(sentence, decision, parts, len(siblings), _follows(lake, decision), followed_by, move_cost(lake, decision))
 
 
 def _siblings(lake: Lake, decision: Row) -> list[Row]:

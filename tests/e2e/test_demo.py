@@ -23,7 +23,7 @@ from deltalake import DeltaTable
 
 from lb_stream.query.explained import explain_decision
 from lb_stream.query.lake import open_lake, records, run
-from lb_stream.query.report_figures import cluster_figures, clusters
+from lb_stream.query.past.report_figures import cluster_figures, clusters
 from lb_stream.query.snapshot import snapshot, unevenness
 from lb_stream.store import Store
 from tests.support.scrape import scrape

@@ -88,6 +88,7 @@ def _told(found: Explained) -> list[RenderableType]:
         ("strategy", f"{row['strategy']}, rule {row['rule']}, reason {row['reason']}"),
         *((name, figure(explain[name], unit)) for name in ("saw", "average", "limit") if explain.get(name) is not None),
         ("outcome", _outcome(row)),
+        *((("has cost", _cost(found.cost)),) if found.cost else ()),
         *_of_plan(explain),
     ]
     if row["children"]:
@@ -131,6 +132,16 @@ def _outcome(row: Row) -> str:
     if row["outcome"] is None:
         return f"open until {clock(row['expires_ms'])}"
     return f"{row['outcome']} in {row['took_ms'] / 1000:.1f} s, round {row['ended_seq']}: {row['detail']}"
+
+
+def _cost(cost: Row) -> str:
+    told = ["nobody serves the bundle yet" if cost["unserved_s"] is None else f"{cost['unserved_s']:.1f} s unserved"]
+    if cost["clients"] is None:
+        return f"{told[0]}; bundle_history doesn't tell its clients and traffic"
+    told.append(f"{cost['clients']:,} client{'' if cost['clients'] == 1 else 's'} disturbed")
+    told += [] if cost["client_s"] is None else [f"{cost['client_s']:,.0f} client-seconds"]
+    told += [] if cost["bytes_per_s"] is None else [figure(cost["bytes_per_s"], "bytes/s")]
+    return ", ".join(told)
 
 
 def _loads(parts: tuple[Part, ...], unit: str | None) -> RenderableType:

@@ -41,7 +41,7 @@ def report(
         raise CommandError("say where the page goes, --out FILE, or ask for the figures with --json", code=2)
     from lb_stream.cli.report.page import page
     from lb_stream.query.lake import open_lake, records, run
-    from lb_stream.query.report_figures import cluster_figures, clusters
+    from lb_stream.query.past.report_figures import cluster_figures, clusters
 
     lake = open_lake(effective(config, broker_conf, set_).tables)
     known = clusters(lake)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 import typer
@@ -38,8 +39,8 @@ def cost(
     """
     begin_ms = time.time_ns() // 1_000_000 - span_ms("--since", since, least=1)
     from lb_stream.query.cluster_state import require_cluster
+    from lb_stream.query.costs import move_costs
     from lb_stream.query.lake import open_lake
-    from lb_stream.query.past.costs import move_costs
 
     with open_lake(effective(config, broker_conf, set_).tables) as lake:
         require_cluster(lake, cluster)
@@ -51,12 +52,24 @@ def cost(
         return
     columns = ("cluster", *((each,) if each != "total" else ()), *((by,) if by != "total" else ()), *_RIGHT)
     emit_rich(table(columns, [_cells(row, by, each) for row in rows], right=_RIGHT), "")
-    if (unknown := sum(row["moves"] - row["known"] for row in rows)) > 0:
-        emit_line(f"Of {unknown} of {sum(row['moves'] for row in rows)} moves bundle_history doesn't tell clients and traffic.")
+    if told := untold(rows):
+        emit_line(told)
 
 
-def _cells(row: dict[str, Any], by: By, each: Each) -> tuple[str, ...]:
+def untold(rows: Sequence[Mapping[str, Any]]) -> str:
+    """What the tables don't know of these moves' costs, as a sentence; empty when they know all."""
+    moves = sum(row["moves"] for row in rows)
+    unknown = moves - sum(row["known"] for row in rows)
+    return f"Of {unknown} of {moves} moves bundle_history doesn't tell clients and traffic." if unknown else ""
+
+
+def _cells(row: Mapping[str, Any], by: By, each: Each) -> tuple[str, ...]:
     named = (row["cluster"], *((row["span"],) if each != "total" else ()), *((row["whose"],) if by != "total" else ()))
+    return (*named, *cost_cells(row))
+
+
+def cost_cells(row: Mapping[str, Any]) -> tuple[str, ...]:
+    """Moves, time unserved, clients, client-seconds, MB/s moved, as people read them."""
     clients, client_s, moved = (row[name] for name in ("clients", "client_s", "bytes_per_s"))
     figures = (
         "-" if row["unserved_s"] is None else f"{row['unserved_s']:.1f} s",
@@ -64,4 +77,4 @@ def _cells(row: dict[str, Any], by: By, each: Each) -> tuple[str, ...]:
         "-" if client_s is None else f"{client_s:,.0f}",
         "-" if moved is None else f"{moved / 1e6:,.2f}",
     )
-    return (*named, f"{row['moves']:,}", *figures)
+    return (f"{row['moves']:,}", *figures)

@@ -37,6 +37,8 @@ svg text { fill: var(--ink); } svg text.axis { fill: var(--soft); } .grid { stro
 .line polyline { fill: none; stroke-width: 1.8; stroke-linejoin: round; } .line circle { stroke: none; }
 .line.rest polyline { stroke: var(--rule); stroke-width: 1; } .line.rest circle { fill: var(--rule); }
 .mark { stroke-width: 2.5; stroke: var(--soft); } .mark.confirmed { stroke: var(--good); } .mark.failed { stroke: var(--bad); }
+polygon.mark { stroke: none; fill: var(--soft); } polygon.mark.confirmed { fill: var(--good); } polygon.mark.failed { fill: var(--bad); }
+polygon.mark.open { fill: var(--wait); } .limit { stroke: var(--ink); stroke-dasharray: 6 4; } .gap { fill: var(--card); }
 .mark.open { stroke: var(--wait); } .mark.dry { stroke: var(--soft); stroke-dasharray: 3 2; }
 .bar { fill: var(--bar); } .cursor { stroke: var(--soft); stroke-dasharray: 3 3; }
 table { border-collapse: collapse; width: 100%; font-size: 13px; font-variant-numeric: tabular-nums; }

@@ -6,7 +6,7 @@ from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 
-from lb_stream.cli.report.svg import BOTTOM, LABEL_HEIGHT, RIGHT, TOP, WIDTH, open_svg, short_name, time_axis, time_scale
+from lb_stream.cli.report.svg import BOTTOM, LABEL_HEIGHT, RIGHT, TOP, WIDTH, open_svg, short_names, time_axis, time_scale
 from lb_stream.io.messages.shown import in_html
 
 LIMITS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.85, 1.0)
@@ -46,7 +46,7 @@ def heat_map(
     x = time_scale(times_ms)
     edges = [x(at_ms) for at_ms in times_ms] + [WIDTH - RIGHT]
     paths: dict[str, list[str]] = {}
-    labels = []
+    labels, short = [], short_names(rows)
     for number, (name, line) in enumerate(rows.items()):
         middle = TOP + LABEL_HEIGHT * (number + 0.5)
         colours = [None if value is None else f"h{bisect_left(LIMITS, round(value, 6))}" for value in line]
@@ -55,7 +55,7 @@ def heat_map(
                 paths.setdefault(kind, []).append(f"M{edges[first]:.1f} {middle:g}H{edges[last]:.1f}")
         value = f" {line[-1]:.0%}" if line and line[-1] is not None else ""
         place = f'x="{WIDTH - RIGHT + 8}" y="{middle + 4:g}"'
-        labels.append(f'<text class="axis" {place}><title>{in_html(name)}</title>{in_html(short_name(name) + value)}</text>')
+        labels.append(f'<text class="axis" {place}><title>{in_html(name)}</title>{in_html(short[name] + value)}</text>')
     drawn = [
         f'<path class="{kind}" d="{"".join(parts)}"/>' for kind, parts in sorted(paths.items(), key=lambda one: (one[0] == "drained", one))
     ]

@@ -4,12 +4,21 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 
+from lb_stream.cli.report.cost import cost_cells, untold
 from lb_stream.cli.report.frame import chart, document, table, tiles, under_pointer
-from lb_stream.cli.report.svg import COLOURS, bar_chart, line_chart, mark_chart
+from lb_stream.cli.report.svg import COLOURS, Over, bar_chart, line_chart, mark_chart, short_names
+from lb_stream.contracts.decisions import MOVES
 from lb_stream.io.messages.shown import in_html
-from lb_stream.query.report_figures import ENDS, MOST_DECISIONS, ClusterFigures, Row
+from lb_stream.query.past.report_figures import ENDS, MOST_DECISIONS, ClusterFigures, Row
+
+MOST_COSTS = 200
+"""Rows of what moves have cost."""
+
+_MARKED = " Triangles at the foot: moves."
+_DASHED = " Dashed: the limit that the last move was decided by, in its strategy's own measure, and overload."
 
 
 def page(figures: Sequence[ClusterFigures], left_out: int, made_ms: int) -> str:
@@ -52,13 +61,19 @@ def _section(one: ClusterFigures, several: bool) -> str:
     per_point = f" Each point is the mean of {one.rounds_per_point} rounds." if one.rounds_per_point > 1 else ""
     megabytes = {name: [None if value is None else value / 1e6 for value in line] for name, line in one.loads.items()}
     spread = {"max ÷ mean": one.max_over_mean, "std ÷ mean": one.std_over_mean}
-    number = in_html(one.cluster)
-    loads = line_chart(f"loads-{number}", "load of each broker", one.times_ms, megabytes, "MB/s")
-    uneven = line_chart(f"spread-{number}", "imbalance", one.times_ms, spread, "", height=170)
-    marks = mark_chart(f"decisions-{number}", "decisions over time", one.times_ms, _marks(one))
+    percents = {name: [None if value is None else 100 * value for value in line] for name, line in one.usages.items()}
+    number, times = in_html(one.cluster), one.times_ms
+    moves, plain = [mark for kind, marks in _marks(one).items() if kind in MOVES for mark in marks], Over(longest_ms=one.longest_ms)
+    loads = line_chart(f"loads-{number}", "load of each broker", times, megabytes, "MB/s", over=replace(plain, marks=moves))
+    marked, limits = _MARKED if moves else "", {name: 100 * value for name, value in one.limits.items()}
+    dashed = _DASHED if limits else ""
+    usage = line_chart(f"usage-{number}", "usage of each broker", times, percents, "%", over=replace(plain, marks=moves, limits=limits))
+    uneven = line_chart(f"spread-{number}", "imbalance", times, spread, "", height=170, over=plain)
+    marks = mark_chart(f"decisions-{number}", "decisions over time", times, _marks(one), one.longest_ms)
     parts = [
         f'<section data-cluster="{number}">{heading}{_tiles(one)}',
-        chart("Load of each broker, MB/s", f"Throughput in and out, as reported.{grey}{per_point}", loads),
+        chart("Load of each broker, MB/s", f"Throughput in and out, as reported.{marked}{grey}{per_point}", loads),
+        chart("Usage of each broker, %", f"Of the resource that it is shortest of.{dashed}{marked}{grey}{per_point}", usage),
         chart(
             "Imbalance of throughput",
             "The busiest living broker over the mean (1 is perfect); standard deviation over the mean (0 is).",
@@ -67,6 +82,7 @@ def _section(one: ClusterFigures, several: bool) -> str:
         chart("Decisions", _key(one), marks),
         _reasons(one),
         _thrash(one),
+        _costs(one),
         _bundles(one, number),
         _refusals(one),
         _decisions(one),
@@ -145,8 +161,19 @@ def _thrash(one: ClusterFigures) -> str:
     return f'<h3>Thrashing</h3><p class="soft">{note}</p>{returned}{cycles}'
 
 
+def _costs(one: ClusterFigures) -> str:
+    rows = sorted(one.costs, key=lambda row: str(row["span"]), reverse=True)  # dearest first within a week, as they came
+    told = [[row["span"], row["whose"], row["moves"], *cost_cells(row)[1:]] for row in rows[:MOST_COSTS]]
+    columns = ["week", "tenant", "moves", "unserved", "clients", "client-seconds", "MB/s moved"]
+    shown = table("costs", "What moves have cost, by week and tenant", columns, told, "no move has been confirmed")
+    notes = [untold(rows)] if rows else []
+    notes += [f"{len(rows) - MOST_COSTS} earlier or cheaper rows are not shown: lbctl cost has them."] if len(rows) > MOST_COSTS else []
+    return shown + "".join(f'<p class="soft">{in_html(note)}</p>' for note in notes if note)
+
+
 def _bundles(one: ClusterFigures, number: str) -> str:
-    bars = [(row["bundle"], row["owner"] or "nobody", (row["short_bytes_per_s"] or 0.0) / 1e6) for row in one.bundles]
+    owners = short_names({row["owner"] for row in one.bundles if row["owner"]})
+    bars = [(row["bundle"], owners.get(row["owner"], "nobody"), (row["short_bytes_per_s"] or 0.0) / 1e6) for row in one.bundles]
     if not bars:
         return ""
     drawn = bar_chart(f"bundles-{number}", "heaviest bundles", bars, "MB/s")

@@ -6,17 +6,21 @@ Coordinates are pixels of the `viewBox`; the page scales them. Colours come from
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from itertools import pairwise
 
 from lb_stream.io.messages.shown import in_html
+from lb_stream.query.past.report_figures import longest_step_ms
 
 WIDTH = 960
 LEFT, RIGHT = 64, 150
 """Room for the axis at the left, and for the lines' names at the right."""
 TOP, BOTTOM = 14, 26
 LABEL_HEIGHT = 14
+BESIDE = 15
+"""Letters of a name for which there is room at the right, before its value."""
 COLOURS = 8
 """Lines that have a colour of their own (classes c0 … c7); more of them are drawn grey."""
 
@@ -34,6 +38,21 @@ class Scale:
         """Where a value lies."""
         span = self.high - self.low
         return self.start if span == 0 else self.start + (value - self.low) / span * (self.end - self.start)
+
+
+@dataclass(frozen=True, slots=True)
+class Over:
+    """What is drawn over lines: limits (name → height), marks at the foot (when, class, what is said when pointed at).
+
+    `longest_ms`: points that are further apart have a gap between them, which no line crosses; None: as the points themselves say.
+    """
+
+    limits: Mapping[str, float] = field(default_factory=dict)
+    marks: Sequence[tuple[int, str, str]] = ()
+    longest_ms: int | None = None
+
+
+NOTHING = Over()
 
 
 def time_scale(times_ms: Sequence[int]) -> Scale:
@@ -60,38 +79,54 @@ def line_chart(
     height: int = 260,
     low: float = 0.0,
     ranked: bool = True,
+    over: Over = NOTHING,
 ) -> str:
     """Lines over time with their names at the right. Those with the highest peaks have colours; the first ones, if not ranked."""
     x = time_scale(times_ms)
-    ticks = nice_ticks(low, max((value for line in lines.values() for value in line if value is not None), default=low + 1.0))
+    heights = [value for line in lines.values() for value in line if value is not None]
+    ticks = nice_ticks(low, max([*heights, *over.limits.values()], default=low + 1.0))
     y = Scale(ticks[0], ticks[-1] if len(ticks) > 1 else ticks[0] + 1, height - BOTTOM, TOP)
     order = sorted(lines, key=lambda name: (-_peak(lines[name]), name)) if ranked else list(lines)
     colour = {name: f"c{at}" for at, name in enumerate(order[:COLOURS])}
-    parts = [open_svg(identity, title, height, f'data-low="{y.low:g}" data-high="{y.high:g}"'), *_grid(x, y, ticks, times_ms, height, unit)]
+    axes = _grid(x, y, ticks, times_ms, height, unit, over.longest_ms)
+    parts = [open_svg(identity, title, height, f'data-low="{y.low:g}" data-high="{y.high:g}"'), *axes]
     for name in reversed(order):
-        kind = colour.get(name, "rest")
-        parts.append(f'<g class="line {kind}" data-name="{in_html(name)}">{"".join(_paths(lines[name], times_ms, x, y))}</g>')
-    ends = {name: y(lines[name][-1] or 0.0) for name in order if name in colour and lines[name][-1] is not None}
-    for name, at in _spread(ends, TOP, height - BOTTOM).items():
-        value = lines[name][-1]
-        text = in_html(f"{short_name(name)} {_figure(value or 0.0)}")
-        place = f'x="{WIDTH - RIGHT + 8}" y="{at + 4:.1f}"'
-        parts.append(f'<text class="name {colour[name]}" {place}><title>{in_html(name)}</title>{text}</text>')
+        kind, paths = colour.get(name, "rest"), "".join(_paths(lines[name], times_ms, x, y, over.longest_ms))
+        parts.append(f'<g class="line {kind}" data-name="{in_html(name)}">{paths}</g>')
+    for value in over.limits.values():
+        parts.append(f'<line class="limit" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y(value):.1f}" y2="{y(value):.1f}"/>')
+    for at_ms, style, text in over.marks:
+        at, foot = x(at_ms), height - BOTTOM
+        corners = f"{at:.1f},{foot - 9} {at - 4:.1f},{foot} {at + 4:.1f},{foot}"
+        parts.append(f'<polygon class="mark {style}" points="{corners}"><title>{in_html(text)}</title></polygon>')
+    ends = {name: lines[name][-1] for name in order if name in colour}
+    parts += _names_beside({**{name: value for name, value in ends.items() if value is not None}, **over.limits}, colour, y, height)
     parts.append(f'<line class="cursor" x1="0" x2="0" y1="{TOP}" y2="{height - BOTTOM}" visibility="hidden"/></svg>')
     return "".join(parts)
+
+
+def _names_beside(values: Mapping[str, float], colour: Mapping[str, str], y: Scale, height: int) -> list[str]:
+    """Names with their last values at the right of a chart, each at its height as far as there is room."""
+    short, parts = short_names([name for name in values if name in colour]), []
+    for name, at in _spread({name: y(value) for name, value in values.items()}, TOP, height - BOTTOM).items():
+        text = in_html(f"{short.get(name, name)} {_figure(values[name])}")
+        place = f'x="{WIDTH - RIGHT + 8}" y="{at + 4:.1f}"'
+        parts.append(f'<text class="name {colour.get(name, "axis")}" {place}><title>{in_html(name)}</title>{text}</text>')
+    return parts
 
 
 def _peak(line: Sequence[float | None]) -> float:
     return max((value for value in line if value is not None), default=0.0)
 
 
-def _paths(line: Sequence[float | None], times_ms: Sequence[int], x: Scale, y: Scale) -> list[str]:
+def _paths(line: Sequence[float | None], times_ms: Sequence[int], x: Scale, y: Scale, longest_ms: int | None) -> list[str]:
     """One polyline for each stretch without a gap; a lonely point is a dot."""
     stretches: list[list[tuple[float, float]]] = [[]]
+    behind = {end for _, end in _gaps(times_ms, longest_ms)}
     for at_ms, value in zip(times_ms, line, strict=True):
-        if value is None:
+        if value is None or at_ms in behind:
             stretches.append([])
-        else:
+        if value is not None:
             stretches[-1].append((x(at_ms), y(value)))
     return [
         f'<polyline points="{" ".join(f"{px:.1f},{py:.1f}" for px, py in some)}"/>'
@@ -102,11 +137,19 @@ def _paths(line: Sequence[float | None], times_ms: Sequence[int], x: Scale, y: S
     ]
 
 
-def mark_chart(identity: str, title: str, times_ms: Sequence[int], rows: Mapping[str, Sequence[tuple[int, str, str]]]) -> str:
+def _gaps(times_ms: Sequence[int], longest_ms: int | None) -> list[tuple[int, int]]:
+    """Begin and end of each time without points."""
+    longest = longest_step_ms(times_ms) if longest_ms is None else longest_ms
+    return [(begin, end) for begin, end in pairwise(times_ms) if end - begin > longest]
+
+
+def mark_chart(
+    identity: str, title: str, times_ms: Sequence[int], rows: Mapping[str, Sequence[tuple[int, str, str]]], longest_ms: int | None = None
+) -> str:
     """Marks on the time axis, a row for each kind. A mark: when, its class, what it says when pointed at."""
     height = TOP + 22 * max(1, len(rows)) + BOTTOM
     x = time_scale(times_ms)
-    parts = [open_svg(identity, title, height), *time_axis(x, times_ms, height)]
+    parts = [open_svg(identity, title, height), *time_axis(x, times_ms, height, longest_ms)]
     for number, (kind, marks) in enumerate(rows.items()):
         top = TOP + 22 * number
         parts.append(f'<text class="axis" x="{LEFT - 8}" y="{top + 13}" text-anchor="end">{in_html(kind)}</text>')
@@ -132,9 +175,7 @@ def scatter_chart(identity: str, title: str, points: Mapping[str, Sequence[tuple
         parts.append(f'<line class="grid" x1="{x(tick):.1f}" x2="{x(tick):.1f}" y1="{y.end}" y2="{y.start}"/>')
         parts.append(f'<text class="axis" x="{x(tick):.1f}" y="{y.start + 18}" text-anchor="middle">{_figure(tick)}</text>')
     parts.append(f'<text class="axis" x="{(LEFT + WIDTH - RIGHT) / 2}" y="{height - 2}" text-anchor="middle">{in_html(across)}</text>')
-    parts.append(
-        f'<text class="axis" x="16" y="{y.start / 2}" text-anchor="middle" transform="rotate(-90 16 {y.start / 2})">{in_html(up)}</text>'
-    )
+    parts.append(_upright(up, y.start / 2))
     colour = {name: f"c{at}" if at < COLOURS else "rest" for at, name in enumerate(points)}
     for name, some in points.items():
         dots = [
@@ -149,10 +190,16 @@ def scatter_chart(identity: str, title: str, points: Mapping[str, Sequence[tuple
 
 
 def bar_chart(identity: str, title: str, bars: Sequence[tuple[str, str, float]], unit: str) -> str:
-    """Horizontal bars, the first at the top: name, a word beside it, value."""
-    height, left, right = 20 * len(bars) + 8, 320, 200
-    x = Scale(0.0, max((value for _, _, value in bars), default=1.0) or 1.0, 0, WIDTH - left - right)
+    """Horizontal bars over an axis with its unit, the first at the top: name, a word beside it, value."""
+    height, left, right = 20 * len(bars) + 8 + BOTTOM, 320, 200
+    ticks = nice_ticks(0.0, max((value for _, _, value in bars), default=1.0) or 1.0)
+    x, foot = Scale(0.0, ticks[-1], 0, WIDTH - left - right), height - BOTTOM
     parts = [open_svg(identity, title, height)]
+    for tick in ticks:
+        at = f"{left + x(tick):.1f}"
+        parts.append(f'<line class="grid" x1="{at}" x2="{at}" y1="0" y2="{foot}"/>')
+        parts.append(f'<text class="axis" x="{at}" y="{height - 8}" text-anchor="middle">{_figure(tick)}</text>')
+    parts.append(f'<text class="axis" x="{left - 16}" y="{height - 8}" text-anchor="end">{in_html(unit)}</text>')
     for number, (name, word, value) in enumerate(bars):
         top = 20 * number + 4
         label = f"<title>{in_html(name)}</title>{in_html(_middle_out(name, 46))}"
@@ -169,9 +216,14 @@ def open_svg(identity: str, title: str, height: int, more: str = "") -> str:
     return f'<svg id="{in_html(identity)}" viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{in_html(title)}" {more}>'
 
 
-def _grid(x: Scale, y: Scale, ticks: Sequence[float], times_ms: Sequence[int], height: int, unit: str) -> list[str]:
-    named = f'<text class="axis" x="{LEFT - 8}" y="{height - 6}" text-anchor="end">{in_html(unit)}</text>'
-    return [*time_axis(x, times_ms, height), *_levels(y, ticks), named]
+def _grid(x: Scale, y: Scale, ticks: Sequence[float], times_ms: Sequence[int], height: int, unit: str, longest_ms: int | None) -> list[str]:
+    named = [_upright(unit, (TOP + y.start) / 2)] if unit else []
+    return [*time_axis(x, times_ms, height, longest_ms), *_levels(y, ticks), *named]
+
+
+def _upright(text: str, middle: float) -> str:
+    """What a vertical axis is, beside it."""
+    return f'<text class="axis" x="16" y="{middle}" text-anchor="middle" transform="rotate(-90 16 {middle})">{in_html(text)}</text>'
 
 
 def _levels(y: Scale, ticks: Sequence[float]) -> list[str]:
@@ -183,13 +235,17 @@ def _levels(y: Scale, ticks: Sequence[float]) -> list[str]:
     ]
 
 
-def time_axis(x: Scale, times_ms: Sequence[int], height: int) -> list[str]:
-    """At most six times of day in UTC, with the date where the axis is longer than a day."""
+def time_axis(x: Scale, times_ms: Sequence[int], height: int, longest_ms: int | None = None) -> list[str]:
+    """At most six times of day in UTC, with the date where the axis is longer than a day; times without points are grey."""
     begin, end = int(x.low), int(x.high)
     form = "%H:%M:%S" if end - begin < 3_600_000 else "%H:%M" if end - begin < 86_400_000 else "%m-%d %H:%M"
     steps = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10_800, 21_600, 43_200, 86_400)
     step = 1000 * next((one for one in steps if (end - begin) / 1000 / one <= 6), -(-(end - begin) // 6_000 // 86_400) * 86_400 or 86_400)
     parts = []
+    for first, last in _gaps(times_ms, longest_ms):
+        told = " to ".join(datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S") for at_ms in (first, last))
+        place = f'x="{x(first):.1f}" y="{TOP}" width="{x(last) - x(first):.1f}" height="{height - BOTTOM - TOP}"'
+        parts.append(f'<rect class="gap" {place}><title>no points from {told}</title></rect>')
     for at_ms in range(-(-begin // step) * step, end + 1, step):
         text = datetime.fromtimestamp(at_ms / 1000, UTC).strftime(form)
         parts.append(f'<line class="grid" x1="{x(at_ms):.1f}" x2="{x(at_ms):.1f}" y1="{TOP}" y2="{height - BOTTOM}"/>')
@@ -212,10 +268,15 @@ def _spread(ends: Mapping[str, float], top: float, bottom: float) -> dict[str, f
     return placed
 
 
-def short_name(name: str) -> str:
-    """What fits beside the chart; the whole name shows when it is pointed at."""
-    host = name.rpartition(":")[0] or name
-    return host if len(host) <= 15 else f"{host[:14]}…"
+def short_names(names: Collection[str]) -> dict[str, str]:
+    """What fits beside the chart, without the domain that all share; the whole name shows when it is pointed at."""
+    hosts = {name: name.rpartition(":")[0] or name for name in names}
+    while any(len(host) > BESIDE for host in hosts.values()):
+        shorter = {name: host.rpartition(".") for name, host in hosts.items()}
+        if len({tail for _, _, tail in shorter.values()}) > 1 or not all(rest for rest, _, _ in shorter.values()):
+            break
+        hosts = {name: rest for name, (rest, _, _) in shorter.items()}
+    return {name: _middle_out(host, BESIDE) for name, host in hosts.items()}
 
 
 def _middle_out(name: str, most: int) -> str:

@@ -76,6 +76,8 @@ def addresses(broker: str = BROKER, bundle: str = BUNDLE) -> list[str]:
         link("plan", cluster="eu-1"),
         link("what-if", cluster="eu-1", drain=broker),
         link("proposals", cluster="eu-1"),
+        link("cost", cluster="eu-1"),
+        link("cost", cluster="eu-1", by="namespace", each="total"),
     ]
 
 

@@ -9,6 +9,10 @@ from typing import Any
 import pytest
 
 from lb_stream.contracts.tables import BUNDLE_HISTORY, DECISIONS, OUTCOMES
+from lb_stream.query.costs import move_costs
+from lb_stream.query.explained import explain_decision
+from lb_stream.query.lake import open_lake
+from lb_stream.store import Store
 from tests.support.lbctl_runner import Result, lbctl
 from tests.unit.cli.inspect.test_tables import fill
 
@@ -54,6 +58,31 @@ def test_moves_are_added_up_by_whom_they_disturbed(cost: Callable[..., Result]) 
     assert (shop["whose"], shop["moves"], shop["unserved_s"], shop["known"]) == ("shop", 2, 3.0 + 4.0, 2)
     assert (shop["clients"], shop["client_s"], shop["bytes_per_s"]) == (10 + 2, 10 * 3.0 + 2 * 4.0, 6e6)
     assert (pay["whose"], pay["moves"], pay["unserved_s"], pay["known"], pay["clients"]) == ("pay", 1, 1.5, 0, None)
+
+
+def test_one_move_s_cost_is_its_part_of_the_sums(cost: Callable[..., Result], tmp_path: Path) -> None:
+    with open_lake(Store.at(tmp_path)) as lake:
+        found = {one: explain_decision(lake, one).cost for one in "1234568"}
+        sums = {row["whose"]: row for row in move_costs(lake, "eu", 0, "bundle", "total")}
+    assert [found[one] for one in "2568"] == [None] * 4  # assignments, a dry run, one that expired
+    for one, bundle in (("1", CARTS), ("3", ORDERS)):
+        assert found[one] == {name: sums[bundle][name] for name in ("unserved_s", "clients", "client_s", "bytes_per_s")}
+    assert found["4"] == {"unserved_s": 1.5, "clients": None, "client_s": None, "bytes_per_s": None}
+
+
+def test_explain_says_what_the_move_has_cost(cost: Callable[..., Result], tmp_path: Path) -> None:
+    carts, bills = (lbctl("explain", one, "--set", f"stream.tables={tmp_path}", cwd=tmp_path) for one in "14")
+    assert carts.code == 0, carts.err
+    assert "has cost     3.0 s unserved, 10 clients disturbed, 30 client-seconds, 3.00 MB/s" in carts.out
+    assert "1.5 s unserved; bundle_history doesn't tell its clients and traffic" in bills.out.replace("\n", " ")
+
+
+def test_a_bundle_that_nobody_serves_yet_is_said(cost: Callable[..., Result], tmp_path: Path) -> None:
+    one, ended = decision("9", "unload", ORDERS, 1_000, 500)
+    fill(tmp_path, DECISIONS, [one])
+    fill(tmp_path, OUTCOMES, [ended])
+    told = lbctl("explain", "9", "--set", f"stream.tables={tmp_path}", cwd=tmp_path)
+    assert told.code == 0 and "nobody serves the bundle yet, 2 clients disturbed" in told.out
 
 
 def test_each_span_and_each_kind_of_whose_has_its_rows(cost: Callable[..., Result]) -> None:

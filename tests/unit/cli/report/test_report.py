@@ -13,11 +13,12 @@ from typing import Any
 
 import pytest
 
-from lb_stream.cli.report.svg import COLOURS, Scale, _spread, bar_chart, line_chart, mark_chart, nice_ticks
+from lb_stream.cli.report.svg import BESIDE, COLOURS, Over, Scale, _spread, bar_chart, line_chart, mark_chart, nice_ticks, short_names
 from lb_stream.contracts.decisions import example_decision
 from lb_stream.contracts.tables import BROKER_LOADS, BUNDLE_AVERAGES, DECISIONS, OUTCOMES, REFUSALS, ROUNDS
+from lb_stream.query.costs import move_costs
 from lb_stream.query.lake import open_lake, records, run
-from lb_stream.query.report_figures import Thrash, thrash
+from lb_stream.query.past.report_figures import Thrash, cluster_figures, longest_step_ms, thrash
 from lb_stream.store import Store
 from tests.support.lbctl_runner import lbctl
 from tests.support.recorded_tables import START_MS, Recorder
@@ -187,6 +188,44 @@ def test_the_figures_for_programs_are_the_pages(recorded: Recorder, tmp_path: Pa
     assert told["thrash"]["moves"] == moves > 5
 
 
+def test_the_page_tells_what_moves_have_cost_by_week_and_tenant(recorded: Recorder, tmp_path: Path) -> None:
+    page = Page(written(recorded.root, tmp_path))
+    rows = move_costs(open_lake(Store.at(recorded.root)), "demo", 0, "tenant", "week")
+    assert rows and all(row["clients"] for row in rows)
+    assert [row[:3] for row in page.tables["costs"][1:]] == [[row["span"], row["whose"], str(row["moves"])] for row in rows]
+    assert [row[3] for row in page.tables["costs"][1:]] == [f"{row['unserved_s']:.1f} s" for row in rows]
+
+
+def test_moves_and_limits_stand_on_the_chart_of_usages(recorded: Recorder, tmp_path: Path) -> None:
+    text = written(recorded.root, tmp_path)
+    usage = text.partition('<svg id="usage-demo"')[2].partition("</svg>")[0]
+    unloads = [one for made in recorded.rounds for one in made.decisions if one.kind == "unload"]
+    assert usage.count('class="mark confirmed"') == len(unloads) > 5
+    assert all(f"<title>{one.decision_id} unload" in usage for one in unloads)
+    limit = unloads[-1].explain.limit
+    assert limit is not None and f"limit, last move {100 * limit:.1f}</text>" in usage
+    assert usage.count('class="limit"') >= 1 and ">%</text>" in usage
+
+
+def test_no_point_and_no_line_covers_a_time_without_rounds(tmp_path: Path) -> None:
+    """1,000 rounds a second apart, three hours of nothing, 1,000 more: three rounds make a point, on one side of the gap."""
+    times = [START_MS + 1000 * number + (10_800_000 if number >= 1000 else 0) for number in range(2000)]
+    rows = [
+        {"cluster": "eu-1", "seq": number, "now_ms": at_ms, "broker": "a:1", "alive": True, "usage_ratio": 0.5, "log_seq": number}
+        | dict.fromkeys(("latest_throughput_in_bytes_per_s", "latest_throughput_out_bytes_per_s"), 1e6 if number < 1000 else 3e6)
+        for number, at_ms in enumerate(times)
+    ]
+    fill(tmp_path / "tables", BROKER_LOADS, rows)
+    fill(tmp_path / "tables", ROUNDS, [{"cluster": "eu-1", "seq": 0, "log_seq": 0, "now_ms": at_ms} for at_ms in (times[0], times[-1])])
+    found = cluster_figures(open_lake(Store.at(tmp_path / "tables")), "eu-1", 0, times[-1], 100)
+    assert set(found.loads["a:1"]) == {2e6, 6e6} and found.rounds_per_point > 1
+    assert {times[999], times[-1]} < set(found.times_ms)
+    text = written(tmp_path / "tables", tmp_path)
+    loads = text.partition('<svg id="loads-eu-1"')[2].partition("</svg>")[0]
+    assert (loads.count("<polyline"), loads.count('class="gap"')) == (2, 1)
+    assert "no points from 2026-01-01 00:16:39 to 2026-01-01 03:16:42" in loads  # where the first point behind it is
+
+
 def test_trouble_is_on_the_page(troubled: Path, tmp_path: Path) -> None:
     text = written(troubled, tmp_path)
     page = Page(text)
@@ -305,6 +344,34 @@ def test_names_beside_the_lines_never_overlap_and_stay_inside() -> None:
     heights = sorted(placed.values())
     assert all(b - a >= 14 - 1e-9 for a, b in pairwise(heights))
     assert heights[-1] <= 204 and heights[0] >= 14
+
+
+def test_what_is_usual_between_rounds_says_what_a_gap_is() -> None:
+    assert longest_step_ms([0, 1000, 2000, 900_000]) == 60_000
+    assert longest_step_ms([0, 300_000, 600_000, 2_000_000]) == 1_500_000
+    assert longest_step_ms([5]) == longest_step_ms([]) == 60_000
+
+
+def test_a_line_ends_at_a_gap_and_at_a_missing_value() -> None:
+    times = [0, 1000, 2000, 500_000, 501_000, 502_000, 503_000]
+    drawn = line_chart("a", "a", times, {"x": [1.0, 1.0, None, 1.0, 1.0, None, 1.0]}, "")
+    assert (drawn.count("<polyline"), drawn.count("<circle"), drawn.count('class="gap"')) == (2, 1, 1)
+    assert line_chart("a", "a", times, {"x": [1.0] * 7}, "", over=Over(longest_ms=600_000)).count("<polyline") == 1
+
+
+def test_brokers_of_one_domain_are_told_apart_beside_the_chart() -> None:
+    names = [f"pulsar-broker-{number:02}.messaging.svc.cluster.local:6650" for number in range(60)]
+    short = short_names(names)
+    assert len(set(short.values())) == 60 and max(map(len, short.values())) <= BESIDE
+    assert all(value.endswith(name[14:16]) for name, value in short.items())
+    assert short_names(["10.0.0.1:80", "10.0.9.1:80"]) == {"10.0.0.1:80": "10.0.0.1", "10.0.9.1:80": "10.0.9.1"}
+    assert short_names(["a.long.domain.example"]) == {"a.long.domain.example": "a.long.domain"}
+
+
+def test_bars_stand_over_an_axis_with_its_unit() -> None:
+    drawn = bar_chart("a", "a", [("x", "y", 8.0), ("z", "y", 3.0)], "MB/s")
+    assert [f'text-anchor="middle">{tick}</text>' in drawn for tick in (0, 2, 4, 6, 8)] == [True] * 5
+    assert ">MB/s</text>" in drawn
 
 
 def test_a_scale_of_nothing_is_its_start() -> None:

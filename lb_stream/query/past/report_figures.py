@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
+from itertools import pairwise
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
+from lb_stream.contracts.decisions import MOVES
+from lb_stream.contracts.keys import SettingError
+from lb_stream.query.cluster_state import standing_in
+from lb_stream.query.costs import move_costs
 from lb_stream.query.lake import records, run
 from lb_stream.query.rule_words import why_refused
 
@@ -19,20 +26,21 @@ Row = dict[str, Any]
 MOST_POINTS = 400
 """Of each line; more rounds than that are put together, neighbours with neighbours."""
 MOST_BROKERS, MOST_BUNDLES, MOST_DECISIONS = 200, 20, 200
+_OVERLOADED = "overloaded_threshold_percent"
 ENDS = ("confirmed", "superseded", "refused", "expired", "failed", "open", "dry_run")
 """How decisions end, and those that have not."""
 
 _LOADS = """
     WITH loads AS (
-        SELECT seq, broker, latest_throughput_in_bytes_per_s + latest_throughput_out_bytes_per_s AS bytes_per_s
+        SELECT seq, broker, latest_throughput_in_bytes_per_s + latest_throughput_out_bytes_per_s AS bytes_per_s, usage_ratio
         FROM broker_loads WHERE cluster = $1 AND alive AND now_ms BETWEEN $2 AND $3
-    ), numbered AS (
-        SELECT seq, (row_number() OVER (ORDER BY seq) - 1) // $4 AS point FROM (SELECT DISTINCT seq FROM loads)
+    ), points AS (
+        SELECT unnest($4::BIGINT[]) AS first_seq, unnest(range(len($4::BIGINT[]))) AS point
     ), busiest AS (
         SELECT broker FROM loads GROUP BY broker ORDER BY max(bytes_per_s) DESC NULLS LAST, broker LIMIT $5
     )
-    SELECT broker, point, round(avg(bytes_per_s), 1) AS bytes_per_s
-    FROM loads JOIN numbered USING (seq) SEMI JOIN busiest USING (broker)
+    SELECT broker, point, round(avg(bytes_per_s), 1) AS bytes_per_s, round(avg(usage_ratio), 4) AS usage_ratio
+    FROM (FROM loads SEMI JOIN busiest USING (broker)) AS seen ASOF JOIN points ON seen.seq >= points.first_seq
     GROUP BY broker, point ORDER BY broker, point
 """
 _SPREAD = """
@@ -46,7 +54,8 @@ _SPREAD = """
 """
 _DECISIONS = """
     SELECT decision_id, decisions.seq, issued_ms, kind, decisions.bundle, source, destination, reason, rule, strategy, dry_run,
-           outcome, took_ms
+           outcome, took_ms, CAST(json_extract_string(explain, '$.limit') AS DOUBLE) AS "limit",
+           json_extract_string(explain, '$.unit') AS unit
     FROM decisions LEFT JOIN outcomes USING (decision_id)
     WHERE decisions.cluster = $1 AND issued_ms BETWEEN $2 AND $3
     ORDER BY issued_ms, decisions.seq, TRY_CAST(string_split(decision_id, ':')[-1] AS INT)
@@ -92,7 +101,10 @@ class ClusterFigures:
     times_ms: list[int]
     seqs: list[int]
     rounds_per_point: int
+    longest_ms: int  # rounds that are further apart have a gap between them, which no point covers
     loads: dict[str, list[float | None]]  # of the busiest brokers
+    usages: dict[str, list[float | None]]  # of the same, ratios
+    limits: dict[str, float]  # of usages: that of the last move, and the threshold of overload if the strategy has one
     brokers: int  # all of them
     max_over_mean: list[float | None]
     std_over_mean: list[float | None]
@@ -102,6 +114,7 @@ class ClusterFigures:
     refusals: list[Row]
     bundles: list[Row]
     thrash: Thrash
+    costs: list[Row]  # of moves, by week and tenant (move_costs)
 
     def to_dict(self) -> Row:
         """As JSON-able fields."""
@@ -121,14 +134,19 @@ def cluster_figures(lake: Lake, cluster: str, begin_ms: int, end_ms: int, within
     spread = records(run(lake, _SPREAD, asked))
     decisions = records(run(lake, _DECISIONS, asked))
     per_point = -(-len(spread) // MOST_POINTS) or 1
-    points = [spread[at : at + per_point] for at in range(0, len(spread), per_point)]
+    longest = longest_step_ms([row["now_ms"] for row in spread])
+    points = _points(spread, per_point, longest)
+    loads = records(run(lake, _LOADS, [*asked, [some[0]["seq"] for some in points], MOST_BROKERS]))
     return ClusterFigures(
         cluster=cluster,
         rounds=records(run(lake, _ROUNDS, asked))[0],
         times_ms=[some[-1]["now_ms"] for some in points],
         seqs=[some[-1]["seq"] for some in points],
         rounds_per_point=per_point,
-        loads=_lines(records(run(lake, _LOADS, [*asked, per_point, MOST_BROKERS])), len(points)),
+        longest_ms=longest,
+        loads=_lines(loads, "bytes_per_s", len(points)),
+        usages=_lines(loads, "usage_ratio", len(points)),
+        limits=_limits(lake, cluster, decisions),
         brokers=records(run(lake, _BROKERS, asked))[0]["n"],
         max_over_mean=[_mean([row["max_over_mean"] for row in some]) for some in points],
         std_over_mean=[_mean([row["std_over_mean"] for row in some]) for some in points],
@@ -138,14 +156,47 @@ def cluster_figures(lake: Lake, cluster: str, begin_ms: int, end_ms: int, within
         refusals=[row | {"why": why_refused(row["rule"])} for row in records(run(lake, _REFUSALS, asked))],
         bundles=records(run(lake, _BUNDLES, [cluster])),
         thrash=thrash(decisions, within),
+        costs=move_costs(lake, cluster, begin_ms, "tenant", "week"),
     )
 
 
-def _lines(loads: list[Row], points: int) -> dict[str, list[float | None]]:
-    """Broker → its load at each point, None where it had none."""
+def longest_step_ms(times_ms: Sequence[int]) -> int:
+    """What is longer between two neighbours is a gap: five times what is usual, and a minute at least."""
+    steps = [end - begin for begin, end in pairwise(times_ms)]
+    return max(60_000, round(5 * median(steps))) if steps else 60_000
+
+
+def _points(spread: list[Row], most: int, longest_ms: int) -> list[list[Row]]:
+    """Rounds put together, so many at most; none with those beyond a gap."""
+    points: list[list[Row]] = []
+    for row in spread:
+        if points and len(points[-1]) < most and row["now_ms"] - points[-1][-1]["now_ms"] <= longest_ms:
+            points[-1].append(row)
+        else:
+            points.append([row])
+    return points
+
+
+def _limits(lake: Lake, cluster: str, decisions: list[Row]) -> dict[str, float]:
+    """Usages that a strategy doesn't want exceeded, by what they are called."""
+    found: dict[str, float] = {}
+    told = [row["limit"] for row in decisions if row["kind"] in MOVES and row["unit"] == "ratio" and row["limit"] is not None]
+    if told:
+        found["limit, last move"] = told[-1]
+    with suppress(SettingError):  # of a strategy that isn't installed here, say: the past can be told without
+        for standing in standing_in(lake, cluster):
+            config = standing.config
+            percent = getattr(config.shedder_config, _OVERLOADED, None) or getattr(config.placement_config, _OVERLOADED, None)
+            if percent is not None:
+                found["overloaded"] = percent / 100
+    return found
+
+
+def _lines(loads: list[Row], column: str, points: int) -> dict[str, list[float | None]]:
+    """Broker → its figure at each point, None where it had none."""
     lines: dict[str, list[float | None]] = {}
     for row in loads:
-        lines.setdefault(row["broker"], [None] * points)[row["point"]] = row["bytes_per_s"]
+        lines.setdefault(row["broker"], [None] * points)[row["point"]] = row[column]
     return lines
 
 

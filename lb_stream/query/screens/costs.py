@@ -1,0 +1,28 @@
+"""What moves have cost, as a long list."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lb_stream.query.costs import summed
+from lb_stream.query.screens.lists import Listed, Wanted, listed
+
+if TYPE_CHECKING:
+    import duckdb
+
+    Lake = duckdb.DuckDBPyConnection
+
+COST_SORTS = {
+    "cost": "client_s DESC NULLS LAST, moves DESC, span DESC",
+    "span": "span DESC, client_s DESC NULLS LAST, moves DESC",
+    "whose": "whose, span DESC",
+    "moves": "moves DESC, span DESC",
+    "unserved": "unserved_s DESC NULLS LAST, span DESC",
+    "clients": "clients DESC NULLS LAST, span DESC",
+    "traffic": "bytes_per_s DESC NULLS LAST, span DESC",
+}
+
+
+def costs(lake: Lake, cluster: str, since_ms: int, by: str, each: str, wanted: Wanted) -> Listed:
+    """A page of the rows of `move_costs` (`lb_stream.query.costs`), the dearest first."""
+    return listed(lake, summed(by, each), [cluster, since_ms], wanted, "whose", COST_SORTS)
