@@ -112,7 +112,7 @@ def declare_dead(
     broker: Annotated[str | None, typer.Option("--broker", metavar="HOST:PORT", help="This one only.")] = None, *, send: Sending
 ) -> None:
     """Take brokers that have fallen silent for dead now: ends the wait when many have vanished at once."""
-    send("declare-dead", broker=broker)
+    send("declare-dead", broker=None if broker is None else send.broker(broker))
 
 
 @app.command(epilog="Example: lbctl clusters limit eu-1 --in-flight 50 --per-minute 100")

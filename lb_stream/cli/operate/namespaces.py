@@ -41,6 +41,7 @@ def unload(
     """Have a bundle leave its broker, or every bundle of a namespace; waits until reports show it."""
     if destination is not None and bundle is None:
         raise CommandError("-d names the destination of one bundle: name the bundle with -b", 2)
+    destination = None if destination is None else send.broker(destination)
     send("unload", namespace=namespace, bundle=bundle, destination=destination)
 
 
@@ -196,7 +197,7 @@ def set_policies(
     elif namespaces or primary or secondary:
         raise CommandError("--namespaces, --primary and --secondary are parts of the policy that --isolation names", 2)
     if failure_domain:
-        fields["failure_domains"] = dict(map(_domain, failure_domain))
+        fields["failure_domains"] = {send.broker(broker): domain for broker, domain in map(_domain, failure_domain)}
     send("set-policies", **fields, remove_isolation=remove_isolation or None)
 
 

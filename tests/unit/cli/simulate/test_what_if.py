@@ -80,7 +80,7 @@ def test_slots_of_any_length_can_be_played(tmp_path: Path) -> None:
 
 
 def test_a_drain_that_fits_and_one_that_does_not(tables: Path) -> None:
-    fits = asked(tables, "what-if", "--drain", "c:8080", "--json")
+    fits = asked(tables, "what-if", "--drain", "c", "--json")
     assert fits.code == 0 and fits.objects[0]["changed"]["drain_s"] < 120.0
     full = asked(tables, "what-if", "--drain", "b:8080", "--drain", "c:8080", "--drain", "a:8080")
     assert full.code == 1 and "doesn't fit" in full.out
@@ -103,6 +103,7 @@ def test_the_commands_that_change_something_have_it_as_a_preview_and_send_nothin
         (["--set", "threshold_percnt=5"], "nearest: threshold_percent"),
         (["--set", "threshold_percent=much"], "expected a number"),
         (["--drain", "z:8080"], "expected one of a:8080, b:8080, c:8080"),
+        (["--drain", "z"], "broker z: expected a broker's name"),
         (["--cluster", "us", "--set", "threshold_percent=5"], "expected one that bundle_history tells of: eu"),
     ],
 )
