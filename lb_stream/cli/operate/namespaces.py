@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from lb_stream.cli.shared.options import BrokerConf, Cluster, ConfigFile, Format, Json, Output, Set, effective
+from lb_stream.cli.shared.outlook import Preview, preview_orders
 from lb_stream.cli.shared.output import CommandError, emit_rich, emit_rows, note, styled, table
 from lb_stream.cli.shared.sending import Sending, sends
 from lb_stream.cli.shared.spans import span_ms
@@ -35,6 +36,7 @@ def unload(
     destination: Annotated[
         str | None, typer.Option("--destinationBroker", "--destination", "-d", metavar="BROKER", help="Who takes it; only with --bundle.")
     ] = None,
+    preview: Preview = False,
     *,
     send: Sending,
 ) -> None:
@@ -42,7 +44,10 @@ def unload(
     if destination is not None and bundle is None:
         raise CommandError("-d names the destination of one bundle: name the bundle with -b", 2)
     destination = None if destination is None else send.broker(destination)
-    send("unload", namespace=namespace, bundle=bundle, destination=destination)
+    if preview:
+        preview_orders(send, "unload", [{"namespace": namespace, "bundle": bundle, "destination": destination}])
+    else:
+        send("unload", namespace=namespace, bundle=bundle, destination=destination)
 
 
 @app.command("split-bundle", epilog="Example: lbctl namespaces split-bundle -b LARGEST -san topic_count_equally_divide -u shop/orders")
