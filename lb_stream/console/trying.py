@@ -18,7 +18,7 @@ from lb_stream.query.past.tables import lake_asker, present_of
 from lb_stream.query.present.next_moves import DEFAULT, next_moves
 from lb_stream.query.screens import brokers
 from lb_stream.query.screens.over_time import Chart, Line
-from lb_stream.sim.play.outlook import CHANGED, FIGURES, outlook
+from lb_stream.sim.play.outlook import CHANGED, FIGURES, Change, outlook
 from lb_stream.sim.scenario.from_history import History
 
 MINUTES = ("30", "60", "240")
@@ -132,7 +132,7 @@ def _played(
     def played(tell: Callable[[float], None]) -> Any:
         with reader.lake() as lake:
             history = History(**present_of(lake_asker(lake), cluster))
-        found, notes = outlook(history, changes, drained, minutes, tell)
+        found, notes = outlook(history, Change(changes, drained), minutes, tell)
         return {"at_ms": history.to_ms, "played": found, "notes": notes}
 
     return played

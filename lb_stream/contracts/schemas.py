@@ -26,7 +26,7 @@ from lb_stream.contracts.reports import (
     SplitAsk,
     TopBundlesReport,
 )
-from lb_stream.contracts.table_spec import ddl
+from lb_stream.contracts.table_spec import ddl, view_ddl
 from lb_stream.contracts.tables import TABLES
 
 FOLDER = Path(__file__).resolve().parents[2] / "schemas"
@@ -229,8 +229,9 @@ A test fails when it is out of date.
 |---|---|---|---|---|---|
 {rows}
 
-`tables.sql` describes the Delta tables. Times are ms since the epoch, rates messages/s, throughputs
-bytes/s.
+`tables.sql` describes the Delta tables and each of their columns. `views.sql` has a view beside
+each table (`decisions_at`), in which times are timestamps. Times are ms since the epoch, rates
+messages/s, throughputs bytes/s.
 
 A broker, or an agent beside it, takes part by following four rules:
 
@@ -292,7 +293,7 @@ def schema(record: Record) -> dict[str, Any]:
 
 def files() -> dict[str, str]:
     """Every file below `schemas/`: name → content. The same code always gives the same files."""
-    made = {"README.md": _readme(), "tables.sql": "\n".join(map(ddl, TABLES))}
+    made = {"README.md": _readme(), "tables.sql": "\n".join(map(ddl, TABLES)), "views.sql": "\n".join(map(view_ddl, TABLES))}
     for record in RECORDS:
         made[f"{record.name}.schema.json"] = _json(schema(record))
         made[f"examples/{record.name}.json"] = _json(record.example)

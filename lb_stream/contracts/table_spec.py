@@ -6,6 +6,9 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from lb_stream.contracts.columns.comments import comment
+from lb_stream.contracts.columns.times import SUFFIX, view_columns
+
 
 @dataclass(frozen=True, slots=True)
 class TableSpec:
@@ -43,19 +46,34 @@ def reals(*names: str) -> list[pa.Field]:
 _SQL_TYPES = {"string": "STRING", "int64": "BIGINT", "int32": "INT", "float": "FLOAT", "double": "DOUBLE", "bool": "BOOLEAN"}
 
 
-def _sql_type(kind: pa.DataType) -> str:
+def sql_type(kind: pa.DataType) -> str:
+    """A column's type in Spark's SQL."""
     if pa.types.is_list(kind):
-        return f"ARRAY<{_sql_type(kind.value_type)}>"
+        return f"ARRAY<{sql_type(kind.value_type)}>"
     return _SQL_TYPES[str(kind)]
 
 
 def columns_ddl(spec: TableSpec) -> str:
     """A table's columns as Spark reads a schema."""
-    return ", ".join(f"`{field.name}` {_sql_type(field.type)}" for field in spec.schema)
+    return ", ".join(f"`{field.name}` {sql_type(field.type)}" for field in spec.schema)
 
 
 def ddl(spec: TableSpec) -> str:
-    """CREATE TABLE statement of one table, for readers in SQL."""
-    columns = ",\n".join(f"  `{field.name}` {_sql_type(field.type)}" for field in spec.schema)
+    """CREATE TABLE statement of one table, for readers in Spark's SQL."""
+    columns = ",\n".join(
+        f"  `{field.name}` {sql_type(field.type)} COMMENT {_text(comment(spec.name, field.name))}" for field in spec.schema
+    )
     partitioned = f"\nPARTITIONED BY (`{spec.partition_by}`)" if spec.partition_by else ""
     return f"-- {spec.row}\nCREATE TABLE {spec.name} (\n{columns}\n) USING DELTA{partitioned};\n"
+
+
+def view_ddl(spec: TableSpec) -> str:
+    """CREATE VIEW statement of the view beside a table in which times are timestamps, for readers in Spark's SQL."""
+    columns = ",\n".join(f"  {column}" for column in view_columns(spec.schema, "`"))
+    return f"CREATE OR REPLACE VIEW {spec.name}{SUFFIX} AS SELECT\n{columns}\nFROM {spec.name};\n"
+
+
+def _text(text: str) -> str:
+    """A literal of Spark's SQL."""
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"

@@ -51,6 +51,37 @@ def open_lake(folder: Store, whole: bool = True) -> duckdb.DuckDBPyConnection:
     return lake
 
 
+def add_views(lake: duckdb.DuckDBPyConnection) -> None:
+    """Let an open lake have a view beside each table (`decisions_at`) in which times are timestamps (`issued_at`)."""
+    import pyarrow as pa
+
+    from lb_stream.contracts.columns.times import SUFFIX, view_columns
+    from lb_stream.contracts.tables import TABLES
+
+    for spec in TABLES:
+        there = {row[0] for row in lake.execute(f"DESCRIBE {spec.name}").fetchall()}  # what another version wrote may lack some
+        schema = pa.schema([one for one in spec.schema if one.name in there])
+        selected = ", ".join(view_columns(schema, '"'))
+        lake.execute(f"CREATE VIEW {spec.name}{SUFFIX} AS SELECT {selected} FROM {spec.name}")
+
+
+def described(table: str) -> list[tuple[str, str, str]]:
+    """Column, type and meaning of each column of a table, or of the view beside one. Raises QueryError (exit code 2) for another name."""
+    from lb_stream.contracts.columns.comments import comment
+    from lb_stream.contracts.columns.times import SUFFIX, is_time, shown_as
+    from lb_stream.contracts.table_spec import sql_type
+    from lb_stream.contracts.tables import TABLES
+
+    name = table.lower().removesuffix(SUFFIX)
+    spec = next((one for one in TABLES if one.name == name), None)
+    if spec is None:
+        raise QueryError(f"there is no table {table}\n{_tables()}", code=2)
+    if name == table.lower():
+        return [(one.name, sql_type(one.type), comment(name, one.name)) for one in spec.schema]
+    rows = [(one.name, "TIMESTAMP" if is_time(one.name) else sql_type(one.type), comment(name, one.name)) for one in spec.schema]
+    return [(shown_as(column), kind, told) for column, kind, told in rows]
+
+
 def _readable_rows(folder: Store, spec: TableSpec) -> Any:
     """None where there is no such table. Raises QueryError when it is damaged."""
     try:
@@ -120,12 +151,13 @@ def _explain(query: str, error: Exception) -> str:
     """DuckDB's own words, and the columns of the tables that the query names, or the tables when it names none."""
     import duckdb
 
+    from lb_stream.contracts.columns.times import SUFFIX
     from lb_stream.contracts.tables import TABLES
 
     text = str(error).strip()
     if isinstance(error, duckdb.PermissionException):
         return f"{text.splitlines()[0]}: a query reads the tables, no other file, and writes none (--format csv prints rows)"
-    named = [spec for spec in TABLES if re.search(rf"\b{spec.name}\b", query, re.IGNORECASE)]
+    named = [name for spec in TABLES for name in (spec.name, spec.name + SUFFIX) if re.search(rf"\b{name}\b", query, re.IGNORECASE)]
     if isinstance(error, duckdb.CatalogException) and "Table" in text:
         text = text.splitlines()[0]
         named = []
@@ -133,11 +165,19 @@ def _explain(query: str, error: Exception) -> str:
         return text
     if named:
         return "\n".join([text, *map(_columns, named)])
-    return "\n".join([text, "The tables:", *(f"  {spec.name:<17} {spec.row}" for spec in TABLES)])
+    return f"{text}\n{_tables()}"
 
 
-def _columns(spec: TableSpec) -> str:
-    return f"{spec.name} has: {', '.join(spec.schema.names)}"
+def _columns(name: str) -> str:
+    return f"{name} has: {', '.join(column for column, *_ in described(name))} (what each is: lbctl sql --describe {name})"
+
+
+def _tables() -> str:
+    from lb_stream.contracts.columns.times import SUFFIX
+    from lb_stream.contracts.tables import TABLES
+
+    rows = (f"  {spec.name:<17} {spec.row}" for spec in TABLES)
+    return "\n".join(["The tables:", *rows, f"Beside each a view NAME{SUFFIX} with its times as timestamps."])
 
 
 def records(result: duckdb.DuckDBPyConnection) -> list[dict[str, Any]]:

@@ -149,8 +149,8 @@ def test_a_move_that_was_undone_is_found(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ((), "give a query, or a file"),
-        (("select 1", "--file", "x.sql"), "give a query, or a file"),
+        ((), "give a query, a file"),
+        (("select 1", "--file", "x.sql"), "give a query, a file"),
         (("--file", "missing.sql"), "missing.sql: No such file or directory"),
         (("select :a",), "the query has parameters that were not given: --param a=…"),
         (("select :a", "--param", "a=1", "--param", "b=1"), "the query has no parameter b: it has a"),

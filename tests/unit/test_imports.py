@@ -17,7 +17,7 @@ MOST_MODULES = 14
 # The house, from the ground up: each floor may know the floors before it. The wings of one floor know nothing of each other; the rooms of a
 # wing are folders, in order: each knows itself and those before it. So io knows nothing of the job that uses it.
 FLOORS: tuple[dict[str, tuple[str, ...]], ...] = (
-    {"contracts": ("contracts",)},
+    {"contracts": ("contracts.columns", "contracts")},
     {
         "core": (
             *("core", "core.model", "core.averages", "core.reporting", "core.placement", "core.shedding", "core.splitting", "core.filters"),

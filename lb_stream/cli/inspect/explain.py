@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from lb_stream.cli.shared.broker_names import full_name
 from lb_stream.cli.shared.options import BrokerConf, Cluster, ConfigFile, Json, Set, effective
 from lb_stream.cli.shared.output import CommandError, emit, emit_json, emit_line, emit_rich, note, styled, table
 from lb_stream.io.messages.figures import figure
@@ -46,15 +47,18 @@ def explain(
         raise CommandError(f"say what to explain: one of {', '.join(asked)}", code=2)
     from lb_stream.query.lake import open_lake
 
-    lake = open_lake(effective(config, broker_conf, set_).tables)
+    given = effective(config, broker_conf, set_)
+    lake = open_lake(given.tables)
     if decision is not None:
         _decision(lake, decision, cluster, json)
     elif round_ is not None:
         _round(lake, round_, json)
     elif why_not is not None:
-        _why_not(lake, why_not, cluster, json)
+        _why_not(lake, why_not if "/" in why_not else full_name(given, cluster, why_not), cluster, json)
+    elif broker is not None:
+        _about(lake, "broker", full_name(given, cluster, broker), cluster, last, json)
     else:
-        _about(lake, "bundle" if bundle is not None else "broker", bundle or broker or "", cluster, last, json)
+        _about(lake, "bundle", str(bundle), cluster, last, json)
 
 
 def _decision(lake: Lake, decision: str, cluster: str | None, json: bool) -> None:

@@ -30,22 +30,31 @@ def sql(
     query: Annotated[str | None, typer.Argument(metavar="[QUERY]", help="A query in DuckDB's SQL; - reads it from stdin.")] = None,
     file: Annotated[Path | None, typer.Option("--file", metavar="FILE", help="A query in a file, such as those in docs/queries.")] = None,
     param: Annotated[list[str] | None, typer.Option("--param", metavar="NAME=VALUE", help="A value for :NAME in it.")] = None,
+    describe: Annotated[str | None, typer.Option("--describe", metavar="TABLE", help="Instead: what each column of a table is.")] = None,
     output: Annotated[Format, typer.Option("--output", "-o", "--format", help="A table, JSON (one object a line), or CSV.")] = Format.table,
     config: ConfigFile = None,
     broker_conf: BrokerConf = None,
     set_: Set = None,
     json: Json = False,
 ) -> None:
-    """Ask the tables in SQL: rounds, decisions, outcomes, ownership, bundle_averages, broker_loads and more (docs/tables.md)."""
-    from lb_stream.query.lake import open_lake, run
+    """Ask the tables in SQL: rounds, decisions, outcomes, ownership, bundle_averages, broker_loads and more (docs/tables.md).
+
+    Beside each table NAME there is a view NAME_at, in which times are timestamps: issued_at instead of issued_ms.
+    """
+    from lb_stream.query.lake import add_views, open_lake, run
     from lb_stream.query.sql_file import parameter_values, read_query, with_parameters
 
-    if (query is None) == (file is None):
-        raise CommandError("give a query, or a file that holds one: --file FILE", code=2)
+    if [query, file, describe].count(None) != 2:
+        raise CommandError("give a query, a file that holds one: --file FILE, or a table to describe: --describe TABLE", code=2)
+    if describe is not None:
+        _describe(describe, "json" if json else output)
+        return
     text = read_query(file) if file is not None else sys.stdin.read() if query == "-" else str(query)
     text = text.encode(errors="surrogateescape").decode(errors="replace")  # what stands for bytes that an ASCII locale can't read
     text, values = with_parameters(text, parameter_values(param or ()))
-    result = run(open_lake(effective(config, broker_conf, set_).tables, whole=False), text, values)
+    lake = open_lake(effective(config, broker_conf, set_).tables, whole=False)
+    add_views(lake)
+    result = run(lake, text, values)
     columns = [column[0] for column in result.description or []]
     if json or output is Format.json:
         emit_rows((dict(zip(columns, row, strict=True)) for row in _rows(result)), Format.json)
@@ -55,6 +64,15 @@ def sql(
             emit_csv([row])
     else:
         _show(columns, result)
+
+
+def _describe(name: str, form: str) -> None:
+    from lb_stream.query.lake import described
+
+    rows = described(name)
+    columns = ("column", "type", "meaning")
+    if not emit_rows((dict(zip(columns, row, strict=True)) for row in rows), form):
+        emit_rich(table(columns, rows))
 
 
 def _rows(result: duckdb.DuckDBPyConnection) -> Iterator[tuple[Any, ...]]:

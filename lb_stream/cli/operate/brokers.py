@@ -9,7 +9,7 @@ import typer
 
 from lb_stream.cli.operate import dynamic_config
 from lb_stream.cli.shared.options import BrokerConf, Cluster, ConfigFile, Format, Json, Output, Set, effective
-from lb_stream.cli.shared.outlook import Preview, show_outlook
+from lb_stream.cli.shared.outlook import Preview, show_preview
 from lb_stream.cli.shared.output import emit_rich, emit_rows, note, styled, table
 from lb_stream.cli.shared.sending import Sending, sends
 from lb_stream.io.messages.times import ago
@@ -109,7 +109,10 @@ def _summary(cluster: str, rows: list[dict[str, Any]]) -> Text:
     return styled((cluster, "bold")).append(told)
 
 
-BrokerArgument = Annotated[str, typer.Argument(metavar="BROKER", help="host:port, as in its reports.")]
+BrokerArgument = Annotated[
+    str,
+    typer.Argument(metavar="BROKER", help="host:port, as in its reports; its host, or the first label of it, where only one broker fits."),
+]
 
 
 @app.command(epilog="Example: lbctl brokers drain broker-3.eu:8080 --cluster eu-1")
@@ -117,16 +120,23 @@ BrokerArgument = Annotated[str, typer.Argument(metavar="BROKER", help="host:port
 def drain(broker: BrokerArgument, preview: Preview = False, *, send: Sending) -> None:
     """Unload all bundles of a broker and give it none from now on; waits until it is empty."""
     if preview:
-        show_outlook(send.given, send.cluster, {}, [broker], json=send.json)
+        from lb_stream.sim.play.outlook import Change
+
+        show_preview(send, Change(drained=[send.broker(broker)]))
     else:
-        send("drain-broker", broker=broker)
+        send("drain-broker", broker=send.broker(broker))
 
 
 @app.command(epilog="Example: lbctl brokers undrain broker-3.eu:8080 --cluster eu-1")
 @sends()
-def undrain(broker: BrokerArgument, *, send: Sending) -> None:
+def undrain(broker: BrokerArgument, preview: Preview = False, *, send: Sending) -> None:
     """Let a drained broker take bundles again."""
-    send("undrain-broker", broker=broker)
+    if preview:
+        from lb_stream.sim.play.outlook import Change
+
+        show_preview(send, Change(undrained=[send.broker(broker)]))
+    else:
+        send("undrain-broker", broker=send.broker(broker))
 
 
 dynamic_config.register_brokers(app)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from lb_stream.cli.shared.options import BrokerConf, ConfigFile, Format, Json, Output, Set, effective
+from lb_stream.cli.shared.outlook import Preview, show_preview
 from lb_stream.cli.shared.output import CommandError, emit_rich, emit_rows, note
 from lb_stream.cli.shared.sending import Sending, sends
 
@@ -69,9 +70,14 @@ def _fields(one: ClusterFacts, manager: str) -> dict[str, Any]:
 
 @app.command(epilog="Example: lbctl clusters enable eu-1")
 @sends(cluster=Named)
-def enable(send: Sending) -> None:
+def enable(preview: Preview = False, *, send: Sending) -> None:
     """End a cluster's dry run: from now on its decisions are published to its brokers. What is to wait for approval still does."""
-    send("dry-run", on=False)
+    if preview:
+        from lb_stream.sim.play.outlook import Change
+
+        show_preview(send, Change({"dry_run": False}))
+    else:
+        send("dry-run", on=False)
 
 
 @app.command(epilog="Example: lbctl clusters disable eu-1")
@@ -85,11 +91,12 @@ def disable(send: Sending) -> None:
 @sends(cluster=Named)
 def mode(
     wanted: Annotated[Mode, typer.Argument(metavar="observe|approve|act", help="Decisions are logged only; wait for approval; go out.")],
+    preview: Preview = False,
     *,
     send: Sending,
 ) -> None:
     """Say whether a cluster's decisions are only logged, wait for approval where balancing wants them, or are published."""
-    send("set-config", values={"mode": wanted.value})
+    _set(send, {"mode": wanted.value}, preview)
 
 
 @app.command(epilog="Example: lbctl clusters pause eu-1 · lbctl clusters pause --all-clusters")
@@ -101,18 +108,51 @@ def pause(send: Sending) -> None:
 
 @app.command(epilog="Example: lbctl clusters resume eu-1 · lbctl clusters resume --all-clusters")
 @sends(all_clusters=True, cluster=NamedOrAll)
-def resume(send: Sending) -> None:
+def resume(preview: Preview = False, *, send: Sending) -> None:
     """End a pause."""
-    send("resume-cluster")
+    if preview:
+        from lb_stream.query.cluster_state import the_only
+        from lb_stream.sim.play.outlook import Change
+
+        now = the_only(send.given.tables, send.cluster)
+        if not now.orders.paused:
+            raise CommandError(f"{now.cluster} is not paused: nothing would change")
+        show_preview(send, Change(paused=True))
+    else:
+        send("resume-cluster")
 
 
 @app.command("declare-dead", epilog="Example: lbctl clusters declare-dead eu-1")
 @sends(cluster=Named)
 def declare_dead(
-    broker: Annotated[str | None, typer.Option("--broker", metavar="HOST:PORT", help="This one only.")] = None, *, send: Sending
+    broker: Annotated[str | None, typer.Option("--broker", metavar="HOST:PORT", help="This one only.")] = None,
+    preview: Preview = False,
+    *,
+    send: Sending,
 ) -> None:
     """Take brokers that have fallen silent for dead now: ends the wait when many have vanished at once."""
-    send("declare-dead", broker=broker)
+    broker = None if broker is None else send.broker(broker)
+    if preview:
+        from lb_stream.sim.play.outlook import Change
+
+        show_preview(send, Change(silent=_silent(send, broker)))
+    else:
+        send("declare-dead", broker=broker)
+
+
+def _silent(send: Sending, broker: str | None) -> tuple[str, ...]:
+    """The silent brokers, or the one that is named. Raises CommandError where it isn't silent, or nobody is: the balancer would refuse."""
+    from lb_stream.query.cluster_state import require_cluster
+    from lb_stream.query.lake import open_lake
+    from lb_stream.query.status_facts import cluster_facts
+
+    with open_lake(send.given.tables) as lake:
+        require_cluster(lake, send.cluster)
+        (silent,) = [one.silent for one in cluster_facts(lake) if one.cluster == send.cluster] or [()]
+    if not silent or broker not in (None, *silent):
+        told = ", ".join(silent) or "nobody"
+        raise CommandError(f"it would be refused (speaks): {broker or 'every broker'} has been heard lately; silent is {told}")
+    return silent if broker is None else (broker,)
 
 
 @app.command(epilog="Example: lbctl clusters limit eu-1 --in-flight 50 --per-minute 100")
@@ -127,6 +167,7 @@ def limit(
     dwell_s: Annotated[
         float | None, typer.Option("--dwell", metavar="S", min=0, help="How long a bundle stays where it came to before it is shed.")
     ] = None,
+    preview: Preview = False,
     *,
     send: Sending,
 ) -> None:
@@ -141,4 +182,13 @@ def limit(
     values = {name: value for name, value in given.items() if value is not None}
     if not values:
         raise CommandError("which limit? See lbctl clusters limit --help", 2)
-    send("set-config", values=values)
+    _set(send, values, preview)
+
+
+def _set(send: Sending, values: dict[str, Any], preview: bool) -> None:
+    if preview:
+        from lb_stream.sim.play.outlook import Change
+
+        show_preview(send, Change(values))
+    else:
+        send("set-config", values=values)

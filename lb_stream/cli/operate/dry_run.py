@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import typer
 
+from lb_stream.cli.shared.outlook import Preview, show_preview
 from lb_stream.cli.shared.sending import Sending, sends
 
 app = typer.Typer(name="dry-run", help="Whether decisions are only made and logged, or published too.", no_args_is_help=True)
@@ -23,6 +24,11 @@ def on(send: Sending) -> None:
 
 @app.command("off", epilog="Example: lbctl dry-run off --cluster eu-1")
 @sends(all_clusters=True)
-def off(send: Sending) -> None:
+def off(preview: Preview = False, *, send: Sending) -> None:
     """Publish decisions, as `lbctl clusters enable` does."""
-    send("dry-run", on=False)
+    if preview:
+        from lb_stream.sim.play.outlook import Change
+
+        show_preview(send, Change({"dry_run": False}))
+    else:
+        send("dry-run", on=False)

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from lb_stream.cli.shared.options import BrokerConf, Cluster, ConfigFile, Json, Set, effective
-from lb_stream.cli.shared.outlook import Preview, show_outlook
+from lb_stream.cli.shared.outlook import Preview, show_preview
 from lb_stream.cli.shared.output import emit, emit_json
 from lb_stream.cli.shared.sending import Sending, SettingsFile, sends
 
@@ -42,7 +42,9 @@ def update(
 ) -> None:
     """Change a setting of a running cluster, until it is changed or taken back. Which ones: list-dynamic-config."""
     if preview:
-        show_outlook(send.given, send.cluster, {key: value}, json=send.json)
+        from lb_stream.sim.play.outlook import Change
+
+        show_preview(send, Change({key: value}))
     else:
         send("set-config", values={key: value})
 

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from lb_stream.cli.shared.options import BrokerConf, Cluster, ConfigFile, Format, Json, Output, Set, effective
+from lb_stream.cli.shared.outlook import Preview, preview_orders
 from lb_stream.cli.shared.output import CommandError, emit_rich, emit_rows, note, styled, table
 from lb_stream.cli.shared.sending import Sending, sends
 from lb_stream.cli.shared.spans import span_ms
@@ -35,13 +36,18 @@ def unload(
     destination: Annotated[
         str | None, typer.Option("--destinationBroker", "--destination", "-d", metavar="BROKER", help="Who takes it; only with --bundle.")
     ] = None,
+    preview: Preview = False,
     *,
     send: Sending,
 ) -> None:
     """Have a bundle leave its broker, or every bundle of a namespace; waits until reports show it."""
     if destination is not None and bundle is None:
         raise CommandError("-d names the destination of one bundle: name the bundle with -b", 2)
-    send("unload", namespace=namespace, bundle=bundle, destination=destination)
+    destination = None if destination is None else send.broker(destination)
+    if preview:
+        preview_orders(send, "unload", [{"namespace": namespace, "bundle": bundle, "destination": destination}])
+    else:
+        send("unload", namespace=namespace, bundle=bundle, destination=destination)
 
 
 @app.command("split-bundle", epilog="Example: lbctl namespaces split-bundle -b LARGEST -san topic_count_equally_divide -u shop/orders")
@@ -196,7 +202,7 @@ def set_policies(
     elif namespaces or primary or secondary:
         raise CommandError("--namespaces, --primary and --secondary are parts of the policy that --isolation names", 2)
     if failure_domain:
-        fields["failure_domains"] = dict(map(_domain, failure_domain))
+        fields["failure_domains"] = {send.broker(broker): domain for broker, domain in map(_domain, failure_domain)}
     send("set-policies", **fields, remove_isolation=remove_isolation or None)
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from lb_stream.cli.shared.options import BrokerConf, Cluster, ConfigFile, Format, Json, Output, Set, effective
+from lb_stream.cli.shared.outlook import Preview, preview_orders
 from lb_stream.cli.shared.output import CommandError, emit_rich, emit_rows, note, styled, table
 from lb_stream.cli.shared.sending import Sending, send_together, sends
 from lb_stream.cli.shared.spans import span_ms
@@ -66,6 +67,7 @@ def approve(
     ids: Ids = None,
     every: Annotated[bool, typer.Option("--all", help="All that wait now. Shows them and asks.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="With --all: don't ask.")] = False,
+    preview: Preview = False,
     *,
     send: Sending,
 ) -> None:
@@ -75,10 +77,39 @@ def approve(
     """
     if bool(ids) == every:
         raise CommandError("expected one of: IDs of proposals, --all", 2)
+    if preview:
+        _preview(send, ids)
+        return
     if send.json and every and not yes:
         raise CommandError("--json: expected --yes, too: what is asked is no JSON", 2)
     wanted = _waiting(send, yes) if every else ids or []
     _send(send, "approve-proposals", wanted, {})
+
+
+def _preview(send: Sending, ids: Iterable[str] | None) -> None:
+    """What would come of these proposals, None: of all that wait. Raises CommandError for what can't be played."""
+    from lb_stream.contracts.decisions import MOVES
+    from lb_stream.query.cluster_state import require_cluster
+    from lb_stream.query.lake import open_lake
+    from lb_stream.query.present.proposals import waiting_proposals
+
+    with open_lake(send.given.tables) as lake:
+        require_cluster(lake, send.cluster)
+        waiting = {row["proposal_id"]: row for row in waiting_proposals(lake, send.cluster)}
+    wanted = list(waiting if ids is None else dict.fromkeys(ids))
+    if unknown := [one for one in wanted if one not in waiting]:
+        raise CommandError(f"{unknown[0]}: nothing waits under this id; lbctl proposals shows what does", 2)
+    if not wanted:
+        raise CommandError("nothing waits for approval")
+    rows = [waiting[one] for one in wanted]
+    if len(clusters := sorted({row["cluster"] for row in rows})) > 1:
+        raise CommandError(f"--preview plays one cluster, these are of {', '.join(clusters)}: name one with --cluster", 2)
+    if splits := [row["proposal_id"] for row in rows if row["kind"] not in MOVES]:
+        raise CommandError(f"{splits[0]} is no move: bundles aren't split in a played present; name the others", 2)
+    moves = [
+        dict(zip(("namespace", "bundle"), row["bundle"].rsplit("/", 1), strict=True)) | {"destination": row["destination"]} for row in rows
+    ]
+    preview_orders(replace(send, cluster=clusters[0]), "unload", moves, waits=True)
 
 
 @sends()

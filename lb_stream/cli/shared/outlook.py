@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from lb_stream.cli.shared.options import Effective
-from lb_stream.cli.shared.output import emit_json, emit_rich, note, table
+from lb_stream.cli.shared.output import CommandError, emit_json, emit_line, emit_rich, note, table
+from lb_stream.cli.shared.sending import Sending
 
 if TYPE_CHECKING:
-    from lb_stream.sim.play.outlook import Outlook
+    from lb_stream.sim.play.outlook import Change, Outlook
 
 MINUTES = 30.0
 MOST_MOVES = 10
@@ -21,17 +22,10 @@ Preview = Annotated[
 ]
 
 
-def show_outlook(
-    given: Effective,
-    cluster: str | None,
-    changes: Mapping[str, Any],
-    drained: Sequence[str] = (),
-    minutes: float = MINUTES,
-    json: bool = False,
-) -> None:
+def show_outlook(given: Effective, cluster: str | None, change: Change, minutes: float = MINUTES, json: bool = False) -> None:
     """Play the present of a cluster (None: the only one) as it is and changed, and print both.
 
-    Raises typer.Exit(1) when the change doesn't fit; QueryError, SettingError, ScenarioError.
+    Raises typer.Exit(1) when the change doesn't fit; CommandError when it would be refused; QueryError, SettingError, ScenarioError.
     """
     from lb_stream.io.local.progress import progress
     from lb_stream.query.lake import open_lake
@@ -43,15 +37,42 @@ def show_outlook(
         history = History(**present_of(lake_asker(lake), cluster))
     name = history.cluster
     with progress("simulating", every=PARTS) as told:
-        found, notes = outlook(history, changes, drained, minutes, lambda part: told(name, int(part * PARTS), PARTS))
+        found, notes = outlook(history, change, minutes, lambda part: told(name, int(part * PARTS), PARTS))
+    answers = found[CHANGED].answers
+    if answers and all(one.outcome == "refused" for one in answers):
+        raise CommandError(f"it would be refused ({answers[0].rule}): {answers[0].text}")
     if json:
-        emit_json({"cluster": name, "minutes": minutes, **{label: {**one.figures, "moved": one.moves} for label, one in found.items()}})
+        figures = {label: {**one.figures, "moved": one.moves} for label, one in found.items()}
+        said = {"answers": [{name: getattr(one, name) for name in ("outcome", "rule", "text")} for one in answers]} if answers else {}
+        emit_json({"cluster": name, "minutes": minutes, **figures, **said})
     else:
         for line in notes:
             note(line)
+        for one in answers:
+            emit_line(f"{one.outcome}{f' ({one.rule})' if one.rule and one.outcome != 'done' else ''}: {one.text}")
         _show(name, minutes, found)
-    if not found[CHANGED].figures["fits"]:
+    if not found[CHANGED].figures["fits"] or any(one.outcome in ("refused", "failed") for one in answers):
         raise typer.Exit(1)
+
+
+def preview_orders(send: Sending, kind: str, several: Sequence[Mapping[str, Any]], waits: bool = False) -> None:
+    """Show what would come of commands of one kind. Raises as `show_outlook`; CommandError (2) for one that can't be."""
+    from lb_stream.io.kafka.orders import BadOrder, order
+    from lb_stream.sim.play.outlook import Change
+
+    try:
+        orders = [order(kind, one, "preview", f"preview:{number}") for number, one in enumerate(several)]
+    except BadOrder as error:
+        raise CommandError(str(error), 2) from None
+    timeless = [one.model_copy(update={"sent_ms": 0}) for one in orders]  # the played time is another one
+    show_preview(send, Change(orders=timeless, waits=waits))
+
+
+def show_preview(send: Sending, change: Change) -> None:
+    """`show_outlook` for a command that would be sent so. Raises CommandError for all clusters at once."""
+    if send.all_clusters:
+        raise CommandError("--preview plays one cluster: name it with --cluster, without --all-clusters", 2)
+    show_outlook(send.given, send.cluster, change, json=send.json)
 
 
 def _show(cluster: str, minutes: float, found: Mapping[str, Outlook]) -> None:

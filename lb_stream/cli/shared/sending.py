@@ -71,6 +71,12 @@ class Sending:
         """Send the command and print what came of it. Raises typer.Exit(1) when that isn't what was wanted."""
         send(self, kind, {name: value for name, value in fields.items() if value is not None})
 
+    def broker(self, given: str) -> str:
+        """A broker's whole name, which may be given short. Raises CommandError where none fits, or several do."""
+        from lb_stream.cli.shared.broker_names import full_name
+
+        return full_name(self.given, None if self.all_clusters else self.cluster, given)
+
     @property
     def key(self) -> str:
         """The record's key: the cluster, empty for all. Raises CommandError where it isn't clear which."""

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from lb_stream.cli.shared.broker_names import full_name
 from lb_stream.cli.shared.options import BrokerConf, Cluster, ConfigFile, Json, Try, balancers_and_own, effective
 from lb_stream.cli.shared.outlook import MINUTES, show_outlook
 from lb_stream.cli.shared.output import CommandError
@@ -33,4 +34,8 @@ def what_if(
     tried, own = balancers_and_own(set_)
     if not tried and not drain:
         raise CommandError("nothing to try: expected --set KEY=VALUE of a balancer's setting, or --drain BROKER", 2)
-    show_outlook(effective(config, broker_conf, own), cluster, tried, drain or [], minutes, json)
+    from lb_stream.sim.play.outlook import Change
+
+    given = effective(config, broker_conf, own)
+    drained = [full_name(given, cluster, one) for one in drain or ()]
+    show_outlook(given, cluster, Change(tried, drained), minutes, json)

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from lb_stream.core.commands.settings import in_force
+from lb_stream.contracts.commands import Command
+from lb_stream.core.commands.responder import CommandAnswer
+from lb_stream.core.commands.settings import in_force, our_name
+from lb_stream.core.config.cluster_config import DRY_RUN, cluster_config
 from lb_stream.core.model.memory import Memory
 from lb_stream.sim.measures import Measured, measured
 from lb_stream.sim.measures.moves import clients_of, throughput_of
 from lb_stream.sim.play.player import OnProgress, play
 from lb_stream.sim.play.policy import Policy
+from lb_stream.sim.scenario.errors import ScenarioError
 from lb_stream.sim.scenario.from_history import History
-from lb_stream.sim.scenario.present import present_scenario
+from lb_stream.sim.scenario.present import Happening, present_scenario
 
 AS_IT_IS, CHANGED = "as it is", "changed"
 FIGURES = {
@@ -28,6 +32,7 @@ FIGURES = {
     "usage_max_after": "greatest usage at the end",
     "max_over_mean_now": "greatest ÷ mean now",
     "max_over_mean_after": "greatest ÷ mean at the end",
+    "failovers": "bundles of dead brokers that others took",
     "drain_s": "seconds until drained brokers are empty",
     "violation_count": "rules broken",
 }
@@ -35,36 +40,101 @@ FIGURES = {
 
 
 @dataclass(frozen=True, slots=True)
+class Change:
+    """What is to be tried: settings over those in force, what happens to brokers, commands that come at the beginning.
+
+    `silent`: brokers that have fallen silent, in both plays; the changed one takes them for dead at once. `paused`: the present is paused,
+    and the change ends that. `waits`: what balancing wants waits for approval, in both.
+    """
+
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    drained: Sequence[str] = ()
+    undrained: Sequence[str] = ()
+    silent: Sequence[str] = ()
+    orders: Sequence[Command] = ()
+    paused: bool = False
+    waits: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Outlook:
-    """What comes of one policy: figures, its moves, and the greatest usage (ratio of capacity) at each of the times (s from now)."""
+    """What comes of one policy: figures, its moves, and the greatest usage (ratio of capacity) at each of the times (s from now).
+
+    `answers`: the balancer's last one to each order of the change.
+    """
 
     figures: dict[str, Any]
     moves: list[dict[str, Any]]
     t_s: tuple[float, ...]
     greatest: tuple[float, ...]
+    answers: tuple[CommandAnswer, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """One of the two that are played."""
+
+    settings: Mapping[str, Any]
+    happening: Happening
+    orders: tuple[Command, ...] = ()
 
 
 def outlook(
-    history: History, changes: Mapping[str, Any], drained: Sequence[str], minutes: float, on_progress: OnProgress | None = None
+    history: History, change: Change, minutes: float, on_progress: OnProgress | None = None
 ) -> tuple[dict[str, Outlook], tuple[str, ...]]:
-    """Play the present with the settings in force, and with `changes` over them and these brokers drained; and what was assumed.
+    """Play the present with the settings in force, and with the change; and what was assumed.
 
     `history` begins at its last slot. Bundles that were unloaded lately may be unloaded again: the played balancer begins without memory.
-    Raises SettingError and ScenarioError.
+    Both are played as if decisions were published, unless the change is about just that. Raises SettingError and ScenarioError.
     """
-    commanded = Memory.from_json(history.memory).orders.settings if history.memory else {}
-    settings = in_force(history.settings, commanded)
-    plans = {AS_IT_IS: (settings, ()), CHANGED: (in_force(settings, changes), drained)}
-    made = {name: present_scenario(history, minutes, empties) for name, (_, empties) in plans.items()}
-    policies = {name: Policy(name, wanted) for name, (wanted, _) in plans.items()}
+    plans = _plans(history, change)
+    made = {name: present_scenario(history, minutes, plan.happening) for name, plan in plans.items()}
+    policies = {name: Policy(name, plan.settings) for name, plan in plans.items()}
     for policy in policies.values():
         policy.config()  # before the long part
     found: dict[str, Outlook] = {}
-    for number, (name, (_, empties)) in enumerate(plans.items()):
+    for number, (name, plan) in enumerate(plans.items()):
         told = None if on_progress is None else partial(_told, on_progress, number, len(plans))
         scenario = made[name].scenario
-        found[name] = _outlook(measured(scenario, play(scenario, policies[name], told).lines), empties)
+        played = play(scenario, policies[name], told, plan.orders)
+        answers = tuple(played.answers[one.id] for one in plan.orders if one.id in played.answers)
+        found[name] = replace(_outlook(measured(scenario, played.lines), plan.happening.drained), answers=answers)
     return found, made[CHANGED].notes
+
+
+def _plans(history: History, change: Change) -> dict[str, _Plan]:
+    commanded = Memory.from_json(history.memory).orders.settings if history.memory else {}
+    before = in_force(history.settings, commanded)
+    after = in_force(history.settings, _commanded(commanded, change.settings))
+    modes = [cluster_config(one).balancer.mode for one in (before, after)]
+    if modes[0] != modes[1] and modes[1] == "approve":
+        wanted = f"observe or act: in {modes[1]} nothing that balancing wants moves until somebody approves it (lbctl proposals)"
+        raise ScenarioError(f"history of {history.cluster}", "mode", modes[1], wanted)
+    if modes[0] == modes[1] and _names_mode(change):
+        raise ScenarioError(f"history of {history.cluster}", "mode", modes[1], "another one: this is its mode already")
+    still = [modes[0] != modes[1] and mode != "act" for mode in modes]
+    off = {"enabled": False}
+    return {
+        AS_IT_IS: _Plan(before | (off if still[0] or change.paused or change.waits else {}), Happening(silent=change.silent)),
+        CHANGED: _Plan(
+            after | (off if still[1] or change.waits else {}),
+            Happening(change.drained, change.undrained, dead=change.silent),
+            tuple(change.orders),
+        ),
+    }
+
+
+def _names_mode(change: Change) -> bool:
+    return any(our_name(name, value) == "mode" for name, value in change.settings.items())
+
+
+def _commanded(before: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """What commands have set, with changes over it. The end of a dry run lifts no need for approval. Raises SettingError."""
+    ours = {our_name(name, value) for name, value in changes.items()}
+    kept = {name for name, value in before.items() if our_name(name, value) not in ours}
+    if DRY_RUN in changes:
+        kept |= before.keys() & {"mode"}
+    return {name: value for name, value in before.items() if name in kept} | dict(changes)
 
 
 def _told(on_progress: OnProgress, number: int, count: int, part: float) -> None:
@@ -76,8 +146,10 @@ def _outlook(seen: Measured, drained: Sequence[str]) -> Outlook:
     moves = seen.gaps.of(seen.gaps.moved)
     names, clients = scenario.brokers.names, clients_of(scenario, moves)
     figures = {name: seen.figures[name] for name in ("moves", "client_seconds_lost", "time_to_balance_s", "drain_s", "violation_count")}
+    vanish = any(event.kind in ("crash", "leave") for event in scenario.events)
     left = np.isin(seen.history.last_owner, [names.index(broker) for broker in drained])
     figures |= {
+        "failovers": seen.figures["failovers"] if vanish else None,
         "clients_disturbed": int(clients.sum()),
         "moved_bytes_per_s": float(throughput_of(scenario, moves).sum()),
         "usage_max_now": round(float(series.greatest[0]), 4),

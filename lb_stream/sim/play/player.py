@@ -6,7 +6,7 @@ Discrete events in order of time; what happens at the same time goes in the orde
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import partial
@@ -15,9 +15,10 @@ from typing import Any
 import numpy as np
 
 from lb_stream.agent.obey import Seen, acknowledgement, addressee, judge
+from lb_stream.contracts.commands import Command
 from lb_stream.contracts.decisions import Decision
 from lb_stream.contracts.reports import Ack
-from lb_stream.core.commands.responder import Received
+from lb_stream.core.commands.responder import CommandAnswer, Received
 from lb_stream.core.round.decide import Inbox
 from lb_stream.sim.model import ClusterModel
 from lb_stream.sim.play.balancer import Balancer
@@ -41,12 +42,13 @@ class Phase(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """What came of it: the trace's lines in order, without a header."""
+    """What came of it: the trace's lines in order, without a header; id of each order → the balancer's last answer."""
 
     scenario: str
     policy: str
     lines: list[dict[str, Any]]
     rounds: int
+    answers: Mapping[str, CommandAnswer]
 
     @property
     def header(self) -> dict[str, Any]:
@@ -54,15 +56,16 @@ class Played:
         return {"event": "header", "format": 1, "scenario": self.scenario, "policy": self.policy}
 
 
-def play(scenario: Scenario, policy: Policy, on_progress: OnProgress | None = None) -> Played:
+def play(scenario: Scenario, policy: Policy, on_progress: OnProgress | None = None, orders: Sequence[Command] = ()) -> Played:
     """What the policy does in the scenario. The same arguments give the same lines.
 
-    `on_progress` is told after each tick what part of the scenario is over, 0..1. Raises SettingError for settings that can't be.
+    `orders`: commands that come at the beginning, beside the scenario's own. `on_progress` is told after each tick what part of the
+    scenario is over, 0..1. Raises SettingError for settings that can't be.
     """
-    game, told = Game(scenario, policy), on_progress or (lambda _part: None)
+    game, told = Game(scenario, policy, orders), on_progress or (lambda _part: None)
     game.run(scenario.end_s, told)
     told(1.0)
-    return Played(scenario.name, policy.name, game.lines, game.rounds)
+    return Played(scenario.name, policy.name, game.lines, game.rounds, game.answers)
 
 
 @dataclass
@@ -71,8 +74,10 @@ class Game:
 
     scenario: Scenario
     policy: Policy
+    ordered: Sequence[Command] = ()
     lines: list[dict[str, Any]] = field(default_factory=list)
     rounds: int = 0
+    answers: dict[str, CommandAnswer] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         scenario = self.scenario
@@ -85,6 +90,7 @@ class Game:
         self.post, self.seen = Post(), Seen()
         self.acks: list[Ack] = []
         self.orders: list[Received] = list(first_orders(scenario.policies, scenario.brokers.names, _with_unowned(scenario)))
+        self.orders += [Received.of(one, at_ms(0.0)) for one in self.ordered]
         self.now_s = 0.0
         self._calendar: list[tuple[float, int, int, Callable[[], None]]] = []
         self._number = self._added = 0
@@ -185,6 +191,7 @@ class Game:
         now_ms = at_ms(self.now_s)
         made = self.balancer.ask(self.post.take(), Inbox(acks=tuple(self.acks), commands=tuple(self.orders)), now_ms)
         self.acks, self.orders = [], []
+        self.answers |= {answer.id: answer for answer in made.results}
         for record in made.ownership:
             self.seen.note_record(record.bundle, record, now_ms)
         for decision in made.decisions:

@@ -7,6 +7,8 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from lb_stream.contracts import schemas
+from lb_stream.contracts.columns.comments import comment, said
+from lb_stream.contracts.columns.times import DURATIONS, is_time, shown_as
 from lb_stream.contracts.reports import REPORT_KINDS, report_kind
 from lb_stream.contracts.schemas import FOLDER, RECORDS, Record, differing, main, schema
 from lb_stream.contracts.tables import TABLES
@@ -93,3 +95,31 @@ def test_the_ddl_has_every_table_with_every_column() -> None:
     for spec, statement in zip(TABLES, statements, strict=True):
         assert statement.startswith(f"{spec.name} (")
         assert [line.split("`")[1] for line in statement.splitlines() if line.startswith("  `")] == spec.schema.names
+
+
+def test_every_column_of_every_table_is_said_to_be_something_and_nothing_is_said_of_others() -> None:
+    columns = [(spec.name, column) for spec in TABLES for column in spec.schema.names]
+    assert all(comment(*one) for one in columns)
+    spoken = {name for table, column in columns for name in (column, f"{table}.{column}")}
+    assert said() <= spoken
+    used = {f"{table}.{column}" if f"{table}.{column}" in said() else column for table, column in columns}
+    assert said() <= used, "overridden in every table"
+    with pytest.raises(KeyError, match="say what it is"):
+        comment("rounds", "new_column")
+
+
+def test_the_comments_of_families_are_words() -> None:
+    assert comment("broker_loads", "short_rate_in_msgs_per_s") == "messages in, short-term average, messages/s"
+    assert comment("broker_loads", "direct_memory_ratio") == "usage ÷ limit of direct memory"
+    assert comment("outcomes", "at_ms") != comment("commands", "at_ms")
+
+
+def test_columns_in_ms_are_times_or_durations_and_the_view_shows_times_as_timestamps() -> None:
+    names = {column for spec in TABLES for column in spec.schema.names if column.endswith("_ms")}
+    assert names > DURATIONS and {one for one in names if not is_time(one)} == DURATIONS
+    text = (FOLDER / "views.sql").read_text()
+    for spec in TABLES:
+        assert f"CREATE OR REPLACE VIEW {spec.name}_at AS SELECT\n" in text
+        shown = [shown_as(column) for column in spec.schema.names]
+        assert len(set(shown)) == len(shown) and all(one in DURATIONS or not one.endswith("_ms") for one in shown)
+    assert "timestamp_millis(`issued_ms`) AS `issued_at`" in text and "\n  `took_ms`,\n" in text

@@ -204,7 +204,7 @@ def test_a_bundles_story_is_its_decisions_in_order(recorded: Recorder, ask: Any,
 
 
 def test_a_brokers_story_is_what_left_it_and_what_came(recorded: Recorder, tmp_path: Path) -> None:
-    found = told(recorded, tmp_path, "--broker", "broker-1:8080", "-n", "100")
+    found = told(recorded, tmp_path, "--broker", "broker-1", "-n", "100")
     made = [
         decision.decision_id
         for one in recorded.rounds
@@ -234,7 +234,11 @@ def test_a_round_tells_what_it_saw_decided_and_what_ended(recorded: Recorder, as
         (("--round", "demo"), "expected CLUSTER:SEQ"),
         (("--round", "demo:999"), "its rounds run from 1 to 60"),
         (("--round", "nowhere:1"), "no round of nowhere is in the log: demo"),
-        (("--broker", "broker-1"), "no round has seen a broker broker-1: lbctl brokers lists them, with their ports"),
+        (
+            ("--broker", "broker-17"),
+            "broker broker-17: expected a broker's name, or its host without domain and port; nearest: broker-1:8080",
+        ),
+        (("--broker", "broker-17:8080"), "no round has seen a broker broker-17:8080: lbctl brokers lists them, with their ports"),
         (("--broker", "broker-1:8080", "--cluster", "nowhere"), "no round of nowhere has seen a broker broker-1:8080"),
         (("--why-not", "no/such/0x00000000_0x40000000"), "no report names no/such"),
     ],
@@ -352,7 +356,7 @@ def test_a_suspension_holds_though_the_last_round_did_not_repeat_it(tmp_path: Pa
 
 def test_of_a_broker_it_is_said_what_keeps_it_hot(tmp_path: Path) -> None:
     made = record(tmp_path / "tables", 12, settings={"threshold_percent": 99})
-    found = told(made, tmp_path, "--why-not", "broker-1:8080")
+    found = told(made, tmp_path, "--why-not", "broker-1")
     assert (found["broker"], found["bundle"]) == ("broker-1:8080", None)
     assert "broker-1:8080 keeps its load: numbers: ThresholdShedder: broker-1:8080: " in found["sentence"]
     assert ", below " in found["sentence"] and "bundles may move" in json.dumps(found["checks"])
@@ -431,7 +435,7 @@ def test_what_rounds_refuse_and_decide_under_every_shedder_has_words(tmp_path: P
     made = record(tmp_path / "tables", 12, settings={"shedding_strategy": name, "load_manager": manager})
     assert emitted(made) <= set(REFUSES)
     assert {one.rule for each in made.rounds for one in each.decisions} <= set(DECIDES)
-    found = told(made, tmp_path, "--why-not", "broker-1:8080")
+    found = told(made, tmp_path, "--why-not", "broker-1")
     assert next(check["found"] for check in found["checks"] if check["name"] == "numbers").startswith(f"{name}: broker-1:8080: ")
 
 

@@ -217,6 +217,28 @@ def test_a_narrow_result_is_a_table_and_a_wide_one_stands_upright(ask: Any) -> N
     assert max(map(len, wide)) <= 80
 
 
+def test_beside_each_table_a_view_has_its_times_as_timestamps(ask: Any) -> None:
+    query = "select epoch_ms(issued_at) = issued_ms as same, typeof(issued_at) as kind from decisions_at join decisions using (decision_id)"
+    assert {(row["same"], row["kind"]) for row in ask("sql", query, "--json").objects} == {(True, "TIMESTAMP")}
+    for spec in TABLES:
+        found = ask("sql", f"describe {spec.name}_at", "--json").objects
+        told = ask("sql", "--describe", f"{spec.name}_at", "--json").objects
+        assert [row["column_name"] for row in found] == [row["column"] for row in told], spec.name
+        assert [row["column_name"] for row in found if row["column_type"] == "TIMESTAMP"] == [
+            row["column"] for row in told if row["type"] == "TIMESTAMP"
+        ]
+
+
+def test_what_each_column_is_can_be_asked_without_tables(tmp_path: Path) -> None:
+    rows = {row["column"]: row for row in lbctl("sql", "--describe", "outcomes", "--json", cwd=tmp_path).objects}
+    assert list(rows) == OUTCOMES.schema.names
+    assert rows["took_ms"] == {"column": "took_ms", "type": "BIGINT", "meaning": "from the decision to its end"}
+    shown = lbctl("sql", "--describe", "outcomes_at", cwd=tmp_path)
+    assert shown.code == 0 and re.search(r"at_at +TIMESTAMP +when it ended", shown.out) and "took_ms" in shown.out
+    wrong = lbctl("sql", "--describe", "outcome", cwd=tmp_path)
+    assert (wrong.code, wrong.out) == (2, "") and "there is no table outcome" in wrong.err and "The tables:" in wrong.err
+
+
 def test_sql_reads_its_query_from_stdin(ask: Any) -> None:
     assert ask("sql", "-", "--json", stdin=b"select count(*) as n from outcomes").objects == [{"n": 2}]
 
@@ -230,7 +252,8 @@ def test_nothing_but_json_is_on_stdout_even_when_nothing_is_found(ask: Any) -> N
     ("query", "words"),
     [
         ("select owner from decisions", ['"owner"', "decisions has: decision_id, cluster, seq"]),
-        ("select * from decision", ["decision does not exist", "The tables:", "outcomes"]),
+        ("select issued_ms from decisions_at", ["issued_ms", "decisions_at has: decision_id", "issued_at", "--describe decisions_at"]),
+        ("select * from decision", ["decision does not exist", "The tables:", "outcomes", "a view NAME_at"]),
         ("select nonsense(kind) from decisions", ["nonsense", "decisions has:"]),
         ("selec 1", ["syntax error"]),
         ("select * from existing", ["existing does not exist"]),

@@ -2,12 +2,27 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 import pytest
 
-from lb_stream.contracts.tables import BROKER_HISTORY, BROKER_LOADS, BUNDLE_HISTORY, COMMANDS, DECISIONS, OUTCOMES, ROUNDS
-from lb_stream.core.model.memory import Memory
+from lb_stream.contracts.tables import (
+    BROKER_HISTORY,
+    BROKER_LOADS,
+    BUNDLE_HISTORY,
+    COMMANDS,
+    DECISIONS,
+    OUTCOMES,
+    OWNERSHIP,
+    PROPOSALS,
+    ROUNDS,
+)
+from lb_stream.core.model.memory import Memory, Proposal, Suspension
+from lb_stream.core.model.operator_state import OperatorState
 from tests.support.lbctl_runner import Result, lbctl
 from tests.unit.cli.inspect.test_tables import fill
 
@@ -26,8 +41,27 @@ def load(bundles: int) -> dict[str, float]:
     }
 
 
-def write_present(folder: Path, slot_ms: int = MINUTE_MS) -> Path:
-    """Ten slots of time of eu: a serves eight bundles, b and c two each; a broker is full with twelve."""
+def proposal(number: int, kind: Any = "unload") -> Proposal:
+    """To move a bundle of a's to b, or to split it."""
+    head = {
+        "proposal_id": f"eu:1:p{number}",
+        "together": f"eu:1:p{number}",
+        "kind": kind,
+        "bundle": f"shop/n{number}/0x00000000_0xffffffff",
+    }
+    way = {"source": "a:8080", "destination": "b:8080" if kind == "unload" else None, "proposed_ms": START_MS, "expires_ms": START_MS}
+    return Proposal(**head, **way, reason="Overloaded", rule="above_average", strategy="ThresholdShedder", explain={}, bytes_per_s=1e6)
+
+
+def write_present(
+    folder: Path,
+    slot_ms: int = MINUTE_MS,
+    settings: Mapping[str, Any] = MappingProxyType({"dry_run": False, "shedding_enabled": False}),
+    orders: OperatorState = OperatorState(),  # noqa: B008
+    proposals: tuple[Proposal, ...] = (),
+    vanished: tuple[str, ...] = (),
+) -> Path:
+    """Ten slots of time of eu: a serves eight bundles, b and c two each; a broker is full with twelve. `vanished`: suspend the cluster."""
     owners = [*[BROKERS[0]] * 8, *[BROKERS[1]] * 2, *[BROKERS[2]] * 2]
     times = [{"cluster": "eu", "slot_ms": START_MS + slot * slot_ms} for slot in range(10)]
     clients = {"topics": 2, "producers": 3, "consumers": 4}
@@ -45,9 +79,11 @@ def write_present(folder: Path, slot_ms: int = MINUTE_MS) -> Path:
         for broker in BROKERS
     ]
     fill(folder, BROKER_LOADS, lives)
-    settings = '{"settings": {"dry_run": false, "shedding_enabled": false}}'
-    fill(folder, ROUNDS, [{"cluster": "eu", "log_seq": 0, "seq": 1, "now_ms": START_MS, "memory": Memory().to_json(), "inputs": settings}])
-    for table in (COMMANDS, DECISIONS, OUTCOMES):
+    suspension = Suspension("mass_disappearance", START_MS, START_MS, vanished) if vanished else None
+    memory = Memory(orders=orders, proposals=proposals, suspension=suspension).to_json()
+    log = {"seq": 1, "now_ms": START_MS, "memory": memory, "inputs": json.dumps({"settings": dict(settings)}), "refusals": "[]"}
+    fill(folder, ROUNDS, [{"cluster": "eu", "log_seq": 0} | log])
+    for table in (COMMANDS, DECISIONS, OUTCOMES, OWNERSHIP, PROPOSALS):
         fill(folder, table, [])
     return folder
 
@@ -80,7 +116,7 @@ def test_slots_of_any_length_can_be_played(tmp_path: Path) -> None:
 
 
 def test_a_drain_that_fits_and_one_that_does_not(tables: Path) -> None:
-    fits = asked(tables, "what-if", "--drain", "c:8080", "--json")
+    fits = asked(tables, "what-if", "--drain", "c", "--json")
     assert fits.code == 0 and fits.objects[0]["changed"]["drain_s"] < 120.0
     full = asked(tables, "what-if", "--drain", "b:8080", "--drain", "c:8080", "--drain", "a:8080")
     assert full.code == 1 and "doesn't fit" in full.out
@@ -95,6 +131,125 @@ def test_the_commands_that_change_something_have_it_as_a_preview_and_send_nothin
     assert found["changed"]["usage_max_now"] == found["as it is"]["usage_max_after"], "both begin from what there is"
 
 
+BUNDLE = ["shop/n0", "-b", "0x00000000_0xffffffff"]
+
+
+def test_a_bundle_is_moved_to_its_destination_or_to_whom_placement_takes(tables: Path) -> None:
+    (found,) = asked(tables, "namespaces", "unload", *BUNDLE, "-d", "c:8080", "--preview", "--json").objects
+    (move,) = found["changed"]["moved"]
+    assert (move["bundle"], move["from"], move["to"]) == ("shop/n0/0x00000000_0xffffffff", "a:8080", "c:8080")
+    assert found["changed"]["clients_disturbed"] == 7 and found["as it is"]["moves"] == 0
+    assert [one["outcome"] for one in found["answers"]] == ["done"]
+    shown = asked(tables, "namespaces", "unload", "shop/n0", "--preview")
+    assert shown.code == 0 and "done: shop/n0/0x00000000_0xffffffff leaves a:8080" in shown.out and "clients disturbed" in shown.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["unload", *BUNDLE, "-d", "a:8080"], "it would be refused (destination_is_owner): a:8080 owns"),
+        (["unload", *BUNDLE, "-d", "z:8080"], "it would be refused (inactive_destination)"),
+        (["unload", "shop/other"], "it would be refused (unknown_namespace)"),
+        (["unload", "shop/n0", "-b", "0x00000000_0x10000000"], "it would be refused (unknown_bundle)"),
+    ],
+)
+def test_what_the_balancer_would_refuse_is_one_line(tables: Path, arguments: list[str], told: str) -> None:
+    result = asked(tables, "namespaces", *arguments, "--preview")
+    assert result.code == 1 and told in result.err.splitlines()[-1] and not result.out
+
+
+def test_a_policy_that_keeps_the_bundle_away_refuses_in_the_preview_too(tmp_path: Path) -> None:
+    policy = {"name": "p", "namespaces": ["shop/n0"], "primary": ["a"], "secondary": [], "min_available": 1}
+    orders = OperatorState(isolation={"p": policy})
+    result = asked(write_present(tmp_path, orders=orders), "namespaces", "unload", *BUNDLE, "-d", "c:8080", "--preview")
+    assert result.code == 1 and "it would be refused (isolation)" in result.err
+
+
+SHEDS = {"shedding_enabled": True, "shedding_strategy": "ThresholdShedder", "min_throughput_mb": 0}
+
+
+@pytest.mark.parametrize(
+    ("settings", "commanded", "command"),
+    [
+        ({"mode": "observe"}, {}, ["clusters", "mode", "eu", "act"]),
+        ({"dry_run": True}, {}, ["clusters", "enable", "eu"]),
+        ({"mode": "approve"}, {}, ["clusters", "mode", "eu", "act"]),
+        ({"mode": "act"}, {"mode": "approve", "dry_run": True}, ["clusters", "mode", "eu", "act"]),
+        ({}, {}, ["dry-run", "off"]),
+    ],
+)
+def test_what_would_go_out_if_decisions_were_published(
+    tmp_path: Path, settings: dict[str, Any], commanded: dict[str, Any], command: list[str]
+) -> None:
+    tables = write_present(tmp_path, settings=SHEDS | settings, orders=OperatorState(settings=commanded))
+    result = asked(tables, *command, "--preview", "--json")
+    assert result.code == 0, result.err
+    (found,) = result.objects
+    assert found["as it is"]["moves"] == 0 < found["changed"]["moves"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "commanded", "command", "told"),
+    [
+        ({"mode": "act"}, {}, ["mode", "eu", "act"], "mode = 'act': expected another one"),
+        ({"mode": "act"}, {}, ["mode", "eu", "approve"], "nothing that balancing wants moves until somebody approves it"),
+        ({"mode": "approve"}, {"dry_run": True}, ["enable", "eu"], "nothing that balancing wants moves until somebody approves it"),
+        ({"mode": "act"}, {"mode": "approve", "dry_run": True}, ["enable", "eu"], "until somebody approves it"),
+    ],
+)
+def test_a_mode_that_moves_nothing_is_not_played(
+    tmp_path: Path, settings: dict[str, Any], commanded: dict[str, Any], command: list[str], told: str
+) -> None:
+    tables = write_present(tmp_path, settings=SHEDS | settings, orders=OperatorState(settings=commanded))
+    result = asked(tables, "clusters", *command, "--preview")
+    assert result.code == 2 and told in result.err.splitlines()[-1] and not result.out
+
+
+def test_the_end_of_a_pause_and_other_limits(tmp_path: Path) -> None:
+    paused = write_present(tmp_path / "paused", settings=SHEDS | {"mode": "act"}, orders=OperatorState(paused=True))
+    (found,) = asked(paused, "clusters", "resume", "eu", "--preview", "--json").objects
+    assert found["as it is"]["moves"] == 0 < found["changed"]["moves"]
+    acting = write_present(tmp_path / "acting", settings=SHEDS | {"mode": "act"})
+    again = asked(acting, "clusters", "resume", "eu", "--preview")
+    assert again.code == 1 and "eu is not paused" in again.err and not again.out
+    (found,) = asked(acting, "clusters", "limit", "eu", "--per-minute", "0", "--preview", "--json").objects
+    assert found["changed"]["moves"] == 0 < found["as it is"]["moves"]
+
+
+def test_a_drained_broker_that_is_given_back(tmp_path: Path) -> None:
+    tables = write_present(tmp_path, orders=OperatorState(drained=("c:8080",)))
+    (found,) = asked(tables, "brokers", "undrain", "c", "--preview", "--json").objects
+    assert {one["from"] for one in found["as it is"]["moved"]} == {"c:8080"} and found["as it is"]["moves"] == 2
+    assert found["changed"]["moves"] == 0
+    other = asked(tables, "brokers", "undrain", "a:8080", "--preview")
+    assert other.code == 2 and "expected one that is being drained: c:8080" in other.err
+
+
+def test_silent_brokers_taken_for_dead(tmp_path: Path) -> None:
+    tables = write_present(tmp_path, vanished=("c:8080",))
+    (found,) = asked(tables, "clusters", "declare-dead", "eu", "--preview", "--json").objects
+    assert found["changed"]["failovers"] == 2 and found["changed"]["moves"] == 0 and found["changed"]["fits"]
+    assert found["changed"]["client_seconds_lost"] < found["as it is"]["client_seconds_lost"]
+    speaks = asked(tables, "clusters", "declare-dead", "eu", "--broker", "a:8080", "--preview")
+    assert speaks.code == 1 and "it would be refused (speaks): a:8080 has been heard lately; silent is c:8080" in speaks.err
+
+
+def test_proposals_are_played_as_moves_while_all_else_waits(tmp_path: Path) -> None:
+    tables = write_present(tmp_path, settings=SHEDS | {"mode": "approve"}, proposals=(proposal(0), proposal(1, kind="split")))
+    (found,) = asked(tables, "approve", "eu:1:p0", "--preview", "--json").objects
+    (move,) = found["changed"]["moved"]
+    assert (move["from"], move["to"]) == ("a:8080", "b:8080") and found["as it is"]["moves"] == 0
+    split = asked(tables, "approve", "--all", "--preview")
+    assert split.code == 2 and "eu:1:p1 is no move" in split.err and not split.out
+    unknown = asked(tables, "approve", "eu:1:p7", "--preview")
+    assert unknown.code == 2 and "eu:1:p7: nothing waits under this id" in unknown.err
+
+
+def test_a_preview_is_of_one_cluster(tables: Path) -> None:
+    result = asked(tables, "dry-run", "off", "--all-clusters", "--preview")
+    assert result.code == 2 and "--preview plays one cluster" in result.err
+
+
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
@@ -103,6 +258,7 @@ def test_the_commands_that_change_something_have_it_as_a_preview_and_send_nothin
         (["--set", "threshold_percnt=5"], "nearest: threshold_percent"),
         (["--set", "threshold_percent=much"], "expected a number"),
         (["--drain", "z:8080"], "expected one of a:8080, b:8080, c:8080"),
+        (["--drain", "z"], "broker z: expected a broker's name"),
         (["--cluster", "us", "--set", "threshold_percent=5"], "expected one that bundle_history tells of: eu"),
     ],
 )

@@ -1,0 +1,1 @@
+"""What columns of tables mean, and which of them are times."""

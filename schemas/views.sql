@@ -1,0 +1,361 @@
+CREATE OR REPLACE VIEW rounds_at AS SELECT
+  `app`,
+  `batch_id`,
+  `log_seq`,
+  `cluster`,
+  `seq`,
+  `epoch`,
+  timestamp_millis(`now_ms`) AS `now_at`,
+  `decisions`,
+  `outcomes`,
+  `ownership`,
+  `refusals`,
+  `results`,
+  `memory`,
+  `inputs`,
+  `files`,
+  `blocks`,
+  `error`,
+  `shadows`,
+  `shadow_memory`,
+  `merge_advice`,
+  `proposals`
+FROM rounds;
+
+CREATE OR REPLACE VIEW decisions_at AS SELECT
+  `decision_id`,
+  `cluster`,
+  `seq`,
+  `epoch`,
+  `kind`,
+  `bundle`,
+  `source`,
+  `destination`,
+  `expected_owner`,
+  `expected_version`,
+  `children`,
+  `boundaries`,
+  `algorithm`,
+  `unload_children`,
+  `reason`,
+  `rule`,
+  `strategy`,
+  timestamp_millis(`issued_ms`) AS `issued_at`,
+  timestamp_millis(`expires_ms`) AS `expires_at`,
+  `dry_run`,
+  `explain`,
+  `log_seq`,
+  `neighbour`,
+  `approved_by`,
+  `proposal_id`
+FROM decisions;
+
+CREATE OR REPLACE VIEW outcomes_at AS SELECT
+  `decision_id`,
+  `cluster`,
+  `seq`,
+  `bundle`,
+  `outcome`,
+  `detail`,
+  timestamp_millis(`at_ms`) AS `at_at`,
+  `took_ms`,
+  `log_seq`
+FROM outcomes;
+
+CREATE OR REPLACE VIEW ownership_at AS SELECT
+  `cluster`,
+  `bundle`,
+  `state`,
+  `owner`,
+  `source`,
+  `destination`,
+  `children`,
+  `version`,
+  `force`,
+  timestamp_millis(`since_ms`) AS `since_at`,
+  `epoch`,
+  `decision_id`,
+  `log_seq`
+FROM ownership;
+
+CREATE OR REPLACE VIEW merge_advice_at AS SELECT
+  `cluster`,
+  `namespace`,
+  `bundle`,
+  `neighbour`,
+  `owner`,
+  timestamp_millis(`since_ms`) AS `since_at`,
+  `topics_ratio`,
+  `sessions_ratio`,
+  `rate_ratio`,
+  `bandwidth_ratio`,
+  `seq`,
+  timestamp_millis(`now_ms`) AS `now_at`,
+  `log_seq`
+FROM merge_advice;
+
+CREATE OR REPLACE VIEW bundle_averages_at AS SELECT
+  `cluster`,
+  `bundle`,
+  `owner`,
+  timestamp_millis(`owner_since_ms`) AS `owner_since_at`,
+  `topics`,
+  `latest_throughput_in_bytes_per_s`,
+  `latest_throughput_out_bytes_per_s`,
+  `latest_rate_in_msgs_per_s`,
+  `latest_rate_out_msgs_per_s`,
+  `short_samples`,
+  `short_throughput_in_bytes_per_s`,
+  `short_throughput_out_bytes_per_s`,
+  `short_rate_in_msgs_per_s`,
+  `short_rate_out_msgs_per_s`,
+  `long_samples`,
+  `long_throughput_in_bytes_per_s`,
+  `long_throughput_out_bytes_per_s`,
+  `long_rate_in_msgs_per_s`,
+  `long_rate_out_msgs_per_s`,
+  timestamp_millis(`now_ms`) AS `now_at`,
+  `part`
+FROM bundle_averages;
+
+CREATE OR REPLACE VIEW broker_loads_at AS SELECT
+  `cluster`,
+  `seq`,
+  timestamp_millis(`now_ms`) AS `now_at`,
+  `broker`,
+  `alive`,
+  timestamp_millis(`seen_ms`) AS `seen_at`,
+  timestamp_millis(`reported_ms`) AS `reported_at`,
+  `usage_ratio`,
+  `cpu_ratio`,
+  `memory_ratio`,
+  `direct_memory_ratio`,
+  `bandwidth_in_ratio`,
+  `bandwidth_out_ratio`,
+  `bundles`,
+  `topics`,
+  `latest_throughput_in_bytes_per_s`,
+  `latest_throughput_out_bytes_per_s`,
+  `latest_rate_in_msgs_per_s`,
+  `latest_rate_out_msgs_per_s`,
+  `short_throughput_in_bytes_per_s`,
+  `short_throughput_out_bytes_per_s`,
+  `short_rate_in_msgs_per_s`,
+  `short_rate_out_msgs_per_s`,
+  `long_throughput_in_bytes_per_s`,
+  `long_throughput_out_bytes_per_s`,
+  `long_rate_in_msgs_per_s`,
+  `long_rate_out_msgs_per_s`,
+  `log_seq`
+FROM broker_loads;
+
+CREATE OR REPLACE VIEW bundle_history_at AS SELECT
+  timestamp_millis(`slot_ms`) AS `slot_at`,
+  `cluster`,
+  `bundle`,
+  `owner`,
+  `throughput_in_bytes_per_s`,
+  `throughput_out_bytes_per_s`,
+  `rate_in_msgs_per_s`,
+  `rate_out_msgs_per_s`,
+  `topics`,
+  `producers`,
+  `consumers`,
+  `cache_size_bytes`
+FROM bundle_history;
+
+CREATE OR REPLACE VIEW broker_history_at AS SELECT
+  timestamp_millis(`slot_ms`) AS `slot_at`,
+  `cluster`,
+  `broker`,
+  timestamp_millis(`seen_ms`) AS `seen_at`,
+  timestamp_millis(`reported_ms`) AS `reported_at`,
+  `left`,
+  `cpu_usage`,
+  `cpu_limit`,
+  `memory_usage`,
+  `memory_limit`,
+  `direct_memory_usage`,
+  `direct_memory_limit`,
+  `bandwidth_in_usage`,
+  `bandwidth_in_limit`,
+  `bandwidth_out_usage`,
+  `bandwidth_out_limit`,
+  `throughput_in_bytes_per_s`,
+  `throughput_out_bytes_per_s`,
+  `rate_in_msgs_per_s`,
+  `rate_out_msgs_per_s`,
+  `topics`,
+  `bundles`
+FROM broker_history;
+
+CREATE OR REPLACE VIEW refusals_at AS SELECT
+  `cluster`,
+  `seq`,
+  timestamp_millis(`now_ms`) AS `now_at`,
+  `rule`,
+  `broker`,
+  `count`,
+  `limit`,
+  `least`,
+  `greatest`,
+  `unit`,
+  `subjects`,
+  `log_seq`,
+  `namespace`,
+  timestamp_millis(`until_ms`) AS `until_at`
+FROM refusals;
+
+CREATE OR REPLACE VIEW rejected_reports_at AS SELECT
+  `topic`,
+  `partition`,
+  `offset`,
+  timestamp_millis(`append_ms`) AS `append_at`,
+  `cluster`,
+  `broker`,
+  `field`,
+  `value`,
+  `expected`,
+  `log_seq`
+FROM rejected_reports;
+
+CREATE OR REPLACE VIEW commands_at AS SELECT
+  `id`,
+  `cluster`,
+  `kind`,
+  `arguments`,
+  `by`,
+  timestamp_millis(`at_ms`) AS `at_at`,
+  `outcome`,
+  `text`,
+  `rule`,
+  `decision_ids`,
+  `seq`,
+  timestamp_millis(`now_ms`) AS `now_at`,
+  `log_seq`
+FROM commands;
+
+CREATE OR REPLACE VIEW proposals_at AS SELECT
+  `proposal_id`,
+  `cluster`,
+  `together`,
+  `state`,
+  `by`,
+  `why`,
+  `kind`,
+  `bundle`,
+  `source`,
+  `destination`,
+  `reason`,
+  `rule`,
+  `strategy`,
+  `bytes_per_s`,
+  timestamp_millis(`proposed_ms`) AS `proposed_at`,
+  timestamp_millis(`expires_ms`) AS `expires_at`,
+  timestamp_millis(`until_ms`) AS `until_at`,
+  `decision_id`,
+  `explain`,
+  `seq`,
+  timestamp_millis(`now_ms`) AS `now_at`,
+  `log_seq`
+FROM proposals;
+
+CREATE OR REPLACE VIEW shadow_rounds_at AS SELECT
+  `cluster`,
+  `seq`,
+  timestamp_millis(`now_ms`) AS `now_at`,
+  `policy`,
+  `outcome`,
+  `detail`,
+  `strategies`,
+  `shed`,
+  `moves`,
+  `assignments`,
+  `moved_bytes_per_s`,
+  `arrived`,
+  `elsewhere`,
+  `before_max_ratio`,
+  `max_ratio`,
+  `mean_ratio`,
+  `refused_by`,
+  `log_seq`
+FROM shadow_rounds;
+
+CREATE OR REPLACE VIEW shadow_decisions_at AS SELECT
+  `cluster`,
+  `seq`,
+  timestamp_millis(`now_ms`) AS `now_at`,
+  `policy`,
+  `number`,
+  `kind`,
+  `bundle`,
+  `source`,
+  `destination`,
+  `reason`,
+  `rule`,
+  `strategy`,
+  `saw`,
+  `limit`,
+  `unit`,
+  `bytes_per_s`,
+  `log_seq`
+FROM shadow_decisions;
+
+CREATE OR REPLACE VIEW leaders_at AS SELECT
+  `pipeline`,
+  `epoch`,
+  `host`,
+  `pid`,
+  timestamp_millis(`since_ms`) AS `since_at`
+FROM leaders;
+
+CREATE OR REPLACE VIEW batches_at AS SELECT
+  `app`,
+  `epoch`,
+  `batch_id`,
+  `log_seq`,
+  timestamp_millis(`started_ms`) AS `started_at`,
+  `input_records`,
+  `lag_records`,
+  `rounds`,
+  `decisions`,
+  `refusals`,
+  `errors`,
+  `whole_ms`,
+  `offsets_ms`,
+  `planning_ms`,
+  `wal_ms`,
+  `decide_ms`,
+  `log_ms`,
+  `publish_ms`,
+  `project_ms`,
+  `averages_ms`,
+  `next_ms`,
+  `commit_ms`,
+  `state_updates_ms`,
+  `state_commit_ms`,
+  `state_rows`,
+  `state_bytes`
+FROM batches;
+
+CREATE OR REPLACE VIEW backtests_at AS SELECT
+  `run`,
+  `cluster`,
+  `policy`,
+  `settings`,
+  timestamp_millis(`made_ms`) AS `made_at`,
+  timestamp_millis(`from_ms`) AS `from_at`,
+  timestamp_millis(`to_ms`) AS `to_at`,
+  `moves`,
+  `failovers`,
+  `violation_count`,
+  `max_over_bound_median`,
+  `max_over_bound_p95`,
+  `tick_s`,
+  `balanced_share`,
+  `client_seconds_lost`,
+  `overload_s_85`,
+  `measures`,
+  `error`,
+  `loop`
+FROM backtests;
