@@ -80,6 +80,7 @@ class Bench:
         self.seen, self.memory_mib, self.first_page_ms = Seen(), list[float](), 0.0
         self._told_s: dict[str, float] = {}
         self._url: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._writes = asyncio.Event()
 
     async def run(self, seconds: float) -> None:
         """All of it."""
@@ -90,6 +91,7 @@ class Bench:
             await self._first(url)
             writer = await Process.start(self._round, "write", str(self._folder), *size)
             try:
+                await self._writes.wait()
                 turn_s = min(TURN_S, seconds)
                 for number in range(2 * max(1, round(seconds / turn_s))):
                     await self._turn(url, turn_s, 0 if number % 2 else self._viewers)
@@ -110,6 +112,7 @@ class Bench:
         for one in told["decisions"]:
             self._told_s[json.loads(one)["decision_id"]] = time.monotonic()
             self._console.say(one)
+        self._writes.set()
         if self.turns:
             self.turns[-1].rounds_ms.append(told["round_ms"])
             self.turns[-1].cpu_ms.append(told["cpu_ms"])
