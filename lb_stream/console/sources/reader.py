@@ -125,9 +125,11 @@ class Reader:
         return self._clock() - look.made_s >= look.stays_s + late_s
 
     def _next(self, before: Look | None) -> Look:
+        late = before is None or self._old(before, LATE_S)
         begun_s, made = time.process_time(), self._made()
         if before is not None:  # the first one has loaded modules besides
             made.spent_s += time.process_time() - begun_s
+        if before is not None and not late:
             made.pages = SharedPages(MOST_PAGES, before.pages)
         return made
 

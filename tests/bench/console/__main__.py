@@ -160,7 +160,7 @@ def summary(turns: Sequence[Turn], seen: Seen, memory_mib: Sequence[float]) -> d
         "memory_mib": {"first": round(memory_mib[0]), "greatest": round(max(memory_mib)), "last": round(memory_mib[-1])},
         "requests": sum(seen.statuses.values()),
         "unchanged": seen.statuses[304],
-        "failed": sum(count for status, count in seen.statuses.items() if status not in (200, 304)) + sum(seen.broken.values()),
+        "failed": {str(status): count for status, count in seen.statuses.items() if status not in (200, 304)} | dict(seen.broken),
         "answer_ms": {"median": of(seen.times_ms, 0.5), "p95": of(seen.times_ms, 0.95), "greatest": of(seen.times_ms, 1.0)},
         "entries": {"made": sum(one.decisions for one in watched), "told": sum(seen.told)},
         "told_after_ms": {"median": of(seen.delays_ms, 0.5), "p95": of(seen.delays_ms, 0.95)},

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from lb_stream.console.sources.reader import LATE_S, LONGEST_S, MOST_ANSWERS, REFRESH_S, REST, Reader
+from lb_stream.console.sources.shared import Shared
 from lb_stream.query import QueryError
 from lb_stream.store import Store
 from tests.unit.console.site import fleet, settings_of
@@ -82,6 +83,19 @@ def test_while_a_look_is_made_the_one_before_is_at_hand_unless_it_is_late(tmp_pa
     go.set()
     thread.join()
     assert reader.look() is not first
+
+
+def test_pages_of_the_look_before_are_shown_while_new_ones_are_made_unless_nobody_has_watched_for_a_while(tmp_path: Path) -> None:
+    fleet(tmp_path / "tables")
+    now = [0.0]
+    reader = Reader(Store.at(tmp_path / "tables"), settings_of(tmp_path / "tables"), None, clock=lambda: now[0])
+    found = []
+    for wait_s in (LONGEST_S, LONGEST_S + LATE_S):
+        reader.look().pages.page("a", lambda: Shared(b"old", "text/html"))
+        now[0] += wait_s
+        pages = reader.look().pages
+        pages.page("a", lambda pages=pages: found.append(pages.there("a")))  # type: ignore[misc]
+    assert found == [Shared(b"old", "text/html"), None]
 
 
 def test_a_look_that_was_replaced_is_gone_with_its_connection(tmp_path: Path) -> None:
