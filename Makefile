@@ -31,7 +31,7 @@ export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
 unexport SPARK_HOME # another Spark on this machine must not be taken for the one in .venv
 
 .DEFAULT_GOAL := help
-.PHONY: help setup steps java check test test-long test-pulsar test-hostile test-secure check-kubernetes differential demo bench bench-core bench-stream bench-fleet bench-policies bench-plan seed-checklist lock clean
+.PHONY: help setup steps java check test test-long test-pulsar test-hostile test-secure check-kubernetes differential demo bench bench-core bench-stream bench-fleet bench-policies bench-plan bench-console seed-checklist lock clean
 .NOTPARALLEL:
 
 help: ## show this list
@@ -94,6 +94,9 @@ bench-stream: setup ## the whole stream beside what Spark alone does, half an ho
 
 bench-fleet: setup ## 1,000 to 30,000 clusters of mixed sizes on one core and on two (ARGS="--clusters 20 60 --runs 2" for a glance); last line JSON
 	$(BIN)/python -m tests.bench.fleet $(ARGS)
+
+bench-console: setup ## viewers of the console beside a job that writes (ARGS="--viewers 200 --minutes 10 --brokers 1000 --bundles 100000"); last line JSON
+	$(BIN)/python -m tests.bench.console $(ARGS)
 
 seed-checklist: $(PACKAGE_STAMP) ## every system that Pulsar's documentation names, and the tests that show it (ARGS=--json)
 	@$(BIN)/python -m tests.checklist $(ARGS)

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from starlette.applications import Starlette
 from starlette.datastructures import MutableHeaders
@@ -21,7 +22,7 @@ from lb_stream.console import acting, address, details, login, pages, trying
 from lb_stream.console.acting import SendOrder
 from lb_stream.console.address import LOCAL_NAMES, host_name
 from lb_stream.console.looks import environment
-from lb_stream.console.page import Page, show
+from lb_stream.console.page import Page, shared, show
 from lb_stream.console.sources.live import Hub, Listener
 from lb_stream.console.sources.reader import Reader
 from lb_stream.console.sources.trials import Trials
@@ -49,12 +50,15 @@ def console(reader: Reader, names: tuple[str, ...] = LOCAL_NAMES, access: Access
 
     `access`: who may act; `send` puts their commands on the topic.
     """
-    read = {
+    of_tables = {
         "/": pages.fleet, "/cluster": pages.cluster, "/groups": pages.groups, "/bundles": pages.bundles, "/history": pages.history,
         "/search": pages.find, "/chart": pages.chart, "/broker": details.broker, "/bundle": details.bundle,
         "/namespace": details.namespace, "/tenant": details.tenant, "/decision": details.decision, "/round": details.round_,
+        "/proposals": pages.proposals, "/cost": pages.cost,
+    }  # fmt: skip
+    read: dict[str, Callable[[Request], Any]] = {path: shared(answer) for path, answer in of_tables.items()} | {
         "/events": events, "/command": acting.command_page, "/plan": trying.plan, "/what-if": trying.what_if,
-        "/what-if/chart": trying.what_if_chart, "/proposals": pages.proposals, "/cost": pages.cost,
+        "/what-if/chart": trying.what_if_chart,
     }  # fmt: skip
     acts = [Route("/act/{name}", acting.act_page, methods=["GET"]), Route("/act/{name}", acting.act, methods=["POST"]),
             Route("/login", login.login_page, methods=["GET"]), Route("/login", login.log_in, methods=["POST"]),

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+import re
+import time
+from collections.abc import Awaitable, Callable, Hashable
 from functools import partial
 from typing import Any, TypeVar
 
+from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
@@ -15,12 +18,15 @@ from lb_stream.console.address import changed
 from lb_stream.console.looks import environment
 from lb_stream.console.sources.live import now_ms
 from lb_stream.console.sources.reader import Look, Reader
+from lb_stream.console.sources.shared import Shared
 from lb_stream.console.who.visitor import access_of, visitor
 from lb_stream.query.cluster_state import Standing, standing_in
 
 T = TypeVar("T")
 
 THEMES = ("dark", "light")
+_NOW = re.compile(rb'(?<=<body data-now=")\d+')
+"""The server's clock, which countdowns go by: a shared page gets the time at which it is sent."""
 
 
 def reader_of(request: Request) -> Reader:
@@ -48,9 +54,9 @@ class Page:
 
 def show(page: Page, template: str, status: int = 200, **figures: Any) -> Response:
     """The page as HTML. `live` among the figures says whether it follows what happens; without it, it does unless a time is held."""
-    theme, who = page.request.cookies.get("theme", ""), visitor(page.request)
+    who = visitor(page.request)
     given = {
-        "theme": theme if theme in THEMES else "",
+        "theme": _theme(page.request),
         "here": partial(changed, page.request),
         "who": who,
         "logs_in": access_of(page.request).by_password,
@@ -58,7 +64,57 @@ def show(page: Page, template: str, status: int = 200, **figures: Any) -> Respon
         "verdict": page.look.verdict,
         "stale": page.look.stale,
         "now_ms": now_ms(),
+        "read_ms": page.look.facts.now_ms,
         "version": __version__,
         "live": not page.request.query_params.get("end"),
     }
-    return HTMLResponse(environment().get_template(template).render(**{**given, **figures}), status)
+    begun_s = time.thread_time()
+    html = environment().get_template(template).render(**{**given, **figures})
+    page.look.spent_s += time.thread_time() - begun_s
+    return HTMLResponse(html, status)
+
+
+def _theme(request: Request) -> str:
+    """The one that was chosen; empty: as the system is."""
+    theme = request.cookies.get("theme", "")
+    return theme if theme in THEMES else ""
+
+
+def shared(answer: Callable[[Request], Response]) -> Callable[[Request], Awaitable[Response]]:
+    """A page that follows from the tables alone: made once for all who look at the same, of each look at the tables.
+
+    Whoever has logged in gets one of their own: it says what they may, and holds what their forms prove.
+    """
+
+    async def asked(request: Request) -> Response:
+        if visitor(request).name:
+            return await run_in_threadpool(answer, request)
+        key = (request.url.path, request.url.query, _theme(request))
+        look = reader_of(request).at_hand()
+        found = None if look is None else look.pages.there(key)
+        return _sent(found, request) if found is not None else await run_in_threadpool(_made, answer, request, key)
+
+    return asked
+
+
+def _made(answer: Callable[[Request], Response], request: Request, key: Hashable) -> Response:
+    others: list[Response] = []
+
+    def make() -> Shared | None:
+        given = answer(request)
+        if given.status_code == 200:
+            return Shared(bytes(given.body), given.headers["content-type"])
+        others.append(given)
+        return None
+
+    pages = reader_of(request).look().pages
+    found = pages.there(key) or pages.page(key, make)
+    return others[0] if found is None else _sent(found, request)
+
+
+def _sent(page: Shared, request: Request) -> Response:
+    if request.headers.get("if-none-match") == page.tag:
+        return Response(status_code=304, headers={"ETag": page.tag})
+    html = page.media_type.startswith("text/html")
+    body = _NOW.sub(b"%d" % now_ms(), page.body, count=1) if html else page.body
+    return Response(body, headers={"ETag": page.tag, "Content-Type": page.media_type})

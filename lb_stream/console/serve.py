@@ -15,6 +15,8 @@ from lb_stream.console.sources.live import Follower, Tell
 from lb_stream.console.sources.reader import Reader
 from lb_stream.console.who.visitor import NO_ACCESS, Access
 
+KEEP_S = 20
+"""A page asks every five seconds: its connection stays for that."""
 STOP_S = 2
 """Seconds in which requests may end; streams of open pages never end by themselves."""
 
@@ -47,6 +49,7 @@ class Served:
             access_log=False,
             server_header=False,
             proxy_headers=False,
+            timeout_keep_alive=KEEP_S,
             timeout_graceful_shutdown=STOP_S,
             lifespan="off",
         )

@@ -137,6 +137,15 @@ def run(lake: duckdb.DuckDBPyConnection, query: str, parameters: list[Any] | dic
         raise QueryError(_explain(query, error), code=2) from None
 
 
+def last_loads(lake: duckdb.DuckDBPyConnection, cluster: str) -> str:
+    """The rows of broker_loads of a cluster's last round with a report, to select from; the cluster is the query's $1.
+
+    The round's number stands in it: of the large files, which say what they hold, only the one is read that has it.
+    """
+    (last,) = records(run(lake, "SELECT max(log_seq) AS log_seq FROM broker_loads WHERE cluster = $1", [cluster]))
+    return f"(SELECT * FROM broker_loads WHERE cluster = $1 AND log_seq = {-1 if last['log_seq'] is None else int(last['log_seq'])})"
+
+
 def columns(lake: duckdb.DuckDBPyConnection, query: str, parameters: dict[str, Any]) -> pa.Table:
     """What a query finds, as columns. Raises QueryError as `run` does."""
     import duckdb

@@ -14,7 +14,7 @@ from lb_stream.contracts.decisions import RESHAPES
 from lb_stream.query import QueryError, checks
 from lb_stream.query.checks import Check, Situation
 from lb_stream.query.explained import Row, decisions_about, refusals_about
-from lb_stream.query.lake import records, run
+from lb_stream.query.lake import last_loads, records, run
 
 if TYPE_CHECKING:
     import duckdb
@@ -43,7 +43,7 @@ _LOADS = """
     SELECT broker, alive, usage_ratio, bundles, now_ms, rank() OVER (ORDER BY usage_ratio DESC) AS place, count(*) OVER () AS brokers,
            latest_throughput_in_bytes_per_s + latest_throughput_out_bytes_per_s AS bytes_per_s,
            latest_rate_in_msgs_per_s + latest_rate_out_msgs_per_s AS msgs_per_s
-    FROM broker_loads WHERE cluster = $1 AND log_seq = (SELECT max(log_seq) FROM broker_loads WHERE cluster = $1) ORDER BY broker
+    FROM {rows} ORDER BY broker
 """
 _CLUSTERS_OF = "SELECT DISTINCT cluster FROM broker_loads WHERE broker = $1 AND ($2 IS NULL OR cluster = $2) ORDER BY cluster"
 RECENT_MS = 600_000
@@ -146,7 +146,8 @@ def situation(lake: Lake, cluster: str) -> Situation:
     memory = json.loads(last["memory"])
     config = cluster_config(in_force(json.loads(last["inputs"])["settings"], memory.get("orders", {}).get("settings", {})))
     (batch,) = records(run(lake, _BATCH))
-    return Situation(cluster, last, memory, config, max(last["now_ms"], batch["started_ms"] or 0), records(run(lake, _LOADS, [cluster])))
+    loads = records(run(lake, _LOADS.format(rows=last_loads(lake, cluster)), [cluster]))
+    return Situation(cluster, last, memory, config, max(last["now_ms"], batch["started_ms"] or 0), loads)
 
 
 def recent_refusals(lake: Lake, now: Situation, where: str, subjects: list[str | None]) -> list[Row]:

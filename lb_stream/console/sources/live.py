@@ -96,7 +96,7 @@ class Follower:
     """Reads the topics of decisions and answers as agents do, committed records only, from their ends on, until it is stopped."""
 
     def __init__(self, options: dict[str, Any], decisions: str, results: str, tell: Tell) -> None:
-        self._options, self._topics, self._tell = options, {decisions: _decision, results: _answer}, tell
+        self._options, self._topics, self._tell = options, {decisions: decision_row, results: _answer}, tell
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="console-follower", daemon=True)
 
@@ -140,8 +140,8 @@ class Follower:
                 logger.info("%s, partition %s, offset %s: not shown: can't be read", topic, record.partition, record.offset)
 
 
-def _decision(value: bytes) -> Row:
-    """As a row of the feed."""
+def decision_row(value: bytes) -> Row:
+    """A decision, as its topic has it, as a row of the feed. Raises ValidationError, ValueError."""
     one = read_decision(value)
     row = one.model_dump(mode="json", exclude={"explain"}) | {"explain": one.explain.model_dump(mode="json")}
     return with_why(row | {"entry": "decision", "id": one.decision_id, "at_ms": one.issued_ms, "outcome": None, "took_ms": None})

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from kafka.errors import KafkaError
 
 from lb_stream.access.refusals import Refusal
+from lb_stream.console.sources.shared import SharedPages
 from lb_stream.core.health import Facts, Verdict, stale, verdict
 from lb_stream.query import QueryError
 from lb_stream.query.lake import open_lake
@@ -26,8 +27,15 @@ T = TypeVar("T")
 
 REFRESH_S = 3.0
 """A look older than this is replaced by the next request; the others see the older one meanwhile."""
-OLDEST_S = 20.0
-"""They wait when it is older than this."""
+REST = 4.0
+"""A look stays so many times as long as the CPU time that it took: to open the tables, to put the questions, to render pages. However large
+the tables are and however many people watch, that takes a quarter of one core at most."""
+LONGEST_S = 30.0
+"""It stays no longer, whatever it took."""
+LATE_S = 20.0
+"""Requests wait for the next look once it is later than this."""
+MOST_ANSWERS, MOST_PAGES = 1_000, 200
+"""So many are kept of one look: whoever asks for ever other addresses fills no memory."""
 KAFKA_EVERY_S = 15.0
 """Whether Kafka answers, and whether a job on another machine ticks, is asked so seldom: both take a moment."""
 
@@ -40,6 +48,8 @@ class Look:
     facts: Facts
     made_s: float
     trouble: str = ""
+    spent_s: float = 0.0  # CPU time that it took: to open the tables, to answer, to render
+    pages: SharedPages = field(default_factory=lambda: SharedPages(MOST_PAGES))
     _answers: dict[Hashable, Any] = field(default_factory=dict)
     _lock: threading.RLock = field(default_factory=threading.RLock)
 
@@ -48,10 +58,23 @@ class Look:
         with self._lock:  # a connection of DuckDB serves one thread at a time
             if self.lake is None:
                 raise QueryError(self.trouble)
-            if key not in self._answers:
-                self._answers[key] = question(self.lake)
-            found: T = self._answers[key]
-            return found
+            if key in self._answers:
+                found: T = self._answers[key]
+                return found
+            begun_s = time.process_time()  # DuckDB and Arrow have threads of their own
+            try:
+                answer = question(self.lake)
+            finally:
+                self.spent_s += time.process_time() - begun_s
+            while len(self._answers) >= MOST_ANSWERS:
+                del self._answers[next(iter(self._answers))]
+            self._answers[key] = answer
+            return answer
+
+    @property
+    def stays_s(self) -> float:
+        """How long it is shown."""
+        return min(LONGEST_S, max(REFRESH_S, REST * self.spent_s))
 
     @property
     def verdict(self) -> Verdict:
@@ -79,17 +102,36 @@ class Reader:
 
     def look(self) -> Look:
         """The tables now, or a few seconds ago."""
-        there, now_s = self._look, self._clock()
-        if there is not None and now_s - there.made_s < REFRESH_S:
+        there = self._look
+        if there is not None and not self._old(there, 0.0):
             return there
-        if self._making.acquire(blocking=there is None or now_s - there.made_s > OLDEST_S):
+        if self._making.acquire(blocking=there is None or self._old(there, LATE_S)):
             try:
                 if self._look is there:
-                    self._look = self._made()
+                    self._look = self._next(there)
             finally:
                 self._making.release()
         assert self._look is not None
         return self._look
+
+    def at_hand(self) -> Look | None:
+        """The look, if nobody has to wait for it and nobody has to make another one."""
+        there = self._look
+        if there is None or self._old(there, LATE_S if self._making.locked() else 0.0):
+            return None
+        return there
+
+    def _old(self, look: Look, late_s: float) -> bool:
+        return self._clock() - look.made_s >= look.stays_s + late_s
+
+    def _next(self, before: Look | None) -> Look:
+        late = before is None or self._old(before, LATE_S)
+        begun_s, made = time.process_time(), self._made()
+        if before is not None:  # the first one has loaded modules besides
+            made.spent_s += time.process_time() - begun_s
+        if before is not None and not late:
+            made.pages = SharedPages(MOST_PAGES, before.pages)
+        return made
 
     def lake(self) -> duckdb.DuckDBPyConnection:
         """The tables now, for one who asks them for long: the look is not kept from others. Raises QueryError."""

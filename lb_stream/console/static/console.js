@@ -52,12 +52,15 @@ function recent(old, fresh) {
   return [...old.querySelectorAll(".entry.new")].filter((one) => !known.has(one.dataset.id) && Date.now() - Number(one.dataset.came) < 60000);
 }
 
+let tag = ""; // of the page that is shown: the server says so when it would be the same
 async function refresh() {
   if (document.hidden) return;
   try {
-    const answer = await fetch(location.href, { credentials: "same-origin" });
+    const answer = await fetch(location.href, { credentials: "same-origin", headers: tag ? { "If-None-Match": tag } : {} });
+    if (answer.status === 304) return;
     const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
     if (!fresh.getElementById("banner")) throw new Error("no page");
+    tag = answer.headers.get("ETag") ?? "";
     if (!fresh.body.dataset.refresh) clearInterval(refreshing); // what it waited for is there
     for (const old of document.querySelectorAll("[data-live][id]")) {
       const one = fresh.getElementById(old.id);
@@ -65,6 +68,7 @@ async function refresh() {
     }
     drawAll(true);
   } catch {
+    tag = "";
     const told = document.createElement("p");
     told.className = "banner down";
     told.setAttribute("role", "alert");

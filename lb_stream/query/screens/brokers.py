@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lb_stream.contracts.reports import RESOURCES
-from lb_stream.query.lake import records, run
+from lb_stream.query.lake import last_loads, records, run
 from lb_stream.query.screens.lists import Listed, Row, Wanted, listed
 
 if TYPE_CHECKING:
@@ -27,15 +27,8 @@ _COLUMNS = f"""
     latest_rate_in_msgs_per_s + latest_rate_out_msgs_per_s AS msgs_per_s,
     long_throughput_in_bytes_per_s + long_throughput_out_bytes_per_s AS long_bytes_per_s
 """
-_BROKERS = f"""
-    SELECT {_COLUMNS} FROM broker_loads WHERE cluster = $1 AND log_seq = (SELECT max(log_seq) FROM broker_loads WHERE cluster = $1)
-"""
 _LAST = f"""
     SELECT {_COLUMNS} FROM broker_loads WHERE cluster = $1 AND broker = $2 ORDER BY log_seq DESC LIMIT 1
-"""
-_ALIVE = """
-    SELECT broker FROM broker_loads WHERE cluster = $1 AND alive AND log_seq = (SELECT max(log_seq) FROM broker_loads WHERE cluster = $1)
-    ORDER BY broker
 """
 _LIMITS = f"""
     SELECT {", ".join(f"{name}_limit" for name in RESOURCES)} FROM broker_history WHERE cluster = $1 AND broker = $2
@@ -45,12 +38,13 @@ _LIMITS = f"""
 
 def brokers(lake: Lake, cluster: str, wanted: Wanted) -> Listed:
     """A page of a cluster's brokers, the hottest first. Ratios are of each resource's limit, traffic in bytes/s and msgs/s."""
-    return listed(lake, _BROKERS, [cluster], wanted, "broker", SORTS)
+    return listed(lake, f"SELECT {_COLUMNS} FROM {last_loads(lake, cluster)}", [cluster], wanted, "broker", SORTS)
 
 
 def alive(lake: Lake, cluster: str) -> tuple[str, ...]:
     """The names of a cluster's living brokers."""
-    return tuple(row["broker"] for row in records(run(lake, _ALIVE, [cluster])))
+    found = records(run(lake, f"SELECT broker FROM {last_loads(lake, cluster)} WHERE alive ORDER BY broker", [cluster]))
+    return tuple(row["broker"] for row in found)
 
 
 def broker(lake: Lake, cluster: str, name: str) -> Row | None:

@@ -84,6 +84,16 @@ def test_without_a_file_of_users_there_is_nothing_to_order_and_nobody_to_log_in(
         assert answer.status_code == 404
 
 
+def test_who_has_logged_in_gets_a_page_of_their_own_and_nobody_else_gets_it(site: TestClient) -> None:
+    address = link("broker", cluster="eu-1", name=BROKER)
+    before = site.get(address)
+    log_in(site, "alice")
+    own = site.get(address)
+    assert "alice" in own.text and "alice" not in before.text and "ETag" not in own.headers
+    site.cookies.clear()
+    assert "alice" not in site.get(address).text
+
+
 def test_who_logs_in_gets_a_cookie_that_scripts_and_other_sites_do_not_get_and_goes_on_where_they_were(site: TestClient) -> None:
     answer = log_in(site, "alice", following="/cluster?name=eu-1")
     assert (answer.status_code, answer.headers["location"]) == (303, "/cluster?name=eu-1")

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from starlette.testclient import TestClient
 
+from lb_stream.console import pages
 from lb_stream.console.address import link
 from lb_stream.core.health import verdict
 from lb_stream.io.messages.shown import shown
@@ -126,3 +127,33 @@ def test_the_theme_that_was_chosen_is_there_from_the_first_byte(site: TestClient
     (chosen,) = Tags(site.get("/", headers={"Cookie": "theme=dark"}).text).all("html")
     (made_up,) = Tags(site.get("/", headers={"Cookie": 'theme="><b>'}).text).all("html")
     assert chosen.get("data-theme") == "dark" and "data-theme" not in made_up
+
+
+def test_a_page_is_made_once_for_all_who_look_at_the_same(tables: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[str] = []
+    find = pages.find
+    monkeypatch.setattr(pages, "find", lambda request: made.append(request.url.query) or find(request))
+    site = client(tables)
+    first, again = (site.get("/search?q=b-1") for _ in range(2))
+    assert Tags(first.text).text == Tags(again.text).text and first.headers["ETag"] == again.headers["ETag"]
+    site.get("/search?q=b-1", headers={"Cookie": "theme=dark"})
+    site.get("/search?q=b-2")
+    assert made == ["q=b-1", "q=b-1", "q=b-2"]
+
+
+def test_who_has_the_page_already_is_told_so_and_gets_none(site: TestClient) -> None:
+    for address in (link("cluster", name="eu-1"), link("chart", cluster="eu-1")):
+        first = site.get(address)
+        again = site.get(address, headers={"If-None-Match": first.headers["ETag"]})
+        assert (again.status_code, again.content, again.headers["Cache-Control"]) == (304, b"", "no-store")
+        assert again.headers["ETag"] == first.headers["ETag"]
+        assert site.get(address, headers={"If-None-Match": '"another"'}).content
+
+
+def test_a_page_that_was_made_earlier_has_the_time_at_which_it_is_sent(site: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    times = []
+    for at in (1_000_000_000_000, 1_000_000_009_000):
+        monkeypatch.setattr("lb_stream.console.page.now_ms", lambda at=at: at)
+        (body,) = Tags(site.get(link("tenant", cluster="eu-1", name="shop")).text).all("body")
+        times.append(int(body["data-now"]))
+    assert times == [1_000_000_000_000, 1_000_000_009_000]

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import threading
+import weakref
 from pathlib import Path
 
 import pytest
 
-from lb_stream.console.sources.reader import REFRESH_S, Reader
+from lb_stream.console.sources.reader import LATE_S, LONGEST_S, MOST_ANSWERS, REFRESH_S, REST, Reader
+from lb_stream.console.sources.shared import Shared
 from lb_stream.query import QueryError
 from lb_stream.store import Store
 from tests.unit.console.site import fleet, settings_of
@@ -37,3 +40,83 @@ def test_tables_that_come_later_are_found(tmp_path: Path) -> None:
     fleet(tmp_path / "tables")
     now[0] += REFRESH_S + 1
     assert [one.cluster for one in reader.look().facts.clusters] == ["eu-1"]
+
+
+def test_the_longer_a_look_took_the_longer_it_stays(tmp_path: Path) -> None:
+    fleet(tmp_path / "tables")
+    now = [0.0]
+    reader = Reader(Store.at(tmp_path / "tables"), settings_of(tmp_path / "tables"), None, clock=lambda: now[0])
+    first = reader.look()
+    first.spent_s = 2 * REFRESH_S
+    now[0] = REST * first.spent_s - 0.1
+    assert reader.look() is first and reader.at_hand() is first
+    first.spent_s = 1_000.0
+    now[0] = LONGEST_S - 0.1
+    assert reader.look() is first
+    now[0] = LONGEST_S
+    assert reader.at_hand() is None
+    assert reader.look() is not first
+    assert 0 < reader.look().spent_s < 1_000, "what another one took doesn't count"
+
+
+def test_while_a_look_is_made_the_one_before_is_at_hand_unless_it_is_late(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fleet(tmp_path / "tables")
+    now, making, go = [0.0], threading.Event(), threading.Event()
+    reader = Reader(Store.at(tmp_path / "tables"), settings_of(tmp_path / "tables"), None, clock=lambda: now[0])
+    first = reader.look()
+    first.spent_s = 0.0
+    made = reader._made
+
+    def slow() -> object:
+        making.set()
+        go.wait(60)
+        return made()
+
+    monkeypatch.setattr(reader, "_made", slow)
+    now[0] = REFRESH_S
+    thread = threading.Thread(target=reader.look)
+    thread.start()
+    assert making.wait(60)
+    assert reader.at_hand() is first and reader.look() is first
+    now[0] = REFRESH_S + LATE_S
+    assert reader.at_hand() is None
+    go.set()
+    thread.join()
+    assert reader.look() is not first
+
+
+def test_pages_of_the_look_before_are_shown_while_new_ones_are_made_unless_nobody_has_watched_for_a_while(tmp_path: Path) -> None:
+    fleet(tmp_path / "tables")
+    now = [0.0]
+    reader = Reader(Store.at(tmp_path / "tables"), settings_of(tmp_path / "tables"), None, clock=lambda: now[0])
+    found = []
+    for wait_s in (LONGEST_S, LONGEST_S + LATE_S):
+        reader.look().pages.page("a", lambda: Shared(b"old", "text/html"))
+        now[0] += wait_s
+        pages = reader.look().pages
+        pages.page("a", lambda pages=pages: found.append(pages.there("a")))  # type: ignore[misc]
+    assert found == [Shared(b"old", "text/html"), None]
+
+
+def test_a_look_that_was_replaced_is_gone_with_its_connection(tmp_path: Path) -> None:
+    fleet(tmp_path / "tables")
+    now = [0.0]
+    reader = Reader(Store.at(tmp_path / "tables"), settings_of(tmp_path / "tables"), None, clock=lambda: now[0])
+    first = reader.look()
+    assert first.lake is not None
+    lake = weakref.ref(first.lake)
+    del first
+    now[0] = LONGEST_S
+    reader.look()
+    assert lake() is None
+
+
+def test_of_many_answers_only_so_many_are_kept(tmp_path: Path) -> None:
+    fleet(tmp_path / "tables")
+    look = Reader(Store.at(tmp_path / "tables"), settings_of(tmp_path / "tables"), None).look()
+    for number in range(MOST_ANSWERS + 10):
+        look.ask(number, lambda lake, number=number: number)  # type: ignore[misc]
+    asked: list[int] = []
+    for number in (MOST_ANSWERS + 9, 0):
+        look.ask(number, lambda lake, number=number: asked.append(number))  # type: ignore[misc]
+    assert asked == [0]
