@@ -110,7 +110,7 @@ def _plans(history: History, change: Change) -> dict[str, _Plan]:
     if modes[0] != modes[1] and modes[1] == "approve":
         wanted = f"observe or act: in {modes[1]} nothing that balancing wants moves until somebody approves it (lbctl proposals)"
         raise ScenarioError(f"history of {history.cluster}", "mode", modes[1], wanted)
-    if modes[0] == modes[1] and _names_mode(change):
+    if modes[0] == modes[1] and _is_about_the_mode(change):
         raise ScenarioError(f"history of {history.cluster}", "mode", modes[1], "another one: this is its mode already")
     still = [modes[0] != modes[1] and mode != "act" for mode in modes]
     off = {"enabled": False}
@@ -124,8 +124,10 @@ def _plans(history: History, change: Change) -> dict[str, _Plan]:
     }
 
 
-def _names_mode(change: Change) -> bool:
-    return any(our_name(name, value) == "mode" for name, value in change.settings.items())
+def _is_about_the_mode(change: Change) -> bool:
+    """Whether it is nothing but another mode."""
+    happens = any((change.drained, change.undrained, change.silent, change.orders))
+    return not happens and {our_name(name, value) for name, value in change.settings.items()} == {"mode"}
 
 
 def _commanded(before: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
