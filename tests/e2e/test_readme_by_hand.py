@@ -100,5 +100,5 @@ def own_kafka(folder: Path, address: str) -> None:
     for command in (observe, act):
         assert "spark-submit" in done([*command, "--print"], folder, **given)
     dry = ["lbctl", "config", "explain", "dry_run", "bootstrap_servers"]
-    assert f'bootstrap_servers = "{address}"' in done(dry, folder, **given) and "dry_run = true" in done(dry, folder, **given)
-    assert "dry_run = false" in done([*dry, *act[2:]], folder, **given)
+    assert f'bootstrap_servers = "{address}"' in done(dry, folder, **given) and 'mode = "observe"' in done(dry, folder, **given)
+    assert 'mode = "act"' in done([*dry, *act[2:]], folder, **given)

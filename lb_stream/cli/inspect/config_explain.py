@@ -167,12 +167,12 @@ def _chosen(found: Sequence[ExplainedSetting], keys: Sequence[str]) -> list[Expl
     """The asked ones in the order asked. Raises CommandError for a key that there isn't."""
     from difflib import get_close_matches
 
-    from lb_stream.core.config.cluster_config import OLD_SPELLINGS
+    from lb_stream.core.config.cluster_config import DRY_RUN, OLD_SPELLINGS
 
     names: dict[str, ExplainedSetting] = {}
     for one in found:
         names |= {one.key: one, f"{one.section}.{one.key}": one} | ({one.pulsar: one} if one.pulsar else {})
-    names |= {old: names[ours] for old, ours in OLD_SPELLINGS.items()}
+    names |= {old: names[ours] for old, ours in (OLD_SPELLINGS | {DRY_RUN: "mode"}).items()}
     chosen = []
     for key in keys:
         if key not in names:

@@ -120,3 +120,8 @@ def test_secrets_stay_hidden(tmp_path: Path) -> None:
     for more in ((), ("--json",), ("kafka.options",)):
         result = lbctl("config", "explain", *more, *given, cwd=tmp_path)
         assert result.code == 0 and "hunter2" not in result.out + result.err and "PLAIN" in result.out
+
+
+def test_a_setting_is_found_by_its_other_word_too(tmp_path: Path) -> None:
+    answer = lbctl("config", "explain", "dry_run", "--set", "dry_run=false", cwd=tmp_path)
+    assert answer.code == 0 and answer.out.startswith('balancer.mode = "act"')
