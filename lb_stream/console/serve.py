@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import threading
+from contextlib import suppress
 from typing import Any
 
 import uvicorn
@@ -17,8 +19,15 @@ from lb_stream.console.who.visitor import NO_ACCESS, Access
 
 KEEP_S = 20
 """A page asks every five seconds: its connection stays for that."""
+NICE = 10
 STOP_S = 2
 """Seconds in which requests may end; streams of open pages never end by themselves."""
+
+
+def yield_to_others() -> None:
+    """Let this process have a core only while nobody else wants it much: what decides beside it comes before what is looked at."""
+    with suppress(OSError):  # a container may forbid even that
+        os.nice(NICE)
 
 
 class Served:

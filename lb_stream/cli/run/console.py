@@ -63,11 +63,12 @@ def console(
 def _serve(address: str, names: tuple[str, ...], given: Effective, access: Access, json: bool) -> None:
     import logging
 
-    from lb_stream.console.serve import Served
+    from lb_stream.console.serve import Served, yield_to_others
     from lb_stream.console.sources.reader import Reader
     from lb_stream.io.local.signals import StopRequest
 
     logging.getLogger("kafka").setLevel(logging.CRITICAL)  # the page says whether Kafka answers
+    yield_to_others()
     bootstrap, topics = given.bootstrap, given.settings.topics
     reader = Reader(given.tables, given.settings, bootstrap)
     with StopRequest() as stop:
