@@ -49,7 +49,7 @@ def commands(
     warn_if_stale(given, lake)
     rows = records(run(lake, _COMMANDS, [cluster, command_id, last]))
     rows = [row | {"arguments": json_.loads(row["arguments"] or "{}")} for row in rows]
-    if emit_rows(rows, "json" if json else output):
+    if emit_rows(rows, output, json):
         pass
     elif not rows:
         note(f"no command{f' with the id {command_id}' if command_id else ''} has been answered yet{f' by {cluster}' if cluster else ''}")

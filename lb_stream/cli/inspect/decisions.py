@@ -61,7 +61,7 @@ def decisions(
     require_cluster(lake, cluster)
     warn_if_stale(given, lake)
     rows = [_unpacked(row) for row in records(run(lake, _QUERY, [cluster, last]))]
-    if emit_rows(rows, "json" if json else output):
+    if emit_rows(rows, output, json):
         return
     if not rows:
         note("none of the past: --last N" if last == 0 else "nothing has been decided yet" + (f" for cluster {cluster}" if cluster else ""))

@@ -63,7 +63,7 @@ def shadow(
     require_cluster(lake, cluster)
     warn_if_stale(given, lake)
     rows = records(run(lake, _QUERY, [cluster, 0 if begin is None else int(begin.timestamp() * 1000)]))
-    if emit_rows(rows, "json" if json else output):
+    if emit_rows(rows, output, json):
         return
     if not rows:
         note("no shadow has looked at a round" + (f" since {since}" if since else " yet: name some in [cluster.NAME.shadow.SHADOW]"))

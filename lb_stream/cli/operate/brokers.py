@@ -75,7 +75,7 @@ def show(
     query = _QUERY.format(newest=newest_loads(*_OTHERS, *_FOUR, where="$1 IS NULL OR cluster = $1"))
     named = {one.cluster: one for one in cluster_facts(lake)}
     rows = [row | {"state": _state(named.get(row["cluster"]), row)} for row in records(run(lake, query, [cluster]))]
-    if emit_rows(rows, "json" if json else output):
+    if emit_rows(rows, output, json):
         return
     if not rows:
         note("no broker has reported yet" + (f" from cluster {cluster}" if cluster else ""))

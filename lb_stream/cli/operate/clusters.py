@@ -53,7 +53,7 @@ def list_(
     warn_if_stale(given, lake)
     found = cluster_facts(lake)
     managers = {one.cluster: one.config.balancer.load_manager for one in standing_in(lake)}
-    if emit_rows((_fields(one, managers[one.cluster]) for one in found), "json" if json else output):
+    if emit_rows((_fields(one, managers[one.cluster]) for one in found), output, json):
         return
     if not found:
         note("no cluster has had a round yet")

@@ -254,7 +254,7 @@ def bundles(
     if not rows:
         note(f"no bundle of a namespace {namespace} is known in {here.cluster}")
         raise typer.Exit(1)
-    if emit_rows(rows, "json" if json else output):
+    if emit_rows(rows, output, json):
         return
     cells = [
         (row["bundle"].rpartition("/")[2], row["state"], row["owner"] or "-", row["topics"] or 0, f"{row['long_msgs_per_s'] or 0:.0f}",
@@ -295,7 +295,7 @@ def merge_advice(
     require_cluster(lake, cluster)
     warn_if_stale(given, lake)
     rows = records(run(lake, _MERGES, [cluster, namespace]))
-    if emit_rows(rows, "json" if json else output):
+    if emit_rows(rows, output, json):
         return
     if not rows:
         if any(one.config.splitting.merge_advice_enabled for one in standing_in(lake, cluster)):

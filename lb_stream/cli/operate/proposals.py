@@ -53,7 +53,7 @@ def proposals(
     require_cluster(lake, cluster)
     warn_if_stale(given, lake)
     rows = [*(ended_proposals(lake, cluster, last) if last else ()), *waiting_proposals(lake, cluster)]
-    if emit_rows(rows, "json" if json else output):
+    if emit_rows(rows, output, json):
         return
     if not rows:
         of = f" in {cluster}" if cluster else ""

@@ -45,7 +45,7 @@ def cost(
     with open_lake(effective(config, broker_conf, set_).tables) as lake:
         require_cluster(lake, cluster)
         rows = move_costs(lake, cluster, begin_ms, by, each)
-    if emit_rows(rows, "json" if json else output):
+    if emit_rows(rows, output, json):
         return
     if not rows:
         note(f"no move has been confirmed within {since}" + (f" in {cluster}" if cluster else ""))

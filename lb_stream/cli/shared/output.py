@@ -84,11 +84,13 @@ def emit_json(value: Any) -> None:
     emit_data(in_json(json.dumps(_plain(value), ensure_ascii=False, allow_nan=False)) + "\n")
 
 
-def emit_rows(rows: Iterable[Mapping[str, Any]], form: str) -> bool:
+def emit_rows(rows: Iterable[Mapping[str, Any]], form: str, as_json: bool = False) -> bool:
     """Rows for programs, as json (one object a line) or csv (columns of the first row; what is no figure and no text is JSON).
 
-    Returns False, and prints nothing, for another form: they are for people then.
+    `as_json`: --json was given, which is another word for that form. Returns False, and prints nothing, for another form: they are for
+    people then.
     """
+    form = "json" if as_json else form
     if form not in ("json", "csv"):
         return False
     for number, row in enumerate(rows):
