@@ -57,7 +57,7 @@ CREATE OR REPLACE VIEW outcomes_at AS SELECT
   `bundle`,
   `outcome`,
   `detail`,
-  timestamp_millis(`at_ms`) AS `at_at`,
+  timestamp_millis(`at_ms`) AS `happened_at`,
   `took_ms`,
   `log_seq`
 FROM outcomes;
@@ -225,7 +225,7 @@ CREATE OR REPLACE VIEW commands_at AS SELECT
   `kind`,
   `arguments`,
   `by`,
-  timestamp_millis(`at_ms`) AS `at_at`,
+  timestamp_millis(`at_ms`) AS `happened_at`,
   `outcome`,
   `text`,
   `rule`,

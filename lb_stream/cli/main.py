@@ -57,25 +57,36 @@ class _Demo(TyperCommand):
                 raise
             raise CommandError("this installation has no demo") from None
         own = typer.Typer(add_completion=False, rich_markup_mode="rich", context_settings={"help_option_names": ["-h", "--help"]})
-        own.command("demo")(command)
+        own.command("demo", epilog="Example: lbctl demo --shedder AvgShedder")(command)
         return typer.main.get_command(own).make_context(info_name, args, parent=parent, **extra)
 
 
-@app.command("demo", cls=_Demo)
+@app.command("demo", cls=_Demo, rich_help_panel="Run")
 def _demo() -> None:
     """Show the whole thing: a real Kafka broker, the job, simulated brokers and one that runs hot, until they are balanced."""
 
 
-for module in (
-    *(balance, status, decisions, explain, compare, monitor, lookup, commands),
-    *(lookup_server, report, cost, simulate, sql, replay, shadow, what_if, plan, proposals, undo, dynamic_config, backtest),
-):
-    module.register(app)
-for group in (
-    *(brokers, clusters, namespaces, leader, dry_run, reports, topics, tables),
-    *(kafka_broker, jars, agent, config, scenario, console, notify),
-):
-    app.add_typer(group.app)
+_COMMANDS = {
+    "Run": (balance, lookup_server),
+    "Look": (status, monitor, decisions, explain, commands, lookup, report, cost, sql, compare),
+    "Act": (plan, proposals, undo, dynamic_config),
+    "Try first": (what_if, shadow, simulate, backtest, replay),
+}
+_GROUPS = {
+    "Run": (console, notify, agent, topics, tables, reports, kafka_broker, jars),
+    "Look": (leader,),
+    "Act": (clusters, brokers, namespaces, config, dry_run),
+    "Try first": (scenario,),
+}
+for panel, modules in _COMMANDS.items():
+    for module in modules:
+        known = len(app.registered_commands)
+        module.register(app)
+        for command in app.registered_commands[known:]:
+            command.rich_help_panel = panel
+for panel, groups in _GROUPS.items():
+    for group in groups:
+        app.add_typer(group.app, rich_help_panel=panel)
 
 
 def main() -> None:

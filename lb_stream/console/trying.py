@@ -59,7 +59,7 @@ def plan(request: Request) -> Response:
     trial = _put(request, ("plan", cluster, strategy, most), found)
     return show(
         page, "plan.html", cluster=cluster, trial=trial, strategies=strategies, strategy=strategy, most=str(most), choices=MOVES,
-        live=not trial.ended_s,
+        live=not trial.over,
     )  # fmt: skip
 
 
@@ -88,7 +88,7 @@ def what_if(request: Request) -> Response:
         most=SHOWN_MOVES,
         figures=FIGURES,
         changed=CHANGED,
-        live=trial is not None and not trial.ended_s,
+        live=trial is not None and not trial.over,
     )
 
 

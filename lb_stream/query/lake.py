@@ -146,6 +146,11 @@ def last_loads(lake: duckdb.DuckDBPyConnection, cluster: str) -> str:
     return f"(SELECT * FROM broker_loads WHERE cluster = $1 AND log_seq = {-1 if last['log_seq'] is None else int(last['log_seq'])})"
 
 
+_LAST_ROUNDS = "(SELECT cluster, max(log_seq) AS log_seq FROM broker_loads GROUP BY cluster)"
+LAST_LOADS = f"(SELECT * FROM broker_loads JOIN {_LAST_ROUNDS} USING (cluster, log_seq))"
+"""The same of every cluster."""
+
+
 def columns(lake: duckdb.DuckDBPyConnection, query: str, parameters: dict[str, Any]) -> pa.Table:
     """What a query finds, as columns. Raises QueryError as `run` does."""
     import duckdb

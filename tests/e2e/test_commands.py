@@ -130,32 +130,32 @@ def split(operator: Operator) -> None:
     """Splits, and a merge of what was split."""
     done, refused, cluster = operator.done, operator.refused, operator.cluster
     before = set(cluster.bundles)
-    done("namespaces", "split-bundle", NAMESPACE, "-b", "LARGEST")
+    done("namespaces", "split", NAMESPACE, "-b", "LARGEST")
     assert len(cluster.bundles) == len(before) + 1
     whole = min(set(cluster.bundles) & before)
     _, lower, upper = parse_bundle(whole)
     here = (whole.rpartition("/")[0], "-b", whole.rpartition("/")[2])
     boundary = lower + (upper - lower) // 4
-    done("namespaces", "split-bundle", *here, "-san", "specified_positions_divide", "-sb", hex(boundary))
+    done("namespaces", "split", *here, "-san", "specified_positions_divide", "-sb", hex(boundary))
     parts = f"0x{lower:08x}_0x{boundary:08x}", f"0x{boundary:08x}_0x{upper:08x}"
     assert {f"{here[0]}/{part}" for part in parts} <= set(cluster.bundles)
-    done("namespaces", "merge-bundles", here[0], "-b", parts[0], "-b", parts[1])
+    done("namespaces", "merge", here[0], "-b", parts[0], "-b", parts[1])
     assert whole in cluster.bundles and f"{here[0]}/{parts[0]}" not in cluster.bundles
-    assert "not_adjacent" in refused("namespaces", "merge-bundles", here[0], "-b", here[2], "-b", here[2])
-    assert "precondition_failed" in refused("namespaces", "split-bundle", NAMESPACE, "-bt", "HOT", "-san", "in_three")
+    assert "not_adjacent" in refused("namespaces", "merge", here[0], "-b", here[2], "-b", here[2])
+    assert "precondition_failed" in refused("namespaces", "split", NAMESPACE, "-bt", "HOT", "-san", "in_three")
 
 
 def settings(operator: Operator) -> None:
     """Dynamic settings, in both spellings."""
     done, refused, rows = operator.done, operator.refused, operator.rows
-    done("brokers", "update-dynamic-config", "--config", "loadBalancerSheddingIntervalMinutes", "--value", "2")
+    done("config", "set", "loadBalancerSheddingIntervalMinutes", "2")
     done("update-dynamic-config", "--config", "loadManagerClassName", "--value", "extensible")
-    assert "setting" in refused("brokers", "update-dynamic-config", "--config", "loadManagerClassName", "--value", "org.example.None")
-    assert "setting" in refused("brokers", "update-dynamic-config", "--config", "loadBalancerEnabled", "--value", "false")
-    assert rows("brokers", "get-all-dynamic-config") == [
+    assert "setting" in refused("config", "set", "loadManagerClassName", "org.example.None")
+    assert "setting" in refused("config", "set", "loadBalancerEnabled", "false")
+    assert rows("config", "overrides") == [
         {"dry_run": False, "loadBalancerSheddingIntervalMinutes": "2", "loadManagerClassName": "extensible"}
     ]
-    done("brokers", "delete-dynamic-config", "--config", "loadManagerClassName")
+    done("config", "unset", "loadManagerClassName")
     done("clusters", "limit", CLUSTER, "--in-flight-per-broker", "50")
 
 
@@ -181,7 +181,7 @@ def namespaces(operator: Operator) -> None:
 def lookups(operator: Operator) -> None:
     """Bundles that wait for a client's lookup: it asks for an owner, and soon answers with it."""
     done, topics, topic = operator.done, operator.run.topics, "persistent://shop/lazy/first"
-    done("brokers", "update-dynamic-config", "--config", "assign_unowned", "--value", "on_lookup")
+    done("config", "set", "assign_unowned", "on_lookup")
     done("namespaces", "create", "shop/lazy")
     with Lookup(LookupConfig(operator.run.bootstrap, topics.ownership, topics.commands, topics.results)) as lookup:
         first = lookup.find(topic, CLUSTER)
@@ -191,7 +191,7 @@ def lookups(operator: Operator) -> None:
         assert operator.cluster.owns(found.broker or "", found.bundle or "")
     served = [name for broker in operator.cluster.brokers for name in operator.cluster.owned(broker) if name.startswith("shop/lazy/")]
     assert served == [found.bundle], "nobody has looked up the other one"
-    done("brokers", "delete-dynamic-config", "--config", "assign_unowned")
+    done("config", "unset", "assign_unowned")
 
 
 def brokers_and_clusters(operator: Operator) -> None:

@@ -83,6 +83,7 @@ def test_the_way_by_hand_leads_to_decisions_that_brokers_obey(tmp_path: Path) ->
                 time.sleep(1)
             os.killpg(job.pid, signal.SIGINT)  # Ctrl-C reaches the JVM and the driver
             assert job.wait(60) in (0, 130), job_said.read_text()[-2000:]
+            assert not re.search(r"Traceback|^\tat ", job_said.read_text(), re.MULTILINE), job_said.read_text()[-4000:]
         assert "confirmed" in done(OUTCOMES, tmp_path), "the tables are where the README's are"
         own_kafka(tmp_path / "elsewhere", address)
     finally:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 def register(app: typer.Typer) -> None:
     """Add the command to lbctl."""
-    app.command("explain", epilog="Examples: lbctl explain eu-1:42:0 · lbctl explain --why-not acme/orders/0x00000000_0x40000000")(explain)
+    app.command("explain", epilog="Example: lbctl explain eu-1:42:0 · lbctl explain --why-not acme/orders/0x00000000_0x40000000")(explain)
 
 
 def explain(

@@ -33,7 +33,7 @@ app = typer.Typer(
     name="brokers",
     invoke_without_command=True,
     help="Each broker's latest load: usage, throughput, message rate, bundles, and when it was last heard of. With a command: drain a "
-    "broker, change dynamic settings.",
+    "broker, take it back.",
     epilog="Example: lbctl brokers --cluster eu-1",
 )
 

@@ -117,7 +117,7 @@ def resume(preview: Preview = False, *, send: Sending) -> None:
         now = the_only(send.given.tables, send.cluster)
         if not now.orders.paused:
             raise CommandError(f"{now.cluster} is not paused: nothing would change")
-        show_preview(send, Change(paused=True))
+        show_preview(send, Change(resumes=True))
     else:
         send("resume-cluster")
 

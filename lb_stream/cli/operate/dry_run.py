@@ -1,4 +1,4 @@
-"""`lbctl dry-run`: whether decisions are only made and logged, or published too."""
+"""`lbctl dry-run`, another word for `clusters enable` and `disable`: whether decisions are only made and logged, or published too."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import typer
 from lb_stream.cli.shared.outlook import Preview, show_preview
 from lb_stream.cli.shared.sending import Sending, sends
 
-app = typer.Typer(name="dry-run", help="Whether decisions are only made and logged, or published too.", no_args_is_help=True)
+app = typer.Typer(name="dry-run", help="Whether decisions are only made and logged, or published too.", hidden=True)
 
 
 @app.callback()

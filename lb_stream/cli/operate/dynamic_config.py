@@ -1,4 +1,4 @@
-"""Dynamic settings: `lbctl brokers update-dynamic-config` and its kin, also without `brokers`, as older documents spell them."""
+"""Settings of a running cluster: `lbctl config set` and its kin, and the same in Pulsar's words (`brokers update-dynamic-config`)."""
 
 from __future__ import annotations
 
@@ -7,40 +7,53 @@ from typing import Annotated
 
 import typer
 
+from lb_stream.cli.shared.aliases import also
 from lb_stream.cli.shared.options import BrokerConf, Cluster, ConfigFile, Json, Set, effective
 from lb_stream.cli.shared.outlook import Preview, show_preview
 from lb_stream.cli.shared.output import emit, emit_json
 from lb_stream.cli.shared.sending import Sending, SettingsFile, sends
 
-Key = Annotated[str, typer.Option("--config", metavar="KEY", help="The key, under Pulsar's name or ours.")]
+Key = Annotated[str, typer.Argument(metavar="KEY", help="The key, under Pulsar's name or ours.")]
+Value = Annotated[str, typer.Argument(metavar="VALUE", help="Its new value, as it would stand in broker.conf.")]
+PulsarKey = Annotated[str, typer.Option("--config", metavar="KEY", help="The key, under Pulsar's name or ours.")]
+PulsarValue = Annotated[str, typer.Option("--value", metavar="VALUE", help="Its new value, as it would stand in broker.conf.")]
 
 
-_UPDATE = "--config loadBalancerSheddingEnabled --value false"
+def register_config(app: typer.Typer) -> None:
+    """Add the commands to `lbctl config`."""
+    prefix = "Example: lbctl config"
+    app.command("set", epilog=f"{prefix} set loadBalancerSheddingEnabled false")(set_value)
+    app.command("unset", epilog=f"{prefix} unset loadBalancerSheddingEnabled")(unset)
+    app.command("overrides", epilog=f"{prefix} overrides --cluster eu-1")(overrides)
+    app.command("settable", epilog=f"{prefix} settable")(settable)
 
 
 def register(app: typer.Typer) -> None:
-    """Add to lbctl what older documents write without `brokers`."""
-    app.command("update-dynamic-config", epilog=f"Example: lbctl update-dynamic-config {_UPDATE}")(update)
+    """Add to lbctl what older documents of Pulsar write without `brokers`."""
+    also(app, "update-dynamic-config", of="config set KEY VALUE")(update)
 
 
 def register_brokers(app: typer.Typer) -> None:
-    """Add the commands to `lbctl brokers`."""
-    prefix = "Example: lbctl brokers"
-    app.command("update-dynamic-config", epilog=f"{prefix} update-dynamic-config {_UPDATE}")(update)
-    app.command("delete-dynamic-config", epilog=f"{prefix} delete-dynamic-config --config loadBalancerSheddingEnabled")(delete)
-    app.command("get-all-dynamic-config", epilog=f"{prefix} get-all-dynamic-config --cluster eu-1")(get_all)
-    app.command("list-dynamic-config", epilog=f"{prefix} list-dynamic-config")(list_keys)
+    """Add Pulsar's words to `lbctl brokers`."""
+    register(app)
+    also(app, "delete-dynamic-config", of="config unset KEY")(delete)
+    also(app, "get-all-dynamic-config", of="config overrides")(overrides)
+    also(app, "list-dynamic-config", of="config settable")(settable)
+
+
+@sends(all_clusters=True)
+def set_value(key: Key, value: Value, preview: Preview = False, *, send: Sending) -> None:
+    """Change a setting of a running cluster, until it is changed or taken back. Which ones: lbctl config settable."""
+    _set(key, value, preview, send)
 
 
 @sends(all_clusters=True, config=SettingsFile)
-def update(
-    key: Key,
-    value: Annotated[str, typer.Option("--value", metavar="VALUE", help="Its new value, as it would stand in broker.conf.")],
-    preview: Preview = False,
-    *,
-    send: Sending,
-) -> None:
-    """Change a setting of a running cluster, until it is changed or taken back. Which ones: list-dynamic-config."""
+def update(key: PulsarKey, value: PulsarValue, preview: Preview = False, *, send: Sending) -> None:
+    """Change a setting of a running cluster, until it is changed or taken back. Which ones: lbctl config settable."""
+    _set(key, value, preview, send)
+
+
+def _set(key: str, value: str, preview: bool, send: Sending) -> None:
     if preview:
         from lb_stream.sim.play.outlook import Change
 
@@ -49,16 +62,22 @@ def update(
         send("set-config", values={key: value})
 
 
-@sends(all_clusters=True, config=SettingsFile)
-def delete(key: Key, *, send: Sending) -> None:
+@sends(all_clusters=True)
+def unset(key: Key, *, send: Sending) -> None:
     """Take a changed setting back: the job's own counts again."""
     send("delete-config", key=key)
 
 
-def get_all(
+@sends(all_clusters=True, config=SettingsFile)
+def delete(key: PulsarKey, *, send: Sending) -> None:
+    """Take a changed setting back: the job's own counts again."""
+    send("delete-config", key=key)
+
+
+def overrides(
     cluster: Cluster = None, config: ConfigFile = None, broker_conf: BrokerConf = None, set_: Set = None, json: Json = False
 ) -> None:
-    """Show the dynamic settings that commands have set, as a JSON object. No loadManagerClassName in it: the job's own is in use."""
+    """Show what commands have set, as a JSON object. No loadManagerClassName in it: the job's own is in use."""
     from lb_stream.query.cluster_state import the_only
 
     values = dict(the_only(effective(config, broker_conf, set_).tables, cluster).orders.settings)
@@ -68,7 +87,7 @@ def get_all(
         emit(json_.dumps(values, indent=2, ensure_ascii=False) + "\n")
 
 
-def list_keys(config: ConfigFile = None, broker_conf: BrokerConf = None, set_: Set = None, json: Json = False) -> None:
+def settable(config: ConfigFile = None, broker_conf: BrokerConf = None, set_: Set = None, json: Json = False) -> None:
     """List the settings that can be changed while the job runs; --json tells what each means."""
     effective(config, broker_conf, set_)
     from lb_stream.core.commands.settings import dynamic_keys

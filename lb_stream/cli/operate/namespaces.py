@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from lb_stream.cli.shared.aliases import also
 from lb_stream.cli.shared.options import BrokerConf, Cluster, ConfigFile, Format, Json, Output, Set, effective
 from lb_stream.cli.shared.outlook import Preview, preview_orders
 from lb_stream.cli.shared.output import CommandError, emit_rich, emit_rows, note, styled, table
@@ -50,7 +51,8 @@ def unload(
         send("unload", namespace=namespace, bundle=bundle, destination=destination)
 
 
-@app.command("split-bundle", epilog="Example: lbctl namespaces split-bundle -b LARGEST -san topic_count_equally_divide -u shop/orders")
+@also(app, "split-bundle", of="namespaces split")
+@app.command("split", epilog="Example: lbctl namespaces split -b LARGEST -san topic_count_equally_divide -u shop/orders")
 @sends()
 def split_bundle(
     namespace: Namespace,
@@ -89,7 +91,8 @@ def _numbers(text: str | None) -> list[int]:
         raise CommandError(f"-sb {text}: expected numbers with commas between, such as 0x20000000,0x40000000", 2) from None
 
 
-@app.command("merge-bundles", epilog="Example: lbctl namespaces merge-bundles shop/orders --advised 10")
+@also(app, "merge-bundles", of="namespaces merge")
+@app.command("merge", epilog="Example: lbctl namespaces merge shop/orders --advised 10")
 @sends()
 def merge_bundles(
     namespace: Namespace,
@@ -108,7 +111,8 @@ def merge_bundles(
     send("merge", namespace=namespace, bundles=bundles or None, advised=advised)
 
 
-@app.command("pin-bundle", epilog="Example: lbctl namespaces pin-bundle shop/orders -b 0x00000000_0x40000000 --for 2h")
+@also(app, "pin-bundle", of="namespaces pin")
+@app.command("pin", epilog="Example: lbctl namespaces pin shop/orders -b 0x00000000_0x40000000 --for 2h")
 @sends()
 def pin_bundle(
     namespace: Namespace,
@@ -283,7 +287,7 @@ def merge_advice(
 ) -> None:
     """Show neighbouring bundles that could be one: who has them, and how much of each split limit they come to together.
 
-    `merge-bundles` merges them where agents can. Pulsar merges no bundles: make the namespace anew with fewer of them.
+    `merge` merges them where agents can. Pulsar merges no bundles: make the namespace anew with fewer of them.
     """
     given = effective(config, broker_conf, set_)
     from lb_stream.cli.shared.staleness import warn_if_stale
@@ -301,7 +305,7 @@ def merge_advice(
         if any(one.config.splitting.merge_advice_enabled for one in standing_in(lake, cluster)):
             note("no bundles are advised to be merged")
         else:
-            note("nobody looks for any: lbctl brokers update-dynamic-config --config merge_advice_enabled --value true")
+            note("nobody looks for any: lbctl config set merge_advice_enabled true")
         return
     for name in dict.fromkeys(row["cluster"] for row in rows):
         cells = [

@@ -75,12 +75,12 @@ def _run(command: list[str], environment: dict[str, str]) -> int:
 
     with StopRequest() as stop:
         process = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, start_new_session=True, preexec_fn=end_with_parent)  # noqa: PLW1509 (no threads yet)
-        while process.poll() is None:
-            if stop:
-                note("stopping: the batch under way is finished, or run again at the next start (once more: at once)")
-                end_session(process.pid, process.poll, GRACE_S, hurry=lambda: stop.times > 1)
+        while process.poll() is None and not stop:
             time.sleep(LOOK_S)
-    code = process.wait()
+        if stop:
+            note("stopping: the batch under way is finished, or run again at the next start (once more: at once)")
+            end_session(process.pid, process.poll, GRACE_S, hurry=lambda: stop.times > 1)
+        code = process.wait()
     return code if code >= 0 else 128 - code
 
 

@@ -50,8 +50,8 @@ def maintain(
         while not stop:
             try:
                 keep(tables, settings, dry_run, json)
-            except NoTables as none_yet:
-                note(f"lbctl: {none_yet}")
+            except (NoTables, NotKept) as trouble:
+                note(f"lbctl: {trouble}")
             end = time.monotonic() + pause_s
             while not stop and time.monotonic() < end:
                 time.sleep(0.5)
@@ -61,8 +61,12 @@ class NoTables(CommandError):
     """The job has written none yet."""
 
 
+class NotKept(CommandError):
+    """The disk is full, or this user may not write."""
+
+
 def keep(folder: Store, settings: UpkeepSettings, dry_run: bool, json: bool) -> None:
-    """One pass over all tables. Raises NoTables."""
+    """One pass over all tables. Raises NoTables, and NotKept once what was done is shown."""
     from dataclasses import asdict
 
     from lb_stream.io.tables.upkeep import maintain as maintained
@@ -76,6 +80,8 @@ def keep(folder: Store, settings: UpkeepSettings, dry_run: bool, json: bool) -> 
         raise NoTables(f"no tables in {folder} yet: the job writes them; --set stream.tables=FOLDER names others")
     if not json:
         show(done, dry_run)
+    if failed := [one for one in done if one.failed]:
+        raise NotKept(f"{', '.join(one.table for one in failed)}: {failed[0].left}")
 
 
 def show(done: Sequence[MaintenanceResult], dry_run: bool) -> None:
@@ -89,12 +95,12 @@ def show(done: Sequence[MaintenanceResult], dry_run: bool) -> None:
     for one in done:
         cells.append(_cells(one))
         for field in fields(MaintenanceResult):
-            if field.name not in ("table", "left"):
+            if field.name not in ("table", "left", "failed"):
                 setattr(total, field.name, getattr(total, field.name) + getattr(one, field.name))
     columns = ("table", "rows deleted", "files", "MB", "files removed", "MB", "s")
     emit_rich(table(columns, [*cells, _cells(total)], right=columns[1:]))
     for one in done:
-        if one.left:
+        if one.left and not one.failed:
             note(f"{one.table}: {one.left}")
     if dry_run:
         note("(a dry run: nothing was changed)")

@@ -42,6 +42,11 @@ class Trial:
     ended_s: float | None = None
     ended: threading.Event = field(default_factory=threading.Event)
 
+    @property
+    def over(self) -> bool:
+        """Whether there is an answer, or why there is none."""
+        return self.ended.is_set()
+
 
 class Trials:
     """Answers by their questions."""

@@ -16,6 +16,10 @@ DURATIONS = frozenset(
 """Columns in ms that are no moments: they stay as they are."""
 
 
+_ALONE = {"at_ms": "happened_at"}
+"""`at` is a word of DuckDB's own."""
+
+
 def is_time(column: str) -> bool:
     """Whether a column holds ms since the epoch."""
     return column.endswith(_MS) and column not in DURATIONS
@@ -23,7 +27,7 @@ def is_time(column: str) -> bool:
 
 def shown_as(column: str) -> str:
     """A column's name in the view."""
-    return column.removesuffix(_MS) + SUFFIX if is_time(column) else column
+    return _ALONE.get(column) or (column.removesuffix(_MS) + SUFFIX if is_time(column) else column)
 
 
 def view_columns(schema: pa.Schema, quote: str) -> list[str]:

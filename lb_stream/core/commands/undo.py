@@ -99,8 +99,8 @@ _BY_KIND: dict[str, Callable[[Mapping[str, Any], OperatorState, int], list[Order
     "approve-proposals": lambda arguments, before, now_ms: [],  # the same
 }
 _INSTEAD = {
-    "split": "a split isn't taken back: lbctl namespaces merge-bundles makes one bundle of two, where agents can",
-    "merge": "a merge isn't taken back: lbctl namespaces split-bundle cuts a bundle",
+    "split": "a split isn't taken back: lbctl namespaces merge makes one bundle of two, where agents can",
+    "merge": "a merge isn't taken back: lbctl namespaces split cuts a bundle",
     "create-namespace": "a namespace stays: lbctl namespaces delete removes it if it has no topics",
     "delete-namespace": "a namespace isn't brought back: lbctl namespaces create makes one of its name",
     "import-namespaces": "an import isn't taken back: import what was there before",

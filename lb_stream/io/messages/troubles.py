@@ -23,10 +23,8 @@ def told(error: BaseException) -> tuple[str, int] | None:
         return str(error), code
     text = "\n".join(map(str, chain(error)))
     where = _where(error)
-    if _DISK_FULL.search(text):
-        return f"the disk is full{where}: make room there, then start again; what has been written stays good", 1
-    if found := _NO_ENTRY.search(text):
-        return f"{found[0]}{where}: give this user the right to write there, or name another folder", 1
+    if line := of_the_disk(error):
+        return line, 1
     if type(error).__module__.partition(".")[0] in _TABLES or type(error).__name__ in ("DeltaError", "TableNotFoundError"):
         return f"a table can't be read{where} ({text.splitlines()[0].strip()}): `lbctl tables rebuild` writes all but the log anew", 1
     if type(error).__name__ == "Py4JNetworkError":
@@ -34,6 +32,16 @@ def told(error: BaseException) -> tuple[str, int] | None:
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename or 'input or output'}: {error.strerror}", 1
     return None
+
+
+def of_the_disk(error: BaseException) -> str:
+    """The line where nothing more can be written, or this user may not; empty for every other error."""
+    text = "\n".join(map(str, chain(error)))
+    if _DISK_FULL.search(text):
+        return f"the disk is full{_where(error)}: make room there, then start again; what has been written stays good"
+    if found := _NO_ENTRY.search(text):
+        return f"{found[0]}{_where(error)}: give this user the right to write there, or name another folder"
+    return ""
 
 
 _TABLES = ("deltalake", "pyarrow", "duckdb", "_duckdb")

@@ -21,6 +21,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 from lb_stream.contracts.settings import UpkeepSettings
 from lb_stream.contracts.table_spec import TableSpec
 from lb_stream.contracts.tables import ROUNDS, TABLES
+from lb_stream.io.messages.troubles import of_the_disk
 from lb_stream.io.tables.delta import ONLY_COMMIT, Table, by_numbers, existing_table, replaced_ms
 from lb_stream.io.tables.log import pipeline_of
 from lb_stream.store import Store
@@ -51,6 +52,7 @@ class MaintenanceResult:
     bytes_removed: int = 0
     seconds: float = 0.0
     left: str = ""  # what was left for the next time, and why
+    failed: bool = False  # the next time won't do it either: somebody must see to the disk
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +134,8 @@ def _keep(
     except CommitFailedError:
         done.left = "the job was quicker: left for the next time"
     except (DeltaError, OSError) as error:  # the job has removed a file of `_delta_log` that was about to be read
-        done.left = f"left for the next time: {error}"
+        line = of_the_disk(error)
+        done.left, done.failed = line or f"left for the next time: {error}", bool(line)
     done.seconds = time.perf_counter() - begin
     return done
 

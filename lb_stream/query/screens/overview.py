@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from lb_stream.contracts.decisions import MOVES
 from lb_stream.core.health import ClusterFacts
-from lb_stream.query.lake import last_loads, records, run
+from lb_stream.query.lake import LAST_LOADS, last_loads, records, run
 from lb_stream.query.screens.lists import Row
 
 if TYPE_CHECKING:
@@ -29,7 +29,6 @@ _LOADS = """
     )
     GROUP BY cluster
 """
-_LAST = "broker_loads JOIN (SELECT cluster, max(log_seq) AS log_seq FROM broker_loads GROUP BY cluster) USING (cluster, log_seq)"
 _MOVES = f"""
     SELECT cluster, count(*) AS moves
     FROM decisions JOIN (SELECT cluster, max(now_ms) AS now_ms FROM rounds GROUP BY cluster) USING (cluster)
@@ -44,7 +43,7 @@ def overview(lake: Lake, facts: Sequence[ClusterFacts]) -> tuple[Row, ...]:
     msgs_per_s: of all together; moves: begun within the hour before the last round. None where nothing is known.
     """
     only = [facts[0].cluster] if len(facts) == 1 else []
-    rows = last_loads(lake, only[0]) if only else _LAST
+    rows = last_loads(lake, only[0]) if only else LAST_LOADS
     loads = {row["cluster"]: row for row in records(run(lake, _LOADS.format(rows=rows), only))}
     moves = {row["cluster"]: row["moves"] for row in records(run(lake, _MOVES))}
     empty = dict.fromkeys(("alive", "brokers", "usage_max", "usage_mean", "bytes_per_s", "msgs_per_s", "max_over_mean"))

@@ -17,7 +17,7 @@ from lb_stream.core.health import Facts, Finding, stale, verdict
 from lb_stream.core.model.rules import Refuses
 from lb_stream.io.messages.times import clock
 from lb_stream.query import NoTables
-from lb_stream.query.lake import open_lake, records, run
+from lb_stream.query.lake import LAST_LOADS, open_lake, records, run
 from lb_stream.query.present.proposals import waiting_proposals
 from lb_stream.query.status_facts import gather_from, with_kafka
 
@@ -34,9 +34,9 @@ REFUSED_LATELY_MS = 300_000
 FAILED = ("refused", "expired", "failed")
 _BUNDLE_KINDS = (*MOVES, "assign")
 
-_USAGES = """
+_USAGES = f"""
     SELECT cluster, broker, usage_ratio
-    FROM broker_loads JOIN (SELECT cluster, max(log_seq) AS log_seq FROM broker_loads GROUP BY cluster) USING (cluster, log_seq)
+    FROM {LAST_LOADS}
     WHERE alive AND usage_ratio IS NOT NULL
 """
 _FAILING = f"""

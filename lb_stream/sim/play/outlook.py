@@ -14,6 +14,7 @@ from lb_stream.core.commands.responder import CommandAnswer
 from lb_stream.core.commands.settings import in_force, our_name
 from lb_stream.core.config.cluster_config import DRY_RUN, cluster_config
 from lb_stream.core.model.memory import Memory
+from lb_stream.core.model.operator_state import OperatorState
 from lb_stream.sim.measures import Measured, measured
 from lb_stream.sim.measures.moves import clients_of, throughput_of
 from lb_stream.sim.play.player import OnProgress, play
@@ -43,8 +44,8 @@ FIGURES = {
 class Change:
     """What is to be tried: settings over those in force, what happens to brokers, commands that come at the beginning.
 
-    `silent`: brokers that have fallen silent, in both plays; the changed one takes them for dead at once. `paused`: the present is paused,
-    and the change ends that. `waits`: what balancing wants waits for approval, in both.
+    `silent`: brokers that have fallen silent, in both plays; the changed one takes them for dead at once. `resumes`: the change ends the
+    present's pause. `waits`: what balancing wants waits for approval, in both.
     """
 
     settings: Mapping[str, Any] = field(default_factory=dict)
@@ -52,7 +53,7 @@ class Change:
     undrained: Sequence[str] = ()
     silent: Sequence[str] = ()
     orders: Sequence[Command] = ()
-    paused: bool = False
+    resumes: bool = False
     waits: bool = False
 
 
@@ -99,11 +100,18 @@ def outlook(
         played = play(scenario, policies[name], told, plan.orders)
         answers = tuple(played.answers[one.id] for one in plan.orders if one.id in played.answers)
         found[name] = replace(_outlook(measured(scenario, played.lines), plan.happening.drained), answers=answers)
-    return found, made[CHANGED].notes
+    paused = ("it is paused: nothing is shed or split",) if _orders(history).paused and not change.resumes else ()
+    return found, (*paused, *made[CHANGED].notes)
+
+
+def _orders(history: History) -> OperatorState:
+    """What operators have laid down by now."""
+    return (Memory.from_json(history.memory) if history.memory else Memory()).orders
 
 
 def _plans(history: History, change: Change) -> dict[str, _Plan]:
-    commanded = Memory.from_json(history.memory).orders.settings if history.memory else {}
+    orders = _orders(history)
+    commanded, paused = orders.settings, orders.paused
     before = in_force(history.settings, commanded)
     after = in_force(history.settings, _commanded(commanded, change.settings))
     modes = [cluster_config(one).balancer.mode for one in (before, after)]
@@ -113,11 +121,12 @@ def _plans(history: History, change: Change) -> dict[str, _Plan]:
     if modes[0] == modes[1] and _is_about_the_mode(change):
         raise ScenarioError(f"history of {history.cluster}", "mode", modes[1], "another one: this is its mode already")
     still = [modes[0] != modes[1] and mode != "act" for mode in modes]
+    pauses = (paused, paused and not change.resumes)
     off = {"enabled": False}
     return {
-        AS_IT_IS: _Plan(before | (off if still[0] or change.paused or change.waits else {}), Happening(silent=change.silent)),
+        AS_IT_IS: _Plan(before | (off if still[0] or pauses[0] or change.waits else {}), Happening(silent=change.silent)),
         CHANGED: _Plan(
-            after | (off if still[1] or change.waits else {}),
+            after | (off if still[1] or pauses[1] or change.waits else {}),
             Happening(change.drained, change.undrained, dead=change.silent),
             tuple(change.orders),
         ),

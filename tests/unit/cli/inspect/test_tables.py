@@ -234,7 +234,7 @@ def test_what_each_column_is_can_be_asked_without_tables(tmp_path: Path) -> None
     assert list(rows) == OUTCOMES.schema.names
     assert rows["took_ms"] == {"column": "took_ms", "type": "BIGINT", "meaning": "from the decision to its end"}
     shown = lbctl("sql", "--describe", "outcomes_at", cwd=tmp_path)
-    assert shown.code == 0 and re.search(r"at_at +TIMESTAMP +when it ended", shown.out) and "took_ms" in shown.out
+    assert shown.code == 0 and re.search(r"happened_at +TIMESTAMP +when it ended", shown.out) and "took_ms" in shown.out
     wrong = lbctl("sql", "--describe", "outcome", cwd=tmp_path)
     assert (wrong.code, wrong.out) == (2, "") and "there is no table outcome" in wrong.err and "The tables:" in wrong.err
 

@@ -209,6 +209,9 @@ def test_the_end_of_a_pause_and_other_limits(tmp_path: Path) -> None:
     paused = write_present(tmp_path / "paused", settings=SHEDS | {"mode": "act"}, orders=OperatorState(paused=True))
     (found,) = asked(paused, "clusters", "resume", "eu", "--preview", "--json").objects
     assert found["as it is"]["moves"] == 0 < found["changed"]["moves"]
+    (found,) = asked(paused, "what-if", "--cluster", "eu", "--set", "loadBalancerBrokerThresholdShedderPercentage=1", "--json").objects
+    assert found["changed"]["moves"] == 0 == found["as it is"]["moves"]
+    assert "it is paused: nothing is shed or split" in asked(paused, "what-if", "--cluster", "eu", "--set", "enabled=true").err
     acting = write_present(tmp_path / "acting", settings=SHEDS | {"mode": "act"})
     again = asked(acting, "clusters", "resume", "eu", "--preview")
     assert again.code == 1 and "eu is not paused" in again.err and not again.out
