@@ -23,7 +23,7 @@ class Passing(Stopped):
 _SESSION_OVER = re.compile(r"SparkContext was shut down|stopped SparkContext|Master removed our application|Application is killed")
 
 _WORKER_LATE = re.compile(r"Python worker failed to connect back")
-_WORKER_GONE = re.compile(r"Python worker exited unexpectedly|pyspark\.daemon's stdout|socket to Python daemon")
+_WORKER_GONE = re.compile(r"Python worker exited unexpectedly|from \S+'s stdout|socket to Python daemon")
 """What Spark says when a worker's process is gone, or the one that forks them: a Python exception in it reads otherwise."""
 
 _EXECUTOR_LATE = re.compile(

@@ -30,7 +30,7 @@ def workers(jvm: int) -> list[int]:
     found = []
     for pid in processes(jvm):
         with suppress(OSError):
-            if "pyspark.daemon" in Path(f"/proc/{pid}/cmdline").read_text():
+            if "lb_stream.job.python_workers" in Path(f"/proc/{pid}/cmdline").read_text():
                 found.append(pid)
     return found
 

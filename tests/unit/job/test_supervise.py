@@ -180,7 +180,7 @@ IN_A_TASK = "Job aborted due to stage failure: Task 1 in stage 7.0 failed 4 time
     [
         ("Python worker exited unexpectedly (crashed)", "Python workers have come to an end", True),
         (
-            "EOFException occurred while reading the port number from pyspark.daemon's stdout and terminated with code: 137.",
+            "EOFException occurred while reading the port number from lb_stream.job.python_workers's stdout and terminated with code: 137.",
             "Python workers have come to an end",
             True,
         ),
