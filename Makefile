@@ -31,7 +31,7 @@ export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
 unexport SPARK_HOME # another Spark on this machine must not be taken for the one in .venv
 
 .DEFAULT_GOAL := help
-.PHONY: help setup steps java check test test-long test-pulsar test-hostile test-secure check-kubernetes differential demo bench bench-core bench-stream bench-fleet bench-policies bench-plan bench-console seed-checklist lock clean
+.PHONY: help setup steps java check test test-long test-pulsar test-hostile test-secure check-kubernetes differential demo bench bench-core bench-stream bench-store bench-fleet bench-policies bench-plan bench-console seed-checklist lock clean
 .NOTPARALLEL:
 
 help: ## show this list
@@ -91,6 +91,9 @@ bench-plan: setup ## LeastMoves' plans beside the fewest moves there are; or, IN
 
 bench-stream: setup ## the whole stream beside what Spark alone does, half an hour or so (ARGS="--bundles 20000 --runs 3" for a glance); last line JSON
 	$(BIN)/python -m tests.bench.stream $(ARGS)
+
+bench-store: setup ## requests of a batch's log and tables to an object store, by kind (ARGS="--batches 20" for a glance); last line JSON
+	$(BIN)/python -m tests.bench.store $(ARGS)
 
 bench-fleet: setup ## 1,000 to 30,000 clusters of mixed sizes on one core and on two (ARGS="--clusters 20 60 --runs 2" for a glance); last line JSON
 	$(BIN)/python -m tests.bench.fleet $(ARGS)

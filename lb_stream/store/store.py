@@ -65,9 +65,12 @@ class Store:
         """Options for Hadoop's file systems, without `spark.hadoop.`."""
         return hadoop_options(dict(self.options)) if self.address.kind != "local" else {}
 
-    def put_if_absent(self, name: str, content: bytes | pa.Buffer) -> bool:
-        """Write a file that isn't there yet. False: it is there, and stays as it is. Of several who try at once, one succeeds."""
-        return self._backend.put(self._path(name), content, absent=True)
+    def put_if_absent(self, name: str, content: bytes | pa.Buffer, lasts: bool = True) -> bool:
+        """Write a file that isn't there yet. False: it is there, and stays as it is. Of several who try at once, one succeeds.
+
+        `lasts` as for `put_whole`.
+        """
+        return self._backend.put(self._path(name), content, absent=True, lasts=lasts)
 
     def put_whole(self, name: str, content: bytes | pa.Buffer, lasts: bool = True) -> None:
         """Write a file, or put it in the place of the one there: a reader sees the old one or the new one.

@@ -131,8 +131,10 @@ class Balancer:
             after[cluster] = replace(after[cluster], leaving=True)
         written = write_directory(self._checkpoint, batch_id + 1, self.epoch, after)
         self._written = (batch_id + 1 if written else -1, after)
-        remove_spent(self._checkpoint, batch_id, self.epoch)
-        if batch_id % TIDY_EVERY == 0:
+        tidies = batch_id % TIDY_EVERY == 0
+        if tidies or self._checkpoint.local is not None:  # elsewhere the list of files is a request of its own
+            remove_spent(self._checkpoint, batch_id, self.epoch)
+        if tidies:
             oldest = batch_id + 1 - stream.keep_views
             remove_unused(self._checkpoint, forget_directories(self._checkpoint, oldest), oldest)
 

@@ -10,7 +10,8 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from lb_stream.contracts.tables import TABLES
-from lb_stream.io.tables.delta import Table, dataset
+from lb_stream.io.tables.commits import Table
+from lb_stream.io.tables.delta import dataset
 from lb_stream.query.lake import open_lake, records, run
 from lb_stream.query.sql_file import with_parameters
 from lb_stream.store import Store

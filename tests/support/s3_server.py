@@ -18,7 +18,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from email.utils import formatdate
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -199,7 +199,8 @@ class Handler(BaseHTTPRequestHandler):
             self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         if self.command != "HEAD":
-            self.wfile.write(body)
+            with suppress(BrokenPipeError, ConnectionResetError):  # whoever asked may have heard enough
+                self.wfile.write(body)
 
     def _said(self, what: str, query: Mapping[str, str]) -> None:
         """What the tests say to the server: `requests` gives those since the last time, `fail` makes the next write of a key fail."""

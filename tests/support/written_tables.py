@@ -12,7 +12,8 @@ import pyarrow as pa
 from lb_stream.contracts.decisions import example_decision
 from lb_stream.contracts.table_spec import TableSpec
 from lb_stream.contracts.tables import BROKER_LOADS
-from lb_stream.io.tables.delta import Table, dataset
+from lb_stream.io.tables.commits import Table
+from lb_stream.io.tables.delta import dataset
 from lb_stream.io.tables.log import RoundLog
 from lb_stream.io.tables.projections import Projections
 from lb_stream.store import Store
@@ -42,6 +43,7 @@ class Job:
     """The log and the projections of one start of a pipeline; batches are a minute apart."""
 
     def __init__(self, folder: Path, checkpoint: str = "u-1", pipeline: str = "p") -> None:
+        self.root = Store.at(folder)
         self.folder, self.tables, self.checkpoint = folder, folder / "tables", folder / "checkpoint"
         self.checkpoint.mkdir(parents=True, exist_ok=True)
         (self.checkpoint / "metadata").write_text(json.dumps({"id": checkpoint}))
@@ -87,7 +89,17 @@ class Job:
     def _loads(self, batch: int, count: int, now_ms: int) -> dict[str, Any]:
         given = {"cluster": "a", "seq": batch + 1, "now_ms": now_ms, "alive": True, "log_seq": self.log.last_seq + 1}
         rows = [{field.name: None for field in BROKER_LOADS.schema} | given | {"broker": f"b-{number}"} for number in range(count)]
-        return write_file(Store.at(self.tables), BROKER_LOADS, pa.Table.from_pylist(rows, BROKER_LOADS.schema), f"u-1-{batch:09d}-1-0")
+        return write_file(self.root / "tables", BROKER_LOADS, pa.Table.from_pylist(rows, BROKER_LOADS.schema), f"u-1-{batch:09d}-1-0")
+
+
+class JobInBucket(Job):
+    """The same, of a folder that is nowhere on this machine."""
+
+    def __init__(self, root: Store, pipeline: str = "p") -> None:
+        root.put_whole("checkpoint/metadata", json.dumps({"id": "u-1"}).encode())
+        self.root = root
+        self.log = RoundLog(root / "tables", pipeline, root / "checkpoint")
+        self.tables_of = Projections(root / "tables", pipeline)
 
 
 def rows_of(job: Job, spec: TableSpec) -> pa.Table:

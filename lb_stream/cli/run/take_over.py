@@ -27,7 +27,7 @@ def take_over(
 
     from lb_stream.io.leadership.take_over import TakeOverError
     from lb_stream.io.leadership.take_over import take_over as taken_over
-    from lb_stream.io.tables.delta import COMMIT_TROUBLES
+    from lb_stream.io.tables.commits import COMMIT_TROUBLES
     from lb_stream.store import Store, tables_of
     from lb_stream.stream.shards.share import Share
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from lb_stream.contracts.tables import LEADERS
 from lb_stream.io.local.processes import started_ms
-from lb_stream.io.tables.delta import append_rows, by_numbers, committed, existing_table, open_table, transaction
+from lb_stream.io.tables.delta import append_rows, by_numbers, committed, existing_table, open_table
 from lb_stream.store import Store
 
 
@@ -67,5 +67,5 @@ def announce(root: Store, pipeline: str, last_epoch: int) -> int:
     epoch = max(last_epoch, committed(table, pipeline) or 0) + 1
     since_ms = time.time_ns() // 1_000_000
     row = {"pipeline": pipeline, "epoch": epoch, "host": this_host(), "pid": os.getpid(), "since_ms": since_ms}
-    append_rows(table, LEADERS, pa.Table.from_pylist([row], LEADERS.schema), f"{epoch:012d}", transaction((pipeline, epoch)))
+    append_rows(table, LEADERS, pa.Table.from_pylist([row], LEADERS.schema), f"{epoch:012d}", [(pipeline, epoch)], durable=True)
     return epoch

@@ -12,7 +12,8 @@ import pyarrow.compute as pc
 
 from lb_stream.contracts.tables import ROUNDS
 from lb_stream.io.leadership.leader import last_leader
-from lb_stream.io.tables.delta import Table, add_files, by_numbers, existing_table, open_table, transaction, write_rows
+from lb_stream.io.tables.commits import Table
+from lb_stream.io.tables.delta import add_files, by_numbers, existing_table, open_table, write_rows
 from lb_stream.io.tables.log import marks_of, next_offsets, pipeline_of
 from lb_stream.store import Store
 
@@ -68,7 +69,7 @@ def take_over(cluster: str, source: Store, target: Store, pipeline: str, topics:
     row |= {"app": f"{pipeline}/{APP}", "batch_id": log_seq, "log_seq": log_seq}
     file = write_rows(log, pa.Table.from_pylist([row], ROUNDS.schema), f"{log_seq:012d}", durable=True)
     read = {} if next_offsets(log, pipeline, topics) else next_offsets(given, pipeline_of(given) or "", topics)
-    add_files(log, ROUNDS, [file], transaction((pipeline, log_seq), *marks_of(pipeline, read)))
+    add_files(log, ROUNDS, [file], [(pipeline, log_seq), *marks_of(pipeline, read)], durable=True)
     pending = len(json.loads(last["memory"]).get("pending", ()))
     return TakenOver(cluster, pipeline, last["seq"], last["epoch"], pending, log_seq)
 

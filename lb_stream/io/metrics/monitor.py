@@ -29,7 +29,8 @@ from lb_stream.io.metrics.job_metrics import Metrics
 from lb_stream.io.metrics.round_figures import Memories, RoundFigures
 from lb_stream.io.metrics.server import PATHS, serve_metrics
 from lb_stream.io.metrics.spark_progress import is_batch, lag, spark_phases, state_of
-from lb_stream.io.tables.delta import TIDY_EVERY, Table, append_rows, open_table, tidy
+from lb_stream.io.tables.commits import Table
+from lb_stream.io.tables.delta import TIDY_EVERY, append_rows, open_table, tidy
 from lb_stream.store import tables_of
 from lb_stream.stream.ports import Logged
 
@@ -223,7 +224,6 @@ class Monitor:
         if not rows:
             return
         self._table = self._table or open_table(tables_of(self._settings), BATCHES)
-        self._table.update_incremental()  # upkeep writes to it, too
         append_rows(self._table, BATCHES, pa.Table.from_pylist([row for _, row in rows], BATCHES.schema), f"{newest:09d}")
         self._writes += 1
         if self._writes % TIDY_EVERY == 0:

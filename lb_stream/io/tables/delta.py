@@ -1,7 +1,8 @@
 """Delta tables through `deltalake`: opening, creating, appending at a cost that doesn't grow, and what a writer has committed.
 
-What a commit costs grows with three things, so all three are kept small (docs/decisions/0007-upkeep-by-delta-rs.md has the figures):
-the table's live files (`tidy`), the commits since the last checkpoint, and the files in `_delta_log` (both by `configuration`).
+What a commit of delta-rs costs grows with three things, so all three are kept small (docs/decisions/0007-upkeep-by-delta-rs.md has the
+figures): the table's live files (`tidy`), the commits since the last checkpoint, and the files in `_delta_log` (both by `configuration`).
+Rows are added by commits of our own (io.tables.commits), whose cost doesn't grow.
 """
 
 from __future__ import annotations
@@ -17,40 +18,29 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Schema, Transaction
-from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.transaction import AddAction
 from pyarrow import fs
 from pyarrow.dataset import Dataset, FileSystemDataset, InMemoryDataset, UnionDataset
 
 from lb_stream.contracts.table_spec import TableSpec
 from lb_stream.contracts.tables import BROKER_LOADS, BUNDLE_AVERAGES, HISTORY_TABLES, REJECTED_REPORTS
+from lb_stream.io.tables.commits import CHECKPOINT_EVERY, COMMIT_ATTEMPTS, COMMIT_TROUBLES, Live, Mark, Marks, Table
 from lb_stream.store import Store
 from lb_stream.stream.ports import Stopped
-
-Mark = tuple[str, int]
-"""An application's id and the number of its transaction."""
 
 TIDY_EVERY = 100
 """A writer makes one file of its small ones after so many batches."""
 TIDY_BYTES = 8 * 2**20
 """Larger files are left to upkeep: putting them together would take noticeable time in the batch."""
-COMMIT_ATTEMPTS = 10
-COMMIT_TROUBLES = (CommitFailedError, DeltaError, OSError)
-"""What a commit may raise when somebody else is at the table, and also once it has been made: the removal of old files of
-`_delta_log`, which follows it, fails when another process removes them at the same time. So look whether it is there."""
 ONLY_COMMIT = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 """Commit properties for everybody but the table's own writer, who alone makes checkpoints and removes old files of `_delta_log`."""
 HISTORY = "interval 1 minutes"
-"""How long a table's versions can be read. Short, because each commit lists `_delta_log` twice: 12 µs for each file in it."""
+"""How long a table's versions can be read (io.tables.commits.KEPT_S). Short, because each commit of delta-rs lists `_delta_log` twice: 12 µs for each file in it."""
+WHOLE_BYTES = 1 << 20
+"""A file in a far store is read by one request if it is no larger."""
+WRITER_VERSION = 2
+"""Of Delta's protocol: the tables that are made here ask no more of a writer."""
 STATS_COLUMNS = "delta.dataSkippingStatsColumns"
-
-
-class Table(DeltaTable):
-    """A Delta table, and the store that it is in."""
-
-    def __init__(self, store: Store) -> None:
-        super().__init__(store.uri, storage_options=store.delta_options)
-        self.store = store
 
 
 class UnfitTable(Stopped):
@@ -61,7 +51,7 @@ def configuration(spec: TableSpec) -> dict[str, str | None]:
     """Properties of a table."""
     return {
         "delta.enableDeletionVectors": "false",  # readers without Spark don't understand them
-        "delta.checkpointInterval": "10",
+        "delta.checkpointInterval": str(CHECKPOINT_EVERY),
         "delta.logRetentionDuration": HISTORY,
         "delta.deletedFileRetentionDuration": "interval 60 minutes",
         # Else compaction would write each file's least and greatest memory (JSON) into the log.
@@ -121,7 +111,9 @@ def existing_table(root: Store, spec: TableSpec) -> Table | None:
 
 
 def check_columns(table: Table, spec: TableSpec) -> None:
-    """Raise UnfitTable when the table's columns differ from the specification's in name, type or partitioning."""
+    """Raise UnfitTable when the table's columns differ from the specification's in name, type or partitioning, or when it uses what
+    commits of our own (io.tables.commits) know nothing of.
+    """
     found = {field.name: field.type for field in pa.schema(table.schema().to_arrow())}
     troubles = [f"it has no column {field.name!r} ({field.type})" for field in spec.schema if field.name not in found]
     troubles += [
@@ -130,6 +122,9 @@ def check_columns(table: Table, spec: TableSpec) -> None:
         if field.name in found and plain(found[field.name]) != field.type
     ]
     troubles += [f"it has a column {name!r} that is not known here" for name in found if name not in spec.schema.names]
+    if (features := table.protocol().writer_features) or table.protocol().min_writer_version > WRITER_VERSION:
+        needs = ", ".join(features or [f"protocol version {table.protocol().min_writer_version}"])
+        troubles.append(f"whoever writes to it must know {needs}")
     partitions = [spec.partition_by] if spec.partition_by else []
     if (by := table.metadata().partition_columns) != partitions:
         troubles.append(f"it is partitioned by {', '.join(by) or 'nothing'}, not by {', '.join(partitions) or 'nothing'}")
@@ -165,6 +160,7 @@ def dataset(table: Table) -> Dataset:
 
 def by_numbers(table: Table) -> FileSystemDataset:
     """The table as a dataset for filters that compare only numbers: no file is read in advance."""
+    table.catch_up()
     if (folder := table.store.local) is not None:
         return table.to_pyarrow_dataset(filesystem=fs.SubTreeFileSystem(str(folder), fs.LocalFileSystem()))
     return table.to_pyarrow_dataset()
@@ -205,16 +201,16 @@ def replaced_ms(table: Table) -> dict[str, int]:
 
 def committed(table: Table, app: str) -> int | None:
     """The version of the last transaction that `app` has committed to the table; None before the first. (0 is a version.)"""
-    table.update_incremental()
-    return table.transaction_version(app)
+    table.refresh()
+    return table.mark(app)
 
 
-def transaction(*marks: Mark) -> CommitProperties:
-    """Commit properties that mark a commit as transaction `version` of each `app`. Of two writers who try the same, one is refused."""
+def transaction(marks: Marks) -> CommitProperties:
+    """delta-rs's commit properties that mark a commit as transaction `version` of each `app`."""
     return CommitProperties(app_transactions=[Transaction(app, version) for app, version in marks])
 
 
-def commit_once(table: Table, mark: Mark, commit: Callable[[CommitProperties], Any]) -> bool:
+def commit_once(table: Table, mark: Mark, commit: Callable[[Marks], Any]) -> bool:
     """Commit as the transaction `mark`, unless the table has that one or a later one. Returns whether that was needed.
 
     The table is looked at again only when somebody else's commit got in between (upkeep deletes rows, a rebuild replaces all, an heir has
@@ -222,11 +218,11 @@ def commit_once(table: Table, mark: Mark, commit: Callable[[CommitProperties], A
     holds now. Raises one of COMMIT_TROUBLES when that happens again and again.
     """
     for attempt in range(COMMIT_ATTEMPTS):
-        version = committed(table, mark[0]) if attempt else table.transaction_version(mark[0])
+        version = committed(table, mark[0]) if attempt else table.mark(mark[0])
         if version is not None and version >= mark[1]:
             return False
         try:
-            commit(transaction(mark))
+            commit([mark])
             break
         except COMMIT_TROUBLES:
             if attempt == COMMIT_ATTEMPTS - 1:
@@ -246,7 +242,9 @@ def write_rows(table: Table, rows: pa.Table, name: str, durable: bool = False) -
     content = out.getvalue()
     table.store.put_whole(path, content, lasts=durable)
     now_ms = time.time_ns() // 1_000_000
-    return AddAction(path=path, size=content.size, partition_values={}, modification_time=now_ms, data_change=True, stats=_stats(table, rows))
+    return AddAction(
+        path=path, size=content.size, partition_values={}, modification_time=now_ms, data_change=True, stats=_stats(table, rows)
+    )
 
 
 def _stats(table: Table, rows: pa.Table) -> str:
@@ -267,25 +265,48 @@ def add_files(
     table: Table,
     spec: TableSpec,
     files: Iterable[AddAction],
-    properties: CommitProperties | None = None,
+    marks: Marks = (),
     replaced: Sequence[str] | None = None,
+    durable: bool = False,
 ) -> None:
-    """Make files that are there part of their table. `replaced`: the partitions whose earlier files they replace."""
-    by = spec.partition_by
-    table.create_write_transaction(
-        list(files),
-        mode="append" if replaced is None else "overwrite",
-        schema=spec.schema,
-        partition_by=[by] if by else None,
-        partition_filters=None if replaced is None or by is None else [(by, "in", list(replaced))],
-        commit_properties=properties,
-    )
-    table.update_incremental()  # a commit leaves the handle as it was, and the next one would conflict with it
+    """Make files that are there part of their table. `replaced`: the partitions whose earlier files they replace; `durable` as in
+    `write_rows`.
+    """
+    old = None if replaced is None else table.live().some(lambda _, one: one.partition in replaced)
+    table.commit(list(files), marks, spec.partition_by, old, durable)
 
 
-def append_rows(table: Table, spec: TableSpec, rows: pa.Table, name: str, properties: CommitProperties | None = None) -> None:
+def append_rows(table: Table, spec: TableSpec, rows: pa.Table, name: str, marks: Marks = (), durable: bool = False) -> None:
     """Append rows to a table without partitions. Costs the same however many files it has, unlike `write_deltalake`."""
-    add_files(table, spec, [write_rows(table, rows, name)], properties)
+    add_files(table, spec, [write_rows(table, rows, name, durable)], marks, durable=durable)
+
+
+def others_rows(table: Table, spec: TableSpec, rows: pa.Table, keys: Sequence[str]) -> tuple[Live, list[pa.Table]]:
+    """The files that have a row with the keys of one of these (columns of texts), and of each its rows with other keys.
+
+    Of the other files only the keys are read, where a part of a file can be had for less than the whole.
+    """
+    wanted, live, kept = _joined(rows, keys), table.live(), dict[str, pa.Table]()
+    for path, one in live.files.items():
+        whole = table.store.local is None and one.size <= WHOLE_BYTES
+        with pa.BufferReader(table.store.get(path)) if whole else table.store.open(path) as source:
+            file = pq.ParquetFile(source)
+            hit = pc.is_in(_joined(file.read(list(keys)), keys), value_set=wanted)
+            if pc.any(hit).as_py():
+                kept[path] = _as_today(file.read(), spec).filter(pc.invert(hit))
+    return live.some(lambda path, _: path in kept), list(kept.values())
+
+
+def _as_today(rows: pa.Table, spec: TableSpec) -> pa.Table:
+    """Rows of a file with the table's columns: one that was added since is empty."""
+    there = set(rows.column_names)
+    return pa.table(
+        [rows[one.name].cast(one.type) if one.name in there else pa.nulls(len(rows), one.type) for one in spec.schema], spec.schema
+    )
+
+
+def _joined(rows: pa.Table, keys: Sequence[str]) -> pa.ChunkedArray:
+    return pc.binary_join_element_wise(*(rows[name].cast(pa.string()) for name in keys), "\0")
 
 
 def tidy(table: Table) -> Mapping[str, Any] | None:
@@ -293,7 +314,7 @@ def tidy(table: Table) -> Mapping[str, Any] | None:
 
     The files that are replaced stay on the disk until upkeep removes them.
     """
-    table.update_incremental()
+    table.refresh()
     if len(table.file_uris()) < TIDY_EVERY // 2:
         return None
     try:
@@ -301,4 +322,4 @@ def tidy(table: Table) -> Mapping[str, Any] | None:
     except COMMIT_TROUBLES:
         return None
     finally:
-        table.update_incremental()
+        table.refresh()

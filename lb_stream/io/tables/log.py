@@ -13,20 +13,8 @@ from pyarrow.dataset import Dataset
 
 from lb_stream.contracts.tables import ROUNDS
 from lb_stream.io.kafka.checkpoint import checkpoint_uuid
-from lb_stream.io.tables.delta import (
-    COMMIT_ATTEMPTS,
-    COMMIT_TROUBLES,
-    TIDY_EVERY,
-    Mark,
-    Table,
-    add_files,
-    by_numbers,
-    committed,
-    open_table,
-    tidy,
-    transaction,
-    write_rows,
-)
+from lb_stream.io.tables.commits import COMMIT_ATTEMPTS, COMMIT_TROUBLES, Mark, Table
+from lb_stream.io.tables.delta import TIDY_EVERY, add_files, by_numbers, committed, open_table, tidy, write_rows
 from lb_stream.store import Store
 from lb_stream.stream.ports import Logged, Stopped
 
@@ -50,13 +38,13 @@ class RoundLog:
     def __init__(self, root: Store, pipeline: str, checkpoint: Store) -> None:
         self._table = open_table(root, ROUNDS)
         self._pipeline, self._checkpoint, self._appended = pipeline, checkpoint, 0
-        newest = self._table.transaction_version(pipeline)
+        newest = self._table.mark(pipeline)
         if newest is None and (other := pipeline_of(self._table)) is not None:
             raise LogError(f"{root} holds the log of the pipeline {other!r}: give {pipeline!r} tables of its own (stream.tables)")
         self.last_seq = -1 if newest is None else newest
         rows = self._read(["cluster", "epoch", "log_seq"])  # some bytes a row
         self.last_epoch = int(pc.max(rows["epoch"]).as_py()) if len(rows) else 0
-        self.first_seq = self._table.transaction_version(self._forgotten) or 0
+        self.first_seq = self._table.mark(self._forgotten) or 0
         self.memories: dict[str, str] = {}
         self.shadow_memories: dict[str, str] = {}
         if len(rows):
@@ -88,8 +76,9 @@ class RoundLog:
 
     def find(self, batch_id: int) -> Logged | None:
         """What has been decided in this batch, when it has been decided before, by this job or by the one before it."""
-        version = committed(self._table, self.app)
-        newest = self._table.transaction_version(self._pipeline)
+        if self._table.has_grown:
+            self._table.refresh()
+        version, newest = self._table.mark(self.app), self._table.mark(self._pipeline)
         if version is not None and version >= batch_id:
             rounds = self._read(ROUNDS.schema.names, pc.field("batch_id") == batch_id)
             rounds = rounds.filter(pc.equal(rounds["app"], self.app))
@@ -119,13 +108,13 @@ class RoundLog:
         }
         table = pa.table({name: columns[name] for name in ROUNDS.schema.names}, schema=ROUNDS.schema).sort_by("cluster")
         file = write_rows(self._table, table, f"{log_seq:012d}", durable=True)
-        own = [(self.app, batch_id), (self._pipeline, log_seq)]
+        own = [(self._pipeline, log_seq), (self.app, batch_id)]
         if pc.any(pc.equal(table["memory"], "")).as_py():
             own.append((self._forgotten, log_seq + 1))
-        marks = transaction(*own, *self._read_to(table["inputs"]))
+        marks = [*own, *self._read_to(table["inputs"])]
         for attempt in range(COMMIT_ATTEMPTS):
             try:
-                add_files(self._table, ROUNDS, [file], marks)
+                add_files(self._table, ROUNDS, [file], marks, durable=True)
                 break
             except COMMIT_TROUBLES as error:
                 newest = committed(self._table, self._pipeline)
@@ -173,7 +162,7 @@ class RoundLog:
                 found.setdefault(topic, {}).update(partitions)
         for topic, partitions in found.items():
             name = _mark(self._pipeline, topic)
-            yield name, max(self._table.transaction_version(name) or 0, 1 + max(map(int, partitions)))
+            yield name, max(self._table.mark(name) or 0, 1 + max(map(int, partitions)))
             for number, (_, last) in partitions.items():
                 yield _mark(self._pipeline, topic, int(number)), last + 1
 
@@ -205,8 +194,8 @@ def _mark(pipeline: str, topic: str, partition: int | None = None) -> str:
 
 def next_offsets(log: Table, pipeline: str, topics: Iterable[str]) -> dict[tuple[str, int], int]:
     """Topic and partition → the first offset that no logged batch has read."""
-    places = [(topic, number) for topic in topics for number in range(log.transaction_version(_mark(pipeline, topic)) or 0)]
-    found = {place: log.transaction_version(_mark(pipeline, *place)) for place in places}
+    places = [(topic, number) for topic in topics for number in range(log.mark(_mark(pipeline, topic)) or 0)]
+    found = {place: log.mark(_mark(pipeline, *place)) for place in places}
     return {place: offset for place, offset in found.items() if offset is not None}
 
 

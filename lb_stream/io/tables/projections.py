@@ -10,7 +10,6 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import CommitProperties
 from deltalake.transaction import AddAction
 
 from lb_stream.contracts.table_spec import TableSpec
@@ -29,7 +28,18 @@ from lb_stream.contracts.tables import (
     SHADOW_DECISIONS,
     SHADOW_ROUNDS,
 )
-from lb_stream.io.tables.delta import TIDY_EVERY, Mark, Table, add_files, append_rows, commit_once, committed, dataset, open_table, tidy
+from lb_stream.io.tables.commits import Mark, Marks, Table
+from lb_stream.io.tables.delta import (
+    TIDY_EVERY,
+    add_files,
+    commit_once,
+    committed,
+    dataset,
+    open_table,
+    others_rows,
+    tidy,
+    write_rows,
+)
 from lb_stream.store import Store
 from lb_stream.stream.task.crash import crash_point
 from lb_stream.stream.ports import Entries, Logged
@@ -165,9 +175,10 @@ class Projections:
         a bundle would be there twice. Each cluster's rows come back with its next reports.
         """
         table = self._tables[BUNDLE_AVERAGES.name]
-        table.update_incremental()
+        table.refresh()
         if table.file_uris():
             table.delete()
+            table.refresh()
 
     @property
     def newest(self) -> int | None:
@@ -196,7 +207,14 @@ class Projections:
 
     def _append(self, spec: TableSpec, rows: pa.Table, log_seq: int) -> None:
         table = self._tables[spec.name]
-        commit_once(table, (self._app, log_seq), lambda mark: append_rows(table, spec, rows, f"{log_seq:012d}", mark))
+        written: list[AddAction] = []
+
+        def put(marks: Marks) -> None:
+            if not written:  # a commit that is refused is tried again with the same file
+                written.append(write_rows(table, rows, f"{log_seq:012d}"))
+            add_files(table, spec, written, marks)
+
+        commit_once(table, (self._app, log_seq), put)
 
     def _commit(self, spec: TableSpec, files: Iterable[Mapping[str, Any]], mark: Mark, replaced: list[str] | None = None) -> None:
         """Make files that are there already part of their table. `replaced`: the partitions whose earlier files they replace."""
@@ -214,7 +232,7 @@ class Projections:
             )
             for file in self._found(table, spec, files)
         ]
-        commit_once(table, mark, lambda properties: add_files(table, spec, actions, properties, replaced))
+        commit_once(table, mark, lambda marks: add_files(table, spec, actions, marks, replaced))
 
     def _found(self, table: Table, spec: TableSpec, files: Iterable[Mapping[str, Any]]) -> Iterable[Mapping[str, Any]]:
         """Those files that are there: a table that names a missing one can't be read any more.
@@ -246,7 +264,7 @@ class Projections:
 
     def _mark(self, spec: TableSpec, table: Table, log_seq: int) -> None:
         """Note that a table has all of the log up to this batch, rows or not."""
-        commit_once(table, (self._app, log_seq), lambda mark: add_files(table, spec, (), mark))
+        commit_once(table, (self._app, log_seq), lambda marks: add_files(table, spec, (), marks))
 
     def _project_present(self, present: Present, logged: Logged) -> None:
         """Put the last row of each bundle in the place of its earlier one; a bundle of which it is the end has none."""
@@ -256,22 +274,10 @@ class Projections:
         data = pa.Table.from_pylist([last[key] for key in sorted(last)], spec.schema)
         table = self._tables[spec.name]
 
-        def put(mark: CommitProperties) -> None:
-            if not table.file_uris():
-                append_rows(table, spec, data.filter(pc.field(present.by) != present.end), f"{logged.log_seq:012d}", mark)
-                return
-            (
-                table.merge(
-                    data,
-                    predicate="t.cluster = s.cluster AND t.bundle = s.bundle",
-                    source_alias="s",
-                    target_alias="t",
-                    commit_properties=mark,
-                )
-                .when_matched_delete(f"s.{present.by} = '{present.end}'")
-                .when_matched_update_all()
-                .when_not_matched_insert_all(f"s.{present.by} <> '{present.end}'")
-                .execute()
-            )
+        def put(marks: Marks) -> None:
+            replaced, kept = others_rows(table, spec, data, ("cluster", "bundle"))
+            rows = pa.concat_tables([*kept, data.filter(pc.field(present.by) != present.end)])
+            written = [write_rows(table, rows, f"{logged.log_seq:012d}")] if len(rows) else []
+            table.commit(written, marks, replaced=replaced)
 
         commit_once(table, (self._app, logged.log_seq), put)

@@ -21,17 +21,8 @@ from pyarrow.dataset import Dataset
 
 from lb_stream.contracts.table_spec import TableSpec
 from lb_stream.contracts.tables import ROUNDS, TABLES
-from lb_stream.io.tables.delta import (
-    Table,
-    add_files,
-    by_numbers,
-    existing_table,
-    open_table,
-    plain,
-    renew_properties,
-    transaction,
-    write_rows,
-)
+from lb_stream.io.tables.commits import Table
+from lb_stream.io.tables.delta import add_files, by_numbers, existing_table, open_table, plain, renew_properties, transaction, write_rows
 from lb_stream.io.tables.log import LogError, pipeline_of, read_batches
 from lb_stream.io.tables.projections import FILE_TABLES, PRESENT_TABLES, ROW_TABLES, named_files
 from lb_stream.store import Store
@@ -145,7 +136,9 @@ def _rebuild(root: Store, spec: TableSpec, log: _Log, report: Report) -> Rebuilt
     if table.metadata().partition_columns:  # no table that follows from the log has any
         raise RebuildRefused(f"the table {spec.name} at {table.store} has partitions: move its folder away, then rebuild once more")
     old, done = _Old(spec, existing), Rebuilt(spec.name, batches=pc.count_distinct(log.log_seqs).as_py(), first_log_seq=log.first)
-    special = dict.fromkeys((one.spec.name for one in PRESENT_TABLES), _present) | dict.fromkeys((one.name for one in FILE_TABLES), _figures)
+    special = dict.fromkeys((one.spec.name for one in PRESENT_TABLES), _present) | dict.fromkeys(
+        (one.name for one in FILE_TABLES), _figures
+    )
     source = special.get(spec.name, _rows)
 
     def rows() -> Iterator[pa.RecordBatch]:
@@ -156,7 +149,8 @@ def _rebuild(root: Store, spec: TableSpec, log: _Log, report: Report) -> Rebuilt
     try:
         renew_properties(table, spec)
         files = list(_write(table, spec, rows(), done))
-        add_files(table, spec, files, transaction((log.pipeline, log.last)), replaced=())
+        marks = transaction([(log.pipeline, log.last)])
+        table.create_write_transaction([*files], mode="overwrite", schema=spec.schema, commit_properties=marks)  # the columns, too
     except CommitFailedError as error:
         raise RebuildRefused(f"a job writes to {spec.name}: stop it, then rebuild once more. No row was changed ({error})") from error
     done.seconds = time.perf_counter() - begin

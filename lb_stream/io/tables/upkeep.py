@@ -22,7 +22,8 @@ from lb_stream.contracts.settings import UpkeepSettings
 from lb_stream.contracts.table_spec import TableSpec
 from lb_stream.contracts.tables import ROUNDS, TABLES
 from lb_stream.io.messages.troubles import of_the_disk
-from lb_stream.io.tables.delta import ONLY_COMMIT, Table, by_numbers, existing_table, replaced_ms
+from lb_stream.io.tables.commits import Table
+from lb_stream.io.tables.delta import ONLY_COMMIT, by_numbers, existing_table, replaced_ms
 from lb_stream.io.tables.log import pipeline_of
 from lb_stream.store import Store
 
@@ -114,9 +115,7 @@ def _unprojected(log: Table, versions: Mapping[str, int], oldest: int) -> frozen
     return frozenset(name for name, named in waiting.items() if any(f'"{name}"' in files for files in named))
 
 
-def _keep(
-    table: Table, spec: TableSpec, settings: UpkeepSettings, now_ms: int, protected: Protected, dry_run: bool
-) -> MaintenanceResult:
+def _keep(table: Table, spec: TableSpec, settings: UpkeepSettings, now_ms: int, protected: Protected, dry_run: bool) -> MaintenanceResult:
     begin = time.perf_counter()
     done = MaintenanceResult(spec.name)
     done.files_before, done.bytes_before = _size(table)
@@ -184,9 +183,7 @@ def _compact(table: Table, target_bytes: int, done: MaintenanceResult, dry_run: 
     table.optimize.compact(target_size=target_bytes, min_commit_interval=COMPACTION_COMMITS, post_commithook_properties=ONLY_COMMIT)
 
 
-def _vacuum(
-    table: Table, spec: TableSpec, settings: UpkeepSettings, protected: Protected, done: MaintenanceResult, dry_run: bool
-) -> None:
+def _vacuum(table: Table, spec: TableSpec, settings: UpkeepSettings, protected: Protected, done: MaintenanceResult, dry_run: bool) -> None:
     """Remove files that the table doesn't name, once it has been so for long enough; what was never named, once it is old enough.
 
     Figures' files that the log names and a stopped job has not projected may be of any age: then only what the table itself has

@@ -8,6 +8,7 @@ was shut out and goes on all the same writes beside its heir, never over it. A n
 from __future__ import annotations
 
 import re
+from collections import OrderedDict
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -19,6 +20,8 @@ Blocks = tuple[str, str, str]
 """References to a shard's brokers, its bundles' names, and all else about its bundles: names seldom change."""
 FOLDER = "lb-blocks"
 _SAMPLES, _MEMORIES = "-samples.arrow", "-memories.arrow"
+KEPT_BYTES = 64 << 20
+"""Of blocks in far stores, kept in memory by each process that reads or writes them."""
 ALIGNMENT = 64
 """Blocks begin at multiples of this, so that their columns can be used where they lie in a mapped file."""
 
@@ -32,6 +35,7 @@ class BlockWriter:
     lasts: bool = True  # it is needed after the batch, whatever happens to the machine
     _draft: Draft | None = field(default=None, init=False)
     _at: int = field(default=0, init=False)
+    _written: dict[str, pa.Buffer] = field(default_factory=dict, init=False)  # what is to be kept, if the store is far
 
     def put(self, table: pa.Table) -> str:
         """Write a block. Returns its reference, good once the file is closed."""
@@ -40,16 +44,56 @@ class BlockWriter:
         out = self._draft.out
         out.write(b"\0" * (-self._at % ALIGNMENT))
         begin = self._at + -self._at % ALIGNMENT
-        with pa.ipc.new_stream(out, table.schema) as writer:
+        far = self.checkpoint.local is None
+        into = pa.BufferOutputStream() if far else out
+        with pa.ipc.new_stream(into, table.schema) as writer:
             writer.write_table(table.combine_chunks())
+        content = into.getvalue() if far else None
+        if content is not None:
+            out.write(content)
         self._at = out.tell()
-        return f"{self.name}:{begin}:{self._at - begin}"
+        reference = f"{self.name}:{begin}:{self._at - begin}"
+        if content is not None:
+            self._written[reference] = content
+        return reference
 
     def close(self) -> None:
         """Make the file safe and give it its name. Nothing happens if there is none."""
         if self._draft is not None:
             self._draft.close()
             self._draft = None
+            for reference, content in self._written.items():
+                _KEPT.keep(self.checkpoint, reference, content)
+            self._written.clear()
+
+
+@dataclass(slots=True)
+class _Kept:
+    """Blocks of far stores that this process has read or written last: the next tasks and batches want most of them again.
+
+    A block never changes, so nothing has to be asked for. Of a store on this machine the system does the same.
+    """
+
+    blocks: OrderedDict[tuple[Store, str], pa.Buffer] = field(default_factory=OrderedDict)
+    size: int = 0
+
+    def keep(self, checkpoint: Store, reference: str, block: pa.Buffer) -> None:
+        """Keep a block in the place of those that were wanted longest ago."""
+        if block.size > KEPT_BYTES // 4 or (checkpoint, reference) in self.blocks:
+            return
+        self.blocks[checkpoint, reference] = block
+        self.size += block.size
+        while self.size > KEPT_BYTES:
+            self.size -= self.blocks.popitem(last=False)[1].size
+
+    def find(self, checkpoint: Store, reference: str) -> pa.Buffer | None:
+        """A block that is kept."""
+        if (found := self.blocks.get((checkpoint, reference))) is not None:
+            self.blocks.move_to_end((checkpoint, reference))
+        return found
+
+
+_KEPT = _Kept()
 
 
 def read_block(checkpoint: Store, reference: str) -> pa.Table:
@@ -58,10 +102,14 @@ def read_block(checkpoint: Store, reference: str) -> pa.Table:
     Raises FileNotFoundError, and ArrowInvalid when the file is damaged.
     """
     name, begin, length = reference.rsplit(":", 2)
-    block = checkpoint.get_range(f"{FOLDER}/{name}", int(begin), int(length))
-    if block.size < int(length):
-        have = int(begin) + block.size
-        raise pa.ArrowInvalid(f"{checkpoint / FOLDER / name} is cut off: it has {have} bytes, {reference} ends behind them")
+    block = _KEPT.find(checkpoint, reference)
+    if block is None:
+        block = checkpoint.get_range(f"{FOLDER}/{name}", int(begin), int(length))
+        if block.size < int(length):
+            have = int(begin) + block.size
+            raise pa.ArrowInvalid(f"{checkpoint / FOLDER / name} is cut off: it has {have} bytes, {reference} ends behind them")
+        if checkpoint.local is None:
+            _KEPT.keep(checkpoint, reference, block)
     with pa.ipc.open_stream(block) as reader:
         return reader.read_all()
 

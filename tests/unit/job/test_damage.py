@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from lb_stream.contracts.settings import Settings, StreamSettings
+from lb_stream.io.tables.commits import CHECKPOINT_EVERY
 from lb_stream.job.damage import Damaged, DiskTrouble, fault_of_machine
 from lb_stream.store import Store
 from lb_stream.stream.shards.directory import NEW, write_directory
@@ -22,7 +23,7 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A job's folders after some batches."""
     folder = tmp_path_factory.mktemp("sound")
     job = Job(folder)
-    for batch in range(12):
+    for batch in range(CHECKPOINT_EVERY + 2):
         job.tables_of.project(job.log.append_once(batch, job.rounds(batch, decisions=[decision("a")], loads=1)))
     for name, lines in {
         "offsets": ["v1", '{"conf":{}}', '{"reports":{"0":5}}', "{}"],

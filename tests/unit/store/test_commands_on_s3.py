@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from lb_stream.contracts.tables import DECISIONS, OWNERSHIP
+from lb_stream.contracts.tables import DECISIONS, OWNERSHIP, ROUNDS
 from lb_stream.io.tables.delta import dataset, existing_table
 from lb_stream.io.tables.log import LogError, RoundLog
-from lb_stream.io.tables.projections import Projections
 from lb_stream.job.damage import damaged_files_of_checkpoint, damaged_files_of_table
 from lb_stream.store import Store
 from tests.support.lbctl_runner import Result, lbctl
 from tests.support.recorded_tables import record
 from tests.support.s3_server import S3Server, s3_server
-from tests.support.written_tables import Job, decision, ownership
+from tests.support.written_tables import JobInBucket, decision, ownership
 
 KEPT_FOR_EVER = ("rounds", "decisions", "outcomes", "refusals", "broker_loads", "bundle_history", "broker_history")
 
@@ -99,32 +97,20 @@ def test_a_bucket_without_tables_is_said_in_one_line(server: S3Server, folder: P
     assert refused.code == 2 and "stream.tables = 'ftp://lb/empty': expected a folder's path" in " ".join(refused.err.split())
 
 
-class JobOnS3(Job):
-    """The log and the projections of one start, all of it in a bucket that the environment alone says how to reach."""
-
-    def __init__(self, folder: Path) -> None:
-        root = Store.at(f"s3://lb/{folder.name}")
-        root.put_whole("checkpoint/metadata", json.dumps({"id": "u-1"}).encode())
-        self.folder, self.root = folder, root
-        self.tables, self.checkpoint = Path("none"), Path("none")
-        self.log = RoundLog(root / "tables", "p", root / "checkpoint")
-        self.tables_of = Projections(root / "tables", "p")
-
-
 @pytest.fixture
-def job(server: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> JobOnS3:
+def job(server: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> JobInBucket:
     names = {"aws_endpoint": "AWS_ENDPOINT_URL", "aws_access_key_id": "AWS_ACCESS_KEY_ID", "aws_secret_access_key": "AWS_SECRET_ACCESS_KEY"}
     for name, variable in names.items():
         monkeypatch.setenv(variable, server.options[name])
     monkeypatch.setenv("AWS_REGION", "us-east-1")
-    return JobOnS3(tmp_path)
+    return JobInBucket(Store.at(f"s3://lb/{tmp_path.name}"))
 
 
-def test_a_batch_is_logged_once_and_projected_and_a_second_writer_is_refused(job: JobOnS3) -> None:
+def test_a_batch_is_logged_once_and_projected_and_a_second_writer_is_refused(job: JobInBucket) -> None:
     other = RoundLog(job.root / "tables", "p", job.root / "checkpoint")
     logged = job.log.append_once(0, job.rounds(0, decisions=[decision("a")], ownership=[ownership("a", "t/n/0", "b-0")]))
     job.tables_of.project(logged)
-    again = JobOnS3(job.folder)
+    again = JobInBucket(job.root)
     assert again.log.find(0) is not None and again.tables_of.catch_up(again.log.since) == 0
     for spec in (DECISIONS, OWNERSHIP):
         table = existing_table(job.root / "tables", spec)
@@ -134,16 +120,35 @@ def test_a_batch_is_logged_once_and_projected_and_a_second_writer_is_refused(job
         other.append_once(1, job.rounds(1))
 
 
-def test_a_batch_in_a_bucket_asks_for_no_sizes_and_moves_nothing(job: JobOnS3, server: S3Server) -> None:
+def test_a_commit_in_a_bucket_is_two_writes_and_no_look(job: JobInBucket, server: S3Server) -> None:
+    def batch(number: int) -> None:
+        assert job.log.find(number) is None
+        job.tables_of.project(
+            job.log.append_once(number, job.rounds(number, decisions=[decision("a")], ownership=[ownership("a", "x", "b")]))
+        )
+
     job.tables_of.catch_up(job.log.since)
+    batch(0)
     server.requests()
-    for batch in range(2):
-        job.tables_of.project(job.log.append_once(batch, job.rounds(batch, decisions=[decision("a")])))
-    kinds = Counter(one.kind for one in server.requests())
-    assert kinds.keys() == {"GET", "LIST", "PUT"} and kinds["PUT"] <= 10, "a file and a commit for each table and batch"
+    batch(1)
+    asked = Counter((one.kind, one.key.partition("/tables/")[2].partition("/")[0]) for one in server.requests())
+    commits = {("PUT", table): 2 for table in ("rounds", "decisions", "ownership")}
+    assert asked == commits | {("HEAD", "rounds"): 1, ("GET", "ownership"): 1}, "whether others have logged; the rows that change"
 
 
-def test_damage_in_a_bucket_is_found_and_named(job: JobOnS3) -> None:
+def test_a_commit_whose_answer_is_lost_is_made_once(job: JobInBucket, server: S3Server) -> None:
+    job.tables_of.catch_up(job.log.since)
+    for number, table in enumerate(("rounds", "decisions", "ownership")):
+        server.fail_next(f"{table}/_delta_log", "after")
+        job.tables_of.project(
+            job.log.append_once(number, job.rounds(number, decisions=[decision("a")], ownership=[ownership("a", "x", "b")]))
+        )
+    for spec, count in ((ROUNDS, 3), (DECISIONS, 3), (OWNERSHIP, 1)):
+        table = existing_table(job.root / "tables", spec)
+        assert table is not None and dataset(table).count_rows() == count, spec.name
+
+
+def test_damage_in_a_bucket_is_found_and_named(job: JobInBucket) -> None:
     job.tables_of.project(job.log.append_once(0, job.rounds(0, decisions=[decision("a")])))
     tables = job.root / "tables"
     (name,) = (entry.name for entry in (tables / "decisions").list())

@@ -15,8 +15,9 @@ from deltalake import DeltaTable
 from lb_stream.store import Store
 from lb_stream.contracts.table_spec import TableSpec
 from lb_stream.contracts.tables import BROKER_LOADS, DECISIONS, OWNERSHIP, ROUNDS
-from lb_stream.io.tables import delta
-from lb_stream.io.tables.delta import Table, UnfitTable, append_rows, dataset, open_table
+from lb_stream.io.tables import commits, delta
+from lb_stream.io.tables.commits import Table
+from lb_stream.io.tables.delta import UnfitTable, append_rows, dataset, open_table
 from lb_stream.io.tables.log import LogError, RoundLog
 from lb_stream.io.tables.projections import Projections
 from lb_stream.stream.ports import Logged
@@ -80,6 +81,20 @@ def test_of_two_writers_the_one_that_comes_late_is_refused_and_its_file_is_no_pa
     assert rows_of(job, ROUNDS)["batch_id"].to_pylist() == [0]
 
 
+def test_a_job_that_was_stopped_while_it_decided_logs_nothing_beside_its_heir(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    job.log.append_once(0, job.rounds(0))
+    assert job.log.find(1) is None
+    heir = Job(job.folder, checkpoint="u-2")
+    heir.log.append_once(1, heir.rounds(1, decisions=[decision("a")]))
+    monkeypatch.setattr(commits, "SURE_S", -1.0)  # it wakes up and looks at the table before it commits
+    with pytest.raises(LogError, match="another job of the pipeline 'p'"):
+        job.log.append_once(1, job.rounds(1))
+    assert rows_of(job, ROUNDS)["log_seq"].to_pylist() == [0, 1]
+    monkeypatch.undo()
+    heir.log.append_once(2, heir.rounds(2))
+    assert Job(job.folder).log.last_seq == 2
+
+
 def test_rows_that_upkeep_deletes_meanwhile_do_not_stop_the_log(job: Job) -> None:
     for batch in range(4):
         job.log.append_once(batch, job.rounds(batch))
@@ -96,8 +111,8 @@ def test_a_commit_that_was_made_and_then_failed_counts_once(job: Job, monkeypatc
     project(job, 0, decisions=[decision("a")], loads=1)
     real, failed = delta.add_files, []
 
-    def failing(table: DeltaTable, *arguments: Any) -> None:
-        real(table, *arguments)
+    def failing(table: DeltaTable, *arguments: Any, **more: Any) -> None:
+        real(table, *arguments, **more)
         if table.metadata().name not in failed:
             failed.append(table.metadata().name)
             raise FileNotFoundError("00000000000000000000.json")
@@ -248,7 +263,12 @@ def test_a_filter_by_any_column_finds_rows_whatever_statistics_their_files_have(
 
 def test_a_table_of_an_earlier_version_gets_no_statistics_that_it_does_not_ask_for(tmp_path: Path) -> None:
     DeltaTable.create(str(tmp_path / "decisions"), schema=DECISIONS.schema)
-    append_rows(Table(Store.at(tmp_path / "decisions")), DECISIONS, pa.Table.from_pylist([{"cluster": "a", "kind": "unload", "seq": 1}], DECISIONS.schema), "x")
+    append_rows(
+        Table(Store.at(tmp_path / "decisions")),
+        DECISIONS,
+        pa.Table.from_pylist([{"cluster": "a", "kind": "unload", "seq": 1}], DECISIONS.schema),
+        "x",
+    )
     assert dataset(Table(Store.at(tmp_path / "decisions"))).count_rows(filter=pc.field("kind") == "unload") == 1
 
 

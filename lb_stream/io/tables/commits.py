@@ -1,0 +1,218 @@
+"""Commits to Delta tables, each of them one file that is put if it is absent.
+
+delta-rs reads a table's log before and after each commit of its own: nine requests in an object store, and one more for each commit since
+the last checkpoint. What is committed here adds files or replaces whole ones, so its writer needs to know no more than what it has
+committed itself. Another's commit in between has taken the version's name: only then is the table looked at. docs/decisions/0022 says
+why that is safe.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+from deltalake import DeltaTable
+from deltalake.exceptions import CommitFailedError, DeltaError
+from deltalake.transaction import AddAction
+
+from lb_stream.store import Store
+
+logger = logging.getLogger(__name__)
+
+Mark = tuple[str, int]
+"""An application's id and the number of its transaction."""
+Marks = Sequence[Mark]
+
+CHECKPOINT_EVERY = 20
+"""Versions between two checkpoints: a reader opens as many files at most."""
+KEPT_S = 60.0
+"""A version that a checkpoint has made needless stays in `_delta_log` for so long at least (io.tables.delta.HISTORY)."""
+SURE_S = KEPT_S / 2
+"""For so long after a look or a commit a version that is absent is one that nobody has made: there was no time to remove it."""
+COMMIT_ATTEMPTS = 10
+COMMIT_TROUBLES = (CommitFailedError, DeltaError, OSError)
+"""What a commit may raise when somebody else is at the table, and also once it has been made: an answer may be lost."""
+
+
+class LiveFile(NamedTuple):
+    """A file of a table: its bytes, and the partition that it is in if the table has any."""
+
+    size: int
+    partition: str | None
+
+
+class Live(NamedTuple):
+    """Files that are part of a version of a table, by their paths: all of them, or some."""
+
+    version: int
+    files: Mapping[str, LiveFile]
+
+    def some(self, wanted: Callable[[str, LiveFile], bool]) -> Live:
+        """Those that are wanted."""
+        return Live(self.version, {path: one for path, one in self.files.items() if wanted(path, one)})
+
+
+class Table(DeltaTable):
+    """A Delta table, the store that it is in, and what is known of its newest version without a look.
+
+    What is committed here DeltaTable's own methods see after `catch_up`.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._looked = time.monotonic()
+        super().__init__(store.uri, storage_options=store.delta_options)
+        self.store = store
+        self._last = self.version()
+        self._checkpoints = self._last // CHECKPOINT_EVERY
+        self._marks: dict[str, int | None] = {}
+        self._live: Live | None = None
+
+    @property
+    def newest(self) -> int:
+        """The newest version that is known here."""
+        return max(self._last, self.version())
+
+    @property
+    def has_grown(self) -> bool:
+        """Whether others have committed since; one request."""
+        return not self._is_sure or self.store.look(_file(self.newest + 1)) is not None
+
+    @property
+    def _is_sure(self) -> bool:
+        return time.monotonic() - self._looked <= SURE_S
+
+    def refresh(self) -> None:
+        """Look at what has been committed since, by whomever."""
+        began, before = time.monotonic(), self._last  # what DeltaTable has committed itself is new, too
+        self.update_incremental()
+        self._last, self._looked = self.version(), began
+        if self._last != before:
+            self._marks.clear()
+
+    def renew(self) -> None:
+        """Look at the table if the last look or commit is so long ago that versions may have come and gone since."""
+        if not self._is_sure:
+            self.refresh()
+
+    def catch_up(self) -> None:
+        """Show DeltaTable's own methods what has been committed here."""
+        if self.version() < self._last:
+            self.refresh()
+
+    def mark(self, app: str) -> int | None:
+        """The version of the last transaction of `app` that is known here; None before the first. (0 is a version.)"""
+        if app not in self._marks:
+            self.catch_up()
+            self._marks[app] = self.transaction_version(app)
+        return self._marks[app]
+
+    def live(self) -> Live:
+        """All files of the newest version that is known here."""
+        self.renew()
+        if self._live is None or self._live.version != self.newest:
+            self.catch_up()
+            columns = pa.table(self.get_add_actions(flatten=True)).to_pydict()
+            parts = next((values for name, values in columns.items() if name.startswith("partition.")), [None] * len(columns["path"]))
+            files = dict(zip(columns["path"], map(LiveFile, columns["size_bytes"], parts), strict=True))
+            self._live = Live(self.version(), files)
+        return self._live
+
+    def commit(
+        self,
+        added: Sequence[AddAction],
+        marks: Marks = (),
+        by: str | None = None,
+        replaced: Live | None = None,
+        durable: bool = False,
+    ) -> None:
+        """Make the next version: with these files, without those of `replaced`, and marked as these transactions.
+
+        The first of `marks` is the commit's own transaction. `by`: the column that the table is partitioned by. `durable`: it is on disk
+        when this returns. If others commit meanwhile, it is tried again after theirs. Raises CommitFailedError when one of theirs is that
+        transaction or a later one, when files are replaced, which follow from an older version then, and when others never pause.
+        """
+        lines = [_info(by, bool(replaced and replaced.files)), *map(_txn, marks), *map(_add, added), *_removals(replaced, by)]
+        content = "\n".join(map(json.dumps, lines)).encode()
+        for _ in range(COMMIT_ATTEMPTS):
+            self.renew()
+            self._check(marks[:1], replaced)
+            if self._made(content, durable):
+                break
+            self.refresh()
+        else:
+            raise CommitFailedError(f"others commit to {self.store} all the time")
+        self._marks.update(marks)
+        if self._live is not None and self._live.version == self._last - 1:
+            kept = {path: one for path, one in self._live.files.items() if replaced is None or path not in replaced.files}
+            new = {one.path: LiveFile(one.size, next(iter(one.partition_values.values()), None)) for one in added}
+            self._live = Live(self._last, kept | new)
+        if self._last // CHECKPOINT_EVERY > self._checkpoints:
+            self._checkpoint()
+
+    def _check(self, own: Marks, replaced: Live | None) -> None:
+        """Raise CommitFailedError when a commit mustn't follow what is known of the table."""
+        for app, version in own:
+            if (known := self.mark(app)) is not None and known >= version:
+                raise CommitFailedError(f"{self.store} has transaction {known} of {app} already")
+        if replaced is not None and replaced.version != self.newest:
+            raise CommitFailedError(f"another writer has made version {replaced.version + 1} of {self.store}")
+
+    def _made(self, content: bytes, durable: bool) -> bool:
+        """Write the next version. False: somebody else has."""
+        began, version = time.monotonic(), self.newest + 1
+        if not self.store.put_if_absent(_file(version), content, lasts=durable) and not self._is(version, content):
+            return False
+        if time.monotonic() - self._looked > KEPT_S:
+            raise CommitFailedError(f"version {version} of {self.store} took so long to write that it may count for nothing")
+        self._last, self._looked = version, began
+        return True
+
+    def _is(self, version: int, content: bytes) -> bool:
+        """Whether a version that is there is this one: a write whose answer was lost is made again, and refused."""
+        try:
+            return bytes(self.store.get(_file(version))) == content
+        except FileNotFoundError:
+            return False
+
+    def _checkpoint(self) -> None:
+        """Let readers begin there, and remove what they need no more. The commit has been made, whatever comes of this."""
+        self._checkpoints = self._last // CHECKPOINT_EVERY
+        try:
+            self.refresh()
+            self.create_checkpoint()
+            self.cleanup_metadata()
+        except COMMIT_TROUBLES as error:
+            logger.warning(
+                "%s has no checkpoint at version %d; the next one is due %d later: %s", self.store, self._last, CHECKPOINT_EVERY, error
+            )
+
+
+def _file(version: int) -> str:
+    return f"_delta_log/{version:020d}.json"
+
+
+def _info(by: str | None, overwrites: bool) -> Mapping[str, Any]:
+    how = {"mode": "Overwrite" if overwrites else "Append", "partitionBy": json.dumps([by] if by else [])}
+    told = {"timestamp": time.time_ns() // 1_000_000, "operation": "WRITE", "operationParameters": how, "engineInfo": "lb_stream"}
+    return {"commitInfo": told}
+
+
+def _txn(mark: Mark) -> Mapping[str, Any]:
+    return {"txn": {"appId": mark[0], "version": mark[1]}}
+
+
+def _add(file: AddAction) -> Mapping[str, Any]:
+    """Of a file whose name needs no escape: ours have letters, digits and `-._=/` only."""
+    told = {"path": file.path, "partitionValues": file.partition_values, "size": file.size, "modificationTime": file.modification_time}
+    return {"add": told | {"dataChange": file.data_change, "stats": file.stats}}
+
+
+def _removals(replaced: Live | None, by: str | None) -> Iterator[Mapping[str, Any]]:
+    now_ms = time.time_ns() // 1_000_000
+    for path, file in replaced.files.items() if replaced is not None else ():
+        told = {"path": path, "deletionTimestamp": now_ms, "dataChange": True, "extendedFileMetadata": True, "size": file.size}
+        yield {"remove": told | {"partitionValues": {by: file.partition} if by else {}}}
