@@ -35,8 +35,8 @@ TIDY_BYTES = 8 * 2**20
 ONLY_COMMIT = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 """Commit properties for everybody but the table's own writer, who alone makes checkpoints and removes old files of `_delta_log`."""
 HISTORY = "interval 1 minutes"
-"""How long a table's versions can be read (io.tables.commits.KEPT_S). Short, because each commit of delta-rs lists `_delta_log` twice: 12 µs
-for each file in it.
+"""How long a table's versions can be read (io.tables.commits.KEPT_S). Short, because each commit of delta-rs lists `_delta_log` twice:
+12 µs for each file in it.
 """
 WHOLE_BYTES = 1 << 20
 """A file in a far store is read by one request if it is no larger."""
@@ -72,7 +72,7 @@ def _columns_with_bounds(spec: TableSpec) -> list[str]:
 
 
 def open_table(root: Store, spec: TableSpec) -> Table:
-    """The table, created with its columns when it isn't there yet. Raises UnfitTable when it has other columns than an earlier version's."""
+    """The table, created with its columns when it isn't there yet. Raises UnfitTable when its columns are not an earlier version's."""
     if (table := existing_table(root, spec)) is not None:
         _add_columns(table, spec)
         check_columns(table, spec)

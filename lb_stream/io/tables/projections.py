@@ -41,8 +41,8 @@ from lb_stream.io.tables.delta import (
     write_rows,
 )
 from lb_stream.store import Store
-from lb_stream.stream.task.crash import crash_point
 from lb_stream.stream.ports import Entries, Logged
+from lb_stream.stream.task.crash import crash_point
 
 logger = logging.getLogger(__name__)
 

@@ -22,7 +22,7 @@ from pyarrow.dataset import Dataset
 from lb_stream.contracts.table_spec import TableSpec
 from lb_stream.contracts.tables import ROUNDS, TABLES
 from lb_stream.io.tables.commits import Table
-from lb_stream.io.tables.delta import add_files, by_numbers, existing_table, open_table, plain, renew_properties, transaction, write_rows
+from lb_stream.io.tables.delta import by_numbers, existing_table, open_table, plain, renew_properties, transaction, write_rows
 from lb_stream.io.tables.log import LogError, pipeline_of, read_batches
 from lb_stream.io.tables.projections import FILE_TABLES, PRESENT_TABLES, ROW_TABLES, named_files
 from lb_stream.store import Store

@@ -17,8 +17,8 @@ from pyarrow.dataset import Dataset
 from lb_stream.contracts.reports import Ack
 from lb_stream.contracts.settings import StreamSettings
 from lb_stream.contracts.tables import ROUNDS
-from lb_stream.core.commands.settings import config_before, config_of
 from lb_stream.core.commands.responder import Received
+from lb_stream.core.commands.settings import config_before, config_of
 from lb_stream.core.config.cluster_config import ClusterConfig
 from lb_stream.core.model.memory import Memory
 from lb_stream.core.model.view import ClusterView
@@ -38,7 +38,7 @@ Result = Literal["equal", "different", "view gone", "failed then"]
 Remembered = tuple[str, str]
 """The memory of a cluster and that of its shadows, canonical JSON."""
 Before = tuple[dict[str, Any], Remembered, Store | None]
-"""A row of the log, what was remembered before its round, and the checkpoint beside which its view may still be; None: it was another one."""
+"""A row of the log, what was remembered before its round, and the checkpoint beside which its view may still be; None: another one."""
 
 
 @dataclass(frozen=True, slots=True)

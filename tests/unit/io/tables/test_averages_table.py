@@ -4,12 +4,11 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from deltalake import DeltaTable
 
-from lb_stream.store import Store
 from lb_stream.contracts.tables import BUNDLE_AVERAGES
 from lb_stream.io.tables.commits import Table
 from lb_stream.io.tables.delta import dataset
+from lb_stream.store import Store
 from lb_stream.stream.figures import write_file
 from tests.support.written_tables import Job
 

@@ -152,7 +152,7 @@ def test_a_checkpoint_is_made_although_others_have_made_the_version_that_it_is_d
 
 def test_a_table_that_asks_more_of_its_writers_is_refused(tmp_path: Path) -> None:
     opened(tmp_path).alter.add_feature(TableFeatures.DomainMetadata, allow_protocol_versions_increase=True)
-    with pytest.raises(UnfitTable, match="whoever writes to it must know .*domainMetadata"):
+    with pytest.raises(UnfitTable, match=r"whoever writes to it must know .*domainMetadata"):
         opened(tmp_path)
 
 

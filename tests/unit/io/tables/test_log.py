@@ -12,7 +12,6 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
-from lb_stream.store import Store
 from lb_stream.contracts.table_spec import TableSpec
 from lb_stream.contracts.tables import BROKER_LOADS, DECISIONS, OWNERSHIP, ROUNDS
 from lb_stream.io.tables import commits, delta
@@ -20,6 +19,7 @@ from lb_stream.io.tables.commits import Table
 from lb_stream.io.tables.delta import UnfitTable, append_rows, dataset, open_table
 from lb_stream.io.tables.log import LogError, RoundLog
 from lb_stream.io.tables.projections import Projections
+from lb_stream.store import Store
 from lb_stream.stream.ports import Logged
 from tests.support.written_tables import Job, decision, ownership, rows_of
 

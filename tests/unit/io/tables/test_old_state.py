@@ -5,15 +5,14 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from lb_stream.store import Store
 from lb_stream.contracts.commands import CommandResult
 from lb_stream.contracts.decisions import Decision, Ownership
 from lb_stream.contracts.tables import BACKTESTS, HISTORY_TABLES, MERGE_ADVICE, PROPOSALS, ROUNDS, SHADOW_DECISIONS, SHADOW_ROUNDS, TABLES
 from lb_stream.io.tables.delta import check_columns, existing_table, open_table
 from lb_stream.io.tables.log import RoundLog
-from tests.support.lbctl_runner import Result, lbctl
+from lb_stream.store import Store
 from tests.old_state import BEFORE, PIPELINE, read_records, unpack
-
+from tests.support.lbctl_runner import Result, lbctl
 
 NEW = (*HISTORY_TABLES, SHADOW_ROUNDS, SHADOW_DECISIONS, BACKTESTS, MERGE_ADVICE, PROPOSALS)
 """Tables that the earlier version didn't have."""

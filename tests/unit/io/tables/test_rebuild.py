@@ -11,7 +11,6 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from lb_stream.store import Store
 from lb_stream.contracts.settings import UpkeepSettings
 from lb_stream.contracts.table_spec import TableSpec
 from lb_stream.contracts.tables import BROKER_LOADS, DECISIONS, MERGE_ADVICE, OWNERSHIP, REFUSALS, TABLES
@@ -19,8 +18,9 @@ from lb_stream.io.tables import rebuild as rebuilding
 from lb_stream.io.tables.delta import UnfitTable, configuration
 from lb_stream.io.tables.rebuild import RebuildRefused, Rebuilt, rebuild, rebuildable
 from lb_stream.io.tables.upkeep import HOUR_MS, maintain
-from tests.support.written_tables import Job, advice, decision, ownership, rows_of
+from lb_stream.store import Store
 from tests.support.lbctl_runner import lbctl
+from tests.support.written_tables import Job, advice, decision, ownership, rows_of
 
 NOW = 1_000 * HOUR_MS
 FOLLOWING = [spec for spec in TABLES if spec.from_log]

@@ -16,12 +16,12 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from lb_stream.store import Store
 from lb_stream.contracts.settings import UpkeepSettings
 from lb_stream.contracts.tables import BROKER_LOADS, DECISIONS, OWNERSHIP, ROUNDS, TABLES
 from lb_stream.io.tables.commits import Table
 from lb_stream.io.tables.delta import replaced_ms
 from lb_stream.io.tables.upkeep import HOUR_MS, MaintenanceResult, maintain
+from lb_stream.store import Store
 from tests.support.written_tables import Job, decision, ownership, rows_of
 
 PROJECT = Path(__file__).parents[4]
