@@ -92,7 +92,7 @@ bench-plan: setup ## LeastMoves' plans beside the fewest moves there are; or, IN
 bench-stream: setup ## the whole stream beside what Spark alone does, half an hour or so (ARGS="--bundles 20000 --runs 3" for a glance); last line JSON
 	$(BIN)/python -m tests.bench.stream $(ARGS)
 
-bench-store: setup ## requests of a batch's log and tables to an object store, by kind (ARGS="--batches 20" for a glance); last line JSON
+bench-store: setup ## requests of a batch to an object store, by kind and by who asks (ARGS="--batches 30" for a glance); last line JSON
 	$(BIN)/python -m tests.bench.store $(ARGS)
 
 bench-fleet: setup ## 1,000 to 30,000 clusters of mixed sizes on one core and on two (ARGS="--clusters 20 60 --runs 2" for a glance); last line JSON

@@ -12,8 +12,9 @@ home="$PWD"
 PATH="$home/.venv/bin:$PATH"
 SPARK_HOME="$(python -c 'import os, pyspark; print(os.path.dirname(pyspark.__file__))')"
 export PATH SPARK_HOME PYSPARK_PYTHON="$home/.venv/bin/python" PYSPARK_DRIVER_PYTHON="$home/.venv/bin/python"
-# The jars, and conf for its log4j2.properties: without one Spark logs page after page for each batch.
-classes="${LB_JARS_DIR:-$home/.jars}/spark/*:$home/conf"
+# The jars (those of s3 where they have been fetched), and conf for its log4j2.properties: without one Spark logs page after page for each batch.
+jars="${LB_JARS_DIR:-$home/.jars}"
+classes="$jars/spark/*:$jars/s3/*:$home/conf"
 daemon() {
   SPARK_DAEMON_JAVA_OPTS="-Dlog4j2.configurationFile=file:$home/conf/log4j2.properties ${SPARK_DAEMON_JAVA_OPTS-}"
   SPARK_WORKER_DIR="${SPARK_WORKER_DIR-$home/.lb/worker}"

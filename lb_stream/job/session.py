@@ -35,6 +35,8 @@ def spark_session(settings: Settings) -> SparkSession:
     stores = tables_of(settings.stream).hadoop_options | checkpoint_of(settings.stream).hadoop_options
     for name, value in stores.items():
         builder = builder.config(f"spark.hadoop.{name}", value)
+    if (manager := checkpoint_of(settings.stream).checkpoint_manager) is not None:
+        builder = builder.config("spark.sql.streaming.checkpointFileManagerClass", manager)
     for name, value in arm(settings.stream.crash_at).items():
         builder = builder.config(f"spark.executorEnv.{name}", value)
     if (token := settings.kafka.options.get(TOKEN_FILE)) is not None:
@@ -87,6 +89,6 @@ def check_checkpoint(spark: SparkSession, checkpoint: Store) -> None:
     except Py4JJavaError as error:
         raise Stopped(
             f"stream.checkpoint = {checkpoint}: Spark has no file system for {scheme}:// on its class path. Add Hadoop's module for it "
-            f"(for s3a: hadoop-aws of Hadoop's version, and its SDK), or keep the checkpoint in a folder that the driver and all executors "
-            f"reach; stream.tables may stay where they are"
+            f"(for s3a: `lbctl jars fetch --with s3`, on every machine), or keep the checkpoint in a folder that the driver and all "
+            f"executors reach; stream.tables may stay where they are"
         ) from error

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pyspark
 
-from lb_stream.io.local.jars import jar_paths
+from lb_stream.io.local.jars import spark_jars
 from lb_stream.io.local.java import find_java
 from lb_stream.io.local.resources import CONF
 
@@ -28,7 +28,7 @@ def submit_command(arguments: list[str], driver_memory: str = "3g", program: Pat
     Raises JarsError when the jars aren't there and JavaUnfit when there is no fitting Java.
     """
     java = find_java()
-    jars = ",".join(str(path) for path in jar_paths("spark"))
+    jars = ",".join(str(path) for path in spark_jars())
     home = Path(pyspark.__file__).parent
     command = [
         str(home / "bin" / "spark-submit"),

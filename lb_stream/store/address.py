@@ -38,6 +38,15 @@ _S3A = {
 }
 """Option without its `aws_` → Hadoop's name."""
 
+_S3A_WAYS = {
+    "fs.s3a.performance.flags": "create,delete,mkdir",
+    "fs.s3a.input.stream.type": "classic",
+}
+"""How s3a works unless options say otherwise: nobody else makes folders where it makes files, so it needn't look; small files are read by
+one request, without the library for large ones."""
+S3A_CHECKPOINTS = "org.apache.spark.internal.io.cloud.AbortableStreamBasedCheckpointFileManager"
+"""A file of Spark's checkpoint is one PUT or none at all; a rename would be a copy and a deletion."""
+
 
 class AddressError(SettingError):
     """A folder that can't be used; names the address and what was expected."""
@@ -121,10 +130,14 @@ def delta_options(options: Mapping[str, str]) -> dict[str, str]:
     return native_options(options) | ({"allow_http": "true"} if plain_http(options) else {})
 
 
-def hadoop_options(options: Mapping[str, str]) -> dict[str, str]:
-    """Options of Hadoop's own file systems."""
-    found = {}
-    for name, value in options.items():
+def hadoop_options(options: Mapping[str, str], scheme: str = "") -> dict[str, str]:
+    """Options of Hadoop's own file systems. `scheme`: of the address in question, as Hadoop spells it.
+
+    s3a doesn't look for an endpoint in the environment, where the other libraries find it.
+    """
+    found = dict(_S3A_WAYS) if scheme == "s3a" else {}
+    of_environment = _of_environment("AWS_ENDPOINT", "AWS_ENDPOINT_URL") if scheme == "s3a" else {}
+    for name, value in {**of_environment, **options}.items():
         bare = _bare(name)
         if name.startswith("fs."):
             found[name] = value
@@ -139,12 +152,16 @@ def hadoop_options(options: Mapping[str, str]) -> dict[str, str]:
 
 def plain_http(options: Mapping[str, str]) -> bool:
     """Whether the endpoint is asked without TLS; the environment counts where no option says otherwise."""
-    of_environment = {name: os.environ[name] for name in ("AWS_ENDPOINT", "AWS_ENDPOINT_URL", "AWS_ALLOW_HTTP") if name in os.environ}
+    of_environment = _of_environment("AWS_ENDPOINT", "AWS_ENDPOINT_URL", "AWS_ALLOW_HTTP")
     by_name = {_bare(name): str(value) for name, value in {**of_environment, **options}.items()}
     said = by_name.get("allow_http")
     if said is not None:
         return said.lower() == "true"
     return any(by_name.get(name, "").startswith("http://") for name in ("endpoint", "endpoint_url"))
+
+
+def _of_environment(*names: str) -> dict[str, str]:
+    return {name: os.environ[name] for name in names if name in os.environ}
 
 
 def _bare(name: str) -> str:

@@ -11,7 +11,7 @@ from typing import IO, Any
 import pyarrow as pa
 
 from lb_stream.contracts.settings import StreamSettings
-from lb_stream.store.address import Address, delta_options, hadoop_options, native_options, parse, plain_http
+from lb_stream.store.address import S3A_CHECKPOINTS, Address, delta_options, hadoop_options, native_options, parse, plain_http
 from lb_stream.store.backend import Backend, Draft, Entry
 
 Options = tuple[tuple[str, str], ...]
@@ -63,7 +63,12 @@ class Store:
     @property
     def hadoop_options(self) -> dict[str, str]:
         """Options for Hadoop's file systems, without `spark.hadoop.`."""
-        return hadoop_options(dict(self.options)) if self.address.kind != "local" else {}
+        return hadoop_options(dict(self.options), self.for_hadoop.partition("://")[0]) if self.address.kind != "local" else {}
+
+    @property
+    def checkpoint_manager(self) -> str | None:
+        """The class by which Spark writes a checkpoint's files here; None: the one that conf/spark-defaults.conf names."""
+        return S3A_CHECKPOINTS if self.for_hadoop.startswith("s3a://") else None
 
     def put_if_absent(self, name: str, content: bytes | pa.Buffer, lasts: bool = True) -> bool:
         """Write a file that isn't there yet. False: it is there, and stays as it is. Of several who try at once, one succeeds.

@@ -18,8 +18,10 @@ from lb_stream.contracts.decisions import Decision, read_decision
 from lb_stream.contracts.settings import TopicSettings
 from lb_stream.io.kafka.topics import create_topics, topic_specs
 from lb_stream.job.submit import submit_command
+from lb_stream.store import Store
 
 LONGEST_RUN_S = 180
+OPTION = "stream.store_options."
 
 
 @dataclass
@@ -30,6 +32,20 @@ class Pipeline:
     topics: TopicSettings
     folder: Path
     settings: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def tables(self) -> Store:
+        """Where the tables are: in the folder, unless the settings name another place."""
+        return self._store("tables")
+
+    @property
+    def checkpoint(self) -> Store:
+        """Where the checkpoint is."""
+        return self._store("checkpoint")
+
+    def _store(self, name: str) -> Store:
+        options = {key.removeprefix(OPTION): str(value) for key, value in self.settings.items() if key.startswith(OPTION)}
+        return Store.at(str(self.settings.get(f"stream.{name}", self.folder / name)), options)
 
     def create_topics(self, **partitions: int) -> None:
         """Make the five topics."""
@@ -48,8 +64,8 @@ class Pipeline:
         """The spark-submit command line and environment."""
         settings = {
             "kafka.bootstrap_servers": self.bootstrap,
-            "stream.tables": self.folder / "tables",
-            "stream.checkpoint": self.folder / "checkpoint",
+            "stream.tables": self.tables,
+            "stream.checkpoint": self.checkpoint,
             "stream.pipeline_id": self.topics.reports[:80],
             **{f"topics.{name}": getattr(self.topics, name) for name in ("reports", "commands", "results", "decisions", "ownership")},
             **self.settings,
@@ -93,8 +109,9 @@ class Pipeline:
 
     def table(self, name: str) -> pa.Table:
         """A table as it is now; no rows when it isn't there yet."""
-        uri = str(self.folder / "tables" / name)
-        return DeltaTable(uri).to_pyarrow_table() if DeltaTable.is_deltatable(uri) else pa.table({})
+        at = self.tables / name
+        there = DeltaTable.is_deltatable(at.uri, at.delta_options)
+        return DeltaTable(at.uri, storage_options=at.delta_options).to_pyarrow_table() if there else pa.table({})
 
     def decisions(self) -> list[Decision]:
         """All that a consumer with read_committed sees."""

@@ -149,11 +149,11 @@ def test_the_entrypoint_starts_the_job_spark_submit_or_any_command(image: Path) 
     submit = called(image, "submit", "--master=x", "jobs/balance.py")
     assert submit[0] == "spark-submit" and submit[-2:] == ["--master=x", "jobs/balance.py"]
     assert submit[submit.index("--properties-file") + 1] == "conf/spark-defaults.conf"
-    classes = f"{image}/.jars/spark/*:{image}/conf"  # conf for its log4j2.properties
+    classes = f"{image}/.jars/spark/*:{image}/.jars/s3/*:{image}/conf"  # conf for its log4j2.properties
     assert submit[submit.index("--driver-class-path") + 1] == classes
     assert submit[submit.index("--conf") + 1] == f"spark.executor.extraClassPath={classes}"
     elsewhere = called(image, "submit", LB_JARS_DIR="/srv/jars")
-    assert elsewhere[elsewhere.index("--driver-class-path") + 1] == f"/srv/jars/spark/*:{image}/conf"
+    assert elsewhere[elsewhere.index("--driver-class-path") + 1] == f"/srv/jars/spark/*:/srv/jars/s3/*:{image}/conf"
 
 
 def test_the_entrypoint_starts_master_and_worker_with_its_own_spark_and_a_short_log(image: Path) -> None:

@@ -337,6 +337,11 @@ class S3Server:
 
     url: str
 
+    def settings(self, bucket: str) -> dict[str, str]:
+        """Settings of a job that keeps all that it has in a bucket."""
+        options = {f"stream.store_options.{name}": value for name, value in self.options.items()}
+        return options | {"stream.tables": f"s3://{bucket}/tables", "stream.checkpoint": f"s3://{bucket}/checkpoint"}
+
     @property
     def options(self) -> dict[str, str]:
         """What `stream.store_options` needs to reach it."""

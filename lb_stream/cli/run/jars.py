@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import xml.etree.ElementTree as ET
+from enum import StrEnum
+from typing import Annotated
 
 import typer
 
 from lb_stream.cli.shared.options import Json
 from lb_stream.cli.shared.output import emit_json, emit_rich, table
+
+
+class Extra(StrEnum):
+    """Jars that only some need (lb_stream.io.local.jars.EXTRAS)."""
+
+    S3 = "s3"
+
 
 app = typer.Typer(name="jars", help="The jars of Spark's connectors and of Kafka.", no_args_is_help=True)
 
@@ -17,21 +26,27 @@ def _group() -> None:
     """The jars of Spark's connectors and of Kafka."""
 
 
-@app.command(epilog="Example: lbctl jars fetch --json")
-def fetch(json: Json = False) -> None:
+@app.command(epilog="Example: lbctl jars fetch --with s3")
+def fetch(
+    extras: Annotated[list[Extra] | None, typer.Option("--with", help="s3: those for a checkpoint in a bucket (13 MB), too.")] = None,
+    json: Json = False,
+) -> None:
     """Fetch the jars that are not here yet, and show which there are: in a clone below its .jars, else below ./.jars.
 
-    LB_JARS_DIR names another folder, LB_IVY_SETTINGS an ivysettings.xml with another repository. Once they are here it needs no network.
+    What --with has asked for is kept up to date from then on. LB_JARS_DIR names another folder, LB_IVY_SETTINGS an ivysettings.xml with
+    another repository. Once they are here it needs no network.
     """
-    from lb_stream.io.local.jars import Lock, default_folder, retrieve
+    from lb_stream.io.local.jars import EXTRAS, Lock, default_folder, fetched_extras, retrieve
     from lb_stream.io.local.progress import progress
 
     with progress("jars") as told:
-        fetched = retrieve(progress=told)
-    folder = default_folder()
+        fetched = retrieve(progress=told, extras=extras or ())
+    folder, there = default_folder(), fetched_extras()
     rows: list[tuple[str, str, str, int]] = []
     for dependency in ET.parse(Lock().ivy).iter("dependency"):
         name, version, used_by = dependency.attrib["name"], dependency.attrib["rev"], dependency.attrib["conf"].split("->")[0]
+        if used_by in EXTRAS and used_by not in there:
+            continue
         size = (folder / used_by / f"{name}-{version}.jar").stat().st_size
         rows.append((used_by, name, version, size))
     rows.sort()

@@ -1,4 +1,4 @@
-"""Retrieves the jars that conf/ivy.xml names, with the Ivy inside PySpark, into `.jars/{spark,broker}`.
+"""Retrieves the jars that conf/ivy.xml names, with the Ivy inside PySpark, into `.jars/{spark,broker}`, and on demand into `.jars/s3`.
 
 `python -m lb_stream.io.local.jars` does it once and says so; run again it does nothing. Jars that arrived complete are kept in
 `.jars/cache`, so an interrupted run goes on where it stopped. Every jar must have the SHA-256 of conf/jars.sha256.
@@ -11,7 +11,7 @@ import shutil
 import subprocess
 import sys
 import xml.etree.ElementTree as ET
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,6 +20,8 @@ from lb_stream.io.local.locks import locked
 from lb_stream.io.local.resources import CONF, home
 
 CONFIGURATIONS = ("spark", "broker")
+EXTRAS = ("s3",)
+"""Configurations that are retrieved where they are asked for, and kept up to date from then on."""
 Progress = Callable[[str, int, int], None]  # what is going on, steps done, steps in all
 
 
@@ -47,7 +49,7 @@ class Lock:
 
     def modules(self) -> dict[str, list[str]]:
         """Configuration → its jars' file names, as ivy.xml lists them."""
-        listed: dict[str, list[str]] = {configuration: [] for configuration in CONFIGURATIONS}
+        listed: dict[str, list[str]] = {configuration: [] for configuration in (*CONFIGURATIONS, *EXTRAS)}
         for dependency in ET.parse(self.ivy).iter("dependency"):
             configuration = dependency.attrib["conf"].split("->")[0]
             listed[configuration].append(f"{dependency.attrib['name']}-{dependency.attrib['rev']}.jar")
@@ -70,37 +72,51 @@ def default_folder() -> Path:
 
 
 def jar_paths(configuration: str, folder: Path | None = None) -> list[Path]:
-    """The retrieved jars of one configuration ("spark" or "broker"), sorted by name.
+    """The retrieved jars of one configuration ("spark", "broker" or "s3"), sorted by name.
 
     Raises JarsError when they were not retrieved yet, or not those of the present conf/ivy.xml.
     """
-    if configuration not in CONFIGURATIONS:
-        raise ValueError(f"no such configuration: {configuration!r}; there are {', '.join(CONFIGURATIONS)}")
+    if configuration not in (*CONFIGURATIONS, *EXTRAS):
+        raise ValueError(f"no such configuration: {configuration!r}; there are {', '.join((*CONFIGURATIONS, *EXTRAS))}")
     folder = folder or default_folder()
     lock = Lock()
     paths = [folder / configuration / name for name in sorted(lock.modules()[configuration])]
     missing = [path.name for path in paths if not path.exists()]
     if missing:
         found = f"{len(missing)} of {len(paths)} {configuration} jars are missing in {folder} ({missing[0]}, …)"
-        raise JarsError(f"{found}: run `lbctl jars fetch`")
+        raise JarsError(f"{found}: run `lbctl jars fetch{f' --with {configuration}' if configuration in EXTRAS else ''}`")
     return paths
 
 
-def retrieve(folder: Path | None = None, lock: Lock | None = None, progress: Progress = lambda *_: None) -> bool:
+def spark_jars(folder: Path | None = None) -> list[Path]:
+    """All that a Spark session is given: its own jars, and those of each extra that is there. Raises JarsError as `jar_paths` does."""
+    return [path for configuration in ("spark", *fetched_extras(folder)) for path in jar_paths(configuration, folder)]
+
+
+def fetched_extras(folder: Path | None = None) -> tuple[str, ...]:
+    """The extras that have been asked for in this folder."""
+    return tuple(extra for extra in EXTRAS if ((folder or default_folder()) / extra).is_dir())
+
+
+def retrieve(
+    folder: Path | None = None, lock: Lock | None = None, progress: Progress = lambda *_: None, extras: Collection[str] = ()
+) -> bool:
     """Brings `folder` in line with the lock. False when it was already. Raises JarsError or JavaUnfit.
 
-    Waits for another process that is at it. A hash that differs from the lock's is an error and the file is removed.
+    `extras`: of EXTRAS, besides those that are there. Waits for another process that is at it. A hash that differs from the lock's is an
+    error and the file is removed.
     """
     folder, lock = folder or default_folder(), lock or Lock()
-    if _stamped(folder, lock):
+    wanted = (*CONFIGURATIONS, *(extra for extra in EXTRAS if extra in extras or extra in fetched_extras(folder)))
+    if _stamped(folder, lock, wanted):
         return False
     folder.mkdir(parents=True, exist_ok=True)
     with locked(folder / ".lock"):
-        if _stamped(folder, lock):
+        if _stamped(folder, lock, wanted):
             return False
-        _run_ivy(folder, lock, progress)
+        _run_ivy(folder, lock, wanted, progress)
         _remove_strays(folder, lock)
-        _verify(folder, lock)
+        _verify(folder, lock, wanted)
         (folder / ".stamp").write_text(lock.stamp())
     return True
 
@@ -110,16 +126,21 @@ def relock(folder: Path | None = None, lock: Lock | None = None, progress: Progr
     folder, lock = folder or default_folder(), lock or Lock()
     folder.mkdir(parents=True, exist_ok=True)
     with locked(folder / ".lock"):
-        _run_ivy(folder, lock, progress)
+        _run_ivy(folder, lock, (*CONFIGURATIONS, *EXTRAS), progress)
         _remove_strays(folder, lock)
         names = [f"{configuration}/{jar}" for configuration, jars in lock.modules().items() for jar in jars]
         lock.hashes.write_text("".join(f"{_sha256(folder / name)}  {name}\n" for name in sorted(names)))
         (folder / ".stamp").write_text(lock.stamp())
 
 
-def _stamped(folder: Path, lock: Lock) -> bool:
-    stamp = folder / ".stamp"
-    return stamp.exists() and stamp.read_text() == lock.stamp() and all((folder / name).exists() for name in lock.expected())
+def _stamped(folder: Path, lock: Lock, wanted: Sequence[str]) -> bool:
+    stamp, names = folder / ".stamp", _of(wanted, lock.expected())
+    return stamp.exists() and stamp.read_text() == lock.stamp() and all((folder / name).exists() for name in names)
+
+
+def _of(wanted: Sequence[str], expected: dict[str, str]) -> dict[str, str]:
+    """The jars of these configurations."""
+    return {name: digest for name, digest in expected.items() if name.partition("/")[0] in wanted}
 
 
 def _ivy_classpath() -> str:
@@ -129,12 +150,12 @@ def _ivy_classpath() -> str:
     return str(Path(spec.submodule_search_locations[0]) / "jars" / "*")
 
 
-def _run_ivy(folder: Path, lock: Lock, progress: Progress) -> None:
-    total = sum(len(jars) for jars in lock.modules().values())
+def _run_ivy(folder: Path, lock: Lock, wanted: Sequence[str], progress: Progress) -> None:
+    total = sum(len(jars) for configuration, jars in lock.modules().items() if configuration in wanted)
     command = [
         *(str(find_java().path), "-Xshare:auto", "-XX:TieredStopAtLevel=1", "-cp", _ivy_classpath(), "org.apache.ivy.Main"),
         *("-settings", str(lock.settings), "-ivy", str(lock.ivy), "-cache", str(folder / "cache")),
-        *("-retrieve", str(folder / "[conf]" / "[artifact]-[revision].[ext]"), "-confs", *CONFIGURATIONS),
+        *("-retrieve", str(folder / "[conf]" / "[artifact]-[revision].[ext]"), "-confs", *wanted),
     ]
     found, downloaded = 0, 0
     tail: list[str] = []
@@ -171,12 +192,12 @@ def _remove_strays(folder: Path, lock: Lock) -> None:
                 path.unlink()
 
 
-def _verify(folder: Path, lock: Lock) -> None:
+def _verify(folder: Path, lock: Lock, wanted: Sequence[str]) -> None:
     expected = lock.expected()
     listed = {f"{configuration}/{jar}" for configuration, jars in lock.modules().items() for jar in jars}
     if listed != set(expected):
         raise JarsError(f"conf/jars.sha256 does not match conf/ivy.xml ({', '.join(sorted(listed ^ set(expected)))}): run `make lock`")
-    for name, digest in expected.items():
+    for name, digest in _of(wanted, expected).items():
         path = folder / name
         if not path.exists():
             raise JarsError(f"{name} did not arrive: run it again")
@@ -192,18 +213,18 @@ def _sha256(path: Path) -> str:
 
 
 def main(arguments: list[str]) -> int:
-    """`python -m lb_stream.io.local.jars [--relock]`: exit 0 when the jars are there, 1 when they cannot be had, 2 for unfit Java."""
+    """`python -m lb_stream.io.local.jars [--relock | EXTRA]`: exit 0 when the jars are there, 1 when they cannot be had, 2: unfit Java."""
     from lb_stream.io.local.progress import progress  # noqa: PLC0415 (rich is imported only when something is shown)
 
     try:
         with progress("jars") as told:
             if arguments == ["--relock"]:
                 relock(progress=told)
-            elif arguments:
-                print("usage: python -m lb_stream.io.local.jars [--relock]", file=sys.stderr)
+            elif not set(arguments) <= set(EXTRAS):
+                print(f"usage: python -m lb_stream.io.local.jars [--relock | {' | '.join(EXTRAS)}]", file=sys.stderr)
                 return 2
             else:
-                retrieve(progress=told)
+                retrieve(progress=told, extras=arguments)
     except JavaUnfit as error:
         print(error, file=sys.stderr)
         return 2
@@ -213,7 +234,7 @@ def main(arguments: list[str]) -> int:
     except KeyboardInterrupt:
         print("interrupted; run it again to go on where it stopped", file=sys.stderr)
         return 130
-    jars = [path for configuration in CONFIGURATIONS for path in jar_paths(configuration)]
+    jars = [path for configuration in (*CONFIGURATIONS, *fetched_extras()) for path in jar_paths(configuration)]
     print(f"{len(jars)} jars in {default_folder()} ({sum(path.stat().st_size for path in jars) / 1e6:.0f} MB)")
     return 0
 

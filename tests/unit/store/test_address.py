@@ -83,3 +83,19 @@ def test_without_options_nothing_is_said_to_the_libraries_and_their_own_environm
     assert (native_options({}), delta_options({}), hadoop_options({})) == ({}, {}, {})
     assert hadoop_options({"azure_storage_account_key": "x", "google_service_account": "y"}) == {}
     assert Store.at("/x", {"aws_region": "eu-1"}).hadoop_options == {}, "a folder of this machine needs none"
+
+
+def test_sparks_own_checkpoint_in_a_bucket_is_written_without_a_rename_and_found_as_the_tables_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    bucket = Store.at("s3://b/x", {"fs.s3a.performance.flags": "none", "aws_region": "eu-1"})
+    assert bucket.hadoop_options == {
+        "fs.s3a.performance.flags": "none",
+        "fs.s3a.input.stream.type": "classic",
+        "fs.s3a.endpoint.region": "eu-1",
+    }
+    assert bucket.checkpoint_manager is not None and bucket.checkpoint_manager.endswith(".AbortableStreamBasedCheckpointFileManager")
+    assert Store.at("s3a://b/x").checkpoint_manager == bucket.checkpoint_manager
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9000")
+    of_environment = Store.at("s3://b/x").hadoop_options
+    assert of_environment["fs.s3a.endpoint"] == "http://127.0.0.1:9000" and of_environment["fs.s3a.connection.ssl.enabled"] == "false"
+    for other in ("gs://b/x", "abfss://c@a.dfs.core.windows.net/x", "hdfs://n/x", "/x"):
+        assert (Store.at(other).checkpoint_manager, "fs.s3a.performance.flags" in Store.at(other).hadoop_options) == (None, False)

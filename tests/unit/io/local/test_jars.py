@@ -2,17 +2,21 @@
 
 import re
 import xml.etree.ElementTree as ET
+from collections.abc import Sequence
 from hashlib import sha256
 from pathlib import Path
 
+import pyspark
 import pytest
 
+from lb_stream.cli.run.jars import Extra
 from lb_stream.io.local import jars
-from lb_stream.io.local.jars import JarsError, Lock, jar_paths, retrieve
+from lb_stream.io.local.jars import EXTRAS, JarsError, Lock, jar_paths, retrieve, spark_jars
 
 PROJECT = Path(__file__).parents[4]
 IVY = """<ivy-module version="2.0"><info organisation="x" module="y"/><dependencies>
 <dependency org="a" name="one" rev="1.0" conf="spark->default"/><dependency org="b" name="two_2.13" rev="2.0" conf="broker->default"/>
+<dependency org="c" name="three" rev="3.0" conf="s3->default"/>
 </dependencies></ivy-module>"""
 
 
@@ -26,12 +30,14 @@ def small_lock(folder: Path, content: dict[str, bytes]) -> Lock:
 @pytest.fixture
 def deliver(monkeypatch: pytest.MonkeyPatch) -> dict[str, bytes]:
     """What the pretended Ivy brings; it counts its runs under "runs"."""
-    brings: dict[str, bytes] = {"spark/one-1.0.jar": b"first", "broker/two_2.13-2.0.jar": b"second"}
+    brings: dict[str, bytes] = {"spark/one-1.0.jar": b"first", "broker/two_2.13-2.0.jar": b"second", "s3/three-3.0.jar": b"third"}
     runs: list[int] = []
 
-    def run_ivy(folder: Path, lock: Lock, progress: jars.Progress) -> None:
+    def run_ivy(folder: Path, lock: Lock, wanted: Sequence[str], progress: jars.Progress) -> None:
         runs.append(1)
         for name, data in brings.items():
+            if name.partition("/")[0] not in wanted:
+                continue
             (folder / name).parent.mkdir(exist_ok=True)
             (folder / name).write_bytes(data)
 
@@ -45,13 +51,17 @@ def test_every_jar_has_an_exact_revision_and_one_configuration() -> None:
     assert len(dependencies) > 50
     for dependency in dependencies:
         assert re.fullmatch(r"\d[\w.-]*", dependency.attrib["rev"]), dependency.attrib
-        assert dependency.attrib["conf"] in ("spark->default", "broker->default")
+        assert dependency.attrib["conf"] in ("spark->default", "broker->default", "s3->default")
 
 
 def test_the_versions_that_must_agree_do() -> None:
     listed = Lock().modules()
     assert {"spark-sql-kafka-0-10_2.13-4.2.0.jar", "delta-spark_4.2_2.13-4.4.0.jar"} <= set(listed["spark"])
     assert "kafka_2.13-4.2.0.jar" in listed["broker"]
+    shipped = Path(pyspark.__file__).parent / "jars"
+    assert [path.name.removeprefix("hadoop-client-api-") for path in shipped.glob("hadoop-client-api-*.jar")] == [
+        jar.removeprefix("hadoop-aws-") for jar in listed["s3"] if jar.startswith("hadoop-aws-")
+    ]
     pinned = (PROJECT / "pyproject.toml").read_text()
     assert '"pyspark==4.2.0"' in pinned and '"delta-spark==4.4.0"' in pinned
 
@@ -105,13 +115,40 @@ def test_a_hash_file_that_lags_behind_ivy_says_so(tmp_path: Path, deliver: dict[
         retrieve(tmp_path / "jars", lock)
 
 
+def test_an_extra_is_fetched_where_it_is_asked_for_and_kept_from_then_on(tmp_path: Path, deliver: dict[str, bytes]) -> None:
+    lock = small_lock(tmp_path / "conf", deliver)
+    retrieve(tmp_path / "jars", lock)
+    assert not (tmp_path / "jars/s3").exists()
+    assert retrieve(tmp_path / "jars", lock, extras=["s3"]) is True
+    extra = tmp_path / "jars/s3/three-3.0.jar"
+    assert extra.read_bytes() == b"third"
+    extra.unlink()
+    assert retrieve(tmp_path / "jars", lock) is True
+    assert extra.exists() and retrieve(tmp_path / "jars", lock, extras=["s3"]) is False
+
+
+def test_a_session_gets_an_extra_that_is_there(tmp_path: Path) -> None:
+    for configuration in ("spark", "s3"):
+        (tmp_path / configuration).mkdir()
+        for name in Lock().modules()[configuration]:
+            (tmp_path / configuration / name).touch()
+        assert {path.parent.name for path in spark_jars(tmp_path)} == ({"spark"} if configuration == "spark" else {"spark", "s3"})
+    (tmp_path / "s3" / Lock().modules()["s3"][0]).unlink()
+    with pytest.raises(JarsError, match="run `lbctl jars fetch --with s3`"):
+        spark_jars(tmp_path)
+
+
+def test_lbctl_offers_every_extra() -> None:
+    assert tuple(Extra) == EXTRAS
+
+
 def test_missing_jars_say_how_to_get_them(tmp_path: Path) -> None:
     with pytest.raises(JarsError, match="run `lbctl jars fetch`"):
         jar_paths("spark", tmp_path)
 
 
 def test_an_unknown_configuration_is_named() -> None:
-    with pytest.raises(ValueError, match="there are spark, broker"):
+    with pytest.raises(ValueError, match="there are spark, broker, s3"):
         jar_paths("sparc")
 
 
