@@ -31,7 +31,7 @@ export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
 unexport SPARK_HOME # another Spark on this machine must not be taken for the one in .venv
 
 .DEFAULT_GOAL := help
-.PHONY: help setup steps java check test test-long test-pulsar test-hostile test-secure check-kubernetes differential demo bench bench-core bench-stream bench-store bench-fleet bench-policies bench-plan bench-console seed-checklist lock clean
+.PHONY: help setup steps java check test test-long test-pulsar test-hostile test-secure test-cluster check-kubernetes differential demo bench bench-core bench-stream bench-store bench-fleet bench-policies bench-plan bench-console seed-checklist lock clean
 .NOTPARALLEL:
 
 help: ## show this list
@@ -63,6 +63,9 @@ test-hostile: setup ## everything hostile against a live job while all is killed
 
 test-secure: setup ## each right of each role taken in turn, by SCRAM and by mutual TLS, on a real broker with ACLs; last line JSON
 	$(PYTEST) -q -m long tests/e2e/secure $(ARGS)
+
+test-cluster: setup ## a Spark cluster on machines made of namespaces while all of it is killed (needs root's rights); last line JSON
+	$(PYTEST) -q -m long tests/e2e/cluster $(ARGS)
 
 check-kubernetes: $(KUBERNETES_STAMP) ## conf/deploy/kubernetes.yaml against the published schemas of Kubernetes (ARGS="--version 1.34" for an older one)
 	PYTHONPATH=$(KUBERNETES) $(BIN)/python -m kubernetes_validate --strict conf/deploy/kubernetes.yaml $(ARGS)

@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 from lb_stream.io.local.configuration import load_settings
+from tests.e2e.cluster.standalone import documented_lines
 
 PROJECT = Path(__file__).parents[2]
 DEPLOY = PROJECT / "conf" / "deploy"
@@ -166,6 +167,13 @@ def test_the_entrypoint_starts_master_and_worker_with_its_own_spark_and_a_short_
     assert options.strip() == f"-Dlog4j2.configurationFile=file:{image}/conf/log4j2.properties"
     assert (folder, home) == (f"{image}/.lb/worker", str(image.parent / "spark"))
     assert called(image, "worker", SPARK_WORKER_DIR="/var/spark")[1] == "/var/spark"
+
+
+def test_the_page_has_the_lines_that_the_test_of_a_cluster_runs() -> None:
+    lines = documented_lines()
+    ways = {name: line.split()[:2] for name, line in lines.items()}
+    program = "conf/deploy/entrypoint.sh"
+    assert ways == {"master": [program, "master"], "worker": [program, "worker"], "driver": [program, "submit"]}
 
 
 def test_the_entrypoint_starts_an_executor_as_kubernetes_asks(image: Path) -> None:

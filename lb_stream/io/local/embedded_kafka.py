@@ -1,4 +1,4 @@
-"""A real Kafka broker (one node, KRaft) on this machine's loopback address, started from the retrieved jars.
+"""A real Kafka broker (one node, KRaft), on this machine's loopback address if no other is given, started from the retrieved jars.
 
     with EmbeddedKafka(Path(".lb/kafka")) as kafka:
         kafka.bootstrap  # "127.0.0.1:40123"
@@ -56,20 +56,25 @@ class RunningKafka:
     started: str  # lb_stream.io.local.processes.started_at
     port: int
     controller_port: int
+    host: str = HOST
 
     @property
     def bootstrap(self) -> str:
-        return f"{HOST}:{self.port}"
+        return f"{self.host}:{self.port}"
 
 
 class EmbeddedKafka:
-    """One broker on one data folder. `heap` is a -Xmx value; a port of 0 means the last one used here, or any free one."""
+    """One broker on one data folder. `heap` is a -Xmx value; a port of 0 means the last one used here, or any free one.
 
-    def __init__(self, data_dir: Path, port: int = 0, controller_port: int = 0, heap: str = "512m"):
+    `host`: the address of this machine at which it listens, and which it tells its clients.
+    """
+
+    def __init__(self, data_dir: Path, port: int = 0, controller_port: int = 0, heap: str = "512m", host: str = HOST):
         self.data_dir = Path(data_dir).resolve()
         self.port = port
         self.controller_port = controller_port
         self.heap = heap
+        self.host = host
 
     @staticmethod
     def running(data_dir: Path) -> RunningKafka | None:
@@ -84,7 +89,7 @@ class EmbeddedKafka:
 
     @property
     def bootstrap(self) -> str:
-        """`127.0.0.1:port`. Raises KafkaError when the broker is not running."""
+        """`host:port`. Raises KafkaError when the broker is not running."""
         broker = self.running(self.data_dir)
         if broker is None:
             raise KafkaError(f"no broker runs on {self.data_dir}")
@@ -147,9 +152,10 @@ class EmbeddedKafka:
         last = _read_state(self.data_dir)
         chosen: list[int] = []
         for wanted, previous in ((self.port, last and last.port), (self.controller_port, last and last.controller_port)):
-            if wanted and (wanted in chosen or not _is_free(wanted)):
-                raise KafkaError(f"port {wanted} of {HOST} is in use: choose another one, or 0 for any free port")
-            chosen.append(wanted or (previous if previous and previous not in chosen and _is_free(previous) else free_port(chosen)))
+            if wanted and (wanted in chosen or not _is_free(self.host, wanted)):
+                raise KafkaError(f"port {wanted} of {self.host} is in use: choose another one, or 0 for any free port")
+            unused = previous and previous not in chosen and _is_free(self.host, previous)
+            chosen.append(wanted or (previous if previous and unused else free_port(chosen, self.host)))
         self._ports = chosen[0], chosen[1]
 
     def _write_properties(self) -> Path:
@@ -160,7 +166,7 @@ class EmbeddedKafka:
 
     def properties(self, port: int, controller_port: int) -> dict[str, str | int]:
         """The broker's settings."""
-        return server_properties(self.data_dir, port, controller_port)
+        return server_properties(self.data_dir, port, controller_port, self.host)
 
     def format_options(self) -> list[str]:
         """What formatting the storage is told besides: users, for instance."""
@@ -168,7 +174,7 @@ class EmbeddedKafka:
 
     def answers(self, port: int) -> bool:
         """True once the broker tells clients about itself: the port opens a little earlier than that."""
-        return _answers(port)
+        return _answers(f"{self.host}:{port}")
 
     def _format(self, java: str, classpath: str, properties: Path) -> None:
         """Formats the storage once. A half-formatted folder (interrupted) holds no topics yet and is formatted anew."""
@@ -198,7 +204,7 @@ class EmbeddedKafka:
         started = processes.started_at(process.pid)
         if started is None:
             raise KafkaError(f"Kafka ended at once.\n{self.log_tail()}")
-        broker = RunningKafka(process.pid, started, *self._ports)
+        broker = RunningKafka(process.pid, started, *self._ports, self.host)
         temporary = self.data_dir / "broker.json.new"
         temporary.write_text(json.dumps(asdict(broker)))
         temporary.replace(self.data_dir / "broker.json")
@@ -222,17 +228,17 @@ class EmbeddedKafka:
         return "\n".join(text.splitlines()[-lines:])
 
 
-def server_properties(data_dir: Path, port: int, controller_port: int) -> dict[str, str | int]:
-    """Broker and controller in one process, loopback only, every internal topic small and unreplicated."""
+def server_properties(data_dir: Path, port: int, controller_port: int, host: str = HOST) -> dict[str, str | int]:
+    """Broker and controller in one process, at this one address, every internal topic small and unreplicated."""
     return {
         "process.roles": "broker,controller",
         "node.id": 1,
-        "listeners": f"PLAINTEXT://{HOST}:{port},CONTROLLER://{HOST}:{controller_port}",
-        "advertised.listeners": f"PLAINTEXT://{HOST}:{port}",
+        "listeners": f"PLAINTEXT://{host}:{port},CONTROLLER://{host}:{controller_port}",
+        "advertised.listeners": f"PLAINTEXT://{host}:{port}",
         "controller.listener.names": "CONTROLLER",
         "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
         "inter.broker.listener.name": "PLAINTEXT",
-        "controller.quorum.bootstrap.servers": f"{HOST}:{controller_port}",
+        "controller.quorum.bootstrap.servers": f"{host}:{controller_port}",
         "log.dirs": str(data_dir / "data"),
         "auto.create.topics.enable": "false",  # a misspelt topic is an error, not a new topic
         "default.replication.factor": 1,
@@ -276,36 +282,37 @@ def _read_state(data_dir: Path) -> RunningKafka | None:
         return None
 
 
-def _is_free(port: int) -> bool:
+def _is_free(host: str, port: int) -> bool:
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a port in TIME_WAIT is free for Kafka too
         try:
-            probe.bind((HOST, port))
+            probe.bind((host, port))
         except OSError:
             return False
         return True
 
 
-def free_port(taken: Collection[int] = ()) -> int:
-    """A port that nobody uses at this moment."""
+def free_port(taken: Collection[int] = (), host: str = HOST) -> int:
+    """A port of this address that nobody uses at this moment."""
     while True:
         with socket.socket() as probe:
-            probe.bind((HOST, 0))
+            probe.bind((host, 0))
             port: int = probe.getsockname()[1]
         if port not in taken:
             return port
 
 
-def _answers(port: int) -> bool:
+def _answers(bootstrap: str) -> bool:
     try:
-        socket.create_connection((HOST, port), timeout=1).close()
+        host, _, port = bootstrap.rpartition(":")
+        socket.create_connection((host, int(port)), timeout=1).close()
     except OSError:
         return False
     from kafka import KafkaAdminClient  # noqa: PLC0415 (a quarter of a second that only starting needs)
     from kafka.errors import KafkaError as ClientError  # noqa: PLC0415
 
     try:
-        with KafkaAdminClient(bootstrap_servers=f"{HOST}:{port}", request_timeout_ms=5_000) as client:
+        with KafkaAdminClient(bootstrap_servers=bootstrap, request_timeout_ms=5_000) as client:
             return bool(client.describe_cluster()["brokers"])
     except ClientError:
         return False

@@ -1,0 +1,167 @@
+"""A real Spark standalone cluster, whose machines share the declared store and nothing else, while what can be killed is killed.
+
+Master, two workers and the driver are machines made of namespaces (`machines`), and run the lines of docs/operating.md word for word.
+Driver, executors and workers are killed under load: topic, log and table must hold the same decisions, none twice. LB_CLUSTER_KILLS sets
+another number of kills than three, LB_TEST_SEED another seed. `make test-cluster` prints what was seen as JSON.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import random
+import statistics
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from lb_stream.io.local.embedded_kafka import EmbeddedKafka
+from tests.e2e.cluster.machines import OUTSIDE, PROJECT, STORE, Network, NoRight
+from tests.e2e.cluster.standalone import PARTITIONS, SparkCluster, settings
+from tests.e2e.kafka_reads import committed
+from tests.e2e.pipeline import Pipeline
+from tests.e2e.under_load import CALM, STEP_S, Load, Play, decided, logged
+from tests.support.topics import topics_named
+
+pytestmark = [pytest.mark.jvm, pytest.mark.e2e, pytest.mark.long]
+
+VICTIMS = ("driver", "executor", "worker")
+KILLS = int(os.environ.get("LB_CLUSTER_KILLS", str(len(VICTIMS))))
+SEED = int(os.environ.get("LB_TEST_SEED", "20261123"))
+NOT_SHARED = "of-the-driver"
+
+
+@dataclass
+class Ran:
+    """The cluster after its job's end."""
+
+    cluster: SparkCluster
+    pipeline: Pipeline
+    play: Play
+    seen_by_worker: str = ""
+    second_code: int = 0
+    last_code: int = -1
+
+    def table(self, name: str) -> list[dict[str, Any]]:
+        """Rows of a table."""
+        rows: list[dict[str, Any]] = self.pipeline.table(name).to_pylist()
+        return rows
+
+    def decisions(self) -> list[dict[str, Any]]:
+        """What is on the topic, in its order."""
+        return [json.loads(record.value) for record in committed(self.pipeline.bootstrap, self.pipeline.topics.decisions)]
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory: pytest.TempPathFactory, last_words: dict[str, Any]) -> Iterator[Ran]:
+    """All of it, once. Whoever has no right to make machines gets a failure that says what to do."""
+    folder = tmp_path_factory.mktemp("cluster")
+    last_words["seed"] = SEED
+    with ExitStack() as stack:
+        try:
+            network = stack.enter_context(Network())
+            broker = EmbeddedKafka(folder / "kafka", host=OUTSIDE)
+            stack.callback(broker.stop)
+            broker.start(timeout_s=STEP_S)
+            pipeline = Pipeline(broker.bootstrap, topics_named("cluster"), folder / "store")
+            pipeline.folder.mkdir()
+            pipeline.create_topics(reports=PARTITIONS, decisions=1, ownership=1)
+            cluster = stack.enter_context(SparkCluster(network, pipeline.folder))
+        except NoRight as error:
+            pytest.fail(str(error), pytrace=False)
+        for name in ("driver", "master"):
+            cluster.machines[name].at(PROJECT / "lb.toml").write_text(settings(pipeline))
+        ran = Ran(cluster, pipeline, stack.enter_context(Play(pipeline, cluster.tend).agents()))
+        try:
+            disturbed(ran, last_words)
+        finally:
+            note(ran, last_words)
+        yield ran
+
+
+def disturbed(ran: Ran, seen: dict[str, Any]) -> None:
+    """The job from its start to its end, under load, with all kills."""
+    cluster, play, chance = ran.cluster, ran.play, random.Random(SEED)
+    with Load(ran.pipeline.bootstrap, ran.pipeline.topics.reports) as load:
+        cluster.machines["driver"].said(f"touch /tmp/{NOT_SHARED} /root/{NOT_SHARED} {PROJECT}/{NOT_SHARED}")
+        cluster.start("driver")
+        play.get_ready()
+        second = cluster.start_second_driver()
+        play.a_move()
+        ran.seen_by_worker = cluster.machines["worker-1"].said(f"ls /tmp /root {PROJECT} {STORE}")
+        play.until(lambda: second.poll() is not None, "the second driver's end", STEP_S)
+        ran.second_code = second.returncode
+        for number in range(KILLS):
+            over, victim = time.monotonic() + chance.uniform(0, 3), VICTIMS[number % len(VICTIMS)]
+            play.until(lambda over=over: time.monotonic() > over, "a moment", STEP_S)
+            print(f"{time.strftime('%H:%M:%S')} kill {victim}", flush=True)
+            cluster.kill(victim, number // len(VICTIMS))
+            play.a_move()
+            print(f"{time.strftime('%H:%M:%S')} move after {play.delays_ms[-1]} ms", flush=True)
+        seen["reports"] = load.sent
+    ran.last_code = cluster.stop_driver()
+
+
+def note(ran: Ran, seen: dict[str, Any]) -> None:
+    """What was seen, for the last line."""
+    batches = max(1, len(ran.table("batches")))
+    seen |= {
+        "kills": dict(ran.cluster.kills),
+        "batches": batches,
+        "decisions": logged(ran.pipeline).total(),
+        "leaders": len(ran.table("leaders")),
+        "executor_log_bytes_per_batch": round(ran.cluster.executor_log_bytes() / batches),
+        "driver_log_bytes_per_batch": round(ran.cluster.log_file("driver").stat().st_size / batches),
+    }
+    if delays := ran.play.delays_ms:
+        seen["move_ms"] = {"median": round(statistics.median(delays)), "worst": max(delays)}
+    for log in sorted(ran.cluster.shared.parent.glob("*.log")):
+        print(f"--- {log.name}\n{log.read_text(errors='replace')[-3000:]}")
+
+
+def test_topic_log_and_table_hold_the_same_decisions_and_none_twice(ran: Ran) -> None:
+    expected = logged(ran.pipeline)
+    assert decided(ran.pipeline) == expected
+    assert Counter(row["decision_id"] for row in ran.table("decisions")) == expected
+    assert max(expected.values()) == 1 and len(expected) > 2 * KILLS
+
+
+def test_no_move_of_the_script_is_lost(ran: Ran) -> None:
+    kinds = Counter(one["kind"] for one in ran.decisions() if one["cluster"] == CALM)
+    assert kinds == {"unload": ran.play.step, "assign": ran.play.step}
+    assert {row["error"] for row in ran.table("rounds")} == {None}
+
+
+def test_epochs_rise_and_one_leads_at_any_time(ran: Ran) -> None:
+    leaders = [row["epoch"] for row in sorted(ran.table("leaders"), key=lambda row: row["since_ms"])]
+    assert leaders == sorted(set(leaders)) and len(leaders) > ran.cluster.kills["driver"]
+    epochs = [one["epoch"] for one in ran.decisions()]
+    assert epochs == sorted(epochs) and set(epochs) <= set(leaders)
+    ticks: dict[int, list[int]] = {}
+    for record in committed(ran.pipeline.bootstrap, ran.pipeline.topics.commands):
+        if (said := json.loads(record.value))["kind"] == "tick":
+            ticks.setdefault(said["epoch"], []).append(record.timestamp)
+    spans = sorted((min(times), max(times)) for times in ticks.values())
+    assert spans and all(before[1] < after[0] for before, after in itertools.pairwise(spans))
+
+
+def test_a_second_driver_on_another_machine_is_refused(ran: Ran) -> None:
+    said = ran.cluster.log_file("second").read_text()
+    assert ran.second_code == 1 and "is run already by" in said and " on driver (epoch " in said, said
+
+
+def test_a_worker_sees_the_store_and_nothing_else_of_the_driver(ran: Ran) -> None:
+    assert NOT_SHARED not in ran.seen_by_worker
+    assert "checkpoint" in ran.seen_by_worker.split()
+
+
+def test_everything_was_killed_and_the_job_ended_as_asked(ran: Ran) -> None:
+    assert ran.cluster.kills.total() == KILLS
+    assert Counter(ran.cluster.ends) == {-9: ran.cluster.kills["driver"]}
+    assert ran.last_code == 0
