@@ -83,8 +83,9 @@ class Play:
     def _started(self) -> subprocess.Popen[bytes]:
         topics = self.pipeline.topics
         given = [self.pipeline.bootstrap, CALM, topics.reports, topics.decisions, topics.ownership, str(self._folder)]
+        command = ["setpriv", "--pdeathsig=KILL", sys.executable, "-m", "tests.e2e.calm_brokers", *given]  # it ends with this process
         with (self._folder / "agent.log").open("ab") as log:
-            return subprocess.Popen([sys.executable, "-m", "tests.e2e.calm_brokers", *given], cwd=PROJECT, stdout=log, stderr=log)
+            return subprocess.Popen(command, cwd=PROJECT, stdout=log, stderr=log)
 
     def get_ready(self) -> None:
         """Until the job knows every bundle."""

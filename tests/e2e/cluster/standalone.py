@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
-from tests.e2e.cluster.machines import PROJECT, STORE, Network
+from tests.e2e.cluster.machines import PROJECT, STORE, Machine, Network
 from tests.e2e.pipeline import Pipeline, wait_until
 from tests.e2e.test_soak import processes
 from tests.e2e.under_load import STEP_S
@@ -30,6 +30,14 @@ def documented_lines() -> dict[str, str]:
     section = PAGE.read_text().partition(f"{HEADING}\n")[2].partition("\n### ")[0]
     lines = re.findall(r"^```\n(.*?)\n```$", section, re.MULTILINE | re.DOTALL)
     return dict(zip(("master", "worker", "driver"), lines, strict=True))
+
+
+def started_kafka(machine: Machine, log: Path) -> str:
+    """A broker on a machine of its own, with which it goes; its bootstrap servers."""
+    broker = f'EmbeddedKafka(Path("/var/tmp/kafka"), port=9092, host="{machine.address}")'
+    program = f"from pathlib import Path; from lb_stream.io.local.embedded_kafka import EmbeddedKafka; {broker}.start({STEP_S})"
+    assert machine.start(f"exec conf/deploy/entrypoint.sh python -c '{program}'", log).wait() == 0, log.read_text()
+    return f"{machine.address}:9092"
 
 
 @dataclass
@@ -95,19 +103,27 @@ class SparkCluster:
                 self.start(name)
 
     def kill(self, victim: str, number: int) -> None:
-        """SIGKILL; nobody is asked. `number` chooses among several."""
-        if victim == "executor":
-            wait_until(lambda: bool(self.executors()), "an executor", STEP_S)
-            found = self.executors()
-            killed = {found[number % len(found)]}
-        elif victim == "worker":
-            killed = set(self.machines[WORKERS[number % len(WORKERS)]].running("deploy.worker.Worker"))
-        else:
-            killed = processes(self._processes["driver"].pid)
+        """SIGKILL, once it runs; nobody is asked. `number` chooses among several."""
+        killed = set[int]()
+
+        def found() -> bool:
+            self.tend()
+            killed.update(self._processes_of(victim, number))
+            return bool(killed)
+
+        wait_until(found, f"something to kill: {victim}", STEP_S)
         for pid in sorted(killed):
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         self.kills[victim] += 1
+
+    def _processes_of(self, victim: str, number: int) -> set[int]:
+        if victim == "driver":
+            return processes(self._processes["driver"].pid)
+        if victim == "worker":
+            return set(self.machines[WORKERS[number % len(WORKERS)]].running("deploy.worker.Worker"))
+        found = self.executors()
+        return {found[number % len(found)]} if found else set()
 
     def stop_driver(self) -> int:
         """SIGTERM for the job's own process, as docs/operating.md says; the exit code of spark-submit."""

@@ -21,9 +21,8 @@ from typing import Any
 
 import pytest
 
-from lb_stream.io.local.embedded_kafka import EmbeddedKafka
-from tests.e2e.cluster.machines import OUTSIDE, PROJECT, STORE, Network, NoRight
-from tests.e2e.cluster.standalone import PARTITIONS, SparkCluster, settings
+from tests.e2e.cluster.machines import PROJECT, STORE, Network
+from tests.e2e.cluster.standalone import PARTITIONS, SparkCluster, settings, started_kafka
 from tests.e2e.kafka_reads import committed
 from tests.e2e.pipeline import Pipeline
 from tests.e2e.under_load import CALM, STEP_S, Load, Play, decided, logged
@@ -60,21 +59,17 @@ class Ran:
 
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory: pytest.TempPathFactory, last_words: dict[str, Any]) -> Iterator[Ran]:
-    """All of it, once. Whoever has no right to make machines gets a failure that says what to do."""
+    """All of it, once."""
     folder = tmp_path_factory.mktemp("cluster")
     last_words["seed"] = SEED
     with ExitStack() as stack:
-        try:
-            network = stack.enter_context(Network())
-            broker = EmbeddedKafka(folder / "kafka", host=OUTSIDE)
-            stack.callback(broker.stop)
-            broker.start(timeout_s=STEP_S)
-            pipeline = Pipeline(broker.bootstrap, topics_named("cluster"), folder / "store")
-            pipeline.folder.mkdir()
-            pipeline.create_topics(reports=PARTITIONS, decisions=1, ownership=1)
-            cluster = stack.enter_context(SparkCluster(network, pipeline.folder))
-        except NoRight as error:
-            pytest.fail(str(error), pytrace=False)
+        network = stack.enter_context(Network())
+        store = folder / "store"
+        store.mkdir()
+        kafka = started_kafka(stack.enter_context(network.machine("kafka", store)), folder / "kafka.log")
+        pipeline = Pipeline(kafka, topics_named("cluster"), store)
+        pipeline.create_topics(reports=PARTITIONS, decisions=1, ownership=1)
+        cluster = stack.enter_context(SparkCluster(network, store))
         for name in ("driver", "master"):
             cluster.machines[name].at(PROJECT / "lb.toml").write_text(settings(pipeline))
         ran = Ran(cluster, pipeline, stack.enter_context(Play(pipeline, cluster.tend).agents()))

@@ -1,6 +1,5 @@
 """Machines made of namespaces have the store and the network in common and nothing else, and go with whoever made them."""
 
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -8,29 +7,27 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.cluster.machines import PROJECT, STORE, Machine, Network, NoRight
+from tests.e2e.cluster.machines import PROJECT, STORE, Machine, Network
 from tests.e2e.pipeline import wait_until
+from tests.e2e.test_soak import processes
 
 pytestmark = pytest.mark.long
 
 SERVE = "exec conf/deploy/entrypoint.sh python -m http.server 8080 --directory"
-TWO_AND_WAIT = """
+MAKE_ONE_AND_WAIT = """
 import sys, pathlib, time
 from tests.e2e.cluster.machines import Network
 with Network() as network, network.machine("a", pathlib.Path(sys.argv[1])) as machine:
-    machine.start("exec sleep 3600", pathlib.Path(sys.argv[1], "log"))
-    print(machine.pid, flush=True)
+    machine.start("setsid sleep 3600 & echo started; wait", pathlib.Path(sys.argv[1], "log"))
     time.sleep(3600)
 """
+WITHOUT_RIGHTS = ("setpriv", "--bounding-set=-all", "--inh-caps=-all")
 
 
 @pytest.fixture
 def two(tmp_path: Path) -> Iterator[tuple[Machine, Machine]]:
-    try:
-        with Network() as network, network.machine("first", tmp_path) as first, network.machine("second", tmp_path) as second:
-            yield first, second
-    except NoRight as error:
-        pytest.fail(str(error), pytrace=False)
+    with Network() as network, network.machine("first", tmp_path) as first, network.machine("second", tmp_path) as second:
+        yield first, second
 
 
 def test_they_share_the_store_and_nothing_else(two: tuple[Machine, Machine], tmp_path: Path) -> None:
@@ -55,12 +52,26 @@ def test_they_reach_each_other_by_network_until_one_is_off(two: tuple[Machine, M
     assert "Error" in second.said(ask)
 
 
-def test_they_go_with_whoever_made_them(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", TWO_AND_WAIT, str(tmp_path)]
-    maker = subprocess.Popen(command, cwd=PROJECT, stdout=subprocess.PIPE, text=True)
-    assert maker.stdout
-    first = maker.stdout.readline().strip()
-    assert first and os.path.exists(f"/proc/{first}")
+def lives(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def test_they_go_with_whoever_made_them_and_so_does_what_ran_on_them(tmp_path: Path) -> None:
+    maker = subprocess.Popen([sys.executable, "-c", MAKE_ONE_AND_WAIT, str(tmp_path)], cwd=PROJECT)
+    log = tmp_path / "log"
+    wait_until(lambda: log.exists() and log.read_text() == "started\n", "the machine")
+    left = processes(maker.pid) - {maker.pid}
+    assert {"unshare", "nsenter", "sleep"} <= {Path(f"/proc/{pid}/comm").read_text().strip() for pid in left}
     maker.kill()
     maker.wait()
-    wait_until(lambda: not os.path.exists(f"/proc/{first}"), "the machine's end")
+    wait_until(lambda: not any(lives(pid) for pid in left), "the machine's end")
+
+
+def test_who_may_make_none_is_told_what_to_do() -> None:
+    command = [*WITHOUT_RIGHTS, sys.executable, "-c", "from tests.e2e.cluster.machines import check_rights; check_rights()"]
+    said = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False).stderr.splitlines()[-1]
+    assert "NoMachines: no machine can be made of namespaces (unshare: " in said
+    assert said.endswith("unshare --user --map-root-user make test-cluster")
