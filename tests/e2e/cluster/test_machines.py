@@ -10,6 +10,7 @@ import pytest
 from tests.e2e.cluster.machines import PROJECT, STORE, Machine, Network
 from tests.e2e.pipeline import wait_until
 from tests.e2e.test_soak import processes
+from tests.e2e.under_load import STEP_S
 
 pytestmark = pytest.mark.long
 
@@ -44,7 +45,7 @@ def test_they_reach_each_other_by_network_until_one_is_off(two: tuple[Machine, M
     (tmp_path / "page").write_text("of the store")
     first.start(f"{SERVE} {STORE}", tmp_path / "log")
     ask = "python3 -c 'import urllib.request as u; print(u.urlopen(\"http://first:8080/page\", timeout=5).read().decode())' 2>&1"
-    wait_until(lambda: second.said(ask) == "of the store", "an answer")
+    wait_until(lambda: second.said(ask) == "of the store", "an answer", STEP_S)
     (pid,) = first.running("http.server", "python")
     assert first.said(f"ip -brief address show eth0 | grep -c {first.address}/24") == "1"
     first.off()
@@ -61,13 +62,15 @@ def lives(pid: int) -> bool:
 
 def test_they_go_with_whoever_made_them_and_so_does_what_ran_on_them(tmp_path: Path) -> None:
     maker = subprocess.Popen([sys.executable, "-c", MAKE_ONE_AND_WAIT, str(tmp_path)], cwd=PROJECT)
-    log = tmp_path / "log"
-    wait_until(lambda: log.exists() and log.read_text() == "started\n", "the machine")
-    left = processes(maker.pid) - {maker.pid}
-    assert {"unshare", "nsenter", "sleep"} <= {Path(f"/proc/{pid}/comm").read_text().strip() for pid in left}
-    maker.kill()
-    maker.wait()
-    wait_until(lambda: not any(lives(pid) for pid in left), "the machine's end")
+    try:
+        log = tmp_path / "log"
+        wait_until(lambda: log.exists() and log.read_text() == "started\n", "the machine", STEP_S)
+        left = processes(maker.pid) - {maker.pid}
+        assert {"unshare", "nsenter", "sleep"} <= {Path(f"/proc/{pid}/comm").read_text().strip() for pid in left}
+    finally:
+        maker.kill()
+        maker.wait()
+    wait_until(lambda: not any(lives(pid) for pid in left), "the machine's end", STEP_S)
 
 
 def test_who_may_make_none_is_told_what_to_do() -> None:
