@@ -49,8 +49,8 @@ test: check ## check, then the tests without a JVM (minutes), then those with Sp
 	$(PYTEST) -q -m "not jvm and not e2e and not long" $(ARGS)
 	$(PYTEST) -q -m "(jvm or e2e) and not long" $(ARGS)
 
-test-long: setup ## the tests that take too long for every change
-	$(PYTEST) -m long $(ARGS)
+test-long: setup ## the tests that take too long for every change: hours, one of them a soak with kills (LB_SOAK_MINUTES, else 60)
+	LB_SOAK_MINUTES=$(or $(LB_SOAK_MINUTES),60) $(PYTEST) -m long $(ARGS)
 
 test-pulsar: setup ## the whole loop beside a real Pulsar cluster, started by the scripts in PULSAR_CLUSTER_DIR (minutes; needs Maven)
 	@if [ ! -f "$(PULSAR_CLUSTER_DIR)/cluster.sh" ]; then \
