@@ -61,7 +61,7 @@ test-pulsar: setup ## the whole loop beside a real Pulsar cluster, started by th
 test-hostile: setup ## everything hostile against a live job while all is killed that can be (a quarter of an hour); last line JSON
 	$(PYTEST) -q -m long tests/e2e/test_hostile.py $(ARGS)
 
-test-secure: setup ## each right of each role taken in turn, by SCRAM and by mutual TLS, on a real broker with ACLs; last line JSON
+test-secure: setup ## on a real broker with ACLs: each right taken in turn, the whole loop by SCRAM, mutual TLS and tokens (half an hour); last line JSON
 	$(PYTEST) -q -m long tests/e2e/secure $(ARGS)
 
 test-cluster: setup ## a Spark cluster on machines made of namespaces while all of it is killed (needs root's rights); last line JSON

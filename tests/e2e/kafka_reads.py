@@ -8,8 +8,8 @@ from kafka import KafkaConsumer, TopicPartition
 LONGEST_S = 30
 
 
-def _assigned(bootstrap: str, topic: str) -> tuple[KafkaConsumer, list[TopicPartition]]:
-    consumer = KafkaConsumer(bootstrap_servers=bootstrap, auto_offset_reset="earliest", isolation_level="read_committed")
+def _assigned(bootstrap: str, topic: str, **login: Any) -> tuple[KafkaConsumer, list[TopicPartition]]:
+    consumer = KafkaConsumer(bootstrap_servers=bootstrap, auto_offset_reset="earliest", isolation_level="read_committed", **login)
     partitions = [TopicPartition(topic, number) for number in sorted(consumer.partitions_for_topic(topic))]
     consumer.assign(partitions)
     return consumer, partitions
@@ -23,9 +23,9 @@ def end_offsets(bootstrap: str, topic: str) -> dict[TopicPartition, int]:
     return ends
 
 
-def committed(bootstrap: str, topic: str) -> list[Any]:
-    """All records, in the order of each partition."""
-    consumer, partitions = _assigned(bootstrap, topic)
+def committed(bootstrap: str, topic: str, **login: Any) -> list[Any]:
+    """All records, in the order of each partition. `login`: kafka-python's options of who reads."""
+    consumer, partitions = _assigned(bootstrap, topic, **login)
     ends, found = consumer.end_offsets(partitions), []
     deadline = time.monotonic() + LONGEST_S
     while any(consumer.position(partition) < ends[partition] for partition in partitions):

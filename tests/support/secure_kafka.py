@@ -2,7 +2,8 @@
 
 import socket
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,15 +23,19 @@ from kafka.errors import KafkaError
 from lb_stream.access.preflight import constant
 from lb_stream.access.roles import Right
 from lb_stream.io.local.embedded_kafka import HOST, EmbeddedKafka, free_port, server_properties
+from lb_stream.job.session import TOKENS_ALLOWED
 from tests.support.certificates import KEY_PASSWORD, Authority
+from tests.support.tokens import TokenIssuer
 
 ADMIN = "admin"
 LONGEST_S = 60
-SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
+SECURITY = "org.apache.kafka.common.security"
+SCRAM = f"{SECURITY}.scram.ScramLoginModule"
+BEARER = f"{SECURITY}.oauthbearer.OAuthBearerLoginModule"
 
 
 class SecureKafka(EmbeddedKafka):
-    """SASL_SSL with SCRAM-SHA-512 at `bootstrap`, mutual TLS at `mtls`; StandardAuthorizer, and no right without an ACL.
+    """SASL_SSL with SCRAM-SHA-512 and OAUTHBEARER at `bootstrap`, mutual TLS at `mtls`; StandardAuthorizer, and no right without an ACL.
 
     `passwords` are those of the SCRAM users. Only the broker's own certificate and ADMIN's make super users.
     """
@@ -38,6 +43,7 @@ class SecureKafka(EmbeddedKafka):
     def __init__(self, folder: Path, passwords: Mapping[str, str]) -> None:
         super().__init__(folder / "kafka")
         self.authority = Authority(folder / "certificates")
+        self.issuer = TokenIssuer(folder / "tokens")
         self._store, self._passwords = self.authority.pkcs12("broker"), passwords
         self._mtls_port = free_port()
         self._admin = self.certified(ADMIN)
@@ -54,6 +60,15 @@ class SecureKafka(EmbeddedKafka):
             "sasl_mechanism": "SCRAM-SHA-512",
             "sasl_plain_username": user,
             "sasl_plain_password": self._passwords[user],
+            "ssl_cafile": str(self.authority.certificate),
+        }
+
+    def bearer(self, user: str) -> dict[str, Any]:
+        """Those of one who shows a signed token, out of a file."""
+        return {
+            "security_protocol": "SASL_SSL",
+            "sasl_mechanism": "OAUTHBEARER",
+            "sasl_oauth_token_file": str(self.issuer.token(user)),
             "ssl_cafile": str(self.authority.certificate),
         }
 
@@ -75,8 +90,13 @@ class SecureKafka(EmbeddedKafka):
             "advertised.listeners": ",".join(f"{name}://{HOST}:{number}" for name, number in listeners.items()),
             "listener.security.protocol.map": "SASL_SSL:SASL_SSL,SSL:SSL,CONTROLLER:SSL",
             "inter.broker.listener.name": "SSL",
-            "sasl.enabled.mechanisms": "SCRAM-SHA-512",
+            "sasl.enabled.mechanisms": "SCRAM-SHA-512,OAUTHBEARER",
             "listener.name.sasl_ssl.scram-sha-512.sasl.jaas.config": f"{SCRAM} required;",
+            "listener.name.sasl_ssl.oauthbearer.sasl.jaas.config": f"{BEARER} required;",
+            "listener.name.sasl_ssl.oauthbearer.sasl.server.callback.handler.class": (
+                f"{SECURITY}.oauthbearer.OAuthBearerValidatorCallbackHandler"
+            ),
+            "listener.name.sasl_ssl.oauthbearer.sasl.oauthbearer.jwks.endpoint.url": self.issuer.keys.as_uri(),
             "ssl.keystore.type": "PKCS12",
             "ssl.keystore.location": str(self._store),
             "ssl.keystore.password": KEY_PASSWORD,
@@ -93,6 +113,10 @@ class SecureKafka(EmbeddedKafka):
     def format_options(self) -> list[str]:
         """The SCRAM users are there from the first start on."""
         return [part for user, word in self._passwords.items() for part in ("--add-scram", f"SCRAM-SHA-512=[name={user},password={word}]")]
+
+    def jvm_options(self) -> list[str]:
+        """The file with the keys that have signed tokens must be allowed to the JVM."""
+        return [f"-D{TOKENS_ALLOWED}={self.issuer.keys.as_uri()}"]
 
     def answers(self, port: int) -> bool:
         """Whether the broker lets the administrator in."""
@@ -128,6 +152,15 @@ class Acls:
             [ACLFilter(principal, "*", _operation(right), ACLPermissionType.ALLOW, pattern) for right, pattern in patterns]
         )
         self._wait(principal, lambda there: not set(rights) & there)
+
+    @contextmanager
+    def without(self, principal: str, *rights: Right) -> Iterator[None]:
+        """Take rights away for a while."""
+        self.take(principal, *rights)
+        try:
+            yield
+        finally:
+            self.allow(principal, *rights)
 
     def close(self) -> None:
         """Release the connections."""

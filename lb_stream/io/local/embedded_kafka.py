@@ -172,6 +172,10 @@ class EmbeddedKafka:
         """What formatting the storage is told besides: users, for instance."""
         return []
 
+    def jvm_options(self) -> list[str]:
+        """What the broker's JVM is told besides."""
+        return []
+
     def answers(self, port: int) -> bool:
         """True once the broker tells clients about itself: the port opens a little earlier than that."""
         return _answers(f"{self.host}:{port}")
@@ -196,7 +200,8 @@ class EmbeddedKafka:
         return f"-Dlog4j2.configurationFile={CONF / 'kafka-log4j2.properties'}", f"-Dkafka.logs.dir={self.data_dir}"
 
     def _spawn(self, java: str, classpath: str, properties: Path) -> RunningKafka:
-        command = [java, f"-Xmx{self.heap}", *JVM_OPTIONS, *self._logging(), "-cp", classpath, "kafka.Kafka", str(properties)]
+        options = [f"-Xmx{self.heap}", *JVM_OPTIONS, *self.jvm_options(), *self._logging()]
+        command = [java, *options, "-cp", classpath, "kafka.Kafka", str(properties)]
         with self.log_file.open("ab") as log:
             # Its own session: Ctrl-C in the terminal reaches us only, and we stop it in order.
             process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, cwd=self.data_dir)

@@ -1,9 +1,12 @@
 """One secured broker for all tests of this folder."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
+from tests.e2e.secure.jobs import spark_in_this_process
 from tests.e2e.secure.roles_at_work import PASSWORDS
 from tests.support.secure_kafka import Acls, SecureKafka
 
@@ -21,3 +24,20 @@ def acls(secured: SecureKafka) -> Iterator[Acls]:
     made = Acls(secured)
     yield made
     made.close()
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """One Spark for all streams that run within the test's own process."""
+    with spark_in_this_process() as session:
+        yield session
+
+
+@pytest.fixture(scope="session")
+def tally(last_words: dict[str, Any]) -> Callable[..., None]:
+    """Counts what has been tried, for the last line of the run."""
+
+    def more(what: str, times: int = 1) -> None:
+        last_words[what] = last_words.get(what, 0) + times
+
+    return more

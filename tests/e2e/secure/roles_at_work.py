@@ -1,7 +1,11 @@
 """Users of a secured broker: one for each role, each with settings of its own, and each role's programs as they are started."""
 
 import json
-from collections.abc import Mapping
+import re
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
@@ -16,41 +20,46 @@ from lb_stream.job.balance import ready_topics
 from lb_stream.sim import SimBroker, build_cluster
 from lb_stream.sim.brokers import wall_clock_ms
 from tests.support.lbctl_runner import Result, lbctl
-from tests.support.secure_kafka import SecureKafka
+from tests.support.secure_kafka import Acls, SecureKafka
 from tests.unit.cli.inspect.test_tables import fill
 
-CLUSTER, PIPELINE = "eu-1", "secured"
+CLUSTER = "eu-1"
 PASSWORDS = {f"lb-{role}": f"word-of-{role}" for role in get_args(Role)}
 
 
 @dataclass(frozen=True)
 class Users:
-    """Who logs in at `bootstrap`, with which `kafka.options`, and the names of the topics that they use."""
+    """Who logs in at `bootstrap`, with which `kafka.options`, and the names of the topics and of the pipeline that they use."""
 
     bootstrap: str
     options: Mapping[str, Mapping[str, Any]]
     topics: TopicSettings
     folder: Path
+    pipeline: str
 
     @staticmethod
     def of(kafka: SecureKafka, way: str, folder: Path, prefix: str) -> "Users":
-        """A user for each role. `way`: scram or mtls."""
-        login = kafka.scram if way == "scram" else kafka.certified
+        """A user for each role. `way`: scram, mtls or bearer."""
+        login = {"scram": kafka.scram, "mtls": kafka.certified, "bearer": kafka.bearer}[way]
         topics = TopicSettings(**{name: f"{prefix}-{name}" for name in TopicSettings.model_fields})
         folder.mkdir()
-        return Users(
-            kafka.bootstrap if way == "scram" else kafka.mtls, {role: login(f"lb-{role}") for role in get_args(Role)}, topics, folder
-        )
+        options = {role: login(f"lb-{role}") for role in get_args(Role)}
+        return Users(kafka.mtls if way == "mtls" else kafka.bootstrap, options, topics, folder, prefix)
 
     def settings(self, role: str, **changed: Any) -> Settings:
         """The job's settings; `changed` are kafka.options."""
         kafka = KafkaSettings(bootstrap_servers=self.bootstrap, options={**self.options[role], **changed})
-        stream = StreamSettings(pipeline_id=PIPELINE, tables=str(self.folder / "tables"), checkpoint=str(self.folder / "checkpoint"))
+        stream = StreamSettings(pipeline_id=self.pipeline, tables=str(self.folder / "tables"), checkpoint=str(self.folder / "checkpoint"))
         return Settings(kafka=kafka, topics=self.topics, stream=stream)
 
     def rights(self, role: Role) -> list[Right]:
         """What the role must have here."""
         return rights_of(role, names_in(self.settings(role)))
+
+    def right_of_job(self, operation: str, resource: str) -> Right:
+        """One right of the job. `resource`: as the table of the roles names it."""
+        name = names_in(self.settings("job"))[resource]
+        return next(right for right in self.rights("job") if (right.operation, right.name) == (operation, name))
 
     def principal(self, role: str) -> str:
         """As whom it logs in."""
@@ -93,12 +102,67 @@ class Users:
 
     def lbctl(self, role: str, *arguments: str, **changed: Any) -> Result:
         """A command, by the role's settings."""
-        return lbctl(*arguments, "--config", str(self.file(role, **changed)), cwd=self.folder)
+        option = "--settings" if "update-dynamic-config" in arguments else "--config"  # there --config names a key
+        return lbctl(*arguments, option, str(self.file(role, **changed)), cwd=self.folder)
+
+    @contextmanager
+    def program(self, role: str, *arguments: str) -> Iterator["Program"]:
+        """`lbctl` as a process of its own, by the role's settings; killed when it still runs at the end."""
+        command = [sys.executable, "-c", "from lb_stream.cli.main import main; main()", *arguments, "--config", str(self.file(role))]
+        out, err = (self.folder / f"{role}-{arguments[0]}.{name}" for name in ("out", "err"))
+        with out.open("wb") as stdout, err.open("wb") as stderr:
+            process = subprocess.Popen(command, stdout=stdout, stderr=stderr, cwd=self.folder)
+        try:
+            yield Program(process, out, err)
+        finally:
+            if process.poll() is None:
+                process.kill()
+                process.wait()
 
     def job_elsewhere(self) -> None:
         """Let the tables say that the job runs on another machine: its ticks are looked for."""
-        leader = {"pipeline": PIPELINE, "epoch": 1, "host": "elsewhere", "pid": 1, "since_ms": wall_clock_ms()}
+        leader = {"pipeline": self.pipeline, "epoch": 1, "host": "elsewhere", "pid": 1, "since_ms": wall_clock_ms()}
         fill(self.folder / "tables", LEADERS, [leader])
+
+
+@dataclass(frozen=True)
+class Program:
+    """A started program, and where it prints to."""
+
+    process: "subprocess.Popen[bytes]"
+    out: Path
+    err: Path
+
+    @property
+    def objects(self) -> list[Any]:
+        """The JSON lines that it has printed."""
+        return [json.loads(line) for line in self.out.read_text().splitlines(keepends=True) if line.endswith("\n")]
+
+    def ended(self, longest_s: float) -> tuple[str, int]:
+        """What it says at its end, and its exit code."""
+        code = self.process.wait(timeout=longest_s)
+        return self.err.read_text().removeprefix("lbctl: "), code
+
+
+@contextmanager
+def users_with_rights(
+    kafka: SecureKafka, acls: Acls, way: str, folder: Path, prefix: str, roles: tuple[Role, ...] = get_args(Role)
+) -> Iterator[Users]:
+    """A user for each role, who has its rights until the end."""
+    made = Users.of(kafka, way, folder, prefix)
+    for role in roles:
+        acls.allow(made.principal(role), *made.rights(role))
+    try:
+        yield made
+    finally:
+        for role in roles:
+            acls.take(made.principal(role), *made.rights(role))
+
+
+def refuses(users: Users, role: str, *rights: Right) -> str:
+    """The expression that a line fits which says who lacks which rights to what."""
+    missing = re.escape(", ".join(map(str, rights)))
+    return rf"Kafka at {re.escape(users.bootstrap)} refuses {re.escape(users.principal(role))}: missing {missing}\. .*"
 
 
 def _command_of(role: str, right: Right | None, topics: TopicSettings) -> tuple[str, ...]:
