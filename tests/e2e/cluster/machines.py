@@ -6,7 +6,7 @@
 
 Whoever has the network is in it, too, as the host `outside`: its sockets, and those of the programs that it starts, are on the bridge.
 A machine has network, mounts, processes and host name of its own. Its install is this project under the same path, its changes are its
-own (an overlay); STORE is the one folder that all of them share. As on Debian, its own name stands for a loopback address.
+own (an overlay); STORE is the one folder that they may share. As on Debian, its own name stands for a loopback address.
 """
 
 from __future__ import annotations
@@ -155,8 +155,8 @@ class Network:
         os.close(self._home)
 
     @contextmanager
-    def machine(self, name: str, shared: Path) -> Iterator[Machine]:
-        """A machine that knows the names of those before it; it is off at the end. `shared` is what all have at STORE."""
+    def machine(self, name: str, shared: Path | None) -> Iterator[Machine]:
+        """A machine that knows the names of those before it; it is off at the end. `shared` is what all have at STORE, if anything."""
         address = f"10.77.0.{len(self.addresses) + 1}"
         self.addresses[name] = address
         holder = subprocess.Popen([*_UNSHARED, self._boot(name, shared)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
@@ -181,7 +181,7 @@ class Network:
         finally:
             machine.off()
 
-    def _boot(self, name: str, shared: Path) -> str:
+    def _boot(self, name: str, shared: Path | None) -> str:
         """What a machine's first process does. It then waits until nobody holds its stdin: a machine goes with whoever made it."""
         needed = (Path(sys.base_prefix), _java(), default_folder().resolve())
         kept = [path for path in needed if any(path.is_relative_to(one) for one in HIDDEN)]
@@ -191,7 +191,7 @@ class Network:
             f"hostname {name}",
             "mount -t tmpfs tmpfs /mnt",
             f"mkdir -p {STORE} /mnt/.own/changes /mnt/.own/work /mnt/.own/project",
-            f"mount --bind {shlex.quote(str(shared))} {STORE}",
+            *([] if shared is None else [f"mount --bind {shlex.quote(str(shared))} {STORE}"]),
             f"mount -t overlay overlay -o lowerdir={project},upperdir=/mnt/.own/changes,workdir=/mnt/.own/work /mnt/.own/project",
         ]
         for number, path in enumerate(kept):

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Self
 
 from tests.e2e.cluster.machines import PROJECT, STORE, Machine, Network
-from tests.e2e.pipeline import Pipeline, wait_until
+from tests.e2e.pipeline import OPTION, Pipeline, wait_until
 from tests.e2e.test_soak import processes
 from tests.e2e.under_load import STEP_S
 
@@ -44,11 +44,12 @@ def started_kafka(machine: Machine, log: Path) -> str:
 class SparkCluster:
     """A master, two workers and a place for drivers. What a service manager would start again, `tend` does.
 
-    `shared` is what all machines have in common; what they print lies beside it.
+    `shared` is the folder that all machines have in common, if they have one; what they print lies in `logs`.
     """
 
     network: Network
-    shared: Path
+    shared: Path | None
+    logs: Path
     kills: Counter[str] = field(default_factory=Counter)
     ends: list[int] = field(default_factory=list)  # exit codes of the driver
 
@@ -82,7 +83,7 @@ class SparkCluster:
 
     def log_file(self, name: str) -> Path:
         """What a program has printed, of all its starts."""
-        return self.shared.parent / f"{name}.log"
+        return self.logs / f"{name}.log"
 
     def workers(self) -> int | None:
         """How many workers the master knows; None when it doesn't answer."""
@@ -138,9 +139,14 @@ class SparkCluster:
         return sum(path.stat().st_size for folder in folders for path in folder.glob("app-*/*/std*"))
 
 
-def settings(pipeline: Pipeline) -> str:
-    """lb.toml of the driver's machine. No broker dies and no move expires, however slow the machine is: what is decided is the script's."""
+def settings(pipeline: Pipeline, shared: Path | None) -> str:
+    """lb.toml of the driver's machine: all is kept in the folder that machines share, else in the pipeline's bucket.
+
+    No broker dies and no move expires, however slow the machine is: what is decided is the script's.
+    """
+    tables, checkpoint = (pipeline.tables, pipeline.checkpoint) if shared is None else (f"{STORE}/tables", f"{STORE}/checkpoint")
     topics = "\n".join(f'{name} = "{topic}"' for name, topic in pipeline.topics.model_dump().items())
+    options = "".join(f'{name.removeprefix(OPTION)} = "{value}"\n' for name, value in pipeline.settings.items() if name.startswith(OPTION))
     return f"""
 [kafka]
 bootstrap_servers = "{pipeline.bootstrap}"
@@ -149,11 +155,13 @@ bootstrap_servers = "{pipeline.bootstrap}"
 {topics}
 
 [stream]
-tables = "{STORE}/tables"
-checkpoint = "{STORE}/checkpoint"
+tables = "{tables}"
+checkpoint = "{checkpoint}"
 pipeline_id = "on-a-cluster"
 metrics_address = ""
 
+[stream.store_options]
+{options}
 [balancer]
 dry_run = false
 shedding_interval_ms = 0

@@ -1,5 +1,7 @@
 """A real Spark standalone cluster, whose machines share the declared store and nothing else, while what can be killed is killed.
 
+The store is a folder that all of them have, then a bucket of a small server that answers as S3 does.
+
 Master, two workers and the driver are machines made of namespaces (`machines`), and run the lines of docs/operating.md word for word.
 Driver, executors and workers are killed under load: topic, log and table must hold the same decisions, none twice. LB_CLUSTER_KILLS sets
 another number of kills than three, LB_TEST_SEED another seed. `make test-cluster` prints what was seen as JSON.
@@ -21,11 +23,13 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.cluster.machines import PROJECT, STORE, Network
+from lb_stream.io.local.jars import retrieve
+from tests.e2e.cluster.machines import OUTSIDE, PROJECT, STORE, Network
 from tests.e2e.cluster.standalone import PARTITIONS, SparkCluster, settings, started_kafka
 from tests.e2e.kafka_reads import committed
 from tests.e2e.pipeline import Pipeline
 from tests.e2e.under_load import CALM, STEP_S, Load, Play, decided, logged
+from tests.support.s3_server import s3_server
 from tests.support.topics import topics_named
 
 pytestmark = [pytest.mark.jvm, pytest.mark.e2e, pytest.mark.long]
@@ -57,26 +61,30 @@ class Ran:
         return [json.loads(record.value) for record in committed(self.pipeline.bootstrap, self.pipeline.topics.decisions)]
 
 
-@pytest.fixture(scope="module")
-def ran(tmp_path_factory: pytest.TempPathFactory, last_words: dict[str, Any]) -> Iterator[Ran]:
-    """All of it, once."""
-    folder = tmp_path_factory.mktemp("cluster")
-    last_words["seed"] = SEED
+@pytest.fixture(scope="module", params=["folder", "bucket"])
+def ran(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, last_words: dict[str, Any]) -> Iterator[Ran]:
+    """All of it, once for each kind of store."""
+    folder = tmp_path_factory.mktemp(request.param)
+    seen = last_words[request.param] = {"seed": SEED}
+    store = folder / "store"
+    store.mkdir()
+    shared = store if request.param == "folder" else None
     with ExitStack() as stack:
+        if shared is None:
+            retrieve(extras=["s3"])
         network = stack.enter_context(Network())
-        store = folder / "store"
-        store.mkdir()
-        kafka = started_kafka(stack.enter_context(network.machine("kafka", store)), folder / "kafka.log")
-        pipeline = Pipeline(kafka, topics_named("cluster"), store)
+        kept = {} if shared else stack.enter_context(s3_server(OUTSIDE)).settings("lb")
+        kafka = started_kafka(stack.enter_context(network.machine("kafka", None)), folder / "kafka.log")
+        pipeline = Pipeline(kafka, topics_named("cluster"), store, kept)
         pipeline.create_topics(reports=PARTITIONS, decisions=1, ownership=1)
-        cluster = stack.enter_context(SparkCluster(network, store))
+        cluster = stack.enter_context(SparkCluster(network, shared, folder))
         for name in ("driver", "master"):
-            cluster.machines[name].at(PROJECT / "lb.toml").write_text(settings(pipeline))
+            cluster.machines[name].at(PROJECT / "lb.toml").write_text(settings(pipeline, shared))
         ran = Ran(cluster, pipeline, stack.enter_context(Play(pipeline, cluster.tend).agents()))
         try:
-            disturbed(ran, last_words)
+            disturbed(ran, seen)
         finally:
-            note(ran, last_words)
+            note(ran, seen)
         yield ran
 
 
@@ -116,7 +124,7 @@ def note(ran: Ran, seen: dict[str, Any]) -> None:
     }
     if delays := ran.play.delays_ms:
         seen["move_ms"] = {"median": round(statistics.median(delays)), "worst": max(delays)}
-    for log in sorted(ran.cluster.shared.parent.glob("*.log")):
+    for log in sorted(ran.cluster.logs.glob("*.log")):
         print(f"--- {log.name}\n{log.read_text(errors='replace')[-3000:]}")
 
 
@@ -153,7 +161,8 @@ def test_a_second_driver_on_another_machine_is_refused(ran: Ran) -> None:
 
 def test_a_worker_sees_the_store_and_nothing_else_of_the_driver(ran: Ran) -> None:
     assert NOT_SHARED not in ran.seen_by_worker
-    assert "checkpoint" in ran.seen_by_worker.split()
+    assert ("checkpoint" in ran.seen_by_worker.split()) is (ran.cluster.shared is not None)
+    assert ran.cluster.shared or not list(ran.pipeline.folder.iterdir()), "all is in the bucket"
 
 
 def test_everything_was_killed_and_the_job_ended_as_asked(ran: Ran) -> None:
