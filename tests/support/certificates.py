@@ -10,7 +10,7 @@ _ADDRESSES = "subjectAltName=IP:127.0.0.1,DNS:localhost"
 
 @dataclass(frozen=True)
 class Certificate:
-    """A signed certificate with its chain, and its key: PKCS#8, encrypted with KEY_PASSWORD."""
+    """A signed certificate with its chain, and its key: PKCS#8, encrypted with KEY_PASSWORD in a way that Java opens, too."""
 
     chain: Path
     key: Path
@@ -34,7 +34,7 @@ class Authority:
         self._run("req", "-newkey", "rsa:2048", "-nodes", "-keyout", plain, "-out", request, "-subj", f"/O=lb-stream/CN={name}")
         signing = ("-CA", self.certificate, "-CAkey", self._key, "-CAcreateserial", "-days", "2", "-extfile", extensions)
         self._run("x509", "-req", "-in", request, "-out", made.chain, *signing)
-        self._run("pkcs8", "-topk8", "-in", plain, "-out", made.key, "-passout", f"pass:{KEY_PASSWORD}")
+        self._run("pkcs8", "-topk8", "-v1", "PBE-SHA1-3DES", "-in", plain, "-out", made.key, "-passout", f"pass:{KEY_PASSWORD}")
         return made
 
     def pkcs12(self, name: str) -> Path:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import socket
+from base64 import b64decode
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,13 @@ _PEM_FILES = {
     "ssl_cafile": "ssl.truststore.certificates",
 }
 _PKCS8 = re.compile(r"-----BEGIN (?:ENCRYPTED )?PRIVATE KEY-----")
+_ENCRYPTED = re.compile(r"-----BEGIN ENCRYPTED PRIVATE KEY-----([A-Za-z0-9+/=\s]*)")
+_PBES2 = bytes.fromhex("06092a864886f70d01050d")
+"""How openssl encrypts keys by itself: this object identifier stands at their beginning. Kafka's client in Java finds no such algorithm."""
+_OPENED_BY_JAVA = (
+    "a key that Kafka's client in Java opens: one without a password, or encrypted as it was usual before PBES2 "
+    "(openssl pkcs8 -topk8 -v1 PBE-SHA1-3DES -in KEY -out NEW)"
+)
 _BEARER = "org.apache.kafka.common.security.oauthbearer"
 _LOGIN_MODULES = {
     "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
@@ -95,9 +103,20 @@ def _content(name: str, path: str, given: Mapping[str, Any]) -> str:
         raise SettingError(f"kafka.options.{name}", path, f"a PEM file that can be read ({error.strerror})") from None
     if name == "ssl_keyfile" and not _PKCS8.search(text):
         raise SettingError(f"kafka.options.{name}", path, "a key as Java reads it, PKCS#8 (openssl pkcs8 -topk8 -in KEY -out NEW)")
-    if name == "ssl_keyfile" and "ENCRYPTED PRIVATE KEY" in text and "ssl_password" not in given:
-        raise SettingError("kafka.options.ssl_password", None, f"the password of the key in {path}")
+    if name == "ssl_keyfile" and (encrypted := _ENCRYPTED.search(text)):
+        if "ssl_password" not in given:
+            raise SettingError("kafka.options.ssl_password", None, f"the password of the key in {path}")
+        if _PBES2 in _bytes(encrypted[1]):
+            raise SettingError(f"kafka.options.{name}", path, _OPENED_BY_JAVA)
     return text
+
+
+def _bytes(base64: str) -> bytes:
+    """Of a PEM block; empty where it is none."""
+    try:
+        return b64decode("".join(base64.split()), validate=True)
+    except ValueError:
+        return b""
 
 
 def _quoted(text: Any) -> str:

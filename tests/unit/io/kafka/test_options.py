@@ -1,5 +1,6 @@
 """TLS and SASL settings reach both clients, each under its own names."""
 
+from base64 import b64encode
 from pathlib import Path
 
 import pytest
@@ -68,6 +69,17 @@ def test_a_key_that_java_cannot_read_is_named_with_what_turns_it_into_one(tmp_pa
     (tmp_path / "old.key").write_text("-----BEGIN RSA PRIVATE KEY-----\n")
     with pytest.raises(SettingError, match=r"kafka\.options\.ssl_keyfile = .*PKCS#8 \(openssl pkcs8"):
         spark_options(settings(security_protocol="SSL", ssl_keyfile=str(tmp_path / "old.key")))
+
+
+def test_a_key_that_java_cannot_open_is_named_with_what_turns_it_into_one(tmp_path: Path) -> None:
+    pbes2 = b64encode(
+        bytes.fromhex("3082013c305f06092a864886f70d01050d3052")
+    ).decode()  # how a key begins that `openssl genpkey -aes256` makes
+    (tmp_path / "new.key").write_text(f"-----BEGIN ENCRYPTED PRIVATE KEY-----\n{pbes2}\n-----END ENCRYPTED PRIVATE KEY-----\n")
+    given = {"security_protocol": "SSL", "ssl_keyfile": str(tmp_path / "new.key"), "ssl_password": "opens it"}
+    assert client_options(settings(**given))["ssl_keyfile"] == given["ssl_keyfile"], "Python's client opens it"
+    with pytest.raises(SettingError, match=r"kafka\.options\.ssl_keyfile = .*opens.*\(openssl pkcs8 -topk8 -v1 PBE-SHA1-3DES"):
+        spark_options(settings(**given))
 
 
 def test_a_bearer_token_comes_from_one_file_for_both(tmp_path: Path) -> None:
