@@ -72,9 +72,8 @@ def test_a_key_that_java_cannot_read_is_named_with_what_turns_it_into_one(tmp_pa
 
 
 def test_a_key_that_java_cannot_open_is_named_with_what_turns_it_into_one(tmp_path: Path) -> None:
-    pbes2 = b64encode(
-        bytes.fromhex("3082013c305f06092a864886f70d01050d3052")
-    ).decode()  # how a key begins that `openssl genpkey -aes256` makes
+    # How a key begins that `openssl genpkey -aes256` makes.
+    pbes2 = b64encode(bytes.fromhex("3082013c305f06092a864886f70d01050d3052")).decode()
     (tmp_path / "new.key").write_text(f"-----BEGIN ENCRYPTED PRIVATE KEY-----\n{pbes2}\n-----END ENCRYPTED PRIVATE KEY-----\n")
     given = {"security_protocol": "SSL", "ssl_keyfile": str(tmp_path / "new.key"), "ssl_password": "opens it"}
     assert client_options(settings(**given))["ssl_keyfile"] == given["ssl_keyfile"], "Python's client opens it"
