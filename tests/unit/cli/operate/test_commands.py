@@ -124,12 +124,17 @@ def call(kafka: Broker, tmp_path: Path) -> Callable[..., Result]:
         ("dry-run on", "dry-run", {"on": True}),
         ("dry-run off --all-clusters", "dry-run", {"on": False}),
         (
-            "namespaces merge-bundles t/n -b 0x00000000_0x80000000 -b 0x80000000_0xffffffff",
+            "namespaces merge t/n -b 0x00000000_0x80000000 -b 0x80000000_0xffffffff",
             "merge",
             {"bundles": ["0x00000000_0x80000000", "0x80000000_0xffffffff"]},
         ),
-        ("namespaces pin-bundle t/n -b 0x0_0x1 --for 2h", "pin-bundles", {"bundles": ["t/n/0x0_0x1"], "for_ms": 7_200_000}),
+        ("namespaces pin t/n -b 0x0_0x1 --for 2h", "pin-bundles", {"bundles": ["t/n/0x0_0x1"], "for_ms": 7_200_000}),
+        ("namespaces merge t/n --advised 5", "merge", {"namespace": "t/n", "advised": 5}),
         ("namespaces merge-bundles t/n --advised 5", "merge", {"namespace": "t/n", "advised": 5}),
+        ("namespaces pin-bundle t/n -b 0x0_0x1", "pin-bundles", {"bundles": ["t/n/0x0_0x1"], "for_ms": 3_600_000}),
+        ("namespaces split t/n -b HOT", "split", {"bundle": "HOT", "unload": False}),
+        ("config set k v", "set-config", {"values": {"k": "v"}}),
+        ("config unset k", "delete-config", {"key": "k"}),
     ],
 )
 def test_each_command_is_one_record(call: Callable[..., Result], kafka: Broker, line: str, kind: str, fields: dict[str, Any]) -> None:
@@ -202,10 +207,10 @@ def test_who_sends_is_the_kafka_principal_where_there_is_one(call: Callable[...,
         "namespaces split-bundle t/n -b HOT -bt HOT",
         "namespaces split-bundle t/n -bt WARM",
         "namespaces split-bundle t/n -b HOT -sb half",
-        "namespaces merge-bundles t/n",
-        "namespaces merge-bundles t/n -b 0x00000000_0x80000000",
-        "namespaces merge-bundles t/n -b 0x00000000_0x80000000 -b 0x80000000_0xffffffff --advised 1",
-        "namespaces merge-bundles t/n --advised 101",
+        "namespaces merge t/n",
+        "namespaces merge t/n -b 0x00000000_0x80000000",
+        "namespaces merge t/n -b 0x00000000_0x80000000 -b 0x80000000_0xffffffff --advised 1",
+        "namespaces merge t/n --advised 101",
         "namespaces create t/n --bundles 0",
         "namespaces set-policies",
         "namespaces set-policies t/n",
@@ -381,7 +386,7 @@ def test_merge_advice_shows_two_bundles_their_owner_and_what_of_each_limit_they_
 def test_without_merge_advice_it_is_said_whether_anybody_looks_for_any(ask: Callable[..., Result], tmp_path: Path) -> None:
     nobody = ask("namespaces", "merge-advice", "--cluster", "us-1")
     assert (nobody.code, nobody.out) == (0, "")
-    assert nobody.err.splitlines()[-1].startswith("nobody looks for any: lbctl brokers update-dynamic-config")
+    assert nobody.err.splitlines()[-1].startswith("nobody looks for any: lbctl config set merge_advice_enabled true")
     inputs = canonical_json({"settings": {"merge_advice_enabled": True}})
     fill(tmp_path / "on", ROUNDS, [{"cluster": "eu-1", "seq": 1, "log_seq": 1, "memory": Memory(seq=1).to_json(), "inputs": inputs}])
     none = lbctl("namespaces", "merge-advice", "--set", f"stream.tables={tmp_path / 'on'}", cwd=tmp_path)

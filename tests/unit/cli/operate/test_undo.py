@@ -144,7 +144,7 @@ def test_what_a_command_has_laid_down_is_what_it_was_before(
 @pytest.mark.parametrize(
     ("row", "why"),
     [
-        (said(20, "split", namespace="t/n"), "a split isn't taken back: lbctl namespaces merge-bundles"),
+        (said(20, "split", namespace="t/n"), "a split isn't taken back: lbctl namespaces merge "),
         (said(20, "pause-cluster", "refused"), "it was refused: nothing has changed"),
         (said(20, "set-policies", digest="x", characters=20_000), "20000 characters, were too long to be kept"),
         (said(1, "pause-cluster"), "resume-cluster"),
