@@ -7,13 +7,11 @@ from typing import Any
 
 import typer
 
-CliCommand = Callable[..., Any]
 
-
-def also(app: typer.Typer, *names: str, of: str) -> Callable[[CliCommand], CliCommand]:
+def also(app: typer.Typer, *names: str, of: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Let `app` take the command under these names, too. `of`: how it is called now, which the help of the others says."""
 
-    def decorate(command: CliCommand) -> CliCommand:
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
         for name in names:
             app.command(name, hidden=True, epilog=f"Another word for: lbctl {of}")(command)
         return command

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import multiprocessing
 import os
@@ -18,10 +19,12 @@ from deltalake import DeltaTable
 
 from lb_stream.contracts.settings import UpkeepSettings
 from lb_stream.contracts.tables import BROKER_LOADS, DECISIONS, OWNERSHIP, ROUNDS, TABLES
+from lb_stream.io.tables import upkeep
 from lb_stream.io.tables.commits import Table
 from lb_stream.io.tables.delta import replaced_ms
 from lb_stream.io.tables.upkeep import HOUR_MS, MaintenanceResult, maintain
 from lb_stream.store import Store
+from tests.support.lbctl_runner import lbctl
 from tests.support.written_tables import Job, decision, ownership, rows_of
 
 PROJECT = Path(__file__).parents[4]
@@ -283,6 +286,18 @@ def test_what_can_not_be_is_told_with_what_to_do(arguments: tuple[str, ...], cod
     result = run(*arguments)
     assert (result.returncode, result.stdout) == (code, "")
     assert words in result.stderr
+
+
+def test_who_may_not_write_is_told_so_once_what_was_done_is_shown(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    project(job, 0, 1, decisions=[decision("a")])
+
+    def refuse(table: Table, *_: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied", f"{table.store}/_delta_log")
+
+    monkeypatch.setattr(upkeep, "_compact", refuse)
+    done = lbctl("tables", "maintain", "--set", f"stream.tables={job.tables}", "--json", cwd=job.tables)
+    assert done.code == 1 and {one["table"] for one in done.objects if one["failed"]} >= {"rounds", "decisions"}
+    assert re.fullmatch(r"lbctl: rounds, .*: Permission denied at .*/_delta_log: give this user the right to write there, .*\n", done.err)
 
 
 # --- beside a running job ---
