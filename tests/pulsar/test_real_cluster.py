@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import signal
 import subprocess
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from lb_stream.io.local.embedded_kafka import EmbeddedKafka
 from tests.e2e.pipeline import Pipeline, wait_until
 from tests.pulsar.testbed import NAMESPACE, Bed, started_bed
 from tests.support.lbctl_runner import Result, lbctl
+from tests.support.webhook import Call, Webhook, webhook
 
 PROJECT = Path(__file__).parents[2]
 pytestmark = [pytest.mark.long, pytest.mark.e2e]
@@ -31,6 +33,7 @@ BUNDLES = 8
 TOPICS = [f"t{number:02d}" for number in range(24)]
 HOT_RATE, RATE = 30.0, 8.0  # messages/s of each topic
 SPLIT_ABOVE = 60  # messages/s of a bundle
+VETO = "a release is on"
 SETTINGS = {
     "dry_run": "false",
     "assign_unowned": "on_lookup",
@@ -153,14 +156,18 @@ def test_our_decisions_balance_a_real_cluster_and_our_table_follows_it(
         with capsys.disabled():
             print(f"{time.monotonic() - begun:6.1f} s  {text}", flush=True)
 
-    with bed.traffic(rates):
+    with ExitStack() as stack:
+        stack.enter_context(bed.traffic(rates))
         wait_until(lambda: sum(report["numTopics"] for report in bed.reports().values()) >= len(TOPICS), "traffic in the reports", 90)
         crowd_onto_the_first_broker(bed)
         wait_until(lambda: max_over_mean(bed) > 2.5, "the first broker to report all of the load", 60)
         uneven = max_over_mean(bed)
         tell(f"{sum(rates.values()):.0f} msg/s, all at {bed.names[0]}: max/mean {uneven:.2f}")
-        with pipeline.running(), agents(bed, pipeline) as speaking:
+        hooks = {"hooks.before_move": (server := stack.enter_context(webhook())).url("/before"), "hooks.after_move": server.url("/after")}
+        server.reply = first_vetoed(server)
+        with pipeline.running(), agents(bed, pipeline, **hooks) as speaking:
             check_moves(bed, pipeline, tell)
+            check_hooks(pipeline, server, tell)
             check_split(bed, pipeline, hot, tell)
             wait_until(lambda: 0 < max_over_mean(bed) < 0.7 * uneven, "the imbalance to fall", 150)
             tell(f"max/mean {max_over_mean(bed):.2f}, it was {uneven:.2f}")
@@ -184,6 +191,32 @@ def check_moves(bed: Bed, pipeline: Pipeline, tell: Any) -> None:
     except AssertionError as error:
         raise AssertionError(f"{error}\nagents: {agent_log(pipeline)}\njob: {pipeline.log()[-4000:]}") from None
     tell(f"moved: {served[0]}")
+
+
+def first_vetoed(server: Webhook) -> Callable[[Call], tuple[int, bytes]]:
+    """What a hook answers that lets every move pass but the first that it is asked for."""
+
+    def reply(call: Call) -> tuple[int, bytes]:
+        first = next(each for each in server.calls if each.path == "/before")
+        return 200, json.dumps({"allow": call.fields["decision_id"] != first.fields["decision_id"], "reason": VETO}).encode()
+
+    return reply
+
+
+def check_hooks(pipeline: Pipeline, server: Webhook, tell: Any) -> None:
+    """The move that the hook vetoed was not made, and says so; a confirmed one was asked for, and told."""
+
+    def paths(path: str) -> list[str]:
+        return [call.fields["decision_id"] for call in server.calls if call.path == path]
+
+    wait_until(lambda: bool(paths("/after")), "a move to be told", 60)
+    vetoed, *allowed = paths("/before")
+    told = paths("/after")[0]
+    wait_until(lambda: told in {move["decision_id"] for move in confirmed(pipeline, "unload")}, f"{told} in the tables", 30)
+    details = {row["decision_id"]: (row["outcome"], row["detail"]) for row in rows(pipeline, "outcomes")}
+    assert details[vetoed][0] == "refused" and f"vetoed by the hook: {VETO}" in details[vetoed][1], details[vetoed]
+    assert told in allowed and vetoed not in paths("/after")
+    tell(f"hooks: {vetoed} vetoed, {told} told")
 
 
 def check_split(bed: Bed, pipeline: Pipeline, hot: str, tell: Any) -> None:
