@@ -84,6 +84,7 @@ for panel, modules in _COMMANDS.items():
         module.register(app)
         for command in app.registered_commands[known:]:
             command.rich_help_panel = panel
+dynamic_config.register_config(config.app)
 for panel, groups in _GROUPS.items():
     for group in groups:
         app.add_typer(group.app, rich_help_panel=panel)

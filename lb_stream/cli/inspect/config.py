@@ -9,7 +9,6 @@ from typing import Annotated, Any
 import typer
 
 from lb_stream.cli.inspect.config_explain import explain, job_sections
-from lb_stream.cli.operate import dynamic_config
 from lb_stream.cli.shared.options import BrokerConf, ConfigFile, Effective, Json, Set, effective
 from lb_stream.cli.shared.output import emit, emit_json
 from lb_stream.cli.shared.settings_text import as_key, as_toml, hidden
@@ -17,7 +16,6 @@ from lb_stream.cli.shared.settings_text import as_key, as_toml, hidden
 app = typer.Typer(name="config", help="Settings: those in force, and those of a running cluster.", no_args_is_help=True)
 
 app.command("explain", epilog="Example: lbctl config explain --broker-conf broker.conf; lbctl config explain threshold_percent")(explain)
-dynamic_config.register_config(app)
 
 
 @app.callback()

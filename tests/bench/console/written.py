@@ -17,7 +17,8 @@ from lb_stream.contracts.decisions import Decision, example_decision
 from lb_stream.contracts.table_spec import TableSpec
 from lb_stream.contracts.tables import BROKER_HISTORY, BROKER_LOADS, BUNDLE_AVERAGES, BUNDLE_HISTORY, DECISIONS, OUTCOMES, ROUNDS
 from lb_stream.core.model.memory import Memory
-from lb_stream.io.tables.delta import Mark, append_rows, open_table, transaction
+from lb_stream.io.tables.commits import Mark
+from lb_stream.io.tables.delta import append_rows, open_table
 from lb_stream.io.tables.log import RoundLog
 from lb_stream.io.tables.projections import Projections
 from lb_stream.store import Store
@@ -218,7 +219,7 @@ def _at_once(root: Store, cluster: Cluster, times: list[int], step_ms: int) -> N
         marks: list[Mark] = [] if last is None else [(PIPELINE, last)]
         if spec is ROUNDS and last is not None:
             marks.append((app, last))
-        append_rows(open_table(root, spec), spec, rows.select(spec.schema.names), name, transaction(*marks))
+        append_rows(open_table(root, spec), spec, rows.select(spec.schema.names), name, marks)
 
     app, last, numbers = f"{PIPELINE}/{CHECKPOINT}", len(times) - 1, range(len(times))
     made = [cluster.decisions(seq, times[seq]) for seq in numbers]
