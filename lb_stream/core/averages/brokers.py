@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from lb_stream.core.averages.samples import Ints
-from lb_stream.core.model.blocks import BROKER_SCHEMA, EVENT_SCHEMA, REPORT_FIELDS, Batch, one_array
+from lb_stream.core.model.blocks import BROKER_SCHEMA, EVENT_SCHEMA, NO_EVENTS, REPORT_FIELDS, Batch, one_array
 
 CLOCK_CORRECTED_MS = 3_600_000
 """A report whose lastUpdate lies this far or farther behind the broker's previous one is no old report: its clock was set back."""
@@ -156,7 +156,8 @@ def _take_reports(known: pa.Table, reports: pa.Table, order: Ints, broker: Ints)
     refused = order[~accepted[order]]
     events = [_refusal(report, expected[at]) for at, report in zip(refused.tolist(), _rows(reports, refused), strict=True)]
     taken = order[accepted[order]]
-    return TakenReports(taken, order[fresh[order]], taken[~no_load[taken]], pa.Table.from_pylist(events, EVENT_SCHEMA), broker[taken])
+    told = pa.Table.from_pylist(events, EVENT_SCHEMA) if events else NO_EVENTS
+    return TakenReports(taken, order[fresh[order]], taken[~no_load[taken]], told, broker[taken])
 
 
 def _take_one_by_one(
