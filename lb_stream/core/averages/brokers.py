@@ -19,6 +19,13 @@ CLOCK_CORRECTED_MS = 3_600_000
 SIGNS_OF_LIFE = ("heartbeat", "ack", "goodbye")
 
 
+def heard(batch: Batch) -> bool:
+    """Whether any broker of the cluster was heard. Every shard gets all reports and signs of life, so all shards agree."""
+    if len(batch.reports) or not len(batch.events):
+        return len(batch.reports) > 0
+    return bool(pc.any(pc.is_in(batch.events["kind"], value_set=pa.array(SIGNS_OF_LIFE))).as_py())
+
+
 # What decides about a report; the rest of it is only carried along, as columns.
 _DECISIVE = ("name", "topic", "partition", "offset", "append_ms", "digest", "start_timestamp_ms", "last_update_ms", "no_load")
 _CARRIED = [field.name for field in REPORT_FIELDS]

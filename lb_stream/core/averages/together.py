@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lb_stream.contracts.base import canonical_json
-from lb_stream.core.averages.brokers import SIGNS_OF_LIFE
+from lb_stream.core.averages.brokers import SIGNS_OF_LIFE, heard
 from lb_stream.core.averages.fold import fold
 from lb_stream.core.averages.samples import FoldConfig, Ints
 from lb_stream.core.model.blocks import BUNDLE_SCHEMA, NO_EVENTS, Batch, Shard, one_array
@@ -32,11 +32,11 @@ _LIVES = pa.array(SIGNS_OF_LIFE)
 def fold_together(shards: Sequence[Shard], batches: Sequence[Batch], now_ms: int, config: FoldConfig) -> list[Folded]:
     """What `fold` returns for each shard, all of different clusters, and its batch.
 
-    A shard without a report, or with one that is refused, is folded by itself. So are all in the mode `reference`: there one new report
-    counts for its whole cluster.
+    A shard whose batch has no report or sign of life, or a report that is refused, is folded by itself. So are all in the mode `reference`:
+    there one new report counts for its whole cluster.
     """
     found: list[Folded | None] = [None] * len(shards)
-    joint = [] if config.sample_mode == "reference" else [at for at, batch in enumerate(batches) if len(batch.reports)]
+    joint = [] if config.sample_mode == "reference" else [at for at, batch in enumerate(batches) if heard(batch)]
     if len(joint) > 1:
         members = _Members.of([shards[at] for at in joint], [batches[at] for at in joint])
         folded, refused = fold(members.shard(), members.batch(), now_ms, config)
@@ -95,6 +95,7 @@ class _Members:
                 own = _with_own_names(own, new)
             else:
                 own = own.set_column(0, BUNDLE_SCHEMA.field(0), shard.bundles["name"])
+                own = own if len(self.batches[number].reports) or not own.equals(shard.bundles) else shard.bundles
             first, last = of_broker[number : number + 2].tolist()
             found.append(Shard(brokers.slice(first, last - first), own))
         return found

@@ -130,8 +130,9 @@ def from_bytes(data: bytes) -> pa.Table:
 
 def with_all_columns(table: pa.Table, schema: pa.Schema) -> pa.Table:
     """A block as `schema` has it now: columns that were not there when it was written are null."""
-    if (given := table.column_names) == schema.names:
+    if table.schema.equals(schema):
         return table
+    given = set(table.column_names)
     missing = [field for field in schema if field.name not in given]
     for field in missing:
         table = table.append_column(field, pa.nulls(len(table), field.type))
