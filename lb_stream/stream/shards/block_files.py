@@ -19,6 +19,7 @@ Blocks = tuple[str, str, str]
 """References to a shard's brokers, its bundles' names, and all else about its bundles: names seldom change."""
 FOLDER = "lb-blocks"
 _SAMPLES, _MEMORIES = "-samples.arrow", "-memories.arrow"
+_WHOLE = 1 << 62
 ALIGNMENT = 64
 """Blocks begin at multiples of this, so that their columns can be used where they lie in a mapped file."""
 
@@ -52,15 +53,24 @@ class BlockWriter:
             self._draft = None
 
 
-def read_block(checkpoint: Store, reference: str) -> pa.Table:
-    """The block that a reference names; of a local file only those pages that are used are read.
+Mapped = dict[str, pa.Buffer]
+"""Local files, by name, for as long as a task reads their blocks: mapping one takes as long as reading a small block."""
+
+
+def read_block(checkpoint: Store, reference: str, mapped: Mapped | None = None) -> pa.Table:
+    """The block that a reference names; of a local file only those pages that are used are read. `mapped`: local files, to which it adds.
 
     Raises FileNotFoundError, and ArrowInvalid when the file is damaged.
     """
-    name, begin, length = reference.rsplit(":", 2)
-    block = checkpoint.get_range(f"{FOLDER}/{name}", int(begin), int(length))
-    if block.size < int(length):
-        have = int(begin) + block.size
+    name, at, size = reference.rsplit(":", 2)
+    begin, length = int(at), int(size)
+    if mapped is None:
+        block = checkpoint.get_range(f"{FOLDER}/{name}", begin, length)
+    else:
+        whole = mapped[name] if name in mapped else mapped.setdefault(name, checkpoint.get_range(f"{FOLDER}/{name}", 0, _WHOLE))
+        block = whole[begin : begin + length]
+    if block.size < length:
+        have = begin + block.size
         raise pa.ArrowInvalid(f"{checkpoint / FOLDER / name} is cut off: it has {have} bytes, {reference} ends behind them")
     with pa.ipc.open_stream(block) as reader:
         return reader.read_all()
