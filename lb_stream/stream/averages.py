@@ -1,10 +1,14 @@
-"""The stateful stage: one key for each shard of each cluster. Its brokers and bundles are Arrow blocks in files; the state names them."""
+"""The stateful stage: one key for each shard of each large cluster, one for all small ones that Spark has put into a partition.
+
+Brokers and bundles are Arrow blocks in files. A shard's state names its own; those of a cluster's only shard come named with its rows.
+"""
 
 from __future__ import annotations
 
 import json
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -14,14 +18,15 @@ from pyspark.sql import Row
 from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 
 from lb_stream.contracts.base import canonical_json
-from lb_stream.core.averages import FoldConfig, fold
-from lb_stream.core.averages.brokers import SIGNS_OF_LIFE
+from lb_stream.core.averages import FoldConfig, fold, fold_together
+from lb_stream.core.averages.brokers import heard
 from lb_stream.core.model.blocks import (
     BROKER_SCHEMA,
     BUNDLE_SCHEMA,
     EVENT_SCHEMA,
-    REPORT_SCHEMA,
-    SAMPLE_SCHEMA,
+    NO_EVENTS,
+    NO_REPORTS,
+    NO_SAMPLES,
     Batch,
     Shard,
     from_bytes,
@@ -30,7 +35,7 @@ from lb_stream.core.model.blocks import (
 )
 from lb_stream.store import Store
 from lb_stream.stream.shard_blocks import EVERYBODY
-from lb_stream.stream.shards.block_files import Blocks, BlockWriter, file_name, read_block
+from lb_stream.stream.shards.block_files import Blocks, BlockWriter, Mapped, file_name, read_block
 from lb_stream.stream.shards.slicing import name_hashes
 from lb_stream.stream.task.attempt import hush_first_worker, task_of_batch
 from lb_stream.stream.task.crash import crash_point
@@ -40,6 +45,9 @@ logger = logging.getLogger(__name__)
 
 STATE_DDL = "shards int, brokers string, names string, values string"
 SHARD_DDL = "cluster string, shard int, clock string, brokers string, names string, values string, events binary"
+
+TOGETHER = 1 << 16
+"""Bundles of small clusters that are folded in one pass, or a few more."""
 
 
 class ShardProcessor(StatefulProcessor):
@@ -67,6 +75,7 @@ class ShardProcessor(StatefulProcessor):
         name = file_name(batch_id, self._epoch, f"{partition}-{self._tag}")
         self._clock: list[dict[str, Any]] = []
         self._blocks: dict[str, pa.Table] = {}
+        self._mapped: Mapped | None = {} if self._checkpoint.local is not None else None
         self._values = BlockWriter(self._checkpoint, f"{name}.arrow")
         self._names = BlockWriter(self._checkpoint, f"{name}-names.arrow")
 
@@ -74,61 +83,121 @@ class ShardProcessor(StatefulProcessor):
         """All rows of one (cluster, shard) in this batch: one from each task that has read something of it.
 
         Keys come in their order, and with the first one the clock: how far all tasks have read. Without one they have read nothing.
+        With it come the clusters of one shard, which need no state.
         """
         cluster, given = key[0], list(rows)
         if cluster == EVERYBODY:
-            self._clock = one_clock(seen for row in given for seen in json.loads(row.clock))
+            self._clock = one_clock(seen for row in given if row.clock is not None for seen in json.loads(row.clock))
             self._told = canonical_json(self._clock)
+            self._now_ms = max((seen["append_ms"] for seen in self._clock), default=0)
+            if self._clock:
+                yield from self._members(given)
         elif self._clock:
             yield self._folded(cluster, given)
         elif any(row.first for row in given):
             raise RuntimeError(f"the shard of {cluster} came before the clock: Spark no longer sorts what goes into a stateful stage")
 
+    def _members(self, given: list[Row]) -> Iterator[Row]:
+        """What comes of clusters of one shard: they are folded together, as many at a time as make a large shard."""
+        rows: dict[str, list[Row]] = {}
+        for one in given:
+            for member in from_bytes(one.members).to_pylist() if one.members is not None else ():
+                rows.setdefault(member["cluster"], []).append(Row(**member, first=one.first))
+        works: list[_Work] = []
+        bundles = 0
+        for cluster in sorted(rows):
+            works.append(self._begun(cluster, rows[cluster]))
+            bundles += len(works[-1].shard.bundles)
+            if bundles >= TOGETHER:
+                yield from self._done(works)
+                works, bundles = [], 0
+        yield from self._done(works)
+
+    def _begun(self, cluster: str, given: list[Row]) -> _Work:
+        """A cluster's only shard, read from its blocks."""
+        work, blocks = _Work(cluster, 0, _gather(given, self._read)), tuple(given[0].blocks)
+        try:
+            work.shard, work.trouble = _kept(lambda: read_shard(self._checkpoint, blocks, self._mapped))
+            work.blocks = blocks if work.trouble is None else None
+        except Exception as error:
+            work.failed, work.trouble = True, error
+        return work
+
+    def _done(self, works: list[_Work]) -> Iterator[Row]:
+        """Fold shards of different clusters together. If that fails, each is folded by itself: one cluster's trouble stays its own."""
+        alike: dict[FoldConfig, list[_Work]] = {}
+        for work in works:
+            if not work.failed:
+                alike.setdefault(self._configs.get(work.cluster, self._default), []).append(work)
+        for config, some in alike.items():
+            try:
+                folded = fold_together([work.shard for work in some], [work.batch for work in some], self._now_ms, config)
+            except Exception:
+                logger.exception("%d clusters could not be folded together: each is folded by itself", len(some))
+                continue
+            for work, one in zip(some, folded, strict=True):
+                work.folded = one
+        for work in works:
+            self._finish(work)
+            yield self._row(work)
+
+    def _finish(self, work: _Work) -> None:
+        """Fold, unless that is done, and write. One cluster's trouble stays its own: its round will be an error round."""
+        if work.failed:
+            return
+        try:
+            config = self._configs.get(work.cluster, self._default)
+            after, refused = work.folded or fold(work.shard, work.batch, self._now_ms, config)
+            if work.number == 0 and len(refused):
+                work.events = pa.concat_tables([work.events, refused])
+            work.blocks = self._written(work.shard, after, work.blocks)
+        except Exception as error:
+            work.trouble = error
+
+    def _row(self, work: _Work) -> Row:
+        """What is told of one shard."""
+        events = work.events
+        if work.trouble is not None:
+            events = pa.concat_tables([events, _trouble(work.trouble, self._now_ms)])
+        brokers, names, values = work.blocks or ("", "", "")
+        told = work.number == 0
+        return Row(
+            cluster=work.cluster,
+            shard=work.number,
+            clock=self._told if told else None,
+            brokers=brokers,
+            names=names,
+            values=values,
+            events=_content_of(events) if told or work.trouble is not None else None,
+        )
+
     def _folded(self, cluster: str, given: list[Row]) -> Row:
-        """What comes of one shard."""
+        """What comes of one shard that has a state."""
         number, shards, before = given[0].shard, given[0].shards, given[0].before
-        now_ms = max(seen["append_ms"] for seen in self._clock)
         remembered = self._state.get()
         if remembered is not None and not given[0].known:  # another pipeline has had it since: what was known then says nothing now
             self._state.clear()
             remembered = None
         batch = _gather(given, self._read)
-        if given[0].leaving and not _heard(batch):
+        if given[0].leaving and not heard(batch):
             self._state.clear()
             said = to_bytes(batch.events) if number == 0 else None
             return Row(cluster=cluster, shard=number, clock=self._told, brokers=None, names=None, values=None, events=said)
-        blocks: Blocks | None = None
-        events = batch.events
+        work = _Work(cluster, number, batch)
         try:
             if before is not None:
-                shard, lost = _kept(lambda: hand_over(self._checkpoint, json.loads(before), number, shards))
-            elif remembered is None:
-                shard, lost = Shard.empty(), None
-            elif remembered[0] != shards:
+                work.shard, work.trouble = _kept(lambda: hand_over(self._checkpoint, json.loads(before), number, shards))
+            elif remembered is not None and remembered[0] != shards:
                 raise RuntimeError(f"the state was written for {remembered[0]} shards, now there are {shards}, and nothing was handed over")
-            else:
-                shard, lost = _kept(lambda: read_shard(self._checkpoint, remembered[1:]))
-                blocks = remembered[1:] if lost is None else None
-            folded, refused = fold(shard, batch, now_ms, self._configs.get(cluster, self._default))
-            if number == 0:
-                events = pa.concat_tables([events, refused])
-            blocks = self._written(shard, folded, blocks)
-            if lost is not None:
-                events = pa.concat_tables([events, _trouble(lost, now_ms)])
-        except Exception as error:  # one cluster's trouble stays its own: its round will be an error round
-            events = pa.concat_tables([events, _trouble(error, now_ms)])
-        if blocks is not None and (remembered is None or tuple(remembered) != (shards, *blocks)):
-            self._state.update((shards, *blocks))
-        brokers, names, values = blocks or ("", "", "")
-        return Row(
-            cluster=cluster,
-            shard=number,
-            clock=self._told if number == 0 else None,
-            brokers=brokers,
-            names=names,
-            values=values,
-            events=to_bytes(events) if number == 0 or "error" in events["kind"].to_pylist() else None,
-        )
+            elif remembered is not None:
+                work.shard, work.trouble = _kept(lambda: read_shard(self._checkpoint, remembered[1:], self._mapped))
+                work.blocks = remembered[1:] if work.trouble is None else None
+        except Exception as error:
+            work.failed, work.trouble = True, error
+        self._finish(work)
+        if work.blocks is not None and (remembered is None or tuple(remembered) != (shards, *work.blocks)):
+            self._state.update((shards, *work.blocks))
+        return self._row(work)
 
     def _read(self, reference: str) -> pa.Table:
         """A block of what one task has decoded for many shards of this partition: it is opened once."""
@@ -154,6 +223,24 @@ class ShardProcessor(StatefulProcessor):
         crash_point("in_state")
 
 
+@dataclass(slots=True)
+class _Work:
+    """One shard in one batch."""
+
+    cluster: str
+    number: int
+    batch: Batch
+    shard: Shard = field(default_factory=Shard.empty)  # as it was before
+    blocks: Blocks | None = None  # where it is
+    events: pa.Table = field(init=False)
+    folded: tuple[Shard, pa.Table] | None = None
+    trouble: Exception | None = None  # what the round is told of
+    failed: bool = False  # what was before isn't known: nothing can be folded
+
+    def __post_init__(self) -> None:
+        self.events = self.batch.events
+
+
 class BlockLost(RuntimeError):
     """A file of blocks that the state names is gone or damaged."""
 
@@ -170,12 +257,10 @@ def _kept(read: Callable[[], Shard]) -> tuple[Shard, BlockLost | None]:
         return Shard.empty(), lost
 
 
-def read_shard(checkpoint: Store, blocks: Iterable[str]) -> Shard:
-    """A shard's blocks, from their references. Raises FileNotFoundError."""
-    brokers, names, values = blocks
-    rest = read_block(checkpoint, values)
-    known = with_all_columns(read_block(checkpoint, brokers), BROKER_SCHEMA)
-    return Shard(known, rest.add_column(0, BUNDLE_SCHEMA.field(0), read_block(checkpoint, names)["name"]))
+def read_shard(checkpoint: Store, blocks: Iterable[str], mapped: Mapped | None = None) -> Shard:
+    """A shard's blocks, from their references; `mapped` as `read_block` has it. Raises FileNotFoundError."""
+    brokers, names, values = (read_block(checkpoint, one, mapped) for one in blocks)
+    return Shard(with_all_columns(brokers, BROKER_SCHEMA), values.add_column(0, BUNDLE_SCHEMA.field(0), names["name"]))
 
 
 def names_block(names: pa.ChunkedArray) -> pa.Table:
@@ -208,11 +293,6 @@ def one_clock(seen: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return [found[place] for place in sorted(found)]
 
 
-def _heard(batch: Batch) -> bool:
-    """Whether any broker of the cluster was heard. Every shard gets all reports and signs of life, so all shards agree."""
-    return len(batch.reports) > 0 or bool(pc.any(pc.is_in(batch.events["kind"], value_set=pa.array(SIGNS_OF_LIFE))).as_py())
-
-
 def _gather(rows: list[Row], read: Callable[[str], pa.Table]) -> Batch:
     """One batch from several tasks' blocks, in the order of their first record: arrival order must not show."""
     rows = sorted(rows, key=lambda row: row.first)
@@ -226,14 +306,14 @@ def _gather(rows: list[Row], read: Callable[[str], pa.Table]) -> Batch:
             samples.append(some.set_column(1, some.schema.field("report"), shifted) if before else some)
             reports.append(new)
             before += len(new)
-    return Batch(_joined(reports, REPORT_SCHEMA), _joined(samples, SAMPLE_SCHEMA), _joined(events, EVENT_SCHEMA))
+    return Batch(_joined(reports, NO_REPORTS), _joined(samples, NO_SAMPLES), _joined(events, NO_EVENTS))
 
 
 def _content(row: Row, read: Callable[[str], pa.Table]) -> tuple[pa.Table, pa.Table]:
     """Reports and samples of one row, or of where it says that they are."""
     if row.stored_reports is None:
         return from_bytes(row.reports), from_bytes(row.samples)
-    samples = SAMPLE_SCHEMA.empty_table() if row.stored_samples is None else _part(row.stored_samples, read)
+    samples = NO_SAMPLES if row.stored_samples is None else _part(row.stored_samples, read)
     return _part(row.stored_reports, read), samples
 
 
@@ -242,8 +322,15 @@ def _part(place: str, read: Callable[[str], pa.Table]) -> pa.Table:
     return read(reference).slice(int(begin), int(rows))
 
 
-def _joined(tables: list[pa.Table], schema: pa.Schema) -> pa.Table:
-    return pa.concat_tables(tables).combine_chunks() if tables else schema.empty_table()
+def _joined(tables: list[pa.Table], none: pa.Table) -> pa.Table:
+    return pa.concat_tables(tables).combine_chunks() if len(tables) > 1 else tables[0] if tables else none
+
+
+_NOTHING_SAID = to_bytes(NO_EVENTS)
+
+
+def _content_of(events: pa.Table) -> bytes:
+    return _NOTHING_SAID if events is NO_EVENTS else to_bytes(events)
 
 
 def _trouble(error: Exception, now_ms: int) -> pa.Table:

@@ -3,6 +3,8 @@
 A report goes to all shards of its cluster, with the samples of that shard's bundles only. How far a task has read counts for all clusters:
 it is told once to each partition of the next stage, under a cluster's name that is none and is sorted before all others. Clusters of which
 nothing has come are called by the batch's first task alone.
+
+Clusters of one shard go together, as one row for each partition of the next stage, once it is known where their blocks are.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from lb_stream.contracts.base import canonical_json
-from lb_stream.core.model.blocks import EVENT_SCHEMA, REPORT_SCHEMA, SAMPLE_SCHEMA, to_bytes
+from lb_stream.core.model.blocks import EVENT_SCHEMA, NO_SAMPLES, REPORT_SCHEMA, SAMPLE_SCHEMA, to_bytes
 from lb_stream.stream.context import DecodeConfig
 from lb_stream.stream.partition_records import LONGEST_SHOWN, PartitionRecords
 from lb_stream.stream.shards.directory import NEW
@@ -40,11 +42,20 @@ BLOCK_SCHEMA = pa.schema(
         ("stored_reports", pa.string()),  # where they are: block:first row:rows
         ("stored_samples", pa.string()),  # null: none of this shard
         ("events", pa.binary()),
+        ("members", pa.binary()),  # Arrow IPC of MEMBER_SCHEMA; in the rows of EVERYBODY only
     ]
 )
+MEMBER_SCHEMA = pa.schema(
+    [
+        ("cluster", pa.string()),
+        ("blocks", pa.list_(pa.string())),  # what its only shard held after the batch before
+        *(BLOCK_SCHEMA.field(name) for name in ("reports", "samples", "stored_reports", "stored_samples", "events")),
+    ]
+)
+"""Clusters of one shard each, in one row for all of them."""
 BLOCK_DDL = (
     "cluster string, slot int, shard int, shards int, known boolean, before string, leaving boolean, first string, clock string, "
-    "reports binary, samples binary, stored_reports string, stored_samples string, events binary"
+    "reports binary, samples binary, stored_reports string, stored_samples string, events binary, members binary"
 )
 
 EVERYBODY = ""
@@ -72,21 +83,40 @@ def shard_blocks(
     taken: PartitionRecords, config: DecodeConfig, first: str, store: Callable[[pa.Table], str] | None
 ) -> Iterator[pa.RecordBatch]:
     """One row for each shard: all reports, heartbeats and goodbyes of its cluster, its own samples; all other events in shard 0 only."""
-    samples, kept = taken.without_malformed(taken.samples()) if taken.reports else (SAMPLE_SCHEMA.empty_table(), np.empty(0, np.int64))
+    samples, kept = taken.without_malformed(taken.samples()) if taken.reports else (NO_SAMPLES, np.empty(0, np.int64))
     strangers = _dismiss_strangers(taken, config, {taken.of_report[row] for row in kept.tolist()})
     tables = _sort(taken, kept, samples, config, store)
-    rows: list[dict[str, Any]] = []
-    size = 0
     silent = config.known.keys() if config.first else set[str]()
-    for name in sorted((silent | taken.clusters.keys()) - strangers):
-        for row in _rows(name, taken.clusters.get(name), tables, config):
-            rows.append(row | {"first": first})
-            size += sum(len(row.get(column) or b"") for column in ("reports", "samples", "events"))
-            if size >= BATCH_BYTES:
-                yield pa.RecordBatch.from_pylist(rows, BLOCK_SCHEMA)
-                rows, size = [], 0
-    if rows:
-        yield pa.RecordBatch.from_pylist(rows, BLOCK_SCHEMA)
+    names = sorted((silent | taken.clusters.keys()) - strangers)
+    rows = (row for name in names for row in _rows(name, taken.clusters.get(name), tables, config))
+    for some in _portions(rows):
+        own = [row | {"first": first} for row in some if "slot" in row]
+        members = [{"first": first} | row for row in _members([row for row in some if "slot" not in row], config.partitions)]
+        yield pa.RecordBatch.from_pylist([*own, *members], BLOCK_SCHEMA)
+
+
+def _members(rows: list[dict[str, Any]], partitions: int) -> Iterator[dict[str, Any]]:
+    """One row for each partition of the next stage, of all these clusters that go there."""
+    found: dict[int, list[dict[str, Any]]] = {}
+    for row in rows:
+        found.setdefault(partition(row["cluster"], 0, partitions), []).append(row)
+    slots = slots_of(EVERYBODY, partitions, partitions)
+    for at, own in sorted(found.items()):
+        yield {"cluster": EVERYBODY, "slot": slots[at], "members": to_bytes(pa.Table.from_pylist(own, MEMBER_SCHEMA))}
+
+
+def _portions(rows: Iterable[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
+    """The rows in lists of BATCH_BYTES or a little more."""
+    some: list[dict[str, Any]] = []
+    size = 0
+    for row in rows:
+        some.append(row)
+        size += sum(len(row.get(column) or b"") for column in ("reports", "samples", "events"))
+        if size >= BATCH_BYTES:
+            yield some
+            some, size = [], 0
+    if some:
+        yield some
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,9 +156,10 @@ class _Sorted:
 def _rows(name: str, number: int | None, tables: _Sorted, config: DecodeConfig) -> Iterator[dict[str, Any]]:
     """The rows of a cluster's shards; `number` None: nothing has come of it."""
     own = config.known.get(name, NEW)
-    common: dict[str, Any] = {"cluster": name, "shards": own.shards, "known": name in config.known, "before": own.before}
+    common: dict[str, Any] = {"cluster": name, "shards": own.shards, "known": name in config.known, "before": own.told}
     for shard, slot in enumerate(slots_of(name, own.shards, config.partitions)):
-        row = common | {"leaving": own.leaving, "slot": slot, "shard": shard}
+        place = {"leaving": own.leaving, "slot": slot, "shard": shard}
+        row: dict[str, Any] = {"cluster": name, "blocks": own.blocks[0]} if own.alone else common | place
         if number is not None:
             row |= tables.content_of(number, shard)
             if events := tables.events_of(number, shard):

@@ -2,5 +2,6 @@
 
 from lb_stream.core.averages.fold import fold
 from lb_stream.core.averages.samples import DEFAULT_FOUR, FoldConfig, fold_samples
+from lb_stream.core.averages.together import fold_together
 
-__all__ = ["DEFAULT_FOUR", "FoldConfig", "fold", "fold_samples"]
+__all__ = ["DEFAULT_FOUR", "FoldConfig", "fold", "fold_samples", "fold_together"]

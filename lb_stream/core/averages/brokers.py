@@ -12,11 +12,18 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from lb_stream.core.averages.samples import Ints
-from lb_stream.core.model.blocks import BROKER_SCHEMA, EVENT_SCHEMA, REPORT_FIELDS, Batch, one_array
+from lb_stream.core.model.blocks import BROKER_SCHEMA, EVENT_SCHEMA, NO_EVENTS, REPORT_FIELDS, Batch, one_array
 
 CLOCK_CORRECTED_MS = 3_600_000
 """A report whose lastUpdate lies this far or farther behind the broker's previous one is no old report: its clock was set back."""
 SIGNS_OF_LIFE = ("heartbeat", "ack", "goodbye")
+
+
+def heard(batch: Batch) -> bool:
+    """Whether any broker of the cluster was heard. Every shard gets all reports and signs of life, so all shards agree."""
+    if len(batch.reports) or not len(batch.events):
+        return len(batch.reports) > 0
+    return bool(pc.any(pc.is_in(batch.events["kind"], value_set=pa.array(SIGNS_OF_LIFE))).as_py())
 
 
 # What decides about a report; the rest of it is only carried along, as columns.
@@ -156,7 +163,8 @@ def _take_reports(known: pa.Table, reports: pa.Table, order: Ints, broker: Ints)
     refused = order[~accepted[order]]
     events = [_refusal(report, expected[at]) for at, report in zip(refused.tolist(), _rows(reports, refused), strict=True)]
     taken = order[accepted[order]]
-    return TakenReports(taken, order[fresh[order]], taken[~no_load[taken]], pa.Table.from_pylist(events, EVENT_SCHEMA), broker[taken])
+    told = pa.Table.from_pylist(events, EVENT_SCHEMA) if events else NO_EVENTS
+    return TakenReports(taken, order[fresh[order]], taken[~no_load[taken]], told, broker[taken])
 
 
 def _take_one_by_one(

@@ -14,7 +14,7 @@ from lb_stream.core.averages.acknowledgements import follow_acks
 from lb_stream.core.averages.brokers import SIGNS_OF_LIFE, fold_brokers
 from lb_stream.core.averages.bundles import fold_bundles
 from lb_stream.core.averages.samples import FoldConfig
-from lb_stream.core.model.blocks import EVENT_SCHEMA, Batch, Shard, one_array, with_columns
+from lb_stream.core.model.blocks import NO_EVENTS, Batch, Shard, one_array, with_columns
 
 
 def fold(shard: Shard, batch: Batch, now_ms: int, config: FoldConfig) -> tuple[Shard, pa.Table]:
@@ -30,7 +30,7 @@ def fold(shard: Shard, batch: Batch, now_ms: int, config: FoldConfig) -> tuple[S
         news = pc.any(shard.bundles["gained"]).as_py() or pc.any(shard.bundles["appeared"]).as_py()
         none = np.zeros(len(shard.bundles), np.bool_)
         bundles = with_columns(shard.bundles, {"gained": none, "appeared": none}) if news else shard.bundles
-        return _forget(follow_acks(Shard(brokers, bundles), batch), now_ms, config), EVENT_SCHEMA.empty_table()
+        return _forget(follow_acks(Shard(brokers, bundles), batch), now_ms, config), NO_EVENTS
     brokers, row_of, taken = fold_brokers(shard.brokers, batch)
     bundles = fold_bundles(shard.bundles, brokers, row_of, batch, taken, config)
     return _forget(follow_acks(Shard(brokers, bundles), batch), now_ms, config), taken.refused

@@ -102,6 +102,11 @@ EVENT_SCHEMA = pa.schema(
 offsets that were read of one partition.
 """
 
+NO_BROKERS, NO_BUNDLES, NO_REPORTS, NO_SAMPLES, NO_EVENTS = (
+    schema.empty_table() for schema in (BROKER_SCHEMA, BUNDLE_SCHEMA, REPORT_SCHEMA, SAMPLE_SCHEMA, EVENT_SCHEMA)
+)
+"""Tables without a row, made once: it takes Arrow longer to make one than to read a block."""
+
 
 def one_array(column: pa.ChunkedArray) -> pa.Array:
     """A column as one array. It is copied only when it has several chunks: `combine_chunks` copies a single one, too."""
@@ -125,8 +130,9 @@ def from_bytes(data: bytes) -> pa.Table:
 
 def with_all_columns(table: pa.Table, schema: pa.Schema) -> pa.Table:
     """A block as `schema` has it now: columns that were not there when it was written are null."""
-    if (given := table.column_names) == schema.names:
+    if table.schema.equals(schema):
         return table
+    given = set(table.column_names)
     missing = [field for field in schema if field.name not in given]
     for field in missing:
         table = table.append_column(field, pa.nulls(len(table), field.type))
@@ -151,7 +157,7 @@ class Shard:
     @staticmethod
     def empty() -> Shard:
         """A shard before its first report."""
-        return Shard(BROKER_SCHEMA.empty_table(), BUNDLE_SCHEMA.empty_table())
+        return Shard(NO_BROKERS, NO_BUNDLES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,4 +171,4 @@ class Batch:
     @staticmethod
     def empty() -> Batch:
         """A batch that brings nothing."""
-        return Batch(REPORT_SCHEMA.empty_table(), SAMPLE_SCHEMA.empty_table(), EVENT_SCHEMA.empty_table())
+        return Batch(NO_REPORTS, NO_SAMPLES, NO_EVENTS)

@@ -22,6 +22,7 @@ FOLDER = "lb-blocks"
 _SAMPLES, _MEMORIES = "-samples.arrow", "-memories.arrow"
 KEPT_BYTES = 64 << 20
 """Of blocks in far stores, kept in memory by each process that reads or writes them."""
+_WHOLE = 1 << 62
 ALIGNMENT = 64
 """Blocks begin at multiples of this, so that their columns can be used where they lie in a mapped file."""
 
@@ -96,17 +97,26 @@ class _Kept:
 _KEPT = _Kept()
 
 
-def read_block(checkpoint: Store, reference: str) -> pa.Table:
-    """The block that a reference names; of a local file only those pages that are used are read.
+Mapped = dict[str, pa.Buffer]
+"""Local files, by name, for as long as a task reads their blocks: mapping one takes as long as reading a small block."""
+
+
+def read_block(checkpoint: Store, reference: str, mapped: Mapped | None = None) -> pa.Table:
+    """The block that a reference names; of a local file only those pages that are used are read. `mapped`: local files, to which it adds.
 
     Raises FileNotFoundError, and ArrowInvalid when the file is damaged.
     """
-    name, begin, length = reference.rsplit(":", 2)
     block = _KEPT.find(checkpoint, reference)
     if block is None:
-        block = checkpoint.get_range(f"{FOLDER}/{name}", int(begin), int(length))
-        if block.size < int(length):
-            have = int(begin) + block.size
+        name, at, size = reference.rsplit(":", 2)
+        begin, length = int(at), int(size)
+        if mapped is None or checkpoint.local is None:
+            block = checkpoint.get_range(f"{FOLDER}/{name}", begin, length)
+        else:
+            whole = mapped[name] if name in mapped else mapped.setdefault(name, checkpoint.get_range(f"{FOLDER}/{name}", 0, _WHOLE))
+            block = whole[begin : begin + length]
+        if block.size < length:
+            have = begin + block.size
             raise pa.ArrowInvalid(f"{checkpoint / FOLDER / name} is cut off: it has {have} bytes, {reference} ends behind them")
         if checkpoint.local is None:
             _KEPT.keep(checkpoint, reference, block)

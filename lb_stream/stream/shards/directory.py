@@ -39,6 +39,16 @@ class ShardMap(msgspec.Struct, frozen=True, gc=False):
         """JSON of the blocks, if there were more or fewer of them than there are shards now: each must take its part of them."""
         return canonical_json(self.blocks) if self.blocks and len(self.blocks) != self.shards else None
 
+    @property
+    def alone(self) -> bool:
+        """Whether it had one shard and keeps it: then it needs no state."""
+        return self.shards == len(self.blocks) == 1 and all(self.blocks[0]) and not self.leaving
+
+    @property
+    def told(self) -> str | None:
+        """As `before`, and for an only shard in any case: its blocks are known from here, not from a state."""
+        return canonical_json(self.blocks) if self.blocks and self.shards == 1 else self.before
+
 
 NEW = ShardMap()
 """A cluster that nobody has heard of before."""

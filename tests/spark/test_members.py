@@ -1,0 +1,175 @@
+"""Clusters of one shard go to the fold in one row, and are folded together. No JVM needed."""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import patch
+
+import pyarrow as pa
+import pytest
+from msgspec.structs import replace
+from pyspark.sql import Row
+
+from lb_stream.core.averages import FoldConfig, fold
+from lb_stream.core.model.blocks import Batch, Shard, from_bytes, to_bytes
+from lb_stream.store import Store
+from lb_stream.stream import averages
+from lb_stream.stream.averages import ShardProcessor, read_shard
+from lb_stream.stream.context import DecodeConfig
+from lb_stream.stream.decode import decode
+from lb_stream.stream.shard_blocks import EVERYBODY, MEMBER_SCHEMA
+from lb_stream.stream.shards.block_files import BlockWriter
+from lb_stream.stream.shards.directory import ShardMap
+from lb_stream.stream.shards.partition_keys import partition
+from tests.spark.test_decode import RECORDS, record, report
+
+NAMES = ("c1", "c2", "c3", "eu")
+BUNDLES = [f"acme/orders/0x{at:08x}_0x{at + 1:08x}" for at in range(9)]
+
+
+def sent(batch: int, clusters: Iterable[str] = NAMES) -> list[dict[str, Any]]:
+    """Reports of three brokers of each cluster. In every batch a bundle is another broker's, and one more is there."""
+    found = []
+    for name in clusters:
+        for broker in range(3):
+            own = [bundle for at, bundle in enumerate(BUNDLES[: batch + 4]) if (at * (at < 2) * batch + at) % 3 == broker]
+            stats = {bundle: {"msgRateIn": float(batch + place)} for place, bundle in enumerate(own)}
+            at = 100 * batch + len(found)
+            found.append(record(f"{name}/b{broker}".encode(), report(lastStats=stats, lastUpdate=at), at, partition=broker % 2))
+    return found
+
+
+@dataclass
+class Job:
+    """Decode and fold, batch after batch. `together`: the directory says where the blocks are, so that no cluster needs a state."""
+
+    folder: Path
+    together: bool = True
+    configs: Mapping[str, FoldConfig] = field(default_factory=dict)
+    directory: dict[str, ShardMap] = field(default_factory=dict)
+    states: dict[tuple[str, int], Any] = field(default_factory=dict)
+
+    def batch(self, batch: int, records: list[dict[str, Any]]) -> dict[str, Row]:
+        """What is told of each cluster."""
+        self.folder.mkdir(exist_ok=True)
+        store, here = Store.at(self.folder), [("", 0)]
+        samples = BlockWriter(store, f"{batch}-samples.arrow", lasts=False)
+        known = self.directory if self.together else {name: ShardMap() for name in self.directory}
+        pieces = [[one for one in records if one["partition"] == task] for task in range(2)]
+        rows = []
+        for task, piece in enumerate(pieces):
+            config = DecodeConfig("home", "commands", known, first=task == 0)
+            given = [pa.RecordBatch.from_pylist(piece, RECORDS)] if piece else []
+            rows += [Row(**row) for one in decode(given, config, samples.put) for row in one.to_pylist()]
+        samples.close()
+        state = SimpleNamespace(
+            get=lambda: self.states.get(here[0]),
+            update=lambda value: self.states.update({here[0]: value}),
+            clear=lambda: self.states.pop(here[0], None),
+        )
+        task = ShardProcessor(self.configs, FoldConfig(), store, "cafe0123", 1)
+        with (
+            patch.object(averages, "task_of_batch", lambda: (batch, 0, 0)),
+            patch.object(averages, "leave_closing_to_spark", lambda _: None),
+        ):
+            task.init(SimpleNamespace(getValueState=lambda *_: state))  # type: ignore[arg-type]
+        found: dict[str, Row] = {}
+        for key in sorted({(row.cluster, row.slot) for row in rows}):
+            here[0] = key
+            told = task.handleInputRows(key, iter([row for row in rows if (row.cluster, row.slot) == key]), None)
+            found |= {row.cluster: row for row in told}
+        task.close()
+        self.directory = {name: ShardMap(1, (blocks(row),)) for name, row in found.items() if row.brokers is not None}
+        return found
+
+    def content(self, row: Row) -> list[bytes]:
+        """All that is told of a cluster and lies in its blocks, as bytes."""
+        shard = read_shard(Store.at(self.folder), blocks(row))
+        tables = [table.take(pa.array(range(len(table)), pa.int64())) for table in (shard.brokers, shard.bundles)]
+        return [*map(to_bytes, tables), row.clock.encode(), row.events]
+
+
+def blocks(row: Row) -> tuple[str, str, str]:
+    return row.brokers, row.names, row.values
+
+
+def troubles(row: Row) -> list[str]:
+    return [event["payload"] for event in from_bytes(row.events).to_pylist() if event["kind"] == "error"]
+
+
+@pytest.mark.parametrize("bundles_at_once", [1, 12, 1_000])
+def test_clusters_folded_together_are_what_each_is_by_itself(tmp_path: Path, bundles_at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(averages, "TOGETHER", bundles_at_once)
+    configs = {"c2": FoldConfig(short_samples=2), "c3": FoldConfig(sample_mode="reference")}
+    together, alone = Job(tmp_path / "a", configs=configs), Job(tmp_path / "b", together=False, configs=configs)
+    for batch in range(5):
+        records = sent(batch, NAMES[: 2 + batch])
+        one, other = together.batch(batch, records), alone.batch(batch, records)
+        assert {name: together.content(row) for name, row in one.items()} == {name: alone.content(row) for name, row in other.items()}
+
+
+def test_clusters_of_one_shard_whose_blocks_are_known_need_one_row_and_no_state(tmp_path: Path) -> None:
+    job = Job(tmp_path)
+    job.batch(0, sent(0))
+    config = DecodeConfig("home", "commands", job.directory, partitions=3)
+    rows = [row for one in decode([pa.RecordBatch.from_pylist(sent(1), RECORDS)], config) for row in one.to_pylist()]
+    assert {row["cluster"] for row in rows} == {EVERYBODY}
+    members = [from_bytes(row["members"]) for row in rows if row["members"] is not None]
+    assert all(one.schema == MEMBER_SCHEMA for one in members)
+    assert sorted(name for one in members for name in one["cluster"].to_pylist()) == sorted(NAMES)
+    assert len(members) == len({partition(name, 0, 3) for name in NAMES})
+    job.states = {}
+    assert troubles(job.batch(1, sent(1))["eu"]) == [] and job.states == {}
+
+
+def test_what_a_state_says_of_a_cluster_of_one_shard_is_not_asked(tmp_path: Path) -> None:
+    job = Job(tmp_path)
+    job.batch(0, sent(0))
+    job.states = {(name, 0): (1, "gone:0:1", "gone:1:1", "gone:2:1") for name in NAMES}
+    assert troubles(job.batch(1, sent(1))["eu"]) == []
+    job.directory["eu"] = replace(job.directory["eu"], leaving=True)
+    heard = job.batch(2, sent(2, ["eu", "c1"]))
+    assert troubles(heard["eu"]) == [] and len(read_shard(Store.at(tmp_path), blocks(heard["eu"])).bundles) == 6
+    job.directory["eu"] = replace(job.directory["eu"], leaving=True)
+    assert job.batch(3, sent(3, ["c1"]))["eu"].brokers is None
+    assert ("eu", 0) not in job.states and "eu" not in job.directory
+
+
+def test_a_cluster_whose_block_is_gone_begins_anew_and_the_others_do_not_notice(tmp_path: Path) -> None:
+    whole, job = Job(tmp_path / "a"), Job(tmp_path / "b")
+    for one in (whole, job):
+        one.batch(0, sent(0))
+    brokers, names, values = job.directory["eu"].blocks[0]
+    job.directory["eu"] = ShardMap(1, ((brokers, f"gone-{names}", values),))
+    expected, found = whole.batch(1, sent(1)), job.batch(1, sent(1))
+    (told,) = troubles(found["eu"])
+    assert "come back with the next full reports" in told
+    for name in NAMES[:-1]:
+        assert whole.content(expected[name]) == job.content(found[name])
+    assert troubles(job.batch(2, sent(2))["eu"]) == []
+
+
+def test_a_cluster_that_cannot_be_folded_stays_as_it_was_and_the_others_do_not_notice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    configs = {"eu": FoldConfig(short_samples=7)}
+    whole, job = Job(tmp_path / "a", configs=configs), Job(tmp_path / "b", configs=configs)
+    for one in (whole, job):
+        one.batch(0, sent(0))
+    before, expected = job.directory["eu"], whole.batch(1, sent(1))
+
+    def broken(shard: Shard, batch: Batch, now_ms: int, config: FoldConfig) -> tuple[Shard, pa.Table]:
+        if config.short_samples == 7:
+            raise ValueError("no")
+        return fold(shard, batch, now_ms, config)
+
+    monkeypatch.setattr(averages, "fold", broken)
+    monkeypatch.setattr(averages, "fold_together", lambda *_: 1 / 0)
+    found = job.batch(1, sent(1))
+    assert [json.loads(told)["error"] for told in troubles(found["eu"])] == ["ValueError: no"]
+    assert blocks(found["eu"]) == before.blocks[0]
+    for name in NAMES[:-1]:
+        assert whole.content(expected[name]) == job.content(found[name])
