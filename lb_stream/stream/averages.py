@@ -30,7 +30,7 @@ from lb_stream.core.model.blocks import (
 )
 from lb_stream.store import Store
 from lb_stream.stream.shard_blocks import EVERYBODY
-from lb_stream.stream.shards.block_files import Blocks, BlockWriter, file_name, read_block
+from lb_stream.stream.shards.block_files import Blocks, BlockWriter, OpenFiles, file_name, read_block
 from lb_stream.stream.shards.slicing import name_hashes
 from lb_stream.stream.task.attempt import hush_first_worker, task_of_batch
 from lb_stream.stream.task.crash import crash_point
@@ -170,7 +170,7 @@ def _kept(read: Callable[[], Shard]) -> tuple[Shard, BlockLost | None]:
         return Shard.empty(), lost
 
 
-def read_shard(checkpoint: Store, blocks: Iterable[str]) -> Shard:
+def read_shard(checkpoint: Store | OpenFiles, blocks: Iterable[str]) -> Shard:
     """A shard's blocks, from their references. Raises FileNotFoundError."""
     brokers, names, values = blocks
     rest = read_block(checkpoint, values)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
+from lb_stream.core.model.blocks import read_stream
 from lb_stream.store import Store
 from lb_stream.store.backend import Draft
 
@@ -52,7 +53,31 @@ class BlockWriter:
             self._draft = None
 
 
-def read_block(checkpoint: Store, reference: str) -> pa.Table:
+@dataclass(slots=True)
+class OpenFiles:
+    """A folder of which a task reads many blocks: a file of this machine is opened once, and mapped for as long as this lives."""
+
+    checkpoint: Store
+    _files: dict[str, pa.Buffer] | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._files = None if self.checkpoint.local is None else {}
+
+    def __str__(self) -> str:
+        return str(self.checkpoint)
+
+    def get_range(self, name: str, begin: int, length: int) -> pa.Buffer:
+        """As Store has it."""
+        if self._files is None:
+            return self.checkpoint.get_range(name, begin, length)
+        file = self._files.get(name)
+        if file is None:
+            file = self._files[name] = self.checkpoint.get_range(name, 0, self.checkpoint.size(name) or 0)
+        begin = min(begin, file.size)
+        return file.slice(begin, min(length, file.size - begin))
+
+
+def read_block(checkpoint: Store | OpenFiles, reference: str) -> pa.Table:
     """The block that a reference names; of a local file only those pages that are used are read.
 
     Raises FileNotFoundError, and ArrowInvalid when the file is damaged.
@@ -61,9 +86,8 @@ def read_block(checkpoint: Store, reference: str) -> pa.Table:
     block = checkpoint.get_range(f"{FOLDER}/{name}", int(begin), int(length))
     if block.size < int(length):
         have = int(begin) + block.size
-        raise pa.ArrowInvalid(f"{checkpoint / FOLDER / name} is cut off: it has {have} bytes, {reference} ends behind them")
-    with pa.ipc.open_stream(block) as reader:
-        return reader.read_all()
+        raise pa.ArrowInvalid(f"{checkpoint}/{FOLDER}/{name} is cut off: it has {have} bytes, {reference} ends behind them")
+    return read_stream(block)
 
 
 def file_of(reference: str) -> str:
