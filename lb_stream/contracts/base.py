@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from functools import lru_cache
+from dataclasses import fields
+from functools import cache, lru_cache
+from operator import attrgetter
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat
@@ -58,7 +60,23 @@ class OwnRecord(BaseModel):
 
 def canonical_json(value: Any) -> str:
     """JSON with sorted keys and no spaces; floats in their shortest form that reads back exactly; NaN is an error."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    return _CANONICAL.encode(value)
+
+
+_CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+"""Made once: `json.dumps` would make one for each value."""
+
+
+def fields_of(one: Any) -> dict[str, Any]:
+    """The fields of a slotted dataclass as `canonical_json` takes them, whose values are no dataclasses. `asdict` would copy each value."""
+    names, values = _fields_of(one.__class__)
+    return dict(zip(names, values(one), strict=True))
+
+
+@cache
+def _fields_of(kind: type[Any]) -> tuple[tuple[str, ...], attrgetter[tuple[Any, ...]]]:
+    names = tuple(field.name for field in fields(kind))
+    return names, attrgetter(*names)
 
 
 @lru_cache(maxsize=1 << 14)

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-import pyarrow as pa
-
 from lb_stream.contracts.reports import Ack, SplitAsk
 from lb_stream.core.commands.responder import Received
-from lb_stream.core.model.blocks import from_bytes
+from lb_stream.core.model.blocks import EVENT_SCHEMA, from_bytes, to_bytes
 from lb_stream.core.model.memory import Memory
 from lb_stream.stream.context import BatchContext
 from lb_stream.stream.shards.block_files import Blocks
+
+_NO_EVENTS = to_bytes(EVENT_SCHEMA.empty_table())
+"""Of most clusters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,29 +24,25 @@ class Arrived:
     """What a batch brings for one cluster's round."""
 
     cluster: str
-    clock: list[dict[str, Any]]
+    clock: Clock
     events: list[dict[str, Any]]
     commands: tuple[Received, ...]
     blocks: list[Blocks]
     heard: bool  # False: the cluster has just been forgotten
 
     @staticmethod
-    def of(rows: pa.Table) -> Arrived:
+    def of(rows: Sequence[Mapping[str, Any]]) -> Arrived:
         """From the cluster's shards in order."""
-        events = [event for block in rows["events"].to_pylist() if block is not None for event in from_bytes(block).to_pylist()]
-        blocks = list(zip(*(rows[name].to_pylist() for name in ("brokers", "names", "values")), strict=True))
-        cluster, clock = rows["cluster"][0].as_py(), _clock(rows["clock"][0].as_py())
-        return Arrived(cluster, clock, events, _commands(events), blocks, not rows["brokers"].null_count)
+        said = (row["events"] for row in rows)
+        events = [event for block in said if block is not None and block != _NO_EVENTS for event in from_bytes(block).to_pylist()]
+        blocks = [(row["brokers"], row["names"], row["values"]) for row in rows]
+        heard = all(row["brokers"] is not None for row in rows)
+        return Arrived(rows[0]["cluster"], _clock(rows[0]["clock"]), events, _commands(events), blocks, heard)
 
     @property
     def now_ms(self) -> int:
         """The round's time."""
-        latest: int = max(seen["append_ms"] for seen in self.clock)
-        return latest
-
-    def times(self, topic: str) -> dict[int, int]:
-        """Partition → how far its time has come."""
-        return {seen["partition"]: seen["append_ms"] for seen in self.clock if seen["topic"] == topic}
+        return self.clock.now_ms
 
     def inputs(self, context: BatchContext) -> dict[str, Any]:
         """What the log says that the round was given, beside its memory and its blocks; who acknowledged what is added later."""
@@ -53,8 +50,8 @@ class Arrived:
         shadows = context.settings.shadows_of(self.cluster)
         of_shadows = {"shadows": shadows, "shadow_hold_ms": context.settings.stream.shadow_hold_ms} if shadows else {}
         return of_shadows | {
-            "offsets": _offsets(self.clock),
-            "times": self.times(context.settings.topics.reports),
+            "offsets": self.clock.offsets,
+            "times": self.clock.times(context.settings.topics.reports),
             "caught_up": context.caught_up,
             "settings": context.settings.of_cluster(self.cluster),
             "acks": [],
@@ -91,11 +88,27 @@ class Arrived:
                 raise RuntimeError(event["payload"])
 
 
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """How far a batch has read each partition, and what follows from that. `offsets`: topic → partition → first and last one read."""
+
+    seen: list[dict[str, Any]]
+    now_ms: int
+    offsets: dict[str, dict[str, list[int]]]
+
+    def times(self, topic: str) -> dict[int, int]:
+        """Partition → how far its time has come."""
+        return {one["partition"]: one["append_ms"] for one in self.seen if one["topic"] == topic}
+
+
 @lru_cache(maxsize=4)
-def _clock(text: str) -> list[dict[str, Any]]:
+def _clock(text: str) -> Clock:
     """All clusters of a batch are told the same: it is read once, and changed by nobody."""
-    clock: list[dict[str, Any]] = json.loads(text)
-    return clock
+    seen: list[dict[str, Any]] = json.loads(text)
+    offsets: dict[str, dict[str, list[int]]] = {}
+    for one in seen:
+        offsets.setdefault(one["topic"], {})[str(one["partition"])] = [one["first"], one["last"]]
+    return Clock(seen, max(one["append_ms"] for one in seen), offsets)
 
 
 def asks_of(given: Iterable[Mapping[str, Any]]) -> tuple[tuple[str, SplitAsk], ...]:
@@ -105,20 +118,16 @@ def asks_of(given: Iterable[Mapping[str, Any]]) -> tuple[tuple[str, SplitAsk], .
 
 def _of_kind(events: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
     """The events of that kind, in their order."""
+    if not events:
+        return events
     found = [event for event in events if event["kind"] == kind]
     return sorted(found, key=lambda event: (event["append_ms"], event["partition"], event["offset"]))
 
 
 def _commands(events: list[dict[str, Any]]) -> tuple[Received, ...]:
     """The operators' commands, in their order."""
+    if not events:
+        return ()
     commands = sorted((event for event in events if event["kind"] == "command"), key=lambda event: (event["partition"], event["offset"]))
     contents = [(event["append_ms"], json.loads(event["payload"])) for event in commands]
     return tuple(Received(append_ms, content["record"], content["rejected"]) for append_ms, content in contents)
-
-
-def _offsets(clock: list[dict[str, Any]]) -> dict[str, dict[str, list[int]]]:
-    """Topic → partition → first and last offset that this batch read."""
-    read: dict[str, dict[str, list[int]]] = {}
-    for seen in clock:
-        read.setdefault(seen["topic"], {})[str(seen["partition"])] = [seen["first"], seen["last"]]
-    return read

@@ -35,7 +35,7 @@ from lb_stream.core.model.blocks import (
 )
 from lb_stream.store import Store
 from lb_stream.stream.shard_blocks import EVERYBODY
-from lb_stream.stream.shards.block_files import Blocks, BlockWriter, Mapped, file_name, read_block
+from lb_stream.stream.shards.block_files import Blocks, BlockWriter, OpenFiles, file_name, read_block
 from lb_stream.stream.shards.slicing import name_hashes
 from lb_stream.stream.task.attempt import hush_first_worker, task_of_batch
 from lb_stream.stream.task.crash import crash_point
@@ -75,7 +75,7 @@ class ShardProcessor(StatefulProcessor):
         name = file_name(batch_id, self._epoch, f"{partition}-{self._tag}")
         self._clock: list[dict[str, Any]] = []
         self._blocks: dict[str, pa.Table] = {}
-        self._mapped: Mapped | None = {} if self._checkpoint.local is not None else None
+        self._files = OpenFiles(self._checkpoint)
         self._values = BlockWriter(self._checkpoint, f"{name}.arrow")
         self._names = BlockWriter(self._checkpoint, f"{name}-names.arrow")
 
@@ -117,7 +117,7 @@ class ShardProcessor(StatefulProcessor):
         """A cluster's only shard, read from its blocks."""
         work, blocks = _Work(cluster, 0, _gather(given, self._read)), tuple(given[0].blocks)
         try:
-            work.shard, work.trouble = _kept(lambda: read_shard(self._checkpoint, blocks, self._mapped))
+            work.shard, work.trouble = _kept(lambda: read_shard(self._files, blocks))
             work.blocks = blocks if work.trouble is None else None
         except Exception as error:
             work.failed, work.trouble = True, error
@@ -190,7 +190,7 @@ class ShardProcessor(StatefulProcessor):
             elif remembered is not None and remembered[0] != shards:
                 raise RuntimeError(f"the state was written for {remembered[0]} shards, now there are {shards}, and nothing was handed over")
             elif remembered is not None:
-                work.shard, work.trouble = _kept(lambda: read_shard(self._checkpoint, remembered[1:], self._mapped))
+                work.shard, work.trouble = _kept(lambda: read_shard(self._files, remembered[1:]))
                 work.blocks = remembered[1:] if work.trouble is None else None
         except Exception as error:
             work.failed, work.trouble = True, error
@@ -257,10 +257,12 @@ def _kept(read: Callable[[], Shard]) -> tuple[Shard, BlockLost | None]:
         return Shard.empty(), lost
 
 
-def read_shard(checkpoint: Store, blocks: Iterable[str], mapped: Mapped | None = None) -> Shard:
-    """A shard's blocks, from their references; `mapped` as `read_block` has it. Raises FileNotFoundError."""
-    brokers, names, values = (read_block(checkpoint, one, mapped) for one in blocks)
-    return Shard(with_all_columns(brokers, BROKER_SCHEMA), values.add_column(0, BUNDLE_SCHEMA.field(0), names["name"]))
+def read_shard(checkpoint: Store | OpenFiles, blocks: Iterable[str]) -> Shard:
+    """A shard's blocks, from their references. Raises FileNotFoundError."""
+    brokers, names, values = blocks
+    rest = read_block(checkpoint, values)
+    known = with_all_columns(read_block(checkpoint, brokers), BROKER_SCHEMA)
+    return Shard(known, rest.add_column(0, BUNDLE_SCHEMA.field(0), read_block(checkpoint, names)["name"]))
 
 
 def names_block(names: pa.ChunkedArray) -> pa.Table:

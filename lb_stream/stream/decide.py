@@ -9,15 +9,15 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from lb_stream.contracts.base import canonical_json
 from lb_stream.contracts.decisions import Ownership
-from lb_stream.contracts.settings import Settings
 from lb_stream.core.averages.cluster_view import NameOrder, name_order, view_of
 from lb_stream.core.commands.proposal_book import ProposalNews
 from lb_stream.core.commands.responder import CommandAnswer, Received, refuse_all
@@ -36,7 +36,7 @@ from lb_stream.stream import figures
 from lb_stream.stream.arrived import Arrived
 from lb_stream.stream.averages import read_shard
 from lb_stream.stream.context import BatchContext
-from lb_stream.stream.shards.block_files import Blocks
+from lb_stream.stream.shards.block_files import Blocks, OpenFiles
 from lb_stream.stream.task.allowance import Allowance
 from lb_stream.stream.task.crash import crash_point
 from lb_stream.stream.task.deadline import within
@@ -83,20 +83,23 @@ def decide_clusters(batches: Iterable[pa.RecordBatch], context: BatchContext, ta
     given = list(batches)
     if not given:
         return
-    shards = pa.Table.from_batches(given).sort_by([("cluster", "ascending"), ("shard", "ascending")])
-    clusters = shards["cluster"].to_numpy(zero_copy_only=False)
-    begins = [0, *(np.flatnonzero(clusters[1:] != clusters[:-1]) + 1).tolist()]
-    context = context.of(clusters[begins])
+    shards = pa.Table.from_batches(given).sort_by([("cluster", "ascending"), ("shard", "ascending")]).to_pylist()
+    clusters = {cluster: list(some) for cluster, some in groupby(shards, itemgetter("cluster"))}
+    context = context.of(clusters)
     taken, allowance = figures.FigureFiles(context, task), Allowance.of(context.settings.stream.shadow_share_percent)
-    rows = [
-        decide_cluster(shards.slice(begin, end - begin), context, taken, allowance)
-        for begin, end in zip(begins, [*begins[1:], len(shards)], strict=True)
-    ]
+    blocks = OpenFiles(checkpoint_of(context.settings.stream))
+    rows = [decide_cluster(some, context, taken, blocks, allowance) for some in clusters.values()]
     taken.write(rows)
     yield from pa.Table.from_pylist(rows, ROUND_SCHEMA).to_batches()
 
 
-def decide_cluster(rows: pa.Table, context: BatchContext, taken: figures.FigureFiles, allowance: Allowance | None = None) -> dict[str, Any]:
+def decide_cluster(
+    rows: Sequence[Mapping[str, Any]],
+    context: BatchContext,
+    taken: figures.FigureFiles,
+    blocks: OpenFiles,
+    allowance: Allowance | None = None,
+) -> dict[str, Any]:
     """One cluster's round in one batch. `rows`: its shards in order. Returns one row of ROUND_SCHEMA.
 
     Whatever goes wrong becomes the row's `error`, with nothing decided and the memory as it was: the other clusters don't notice. A cluster
@@ -111,9 +114,7 @@ def decide_cluster(rows: pa.Table, context: BatchContext, taken: figures.FigureF
     remembered = context.memories[cluster] if known else Memory(seq=context.first_seq).to_json()
     inputs = arrived.inputs(context)
     row: dict[str, Any] = {"cluster": cluster, "seq": 0, "epoch": context.epoch, "now_ms": now_ms, "memory": remembered, "error": None}
-    row |= dict.fromkeys(("decisions", "outcomes", "ownership", "refusals", "results", "merge_advice", "proposals"), "[]") | {"files": "{}"}
-    row |= {"inputs": canonical_json(inputs), "blocks": canonical_json(arrived.blocks), "bundles": 0, "sampled": False}
-    row |= NOTHING
+    row |= _NOTHING_DONE | {"inputs": None, "blocks": canonical_json(arrived.blocks)}
     if shadows := context.settings.shadows_of(cluster):
         row["shadow_memory"] = context.shadow_memories.get(cluster, row["shadow_memory"])
     looked = None
@@ -121,21 +122,21 @@ def decide_cluster(rows: pa.Table, context: BatchContext, taken: figures.FigureF
         taken.rejected(cluster, [*arrived.events, *context.unreadable.get(cluster, ())])
         if not arrived.heard:
             text = f"the cluster {cluster} has just been forgotten: nothing was heard of it"
-            answers = _unanswered(arrived.commands, text, "unknown_cluster")
+            answers = _unanswered(arrived.commands, text, "unknown_cluster") | {"inputs": canonical_json(inputs)}
             return row | answers | _forgotten(cluster, now_ms, context) | {"idle": answers["idle"] and not known}
-        memory = replace(Memory.from_json(remembered), epoch=context.epoch)
-        acks, balances = counting(arrived.acks, memory), arrived.balances(memory)
-        inputs |= {"acks": [ack.model_dump(mode="json") for ack in acks], "balances": balances}
-        if merging := arrived.merging(memory):
-            inputs["merging"] = merging
-        row |= {"inputs": canonical_json(inputs), "seq": memory.seq if known else 0}
+        memory = Memory.from_json(remembered)
+        memory = memory if memory.epoch == context.epoch else replace(memory, epoch=context.epoch)
+        acks, balances, merging = counting(arrived.acks, memory), arrived.balances(memory), arrived.merging(memory)
+        more = {"acks": [ack.model_dump(mode="json") for ack in acks], "balances": balances} | ({"merging": merging} if merging else {})
+        row |= {"inputs": canonical_json(inputs | more), "seq": memory.seq if known else 0}
         if now_ms < memory.retry_ms and not arrived.commands:  # a command may be what mends it
             return row | {"idle": True}
         arrived.raise_trouble()
         inbox = Inbox(acks, context.caught_up, arrived.commands, arrived.asks, balances, merging)
-        looked = _decide(row, arrived, replace(memory, errors=0, retry_ms=0), inbox, context, taken)
+        memory = replace(memory, errors=0, retry_ms=0) if memory.errors or memory.retry_ms else memory
+        looked = _decide(row, arrived, memory, inbox, context, taken, blocks)
     except Exception as error:
-        row |= _failed(error, remembered, now_ms, context)
+        row |= {"inputs": row["inputs"] or canonical_json(inputs)} | _failed(error, remembered, now_ms, context)
         row |= _unanswered(arrived.commands, f"the round failed: {row['error'].splitlines()[-1]}", "round_failed")
     crash_point("in_decide")
     row["idle"] = not (row["sampled"] or row["error"]) and _nothing_happened(row, remembered)
@@ -145,13 +146,27 @@ def decide_cluster(rows: pa.Table, context: BatchContext, taken: figures.FigureF
     return row
 
 
+_NOTHING_DONE = (
+    dict.fromkeys(("decisions", "outcomes", "ownership", "refusals", "results", "merge_advice", "proposals"), "[]")
+    | {"files": "{}", "bundles": 0, "sampled": False}
+    | NOTHING
+)
+"""What the log says of a round before it is made."""
+
+
 def _decide(
-    row: dict[str, Any], arrived: Arrived, memory: Memory, inbox: Inbox, context: BatchContext, taken: figures.FigureFiles
+    row: dict[str, Any],
+    arrived: Arrived,
+    memory: Memory,
+    inbox: Inbox,
+    context: BatchContext,
+    taken: figures.FigureFiles,
+    blocks: OpenFiles,
 ) -> Looked | None:
     """Make the round and put it into the log's row. Returns what shadows look at; None without a broker."""
     cluster, settings = arrived.cluster, context.settings
     config = config_of(settings.of_cluster(cluster))
-    view = _complete_view(arrived, config_before(memory, config), settings)
+    view = _complete_view(arrived, config_before(memory, config), settings.topics.reports, blocks)
     row["bundles"] = len(view.bundles)
     if not len(view.brokers):
         row |= _unanswered(inbox.commands, f"no broker of a cluster {cluster} has reported: is its name right?", "unknown_cluster")
@@ -183,8 +198,8 @@ def _forgotten(cluster: str, now_ms: int, context: BatchContext) -> dict[str, An
         waiting = map(Proposal.of, memory.get("proposals", ()))
         news = [ProposalNews(one, "withdrawn", why="the cluster has been forgotten") for one in waiting]
     advice = withdrawn(mergeable, {})
-    said = {"ownership": _records(ends), "merge_advice": canonical_json([one.to_dict() for one in advice])}
-    said |= {"proposals": canonical_json([one.to_dict() for one in news])}
+    said = {"ownership": _records(ends), "merge_advice": _list(one.to_dict() for one in advice)}
+    said |= {"proposals": _list(one.to_dict() for one in news)}
     return NOTHING | said | {"memory": "", "seq": context.log_seq + 1, "blocks": "[]"}
 
 
@@ -195,11 +210,17 @@ def _unanswered(commands: Iterable[Received], text: str, rule: str) -> dict[str,
 
 
 def _results(answers: Iterable[CommandAnswer]) -> str:
-    return canonical_json([answer.to_dict() for answer in answers])
+    return _list(answer.to_dict() for answer in answers)
 
 
 def _records(records: Iterable[Ownership]) -> str:
-    return canonical_json([record.model_dump(mode="json") for record in records])
+    return _list(record.model_dump(mode="json") for record in records)
+
+
+def _list(entries: Iterable[dict[str, Any]]) -> str:
+    """Their JSON: of most there is nothing to say in most rounds."""
+    every = list(entries)
+    return canonical_json(every) if every else "[]"
 
 
 def _failed(error: Exception, remembered: str, now_ms: int, context: BatchContext) -> dict[str, Any]:
@@ -218,15 +239,15 @@ def _failed(error: Exception, remembered: str, now_ms: int, context: BatchContex
     return {"error": text, "memory": replace(before, epoch=context.epoch, errors=errors, retry_ms=retry_ms).to_json()}
 
 
-def _complete_view(arrived: Arrived, config: ClusterConfig, settings: Settings) -> ClusterView:
+def _complete_view(arrived: Arrived, config: ClusterConfig, topic: str, blocks: OpenFiles) -> ClusterView:
     """The cluster's view, once no shard waits for reports. `config`: the settings before the round's commands."""
-    shards = read_shards(checkpoint_of(settings.stream), arrived.blocks)
+    shards = read_shards(blocks, arrived.blocks)
     raise_incomplete(shards, arrived.now_ms - config.balancer.report_timeout_ms)
-    times = arrived.times(settings.topics.reports)
+    times = arrived.clock.times(topic)
     return cluster_view(arrived.cluster, shards, arrived.blocks, arrived.now_ms, config.balancer.weights, times)
 
 
-def read_shards(checkpoint: Store, blocks: Iterable[Blocks]) -> list[Shard]:
+def read_shards(checkpoint: Store | OpenFiles, blocks: Iterable[Blocks]) -> list[Shard]:
     """A cluster's shards. Raises FileNotFoundError."""
     return [read_shard(checkpoint, references) for references in blocks]
 
@@ -293,12 +314,12 @@ def logged(made: Round) -> dict[str, Any]:
     """A round as it stands in the log: the columns that it fills."""
     return {
         "seq": made.seq,
-        "decisions": canonical_json([decision.model_dump(mode="json") for decision in made.decisions]),
-        "outcomes": canonical_json([outcome.to_dict() for outcome in made.outcomes]),
+        "decisions": _list(decision.model_dump(mode="json") for decision in made.decisions),
+        "outcomes": _list(outcome.to_dict() for outcome in made.outcomes),
         "ownership": _records(made.ownership),
-        "refusals": canonical_json([refusal.to_dict() for refusal in made.refusals]),
+        "refusals": _list(refusal.to_dict() for refusal in made.refusals),
         "results": _results(made.results),
         "memory": made.memory.to_json(),
-        "merge_advice": canonical_json([one.to_dict() for one in made.merge_advice]),
-        "proposals": canonical_json([one.to_dict() for one in made.proposals]),
+        "merge_advice": _list(one.to_dict() for one in made.merge_advice),
+        "proposals": _list(one.to_dict() for one in made.proposals),
     }

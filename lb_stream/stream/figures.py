@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from lb_stream.contracts.base import canonical_json
 from lb_stream.contracts.table_spec import TableSpec
 from lb_stream.contracts.tables import BROKER_HISTORY, BROKER_LOADS, BUNDLE_AVERAGES, BUNDLE_HISTORY, REJECTED_REPORTS
 from lb_stream.core.model.blocks import FOUR, RESOURCES, Shard
-from lb_stream.core.model.resources import max_weighted_usage, percent
+from lb_stream.core.model.resources import max_weighted_usage, percents
 from lb_stream.core.model.view import ClusterView, Rates
 from lb_stream.core.round.decide import Round
 from lb_stream.store import Store, tables_of
@@ -52,8 +53,12 @@ def _columns_of(spec: TableSpec) -> pa.Schema:
     return pa.schema([field for field in spec.schema if field.name != spec.partition_by])
 
 
-def _four(rates: Rates, span: str) -> dict[str, Any]:
-    return {f"{span}_{name}": column for name, column in zip(FOUR, rates.columns, strict=True)}
+_RATIOS = tuple(f"{name}_ratio" for name in RESOURCES)
+_FOUR = {span: tuple(f"{span}_{name}" for name in FOUR) for span in ("latest", "short", "long")}
+
+
+def _four(rates: Rates, span: str) -> Iterable[tuple[str, Any]]:
+    return zip(_FOUR[span], rates.columns, strict=True)
 
 
 class FigureFiles:
@@ -64,12 +69,9 @@ class FigureFiles:
 
     def __init__(self, context: BatchContext, task: str) -> None:
         self._context, self._name = context, f"{context.file_tag}-{task}"
-        self._parts: dict[str, list[pa.Table]] = {}
+        self._rejected: list[pa.Table] = []
+        self._loads: list[dict[str, Any]] = []  # of each cluster its columns: lists, or arrays
         self._first: dict[str, str] = {}  # table → the cluster whose round names the file
-
-    def _add(self, spec: TableSpec, cluster: str, columns: Mapping[str, Any]) -> None:
-        self._first.setdefault(spec.name, cluster)
-        self._parts.setdefault(spec.name, []).append(pa.table(columns, schema=spec.schema))
 
     def rejected(self, cluster: str, events: list[dict[str, Any]]) -> None:
         """The records that were not taken, with the reason."""
@@ -80,7 +82,8 @@ class FigureFiles:
         given = ("topic", "partition", "offset", "append_ms", "broker", "field", "value", "expected")
         columns: dict[str, Any] = {name: [row[name] for row in rows] for name in given}
         columns |= {"cluster": [cluster] * len(rows), "log_seq": [self._context.log_seq] * len(rows)}
-        self._add(REJECTED_REPORTS, cluster, columns)
+        self._rejected.append(pa.table(columns, schema=REJECTED_REPORTS.schema))  # now: what can't be written fails this round alone
+        self._first.setdefault(REJECTED_REPORTS.name, cluster)
 
     def loads(self, view: ClusterView, made: Round) -> None:
         """Every broker of the cluster as its reports say, pending moves not counted."""
@@ -94,25 +97,36 @@ class FigureFiles:
             "alive": made.view.brokers.alive,
             "seen_ms": brokers.seen_ms,
             "reported_ms": brokers.reported_ms,
-            "usage_ratio": max_weighted_usage(brokers.resources, weights),
+            "usage_ratio": brokers.usage if brokers.weights == weights else max_weighted_usage(brokers.resources, weights),
             "bundles": view.bundle_counts(),
             "topics": brokers.topics,
             "log_seq": np.full(count, self._context.log_seq),
         }
-        columns |= {f"{name}_ratio": percent(*brokers.resources[name]).astype(np.float64) / 100.0 for name in RESOURCES}
-        columns |= _four(brokers.latest, "latest") | _four(brokers.short, "short") | _four(brokers.long, "long")
-        self._add(BROKER_LOADS, view.cluster, columns)
+        columns |= zip(_RATIOS, percents(brokers.resources, RESOURCES).astype(np.float64) / 100.0, strict=True)
+        columns.update(chain(_four(brokers.latest, "latest"), _four(brokers.short, "short"), _four(brokers.long, "long")))
+        self._loads.append(columns)
+        self._first.setdefault(BROKER_LOADS.name, view.cluster)
 
     def write(self, rows: list[dict[str, Any]]) -> None:
         """Write the files, and name each in the round of the first cluster that it speaks of."""
+        tables = [(BROKER_LOADS, _table_of(BROKER_LOADS, self._loads))] if self._loads else []
+        tables += [(REJECTED_REPORTS, pa.concat_tables(self._rejected))] if self._rejected else []
         files: dict[str, dict[str, File]] = {}
-        for spec in (BROKER_LOADS, REJECTED_REPORTS):
-            if spec.name in self._parts:
-                file = write_file(tables_of(self._context.settings.stream), spec, pa.concat_tables(self._parts[spec.name]), self._name)
-                files.setdefault(self._first[spec.name], {})[spec.name] = file
+        for spec, data in tables:
+            file = write_file(tables_of(self._context.settings.stream), spec, data, self._name)
+            files.setdefault(self._first[spec.name], {})[spec.name] = file
         for row in rows:
             if row["cluster"] in files:
                 row |= {"files": canonical_json(files[row["cluster"]]), "idle": False}
+
+
+def _table_of(spec: TableSpec, parts: list[dict[str, Any]]) -> pa.Table:
+    """The rows of several clusters: one array of each column, not one for each cluster."""
+    columns = {}
+    for name in spec.schema.names:
+        given = [part[name] for part in parts]
+        columns[name] = np.concatenate(given) if isinstance(given[0], np.ndarray) else list(chain.from_iterable(given))
+    return pa.table(columns, schema=spec.schema)
 
 
 def part_files(part: str, entries: list[Due], root: Store, checkpoint: Store, name: str) -> dict[str, File]:

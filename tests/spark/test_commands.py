@@ -10,9 +10,11 @@ import pytest
 from lb_stream.contracts.settings import Settings, StreamSettings
 from lb_stream.core.model.blocks import EVENT_SCHEMA, to_bytes
 from lb_stream.core.model.memory import Memory
+from lb_stream.store import Store
 from lb_stream.stream.context import BatchContext, DecodeConfig
 from lb_stream.stream.decide import decide_cluster
 from lb_stream.stream.figures import FigureFiles
+from lb_stream.stream.shards.block_files import OpenFiles
 from lb_stream.stream.shards.directory import ShardMap
 from tests.spark.test_decode import decoded, record, rejections
 
@@ -117,7 +119,7 @@ def answered(tmp_path: Path, memory: Memory, balancer: dict[str, Any], *values: 
     row = {"cluster": "eu", "shard": 0, "clock": clock, "brokers": "", "names": "", "values": "", "events": block}
     settings = Settings(stream=StreamSettings(tables=str(tmp_path / "tables"), checkpoint=str(tmp_path)), balancer=balancer)
     context = BatchContext(settings, "test-0", log_seq=0, epoch=1, caught_up=True, memories={"eu": memory.to_json()})
-    return decide_cluster(pa.Table.from_pylist([row]), context, FigureFiles(context, "0-0"))
+    return decide_cluster([row], context, FigureFiles(context, "0-0"), OpenFiles(Store.at(tmp_path)))
 
 
 def test_commands_of_a_round_that_fails_are_refused_with_the_reason_and_the_round_is_logged(tmp_path: Path) -> None:

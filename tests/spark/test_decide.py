@@ -2,8 +2,8 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
-import pyarrow as pa
 import pytest
 
 from lb_stream.contracts.reports import BundleStats
@@ -17,7 +17,7 @@ from lb_stream.stream.averages import names_block
 from lb_stream.stream.context import BatchContext
 from lb_stream.stream.decide import decide_cluster
 from lb_stream.stream.figures import FigureFiles
-from lb_stream.stream.shards.block_files import BlockWriter
+from lb_stream.stream.shards.block_files import BlockWriter, OpenFiles
 from tests.support.build import Event, Report, batch_of
 
 BUNDLE = "t/n/0x00000000_0xffffffff"
@@ -31,9 +31,9 @@ def test_a_cluster_that_fails_again_and_again_is_left_alone_for_a_while(tmp_path
     for now_ms in (1_000, 2_000, 3_000, 4_000, 12_999, 13_000, 14_000):
         clock = json.dumps([{"topic": "reports", "partition": 0, "first": 0, "last": 0, "append_ms": now_ms}])
         row = {"cluster": "eu", "shard": 0, "clock": clock, "brokers": "", "names": "", "values": "", "events": None}
-        rows = pa.Table.from_pylist([row])
+        rows = [row]
         context = BatchContext(settings, "test-0", log_seq=0, epoch=1, caught_up=True, memories=memories)
-        row = decide_cluster(rows, context, FigureFiles(context, "0-0"))
+        row = decide_cluster(rows, context, FigureFiles(context, "0-0"), OpenFiles(Store.at(tmp_path)))
         memories["eu"] = row["memory"]
         seen.append((row["error"] is not None, "suspended" in (row["error"] or ""), row["idle"]))
     failed, last, alone = (True, False, False), (True, True, False), (False, False, True)
@@ -46,7 +46,7 @@ def endless(*_: object) -> None:
         pass
 
 
-def one_broker(folder: Path, *events: Event) -> pa.Table:
+def one_broker(folder: Path, *events: Event) -> list[dict[str, Any]]:
     """The shard of a cluster of one broker and one bundle, as the stateful stage emits it."""
     batch = batch_of([Report("b1", 1_000, {BUNDLE: BundleStats(topics=3)})], events)
     shard, _ = fold(Shard.empty(), batch, 1_000, FoldConfig())
@@ -55,7 +55,7 @@ def one_broker(folder: Path, *events: Event) -> pa.Table:
     writer.close()
     clock = json.dumps([{"topic": "lb-load-reports", "partition": 0, "first": 0, "last": 0, "append_ms": 1_000}])
     given = dict(zip(("brokers", "names", "values"), references, strict=True))
-    return pa.Table.from_pylist([{"cluster": "eu", "shard": 0, "clock": clock, "events": to_bytes(batch.events)} | given])
+    return [{"cluster": "eu", "shard": 0, "clock": clock, "events": to_bytes(batch.events)} | given]
 
 
 def test_an_acknowledgement_that_counts_is_logged_among_the_rounds_inputs(tmp_path: Path) -> None:
@@ -64,7 +64,7 @@ def test_an_acknowledgement_that_counts_is_logged_among_the_rounds_inputs(tmp_pa
     settings = Settings(stream=StreamSettings(tables=str(tmp_path / "tables"), checkpoint=str(tmp_path)))
     memories = {"eu": Memory(seq=1, first_ms=500, pending=(asked,)).to_json()}
     context = BatchContext(settings, "test-0", log_seq=1, epoch=1, caught_up=True, memories=memories)
-    row = decide_cluster(one_broker(tmp_path, refused), context, FigureFiles(context, "0-0"))
+    row = decide_cluster(one_broker(tmp_path, refused), context, FigureFiles(context, "0-0"), OpenFiles(Store.at(tmp_path)))
     assert [(one["decision_id"], one["outcome"]) for one in json.loads(row["outcomes"])] == [("eu:1:0", "refused")], row["error"]
     assert [(one["decision_id"], one["reason"]) for one in json.loads(row["inputs"])["acks"]] == [("eu:1:0", "busy")]
 
@@ -73,9 +73,9 @@ def test_a_round_that_never_ends_fails_alone(tmp_path: Path, monkeypatch: pytest
     rows = one_broker(tmp_path)
     settings = Settings(stream=StreamSettings(tables=str(tmp_path / "tables"), checkpoint=str(tmp_path), round_timeout_ms=50))
     context = BatchContext(settings, "test-0", log_seq=0, epoch=1, caught_up=True, memories={})
-    good = decide_cluster(rows, context, FigureFiles(context, "0-0"))
+    good = decide_cluster(rows, context, FigureFiles(context, "0-0"), OpenFiles(Store.at(tmp_path)))
     assert (good["error"], json.loads(good["inputs"])["times"]) == (None, {"0": 1_000})
     monkeypatch.setattr(decide, "decide", endless)
-    failed = decide_cluster(rows, context, FigureFiles(context, "0-0"))
+    failed = decide_cluster(rows, context, FigureFiles(context, "0-0"), OpenFiles(Store.at(tmp_path)))
     assert "it took longer than 0.05 s (stream.round_timeout_ms)" in failed["error"]
     assert (failed["decisions"], json.loads(failed["memory"])["errors"]) == ("[]", 1)

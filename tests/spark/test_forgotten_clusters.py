@@ -5,15 +5,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from msgspec.structs import replace as replaced
 
 from lb_stream.contracts.settings import Settings, StreamSettings
+from lb_stream.store import Store
 from lb_stream.stream.context import BatchContext
 from lb_stream.stream.decide import decide_cluster
 from lb_stream.stream.figures import FigureFiles
 from lb_stream.stream.shards.attention import BREAK_MS, LISTENED_MS, Attention
+from lb_stream.stream.shards.block_files import OpenFiles
 from lb_stream.stream.shards.directory import NEW, ShardMap
 from lb_stream.stream.shards.slicing import ClusterBlocks, due_parts, next_slices, table_part
 from tests.spark.shard_task import State, emitted
@@ -47,8 +48,7 @@ def decided(folder: Path, memories: dict[str, str], commands: int = 0, **more: A
     clock, blocks = rows_of([TICK, *given], LEAVING)
     row = {name: None for name in ("brokers", "names", "values")} | {name: blocks[name] for name in ("cluster", "shard", "events")}
     row |= {"clock": clock["clock"]}
-    types = dict.fromkeys(row, pa.string()) | {"shard": pa.int32(), "events": pa.binary()}
-    return decide_cluster(pa.Table.from_pylist([row], pa.schema(types)), context, FigureFiles(context, "0-0"))
+    return decide_cluster([row], context, FigureFiles(context, "0-0"), OpenFiles(Store.at(folder)))
 
 
 def test_the_log_says_that_a_cluster_has_been_forgotten_and_nothing_else_of_it(tmp_path: Path) -> None:
@@ -82,9 +82,10 @@ def test_rounds_of_a_cluster_that_comes_back_are_numbered_after_those_that_it_ha
     settings = Settings(stream=StreamSettings(tables=str(tmp_path / "tables"), checkpoint=str(tmp_path)))
     context = BatchContext(settings, "test-0", log_seq=20, epoch=1, caught_up=True, memories={}, first_seq=8)
     shard = emitted(tmp_path, 1, [record(b"eu/b1", report(), 1)], State())
-    row = decide_cluster(pa.Table.from_pylist([shard.asDict()]), context, FigureFiles(context, "0-0"))
+    blocks = OpenFiles(Store.at(tmp_path))
+    row = decide_cluster([shard.asDict()], context, FigureFiles(context, "0-0"), blocks)
     assert (row["seq"], json.loads(row["memory"])["seq"]) == (9, 9)
-    nothing = decide_cluster(pa.Table.from_pylist([shard.asDict() | {"brokers": "gone"}]), context, FigureFiles(context, "0-0"))
+    nothing = decide_cluster([shard.asDict() | {"brokers": "gone"}], context, FigureFiles(context, "0-0"), blocks)
     assert (nothing["seq"], json.loads(nothing["memory"])["seq"]) == (0, 8), "a round that failed counts nothing"
 
 

@@ -56,7 +56,8 @@ def view_of(
         rows = (pc.index_in(shard.brokers["name"], value_set=one_array(brokers["name"])).to_numpy() for shard in shards)
         owners = [np.append(row.astype(np.int32), np.int32(-1))[owner] for row, owner in zip(rows, owners, strict=True)]
     if len(shards) == 1:
-        bundles = _bundles(one_array(shards[0].bundles["name"]), owners[0], lambda name: shards[0].bundles[name])
+        columns = dict(zip(shards[0].bundles.schema.names, shards[0].bundles.columns, strict=True))
+        bundles = _bundles(one_array(columns["name"]), owners[0], columns.__getitem__)
         return ClusterView(cluster, now_ms, _brokers(brokers, clock_ms, bundles, weights), bundles)
     known = order or name_order([shard.bundles["name"] for shard in shards])
 
@@ -68,7 +69,7 @@ def view_of(
 
 
 def _clocks(partitions: pa.ChunkedArray, times: Mapping[int, int], now_ms: int) -> Ints:
-    rows = partitions.fill_null(-1).to_numpy()
+    rows = (partitions.fill_null(-1) if partitions.null_count else partitions).to_numpy()
     clock_ms = np.full(len(rows), now_ms, np.int64)
     for partition, read_ms in times.items():
         clock_ms[rows == partition] = read_ms
@@ -99,7 +100,7 @@ def _bools(column: pa.ChunkedArray) -> Bools:
 
 
 def _texts(column: pa.ChunkedArray) -> tuple[str, ...]:
-    return tuple(column.fill_null("").to_pylist())
+    return tuple(text or "" for text in column.to_pylist())
 
 
 def _brokers(brokers: pa.Table, clock_ms: Ints, bundles: Bundles, weights: Mapping[str, float]) -> Brokers:

@@ -26,7 +26,7 @@ from lb_stream.core.commands.proposals import reject
 from lb_stream.core.commands.responder import CommandResponder, Received, named
 from lb_stream.core.config.cluster_config import ClusterConfig
 from lb_stream.core.model.names import is_system_bundle
-from lb_stream.core.model.operator_state import OperatorState, Waiting, isolation_policy
+from lb_stream.core.model.operator_state import NO_ORDERS, OperatorState, Waiting, isolation_policy
 from lb_stream.core.model.view import ClusterView
 from lb_stream.core.observing.known_bundles import compact, missing, with_bundles
 from lb_stream.core.observing.liveness import silent
@@ -48,7 +48,7 @@ def obey_standing(desk: CommandResponder, view: ClusterView, commands: Iterable[
 def apply_operator_state(view: ClusterView, orders: OperatorState, wanted: bool = True) -> ClusterView:
     """The view with the orders' policies, and with the bundles of their namespaces that it lacks, if these are wanted."""
     view = with_bundles(view, missing(view, orders.namespaces)) if wanted else view
-    return view if orders == OperatorState() else replace(view, policies=orders.policies(view.policies))
+    return view if orders == NO_ORDERS else replace(view, policies=orders.policies(view.policies))
 
 
 def forget_ended(desk: CommandResponder, view: ClusterView) -> None:

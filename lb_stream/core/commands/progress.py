@@ -25,6 +25,8 @@ def update_command_progress(
 
     `reserved`: released bundles whose unload has named a destination. A command isn't done before they are there.
     """
+    if not desk.orders.waiting and not settled.ended:
+        return
     under_way = {pending.decision_id for pending in settled.open} | {decision.decision_id for decision in decided if not decision.dry_run}
     moving = {one.bundle: one.source for one in (*settled.open, *(one for one, _ in settled.ended)) if one.kind in MOVES}
     moving |= {one.bundle: one.source for one in decided if one.kind in MOVES}

@@ -5,9 +5,10 @@ Those that wait are part of the cluster's memory. What becomes of each is told o
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from lb_stream.contracts.base import fields_of
 from lb_stream.core.model.memory import Proposal
 
 State = Literal["waiting", "approved", "rejected", "expired", "stale", "withdrawn"]
@@ -28,7 +29,7 @@ class ProposalNews:
     def to_dict(self) -> dict[str, Any]:
         """As JSON-able fields."""
         own = {name: getattr(self, name) for name in ("state", "by", "why", "until_ms", "decision_id")}
-        one = asdict(self.proposal)
+        one = fields_of(self.proposal)
         return one | {"children": list(one["children"]), "boundaries": list(one["boundaries"])} | own
 
 

@@ -24,7 +24,7 @@ from lb_stream.core.filters import (
     TopicKind,
     unload_helps,
 )
-from lb_stream.core.model.names import Overlaps, namespace_of
+from lb_stream.core.model.names import BOUND_LENGTH, RANGE_LENGTH, Overlaps, namespace_of
 from lb_stream.core.model.refusals import Refusal, refusal
 from lb_stream.core.model.rules import Rule
 from lb_stream.core.model.view import ClusterView, Rows
@@ -219,11 +219,12 @@ def superseded(view: ClusterView, rows: Iterable[int]) -> set[int]:
 
 def ranges(view: ClusterView, namespace: str) -> Iterator[tuple[int, int, int]]:
     """(lower, upper, when last named) of each bundle of the namespace; an owned one counts as named for ever."""
-    mine = view.bundles.rows_of_namespace(namespace)
-    for row, name in zip(range(mine.start, mine.stop), view.bundles.names[mine].to_pylist(), strict=True):
-        yield *_bounds(name), NEVER_OLD_MS if view.bundles.owner[row] >= 0 else int(view.bundles.reported_ms[row])
+    bundles = view.bundles
+    mine = bundles.rows_of_namespace(namespace)
+    named_ms = np.where(bundles.owner[mine] >= 0, NEVER_OLD_MS, bundles.reported_ms[mine]).tolist()
+    for name, at_ms in zip(bundles.names[mine].to_pylist(), named_ms, strict=True):
+        yield *_bounds(name), at_ms
 
 
 def _bounds(name: str) -> tuple[int, int]:
-    lower, _, upper = name.rpartition("/")[2].partition("_")
-    return int(lower, 16), int(upper, 16)
+    return int(name[1 - RANGE_LENGTH : -1 - BOUND_LENGTH], 16), int(name[-BOUND_LENGTH:], 16)

@@ -6,7 +6,10 @@ its broker in the same shard's broker table, or -1. Rates messages/s, throughput
 
 from __future__ import annotations
 
+import struct
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import lru_cache
 
 import pyarrow as pa
 from numpy.typing import NDArray
@@ -124,8 +127,44 @@ def to_bytes(table: pa.Table) -> bytes:
 
 def from_bytes(data: bytes) -> pa.Table:
     """The table of an Arrow IPC stream, without copying the data."""
-    with pa.ipc.open_stream(pa.py_buffer(data)) as reader:
+    return read_stream(pa.py_buffer(data))
+
+
+def read_stream(data: pa.Buffer) -> pa.Table:
+    """The same from a buffer. Raises ArrowInvalid when it is damaged.
+
+    Nearly all streams are one batch of a schema that was read before: its bytes, with which they begin, lead to it. Arrow's reader takes
+    four times as long, most of it for reading the schema once more.
+    """
+    length = _length_of_schema(data)
+    schema = _schema_of(data.slice(0, length).to_pybytes()) if length else None
+    if schema is not None:
+        rest = pa.BufferReader(data.slice(length))
+        with suppress(EOFError):  # there is no batch
+            batch = pa.ipc.read_record_batch(pa.ipc.read_message(rest), schema)
+            if data.size - length - rest.tell() == len(END_OF_STREAM):
+                return pa.Table.from_batches([batch])
+    with pa.ipc.open_stream(data) as reader:
         return reader.read_all()
+
+
+END_OF_STREAM = b"\xff\xff\xff\xff\0\0\0\0"
+
+
+def _length_of_schema(data: pa.Buffer) -> int:
+    """Bytes of the message that a stream begins with; 0 where there are no batches after it, or that can't be told."""
+    if data.size < 2 * len(END_OF_STREAM):
+        return 0
+    mark, length = struct.unpack("<Ii", memoryview(data)[: len(END_OF_STREAM)])
+    end = len(END_OF_STREAM) + length
+    return end if mark == 0xFFFFFFFF and length > 0 and end + len(END_OF_STREAM) < data.size else 0
+
+
+@lru_cache(maxsize=64)
+def _schema_of(message: bytes) -> pa.Schema | None:
+    """The schema in a message; None for one with dictionaries, which come before the first batch."""
+    schema: pa.Schema = pa.ipc.read_schema(pa.py_buffer(message))
+    return None if any(pa.types.is_dictionary(field.type) for field in schema) else schema
 
 
 def with_all_columns(table: pa.Table, schema: pa.Schema) -> pa.Table:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from lb_stream.contracts.base import canonical_json
+from lb_stream.contracts.base import canonical_json, fields_of
 from lb_stream.contracts.decisions import RESHAPES, DecisionKind
 from lb_stream.core.model.operator_state import OperatorState
 
@@ -41,7 +41,7 @@ class Pending:
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON-able fields. Only a merge has a neighbour."""
-        found = asdict(self)
+        found = fields_of(self)
         if self.neighbour is None:
             del found["neighbour"]
         return found
@@ -124,7 +124,7 @@ class Proposal:
 
     @staticmethod
     def of(data: Mapping[str, Any]) -> Proposal:
-        """What `dataclasses.asdict` wrote."""
+        """What `fields_of` wrote."""
         return Proposal(**{**data, "children": tuple(data["children"]), "boundaries": tuple(data["boundaries"])})
 
     @property
@@ -175,14 +175,14 @@ class Memory:
 
     def to_json(self) -> str:
         """Canonical JSON."""
-        data = {field.name: getattr(self, field.name) for field in fields(self)}  # asdict would copy every version one by one
+        data = fields_of(self)
         data["pending"] = [one.to_dict() for one in self.pending]
-        data["retries"] = {bundle: asdict(one) for bundle, one in self.retries.items()}
-        data["moves"] = {bundle: asdict(one) for bundle, one in self.moves.items()}
-        data["unserved"] = {bundle: asdict(one) for bundle, one in self.unserved.items()}
+        data["retries"] = {bundle: fields_of(one) for bundle, one in self.retries.items()}
+        data["moves"] = {bundle: fields_of(one) for bundle, one in self.moves.items()}
+        data["unserved"] = {bundle: fields_of(one) for bundle, one in self.unserved.items()}
         data["orders"] = self.orders.to_dict()
-        data["suspension"] = None if self.suspension is None else asdict(self.suspension)
-        data["proposals"] = [asdict(one) for one in self.proposals]
+        data["suspension"] = None if self.suspension is None else fields_of(self.suspension)
+        data["proposals"] = [fields_of(one) for one in self.proposals]
         for name in ("spent", "spending", "mergeable", "merges_sought_ms", "merging", "proposals", "approvals"):
             if not data[name]:
                 del data[name]  # most clusters have no budget, seek no merges, can't merge, and wait for nobody

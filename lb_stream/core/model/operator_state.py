@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
+from lb_stream.contracts.base import fields_of
 from lb_stream.contracts.namespaces import NamespaceIsolation
 from lb_stream.core.model.policies import IsolationPolicy, Policies
 
@@ -26,7 +27,7 @@ class Waiting:
 
     @staticmethod
     def of(data: Mapping[str, Any]) -> Waiting:
-        """What `dataclasses.asdict` wrote."""
+        """What `fields_of` wrote."""
         return Waiting(**{**data, **{name: tuple(data[name]) for name in ("bundles", "decision_ids", "failures")}})
 
 
@@ -67,13 +68,18 @@ class OperatorState:
     @staticmethod
     def of(data: Mapping[str, Any]) -> OperatorState:
         """The orders that `to_dict` wrote."""
+        if data == _NO_ORDERS_WRITTEN:
+            return NO_ORDERS
         tuples = {name: tuple(data[name]) for name in ("drained", "deleted", "answers") if name in data}
         rejections = tuple(Rejection(**one) for one in data.get("rejections", ()))
         return OperatorState(**{**data, **tuples, "waiting": tuple(map(Waiting.of, data.get("waiting", ()))), "rejections": rejections})
 
     def to_dict(self) -> dict[str, Any]:
         """What `of` takes."""
-        data = asdict(self)
+        if self is NO_ORDERS:
+            return dict(_NO_ORDERS_WRITTEN)
+        data = fields_of(self)
+        data |= {name: tuple(map(fields_of, data[name])) for name in ("waiting", "rejections")}
         for name in ("pins", "rejections"):
             if not data[name]:
                 del data[name]  # most clusters have none
@@ -93,6 +99,23 @@ class OperatorState:
             non_persistent=others.non_persistent,
             drained=frozenset(self.drained),
         )
+
+
+NO_ORDERS = OperatorState()
+"""Of most clusters: read and written without looking at it."""
+_NO_ORDERS_WRITTEN: dict[str, Any] = {
+    "settings": {},
+    "paused": False,
+    "drained": [],
+    "isolation": {},
+    "anti_affinity": {},
+    "failure_domains": {},
+    "namespaces": {},
+    "deleted": [],
+    "answers": [],
+    "forgotten_ms": 0,
+    "waiting": [],
+}
 
 
 def isolation_policy(given: Mapping[str, Any]) -> IsolationPolicy:

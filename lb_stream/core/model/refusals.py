@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
+from lb_stream.contracts.base import fields_of
 from lb_stream.core.model.rules import Rule
 
 MOST_SUBJECTS = 20
@@ -29,7 +30,7 @@ class Refusal:
     def to_dict(self) -> dict[str, Any]:
         """As JSON-able fields; without the last two where they say nothing."""
         said = {name: value for name in _LATER if (value := getattr(self, name)) is not None}
-        return {name: value for name, value in asdict(self).items() if name not in _LATER} | {"subjects": list(self.subjects)} | said
+        return {name: value for name, value in fields_of(self).items() if name not in _LATER} | {"subjects": list(self.subjects)} | said
 
 
 _LATER = ("namespace", "until_ms")

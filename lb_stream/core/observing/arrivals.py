@@ -24,6 +24,8 @@ class Arrivals:
 
 def follow_moves(view: ClusterView, memory: Memory, settled: Settled, now_ms: int) -> Arrivals:
     """Which moves have come to their destination with this view, and which have failed. `view`: with the dead brokers' bundles unowned."""
+    if not memory.moves and not settled.ended:
+        return Arrivals((), {})
     moves, told = dict(memory.moves), [outcome for _, outcome in settled.ended if outcome.outcome != "released"]
     for pending, outcome in settled.ended:
         if outcome.outcome == "released":

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import chain
 
 import numpy as np
 
@@ -16,7 +17,7 @@ from lb_stream.contracts.base import GREATEST
 from lb_stream.core.model.refusals import Refusal, refusal
 from lb_stream.core.model.resources import max_weighted_usage
 from lb_stream.core.model.rules import Refuses
-from lb_stream.core.model.view import Bools, Brokers, Bundles, ClusterView, Floats, Rates
+from lb_stream.core.model.view import Bools, Brokers, Bundles, ClusterView, Rates
 
 SPANS = ("latest", "short", "long")
 
@@ -30,10 +31,10 @@ def exclude_non_finite(view: ClusterView) -> tuple[ClusterView, list[Refusal]]:
     """
     bundles, broken_bundles = _mended(view.bundles)
     wrong = dict(_broken(view.brokers))
+    if not wrong and bundles is view.bundles:
+        return view, []
     owners = view.bundles.owner[broken_bundles]
     orphans = np.flatnonzero(broken_bundles)[owners < 0].tolist()
-    if not wrong and not len(owners):
-        return view, []
     for owner in np.unique(owners[owners >= 0]).tolist():
         wrong.setdefault(owner, []).append("bundles")
     refusals = [refusal(Refuses.NOT_FINITE, view.brokers.names[broker], figures) for broker, figures in wrong.items()]
@@ -50,7 +51,7 @@ def _mended(bundles: Bundles) -> tuple[Bundles, Bools]:
     with np.errstate(all="ignore"):
         for span in SPANS:
             for column in getattr(bundles, span).columns:
-                if not abs(column.sum()) <= GREATEST:  # one pass, where nearly always nothing is wrong
+                if not abs(np.add.reduce(column)) <= GREATEST:  # one pass, where nearly always nothing is wrong
                     broken |= ~(np.abs(column) <= GREATEST)
     if not broken.any():
         return bundles, broken
@@ -60,15 +61,15 @@ def _mended(bundles: Bundles) -> tuple[Bundles, Bools]:
 
 def _broken(brokers: Brokers) -> Iterator[tuple[int, list[str]]]:
     """Row of each broker with a figure that is no number → which."""
-    columns: dict[str, Floats] = {"usage": brokers.usage}
-    for name, (usage, limit) in brokers.resources.items():
-        columns |= {f"{name}_usage": usage, f"{name}_limit": limit}
-    for span in SPANS:
-        columns |= dict(zip((f"{span}_{name}" for name in Rates.__slots__), getattr(brokers, span).columns, strict=True))
-    broken = {name: ~(np.abs(column) <= GREATEST) for name, column in columns.items()}
-    rows = np.flatnonzero(np.logical_or.reduce(list(broken.values())))
-    for row in rows.tolist():
-        yield row, [name for name, where in broken.items() if where[row]]
+    pairs = chain.from_iterable(brokers.resources.values())
+    columns = [brokers.usage, *pairs, *brokers.latest.columns, *brokers.short.columns, *brokers.long.columns]
+    fine = np.abs(np.array(columns)) <= GREATEST
+    if fine.all():
+        return
+    parts = (f"{name}_{part}" for name in brokers.resources for part in ("usage", "limit"))
+    names = ["usage", *parts, *(f"{span}_{name}" for span in SPANS for name in Rates.__slots__)]
+    for row in np.flatnonzero(~fine.all(axis=0)).tolist():
+        yield row, [name for name, right in zip(names, fine[:, row].tolist(), strict=True) if not right]
 
 
 def _excluding(brokers: Brokers, rows: Bools) -> Brokers:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -59,8 +59,10 @@ def judge(view: ClusterView, memory: Memory, config: BalancerConfig, caught_up: 
     """
     brokers = view.brokers
     silence, limit = brokers.silence_ms, _limits(view, config)
-    known_dead, given_up = (np.array([name in names for name in brokers.names], np.bool_) for names in (frozenset(memory.dead), declared))
-    gone = brokers.left | ((known_dead | given_up) & (silence > limit))
+    known_dead = _among(frozenset(memory.dead), brokers.names)
+    gone = brokers.left
+    if memory.dead or declared:
+        gone = gone | ((known_dead | _among(declared, brokers.names)) & (silence > limit))
     unsteady = memory.unsteady_ms is not None and view.now_ms - memory.unsteady_ms <= JITTER_GRACE_MS
     if unsteady and memory.suspension is None:
         limit = limit + JITTER_GRACE_MS
@@ -78,18 +80,29 @@ def judge(view: ClusterView, memory: Memory, config: BalancerConfig, caught_up: 
             suspended, suspension, told = _wait(why, memory.suspension, view.now_ms, config.mass_disappearance_wait_ms)
             vanished &= suspended is None
     dead = gone | vanished
-    owner = view.bundles.owner
-    orphaned = (owner >= 0) & np.append(dead, False)[owner]
     speaking = ~(brokers.heartbeats & (silence > config.silent_after_ms)) if caught_up else brokers.speaking
-    marked = replace(
-        view,
-        brokers=replace(brokers, alive=~dead, speaking=speaking),
-        bundles=replace(view.bundles, owner=np.where(orphaned, np.int32(-1), owner).astype(np.int32)),
-    )
     unsteady_ms = memory.unsteady_ms if config.load_manager == "extensible" else None
     if config.load_manager == "extensible" and (not caught_up or (suspended is None) != (memory.suspension is None)):
         unsteady_ms = view.now_ms
-    return Liveness(marked, tuple(brokers.names[row] for row in np.flatnonzero(dead)), suspended, told, suspension, unsteady_ms)
+    names_dead = tuple(brokers.names[row] for row in np.flatnonzero(dead))
+    return Liveness(_marked(view, dead, speaking), names_dead, suspended, told, suspension, unsteady_ms)
+
+
+def _among(some: Collection[str], names: Sequence[str]) -> Bools:
+    """Which of the names are among some: mostly none."""
+    return np.array([name in some for name in names], np.bool_) if some else np.zeros(len(names), np.bool_)
+
+
+def _marked(view: ClusterView, dead: Bools, speaking: Bools) -> ClusterView:
+    """The view with who is dead and who speaks; the dead have no bundles. The same view where it says so already."""
+    brokers, owner = view.brokers, view.bundles.owner
+    if not dead.any():
+        if brokers.alive.all() and (speaking == brokers.speaking).all():
+            return view
+        return replace(view, brokers=replace(brokers, alive=~dead, speaking=speaking))
+    orphaned = (owner >= 0) & np.append(dead, False)[owner]
+    bundles = replace(view.bundles, owner=np.where(orphaned, np.int32(-1), owner).astype(np.int32))
+    return replace(view, brokers=replace(brokers, alive=~dead, speaking=speaking), bundles=bundles)
 
 
 def _limits(view: ClusterView, config: BalancerConfig) -> Ints:

@@ -68,6 +68,8 @@ def settle(view: ClusterView, memory: Memory, acks: tuple[Ack, ...], now_ms: int
     while the bundle is nobody's: what becomes of it then is followed (`arrivals`). A split is confirmed when the parent is nobody's and
     a bundle inside its range has an owner or has been named since; a merge when both are nobody's, and that holds of the one they become.
     """
+    if not memory.pending:
+        return Settled((), ())
     refused = {ack.decision_id: ack for ack in acks if ack.outcome in ("refused", "failed")}
     dead = {name for name, alive in zip(view.brokers.names, view.brokers.alive.tolist(), strict=True) if not alive}
     named = [bundle for pending in memory.pending for bundle in pending.bundles]

@@ -97,6 +97,8 @@ class Ledger:
         That many records take several rounds, MOST_PUBLISHED in each: `published_to` names the last one so far; None: all are told.
         """
         bundles = self.view.bundles
+        if self.published_to is None and not (bundles.gained.any() or bundles.appeared.any()):
+            return
         owned, told_at_once = bundles.owner >= 0, bundles.gained & (not self.records.new)
         in_turn = np.empty(0, np.intp)
         if self.published_to is None and not self.records.dry_run and np.count_nonzero(owned & bundles.appeared) > MOST_PUBLISHED:
@@ -123,10 +125,10 @@ class Ledger:
     def _follow_lives(self, busy: Collection[str], dead_before: Collection[str]) -> None:
         """Bundles of brokers that have just died, and of those that have come back with them."""
         brokers, reported = self.reported.brokers, self.reported.bundles
-        if self.records.new:
+        alive = self.view.brokers.alive
+        if self.records.new or (not dead_before and alive.all()):
             return
         before = np.array([name in dead_before for name in brokers.names], np.bool_)
-        alive = self.view.brokers.alive
         for row in self._rows_of(before & alive):
             name, owner = reported.name(row), self.records.owner(row)
             if (

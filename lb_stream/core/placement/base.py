@@ -27,17 +27,17 @@ class Targets:
     load: Floats  # smoothed usage as the extensible manager follows it; NaN: nothing known
     long_rate: Floats
     topics: Ints
-    _average: tuple[float, dict[str, float]]  # what the average broker carries, and uses of each resource
     placed: list[tuple[int, int]] = field(default_factory=list)  # (bundle, destination) of every choice so far
     _arrived: dict[str, Floats] = field(default_factory=dict)  # resource → what the choices so far bring to each broker
     _left: dict[str, Floats] = field(default_factory=dict)  # ... and take from it
+    _average: tuple[float, dict[str, float]] | None = None  # what the average broker carries, and uses of each resource, once asked for
 
     @staticmethod
     def of(view: ClusterView, seed: int | None = 0) -> Targets:
         """The loads before the round's first choice. Moves in flight are in the view already."""
         brokers = view.brokers
         loads = brokers.usage.copy(), brokers.load_ema.copy(), brokers.long.rate.copy(), brokers.topics.copy()
-        return Targets(view, seed, *loads, average_broker(brokers))
+        return Targets(view, seed, *loads)
 
     def draw(self, subject: str, candidates: Rows) -> int:
         """One of the candidates (in order) by the round's seed and the subject's name."""
@@ -84,10 +84,12 @@ class Targets:
     def _amounts(self, bundle: int) -> dict[str, float]:
         """What the bundle uses of each resource, as `resources_used` has it."""
         brokers, source = self.view.brokers, int(self.view.bundles.owner[bundle])
-        carried, used = self._average
         if source >= 0:
-            carried = float(brokers.latest.throughput[source])
+            carried = sum(brokers.latest.row(source)[:2])
             used = {name: max(float(usage[source]), 0.0) for name, (usage, _) in brokers.resources.items()}
+        else:
+            self._average = self._average or average_broker(brokers)
+            carried, used = self._average
         throughput = sum(self.view.bundles.latest.row(bundle)[:2])
         share = min(throughput / carried, 1.0) if carried > 0 else 0.0
         return {name: share * amount for name, amount in used.items()}

@@ -59,7 +59,10 @@ def observe(view: ClusterView, memory: Memory, inbox: Inbox, config: ClusterConf
     wanted = bool(commands) or config.balancer.assign_unowned == "eager"
     known = apply_operator_state(view, desk.orders, wanted)
     known = with_bundles(known, _forgotten(known, memory))
-    after = replace(memory, orders=desk.orders, balances=_who_balances(memory, inbox, known), merging=_who_merges(memory, inbox, known))
+    balances, merging = _who_balances(memory, inbox, known), _who_merges(memory, inbox, known)
+    after = memory
+    if (desk.orders, balances, merging) != (memory.orders, memory.balances, memory.merging):
+        after = replace(memory, orders=desk.orders, balances=balances, merging=merging)
     alive = judge(known, after, config.balancer, inbox.caught_up, desk.declared)
     return Observed(config, memory, after, known, alive, desk, orders)
 

@@ -40,10 +40,13 @@ def settle(seen: Observed, acks: tuple[Ack, ...]) -> RoundState:
     ledger.settle(ended, settled.open, memory.dead, config.tombstone_delay_ms)
     reported, view, quotas, not_finite = _views(seen, settled)
     spent, spending = spent_after(memory, settled, limited_namespaces(seen.config.namespaces), now_ms)
+    after = memory
+    if settled.ended or (quotas, spent, spending) != (memory.quotas, memory.spent, memory.spending):
+        after = replace(memory, pending=settled.open, quotas=quotas, spent=spent, spending=spending)
     inputs = RoundInputs(
         reported=reported,
         view=view,
-        memory=replace(memory, pending=settled.open, quotas=quotas, spent=spent, spending=spending),
+        memory=after,
         config=seen.config,
         seed=seed_of(view.cluster, memory.seq + 1),
         alive=alive,
@@ -95,8 +98,10 @@ def carry_out(view: ClusterView, pending: tuple[Pending, ...], moves_count: bool
     stays = np.array([one.kind in RESHAPES for one in pending], np.bool_)
     moves = (rows >= 0) & ~stays & moves_count
     view = with_moves(view, rows[moves], destinations[moves])
-    in_flight = view.bundles.in_flight.copy()
     held = np.append(rows[~moves], view.bundles.rows_of(one.neighbour for one in pending if one.neighbour is not None))
+    if not len(held):
+        return view
+    in_flight = view.bundles.in_flight.copy()
     in_flight[held[held >= 0]] = True
     return replace(view, bundles=replace(view.bundles, in_flight=in_flight))
 
@@ -152,6 +157,8 @@ def _reserved(memory: Memory, settled: Settled, view: ClusterView) -> dict[str, 
 def _released(memory: Memory, settled: Settled, view: ClusterView) -> frozenset[str]:
     """Bundles that this balancer had released and that nobody has taken yet; none that has been split, or whose namespace is deleted."""
     every = {*memory.released, *(one.bundle for one in settled.released)}
+    if not every:
+        return frozenset()
     rows = {name: row for name, row in zip(every, view.bundles.rows_of(every).tolist(), strict=True) if row >= 0}
     waiting = {name: row for name, row in rows.items() if view.bundles.owner[row] < 0}
     gone = superseded(view, waiting.values())

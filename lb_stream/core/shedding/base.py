@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any, Generic, Literal, Protocol, TypeVar
 
 import numpy as np
@@ -78,6 +79,7 @@ class Disruption:
     left: Ints  # how many moves each budget leaves now
 
     @staticmethod
+    @lru_cache(maxsize=16)
     def none(bundles: int) -> Disruption:
         """Nobody has said anything about any of so many bundles. O(1)."""
         held, weight = np.broadcast_to(np.False_, bundles), np.broadcast_to(np.float64(1), bundles)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
+from lb_stream.core.model.blocks import read_stream
 from lb_stream.store import Store
 from lb_stream.store.backend import Draft
 
@@ -22,7 +23,6 @@ FOLDER = "lb-blocks"
 _SAMPLES, _MEMORIES = "-samples.arrow", "-memories.arrow"
 KEPT_BYTES = 64 << 20
 """Of blocks in far stores, kept in memory by each process that reads or writes them."""
-_WHOLE = 1 << 62
 ALIGNMENT = 64
 """Blocks begin at multiples of this, so that their columns can be used where they lie in a mapped file."""
 
@@ -97,31 +97,46 @@ class _Kept:
 _KEPT = _Kept()
 
 
-Mapped = dict[str, pa.Buffer]
-"""Local files, by name, for as long as a task reads their blocks: mapping one takes as long as reading a small block."""
+@dataclass(slots=True)
+class OpenFiles:
+    """A folder of which a task reads many blocks: a file of this machine is opened once, and mapped for as long as this lives."""
+
+    checkpoint: Store
+    _files: dict[str, pa.Buffer] | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._files = None if self.checkpoint.local is None else {}
+
+    def __str__(self) -> str:
+        return str(self.checkpoint)
+
+    def get_range(self, name: str, begin: int, length: int) -> pa.Buffer:
+        """As Store has it."""
+        if self._files is None:
+            return self.checkpoint.get_range(name, begin, length)
+        file = self._files.get(name)
+        if file is None:
+            file = self._files[name] = self.checkpoint.get_range(name, 0, self.checkpoint.size(name) or 0)
+        begin = min(begin, file.size)
+        return file.slice(begin, min(length, file.size - begin))
 
 
-def read_block(checkpoint: Store, reference: str, mapped: Mapped | None = None) -> pa.Table:
-    """The block that a reference names; of a local file only those pages that are used are read. `mapped`: local files, to which it adds.
+def read_block(checkpoint: Store | OpenFiles, reference: str) -> pa.Table:
+    """The block that a reference names; of a local file only those pages that are used are read.
 
     Raises FileNotFoundError, and ArrowInvalid when the file is damaged.
     """
-    block = _KEPT.find(checkpoint, reference)
+    store = checkpoint.checkpoint if isinstance(checkpoint, OpenFiles) else checkpoint
+    block = _KEPT.find(store, reference)
     if block is None:
-        name, at, size = reference.rsplit(":", 2)
-        begin, length = int(at), int(size)
-        if mapped is None or checkpoint.local is None:
-            block = checkpoint.get_range(f"{FOLDER}/{name}", begin, length)
-        else:
-            whole = mapped[name] if name in mapped else mapped.setdefault(name, checkpoint.get_range(f"{FOLDER}/{name}", 0, _WHOLE))
-            block = whole[begin : begin + length]
-        if block.size < length:
-            have = begin + block.size
-            raise pa.ArrowInvalid(f"{checkpoint / FOLDER / name} is cut off: it has {have} bytes, {reference} ends behind them")
-        if checkpoint.local is None:
-            _KEPT.keep(checkpoint, reference, block)
-    with pa.ipc.open_stream(block) as reader:
-        return reader.read_all()
+        name, begin, length = reference.rsplit(":", 2)
+        block = checkpoint.get_range(f"{FOLDER}/{name}", int(begin), int(length))
+        if block.size < int(length):
+            have = int(begin) + block.size
+            raise pa.ArrowInvalid(f"{checkpoint}/{FOLDER}/{name} is cut off: it has {have} bytes, {reference} ends behind them")
+        if store.local is None:
+            _KEPT.keep(store, reference, block)
+    return read_stream(block)
 
 
 def file_of(reference: str) -> str:

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from lb_stream.contracts.reports import BundleStats
@@ -11,6 +12,7 @@ from lb_stream.core.averages.cluster_view import view_of
 from lb_stream.core.config.cluster_config import cluster_config
 from lb_stream.core.filters.candidates import Candidates
 from lb_stream.core.model.blocks import Shard
+from lb_stream.core.model.names import bundle_name
 from lb_stream.core.model.view import ClusterView, with_moves
 from lb_stream.core.placement.base import Targets
 from tests.support.build import Report, batch_of
@@ -95,3 +97,14 @@ def test_rows_are_found_by_name_however_often_it_is_asked_for_and_others_are_now
     names = [X, Z, Y, X, "t/n/0xf0000000_0xffffffff", X]
     assert bundles.rows_of(names).tolist() == [0, 2, 1, 0, -1, 0]
     assert bundles.rows_of([]).tolist() == []
+
+
+@pytest.mark.parametrize("count", [1, 3, 700])
+def test_bundles_are_found_by_name_whether_few_or_many_are_sought_and_however_rows_lie(count: int) -> None:
+    seen = view().bundles
+    names = [bundle_name(f"t/é{at % 7}", at, at + 1) for at in range(700)]
+    for rows in (sorted(names, key=str.encode), names[::-1]):
+        for column in (pa.array(rows), pa.array(["a", *rows])[1:]):
+            bundles = replace(seen, names=column)
+            assert bundles.rows_of(names[:count]).tolist() == [rows.index(name) for name in names[:count]]
+            assert bundles.rows_of([*names[:count], "t/n/none", names[0]]).tolist()[-2:] == [-1, rows.index(names[0])]
