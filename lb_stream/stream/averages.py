@@ -107,7 +107,7 @@ class ShardProcessor(StatefulProcessor):
         bundles = 0
         for cluster in sorted(rows):
             works.append(self._begun(cluster, rows[cluster]))
-            bundles += len(works[-1].shard.bundles)
+            bundles += max(len(works[-1].shard.bundles), len(works[-1].batch.samples))
             if bundles >= TOGETHER:
                 yield from self._done(works)
                 works, bundles = [], 0

@@ -124,8 +124,7 @@ def decide_cluster(
             text = f"the cluster {cluster} has just been forgotten: nothing was heard of it"
             answers = _unanswered(arrived.commands, text, "unknown_cluster") | {"inputs": canonical_json(inputs)}
             return row | answers | _forgotten(cluster, now_ms, context) | {"idle": answers["idle"] and not known}
-        memory = Memory.from_json(remembered)
-        memory = memory if memory.epoch == context.epoch else replace(memory, epoch=context.epoch)
+        memory = _memory(remembered, context.epoch)
         acks, balances, merging = counting(arrived.acks, memory), arrived.balances(memory), arrived.merging(memory)
         more = {"acks": [ack.model_dump(mode="json") for ack in acks], "balances": balances} | ({"merging": merging} if merging else {})
         row |= {"inputs": canonical_json(inputs | more), "seq": memory.seq if known else 0}
@@ -144,6 +143,12 @@ def decide_cluster(
         allowance.earn(time.perf_counter() - begin)
         row |= allowance.look(looked, shadows, row["shadow_memory"])
     return row
+
+
+def _memory(remembered: str, epoch: int) -> Memory:
+    """What a cluster remembers, in the job's epoch."""
+    memory = Memory.from_json(remembered)
+    return memory if memory.epoch == epoch else replace(memory, epoch=epoch)
 
 
 _NOTHING_DONE = (

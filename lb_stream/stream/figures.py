@@ -109,7 +109,7 @@ class FigureFiles:
 
     def write(self, rows: list[dict[str, Any]]) -> None:
         """Write the files, and name each in the round of the first cluster that it speaks of."""
-        tables = [(BROKER_LOADS, _table_of(BROKER_LOADS, self._loads))] if self._loads else []
+        tables = [(BROKER_LOADS, data)] if self._loads and len(data := _tables_of(BROKER_LOADS, self._loads)) else []
         tables += [(REJECTED_REPORTS, pa.concat_tables(self._rejected))] if self._rejected else []
         files: dict[str, dict[str, File]] = {}
         for spec, data in tables:
@@ -118,6 +118,20 @@ class FigureFiles:
         for row in rows:
             if row["cluster"] in files:
                 row |= {"files": canonical_json(files[row["cluster"]]), "idle": False}
+
+
+def _tables_of(spec: TableSpec, parts: list[dict[str, Any]]) -> pa.Table:
+    """The rows of several clusters. One whose columns are damaged is left out: the others don't suffer."""
+    try:
+        return _table_of(spec, parts)
+    except (pa.ArrowException, ValueError):
+        whole = []
+        for part in parts:
+            try:
+                whole.append(_table_of(spec, [part]))
+            except (pa.ArrowException, ValueError) as error:
+                logger.warning("%s lacks the brokers of the cluster %s: %s", spec.name, part["cluster"][0], error)
+        return pa.concat_tables([spec.schema.empty_table(), *whole])
 
 
 def _table_of(spec: TableSpec, parts: list[dict[str, Any]]) -> pa.Table:

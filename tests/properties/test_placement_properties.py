@@ -13,7 +13,7 @@ from lb_stream.core.config.cluster_config import cluster_config
 from lb_stream.core.filters.later_version import version_key
 from lb_stream.core.model.blocks import RESOURCES
 from lb_stream.core.model.memory import Memory
-from lb_stream.core.model.view import Rows, average_broker
+from lb_stream.core.model.view import Rows
 from lb_stream.core.placement import extensible_placement, placement, simple_placement
 from lb_stream.core.placement.base import PlacementContext, Targets
 from lb_stream.core.round.state import RoundInputs, RoundState
@@ -178,7 +178,7 @@ def test_the_simple_managers_chance_is_weighted_by_room(simple: SimpleManager) -
     view = view_of_cluster(simple.cluster, simple)
     config = settings_of(simple.cluster, simple_placement_strategy="weightedRandomSelection")
     loads = Targets.of(view)
-    targets = Drawn(view, 1, loads.usage, loads.load, loads.long_rate, loads.topics, average_broker(view.brokers))
+    targets = Drawn(view, 1, loads.usage, loads.load, loads.long_rate, loads.topics)
     for row, bundle in enumerate(simple.cluster.owners):
         weights = simple.weights(bundle)
         ranges = sorted(weights, key=lambda name: (weights[name], name))

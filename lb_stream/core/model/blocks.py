@@ -131,10 +131,17 @@ def from_bytes(data: bytes) -> pa.Table:
 
 
 def read_stream(data: pa.Buffer) -> pa.Table:
-    """The same from a buffer. Raises ArrowInvalid when it is damaged.
+    """The same from a buffer. Raises ArrowInvalid when it is damaged."""
+    try:
+        return _read_stream(data)
+    except (OSError, pa.ArrowNotImplementedError) as error:  # so Arrow calls some damage; nothing is read from a disk here
+        raise pa.ArrowInvalid(f"a damaged block: {error}") from error
 
-    Nearly all streams are one batch of a schema that was read before: its bytes, with which they begin, lead to it. Arrow's reader takes
-    four times as long, most of it for reading the schema once more.
+
+def _read_stream(data: pa.Buffer) -> pa.Table:
+    """Nearly all streams are one batch of a schema that was read before: its bytes, with which they begin, lead to it.
+
+    Arrow's reader takes four times as long, most of it for reading the schema once more.
     """
     length = _length_of_schema(data)
     schema = _schema_of(data.slice(0, length).to_pybytes()) if length else None
