@@ -1,4 +1,4 @@
-"""Blocks as bytes: what was written is read, whatever its shape; what is damaged is told as Arrow tells it."""
+"""Blocks as bytes: what was written is read, whatever its shape; what is damaged is told as such."""
 
 import pyarrow as pa
 import pytest
@@ -38,15 +38,18 @@ def test_a_stream_is_read_as_arrow_reads_it(shape: str) -> None:
     assert from_bytes(to_bytes(table)).equals(table)
 
 
-def test_a_stream_that_is_cut_off_or_begins_wrongly_fails_as_arrow_has_it() -> None:
+def test_a_stream_that_is_cut_off_or_begins_wrongly_is_read_as_arrow_reads_it_or_is_told_as_damaged() -> None:
     whole = stream_of(EVENTS).to_pybytes()
     assert read_stream(pa.py_buffer(whole)).equals(EVENTS)
     flipped = [whole[:at] + bytes([whole[at] ^ 0x55]) + whole[at + 1 :] for at in range(8)]  # where it says how long its schema is
+    failures = 0
     for damaged in (*(whole[:at] for at in range(0, len(whole), 3)), *flipped):
-        results = []
-        for read in (read_stream, by_arrow):
-            try:
-                results.append(repr(read(pa.py_buffer(damaged)).to_pylist()))
-            except Exception as error:
-                results.append(type(error).__name__)
-        assert results[0] == results[1]
+        try:
+            wanted = by_arrow(pa.py_buffer(damaged)).to_pylist()
+        except (OSError, pa.ArrowException):
+            failures += 1
+            with pytest.raises(pa.ArrowInvalid):
+                read_stream(pa.py_buffer(damaged))
+        else:
+            assert read_stream(pa.py_buffer(damaged)).to_pylist() == wanted
+    assert failures > 8
