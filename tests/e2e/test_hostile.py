@@ -50,16 +50,15 @@ STEPS = 1 + ATTACKS + 1 + -(-KILLS // KILLS_A_STEP)
 SEED = int(os.environ.get("LB_TEST_SEED", "20261122"))
 STEP_S, ANSWERS_S = 400, 600
 OUT_OF_MEMORY = 3  # the job's exit code
-SETTINGS = {
+UNTIMED = {
     "dry_run": "false",
     "shedding_interval_ms": 0,
     "shedding_grace_period_ms": 0,
     "history_ratio": 0,
     "min_throughput_mb": 0,
-    "unloading_timeout_ms": 600_000,
-    "stream.default_cluster": FUZZ,
     "stream.metrics_address": "",
 }
+SETTINGS = UNTIMED | {"unloading_timeout_ms": 600_000, "stream.default_cluster": FUZZ}
 """Nothing that is decided depends on when: shedding runs with new reports only, and no move expires while something is started anew."""
 OF_THE_RUN = {"decision_id", "seq", "epoch", "issued_ms", "expires_ms"}
 MOST_GROWTH = {"descriptors": 300, "threads": 250, "memory_mib": 1_500}

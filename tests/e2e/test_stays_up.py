@@ -21,6 +21,7 @@ from lb_stream.io.local.embedded_kafka import EmbeddedKafka
 from lb_stream.job.process import end_session
 from tests.e2e.kafka_reads import committed
 from tests.e2e.pipeline import Pipeline, wait_until
+from tests.e2e.test_hostile import UNTIMED
 from tests.e2e.test_killed_workers import workers
 from tests.e2e.under_load import STEP_S, Load, Play, decided, logged
 from tests.support.topics import topics_named
@@ -31,17 +32,7 @@ MINUTES = float(os.environ.get("LB_SOAK_MINUTES", "5"))
 SEED = int(os.environ.get("LB_TEST_SEED", "20261123"))
 STANDSTILL_S = 20.0
 """Longer than Spark waits for a Python worker to connect back."""
-SETTINGS = {
-    "dry_run": "false",
-    "shedding_interval_ms": 0,
-    "shedding_grace_period_ms": 0,
-    "history_ratio": 0,
-    "min_throughput_mb": 0,
-    "unloading_timeout_ms": 3_600_000,
-    "heartbeat_timeout_ms": 3_600_000,
-    "silent_after_ms": 3_600_000,
-    "stream.metrics_address": "",
-}
+SETTINGS = UNTIMED | dict.fromkeys(("unloading_timeout_ms", "heartbeat_timeout_ms", "silent_after_ms"), 3_600_000)
 
 
 def found(job: int) -> list[int]:
