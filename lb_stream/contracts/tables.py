@@ -317,7 +317,7 @@ BATCHES = TableSpec(
             ("wal_ms", pa.int64()),  # Spark writes down what the batch will read
             ("decide_ms", pa.float64()),  # read, decode, fold, decide: one Spark job
             *reals("log_ms", "publish_ms", "project_ms"),
-            ("averages_ms", pa.float64()),  # bundle_averages, by a Spark job of its own
+            ("averages_ms", pa.float64()),  # by a Spark job of its own
             ("next_ms", pa.float64()),  # writing down what the next batch must know
             ("commit_ms", pa.int64()),  # Spark writes down that the batch is done
             ("state_updates_ms", pa.int64()),  # part of decide_ms, summed over tasks

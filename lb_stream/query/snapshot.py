@@ -61,7 +61,7 @@ _REFUSALS = f"""
       AND now_ms > (SELECT max(now_ms) FROM rounds WHERE $1 IS NULL OR cluster = $1) - {REFUSALS_SINCE_MS}
     GROUP BY rule ORDER BY times DESC, rule
 """
-PHASES = ("offsets", "planning", "wal", "decide", "log", "publish", "project", "averages", "next", "commit")
+PHASES = ("offsets", "planning", "wal", "decide", "log", "publish", "averages", "project", "next", "commit")
 """The parts of a batch, in their order."""
 _TIMINGS = f"""
     SELECT count(*) AS batches, max(started_ms) AS started_ms, arg_max(lag_records, started_ms) AS lag_records,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -74,11 +75,15 @@ class Balancer:
         self.outbox.publish(logged)
         self.observer.done("publish")
         crash_point("after_publish")
-        self.tables.project(logged)
+        parts = due_parts(directory, views, self.settings.stream.history_resolution_ms)
+        with ThreadPoolExecutor(1) as beside:  # the tables are written here while tasks write the files of averages
+            projected = beside.submit(self.tables.project, logged)
+            files = self._part_files(shards.sparkSession, parts, batch_id) if parts else {}
+            self.observer.done("averages")
+            projected.result()
+        if parts:
+            self.tables.put_parts(self.log.app, batch_id, files)
         self.observer.done("project")
-        if parts := due_parts(directory, views, self.settings.stream.history_resolution_ms):
-            self.tables.put_parts(self.log.app, batch_id, self._part_files(shards.sparkSession, parts, batch_id))
-        self.observer.done("averages")
         self._hand_on(directory, views, logged, batch_id)
         self.log.tidy()
         self.observer.finish(logged)

@@ -27,6 +27,7 @@ from lb_stream.core.round.decide import Round
 from lb_stream.store import Store, tables_of
 from lb_stream.stream.averages import read_shard
 from lb_stream.stream.context import BatchContext
+from lb_stream.stream.shards.block_files import OpenFiles
 from lb_stream.stream.shards.history import broker_rows, bundle_rows
 from lb_stream.stream.shards.slicing import Due
 
@@ -149,14 +150,15 @@ def part_files(part: str, entries: list[Due], root: Store, checkpoint: Store, na
 
     A shard whose blocks can't be read has no rows: its cluster's rounds say so, the others that share the part don't suffer.
     """
-    found: dict[str, list[pa.Table]] = {}
+    shards: list[tuple[Due, Shard]] = []
+    open_files = OpenFiles(checkpoint)
     for entry in entries:
         try:
-            shard = read_shard(checkpoint, entry.blocks)
+            shards.append((entry, read_shard(open_files, entry.blocks)))
         except (OSError, pa.ArrowException) as error:
             logger.warning("bundle_averages lacks bundles of the cluster %s: %s", entry.cluster, error)
-            continue
-        found.setdefault(BUNDLE_AVERAGES.name, []).append(_averages(entry, shard))
+    found = {BUNDLE_AVERAGES.name: [_averages(shards)]} if shards else {}
+    for entry, shard in shards:
         if entry.slot is not None:
             found.setdefault(BUNDLE_HISTORY.name, []).append(bundle_rows(entry.cluster, shard, entry.slot))
             if entry.shard == 0:  # every shard knows all brokers
@@ -172,13 +174,18 @@ def part_files(part: str, entries: list[Due], root: Store, checkpoint: Store, na
     return files
 
 
-def _averages(entry: Due, shard: Shard) -> pa.Table:
-    """Every bundle of one shard with its averages, sorted by name."""
-    bundles, schema = shard.bundles, _columns_of(BUNDLE_AVERAGES)
+def _averages(shards: list[tuple[Due, Shard]]) -> pa.Table:
+    """Every bundle of some shards with its averages, of each shard sorted by name."""
+    schema = _columns_of(BUNDLE_AVERAGES)
+    bundles = pa.concat_tables((shard.bundles for _, shard in shards), promote_options="default")  # an earlier version may have had fewer
+    counts = [len(shard.bundles) for _, shard in shards]
+    brokers = pa.chunked_array([chunk for _, shard in shards for chunk in shard.brokers["name"].chunks], pa.string())
+    before = np.cumsum([0, *(len(shard.brokers) for _, shard in shards[:-1])])  # of all brokers' names, those of earlier shards
     owner = bundles["owner"].to_numpy()
-    owners = pa.DictionaryArray.from_arrays(pa.array(owner, mask=owner < 0), shard.brokers["name"].combine_chunks())
+    owners = pa.DictionaryArray.from_arrays(pa.array(owner + np.repeat(before, counts), mask=owner < 0), brokers.combine_chunks())
+    at = pa.array(np.repeat(np.arange(len(shards)), counts))
+    clusters = pa.DictionaryArray.from_arrays(at, [entry.cluster for entry, _ in shards])
     columns = {name: bundles[name] for name in bundles.column_names if name in schema.names}
-    columns |= {"bundle": bundles["name"], "owner": owners.cast(pa.string())}
-    constant = {"cluster": pa.scalar(entry.cluster), "now_ms": pa.scalar(entry.now_ms, pa.int64())}
-    columns |= {name: pa.repeat(value, len(bundles)) for name, value in constant.items()}
+    columns |= {"bundle": bundles["name"], "owner": owners.cast(pa.string()), "cluster": clusters.cast(pa.string())}
+    columns["now_ms"] = pa.array(np.repeat([entry.now_ms for entry, _ in shards], counts), pa.int64())
     return pa.table({name: columns[name] for name in schema.names}, schema=schema)

@@ -133,7 +133,7 @@ def test_a_new_batch_is_decided_logged_published_and_projected_in_this_order(tmp
     assert run(world, tmp_path) == AFTER
     part = table_part("eu", 0, 1)
     assert world.calls == ["read 5", "decide", "log 5: 1", "publish 7", "project 7", f"averages 5: {part}", "tidy"]
-    assert world.phases == ["begin 5", "decide", "log", "publish", "project", "averages", "finish 7"]
+    assert world.phases == ["begin 5", "decide", "log", "publish", "averages", "project", "finish 7"]
 
 
 def test_a_batch_that_is_in_the_log_is_never_decided_again_but_its_state_is_still_computed(tmp_path: Path) -> None:

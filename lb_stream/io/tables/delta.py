@@ -24,7 +24,7 @@ from pyarrow.dataset import Dataset, FileSystemDataset, InMemoryDataset, UnionDa
 
 from lb_stream.contracts.table_spec import TableSpec
 from lb_stream.contracts.tables import BROKER_LOADS, BUNDLE_AVERAGES, HISTORY_TABLES, REJECTED_REPORTS
-from lb_stream.io.tables.commits import CHECKPOINT_EVERY, COMMIT_ATTEMPTS, COMMIT_TROUBLES, Live, Mark, Marks, Table
+from lb_stream.io.tables.commits import CHECKPOINT_EVERY, COMMIT_ATTEMPTS, COMMIT_TROUBLES, Mark, Marks, Table
 from lb_stream.store import Store
 from lb_stream.stream.ports import Stopped
 
@@ -38,8 +38,6 @@ HISTORY = "interval 1 minutes"
 """How long a table's versions can be read (io.tables.commits.KEPT_S). Short, because each commit of delta-rs lists `_delta_log` twice:
 12 µs for each file in it.
 """
-WHOLE_BYTES = 1 << 20
-"""A file in a far store is read by one request if it is no larger."""
 WRITER_VERSION = 2
 """Of Delta's protocol: the tables that are made here ask no more of a writer."""
 STATS_COLUMNS = "delta.dataSkippingStatsColumns"
@@ -281,34 +279,6 @@ def add_files(
 def append_rows(table: Table, spec: TableSpec, rows: pa.Table, name: str, marks: Marks = (), durable: bool = False) -> None:
     """Append rows to a table without partitions. Costs the same however many files it has, unlike `write_deltalake`."""
     add_files(table, spec, [write_rows(table, rows, name, durable)], marks, durable=durable)
-
-
-def others_rows(table: Table, spec: TableSpec, rows: pa.Table, keys: Sequence[str]) -> tuple[Live, list[pa.Table]]:
-    """The files that have a row with the keys of one of these (columns of texts), and of each its rows with other keys.
-
-    Of the other files only the keys are read, where a part of a file can be had for less than the whole.
-    """
-    wanted, live, kept = _joined(rows, keys), table.live(), dict[str, pa.Table]()
-    for path, one in live.files.items():
-        whole = table.store.local is None and one.size <= WHOLE_BYTES
-        with pa.BufferReader(table.store.get(path)) if whole else table.store.open(path) as source:
-            file = pq.ParquetFile(source)
-            hit = pc.is_in(_joined(file.read(list(keys)), keys), value_set=wanted)
-            if pc.any(hit).as_py():
-                kept[path] = _as_today(file.read(), spec).filter(pc.invert(hit))
-    return live.some(lambda path, _: path in kept), list(kept.values())
-
-
-def _as_today(rows: pa.Table, spec: TableSpec) -> pa.Table:
-    """Rows of a file with the table's columns: one that was added since is empty."""
-    there = set(rows.column_names)
-    return pa.table(
-        [rows[one.name].cast(one.type) if one.name in there else pa.nulls(len(rows), one.type) for one in spec.schema], spec.schema
-    )
-
-
-def _joined(rows: pa.Table, keys: Sequence[str]) -> pa.ChunkedArray:
-    return pc.binary_join_element_wise(*(rows[name].cast(pa.string()) for name in keys), "\0")
 
 
 def tidy(table: Table) -> Mapping[str, Any] | None:

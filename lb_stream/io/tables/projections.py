@@ -36,10 +36,10 @@ from lb_stream.io.tables.delta import (
     committed,
     dataset,
     open_table,
-    others_rows,
     tidy,
     write_rows,
 )
+from lb_stream.io.tables.keyed import KeyedTable
 from lb_stream.store import Store
 from lb_stream.stream.ports import Entries, Logged
 from lb_stream.stream.task.crash import crash_point
@@ -132,6 +132,7 @@ class Projections:
         self._app, self._batches, self._catching_up = pipeline, 0, True
         specs = [spec for spec, _ in ROW_TABLES] + [*FILE_TABLES, *_PRESENT_SPECS, BUNDLE_AVERAGES, *HISTORY_TABLES]
         self._tables = {spec.name: open_table(root, spec) for spec in specs}
+        self._keyed = {spec.name: KeyedTable(self._tables[spec.name], spec) for spec in _PRESENT_SPECS}
 
     def project(self, logged: Logged) -> None:
         """Bring every table up to this batch; a table that has it already stays as it is."""
@@ -250,7 +251,7 @@ class Projections:
         self._batches += 1
         for number, (spec, table) in enumerate(self._following()):
             turn = self._batches + 11 * number
-            if turn % TIDY_EVERY == 0:
+            if turn % TIDY_EVERY == 0 and spec.name not in self._keyed:
                 tidy(table)
             if turn % MARK_EVERY == 0:
                 self._mark(spec, table, log_seq)
@@ -268,16 +269,11 @@ class Projections:
 
     def _project_present(self, present: Present, logged: Logged) -> None:
         """Put the last row of each bundle in the place of its earlier one; a bundle of which it is the end has none."""
-        last, spec = present.last(logged), present.spec
+        last, spec, keyed = present.last(logged), present.spec, self._keyed[present.spec.name]
         if not last:
             return
         data = pa.Table.from_pylist([last[key] for key in sorted(last)], spec.schema)
-        table = self._tables[spec.name]
-
-        def put(marks: Marks) -> None:
-            replaced, kept = others_rows(table, spec, data, ("cluster", "bundle"))
-            rows = pa.concat_tables([*kept, data.filter(pc.field(present.by) != present.end)])
-            written = [write_rows(table, rows, f"{logged.log_seq:012d}")] if len(rows) else []
-            table.commit(written, marks, replaced=replaced)
-
-        commit_once(table, (self._app, logged.log_seq), put)
+        ends = pc.equal(data[present.by], present.end)
+        commit_once(
+            self._tables[spec.name], (self._app, logged.log_seq), lambda marks: keyed.put(data, ends, f"{logged.log_seq:012d}", marks)
+        )

@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, TableFeatures, write_deltalake
+from deltalake import DeltaTable, TableFeatures
 from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction
 
@@ -25,7 +25,6 @@ from lb_stream.io.tables.delta import (
     committed,
     dataset,
     open_table,
-    others_rows,
     write_rows,
 )
 from lb_stream.store import Store
@@ -132,9 +131,7 @@ def test_upkeep_that_has_not_seen_which_files_were_replaced_is_refused(tmp_path:
     append(table, 0)
     append(table, 1)
     late = DeltaTable(str(tmp_path / "decisions"))
-    replaced, kept = others_rows(table, DECISIONS, rows("d0"), ("bundle",))
-    assert [len(one) for one in kept] == [0]
-    table.commit([write_rows(table, rows("d0"), "y")], [("p", 2)], replaced=replaced)
+    table.commit([write_rows(table, rows("d0", "d1"), "y")], [("p", 2)], replaced=table.live())
     with pytest.raises(CommitFailedError):
         work(late)
     assert ids(tmp_path) == ["d0", "d1"]
@@ -174,31 +171,3 @@ def test_a_partitions_files_are_replaced_and_the_others_stay(tmp_path: Path) -> 
         table.commit([file("a.0", "z")], by="part", replaced=late)
     add_files(table, BUNDLE_AVERAGES, [file("a.0", "z")], replaced=["a.0"])
     assert [uri.partition("bundle_averages/")[2] for uri in live()] == ["part=a.0/z.parquet"]
-
-
-def test_rows_with_other_keys_are_kept_from_the_files_that_change(tmp_path: Path) -> None:
-    table = opened(tmp_path)
-    for some in (("a", "b"), ("c",), ("d", "e")):
-        append_rows(table, DECISIONS, rows(*some), some[0])
-    found, kept = others_rows(table, DECISIONS, rows("b", "d", "f"), ("cluster", "bundle"))
-    assert [path.partition("-")[0] for path in sorted(found.files)] == ["a", "d"]
-    assert sorted(pa.concat_tables(kept)["decision_id"].to_pylist()) == ["a", "e"]
-    table.catch_up()
-    table.optimize.compact()
-    table.refresh()
-    found, kept = others_rows(table, DECISIONS, rows("b", "d", "f"), ("cluster", "bundle"))
-    assert (found, sorted(kept[0]["decision_id"].to_pylist())) == (table.live(), ["a", "c", "e"]), "files of now, not of before"
-
-
-def test_rows_of_files_that_lack_a_column_or_hold_texts_as_views_are_kept_in_todays_columns(tmp_path: Path) -> None:
-    before = DECISIONS.schema.remove(DECISIONS.schema.get_field_index("neighbour"))
-    DeltaTable.create(str(tmp_path / "decisions"), schema=before)
-    write_deltalake(str(tmp_path / "decisions"), rows("a", "b").select(before.names), mode="append")
-    table = opened(tmp_path)
-    append_rows(table, DECISIONS, rows("c", "d"), "x")
-    table.catch_up()
-    table.delete("bundle = 'd'")
-    table.refresh()
-    _, kept = others_rows(table, DECISIONS, rows("b", "c"), ("cluster", "bundle"))
-    assert all(one.schema == DECISIONS.schema for one in kept)
-    assert pa.concat_tables(kept)["decision_id"].to_pylist() == ["a"]

@@ -1,0 +1,158 @@
+"""Tables with one row of each bundle: what a batch puts is there once, whatever the files were, and few files are touched."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable, write_deltalake
+from deltalake.exceptions import CommitFailedError
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lb_stream.contracts.tables import DECISIONS, OWNERSHIP
+from lb_stream.io.tables import keyed
+from lb_stream.io.tables.delta import append_rows, open_table
+from lb_stream.io.tables.keyed import END, Key, KeyedTable, Span, grouped, shared_out, span_of
+from lb_stream.store import Store
+
+Owners = Mapping[Key, str]
+"""Cluster and bundle → owner; an empty one: the row ends."""
+
+
+def table_of(owners: Owners) -> pa.Table:
+    rows = [{"cluster": cluster, "bundle": bundle, "owner": owner} for (cluster, bundle), owner in sorted(owners.items())]
+    return pa.Table.from_pylist(rows, OWNERSHIP.schema)
+
+
+def put(table: KeyedTable, number: int, owners: Owners) -> None:
+    rows = table_of(owners)
+    table.put(rows, pc.equal(rows["owner"], ""), f"{number:03d}", [("p", number)])
+
+
+def opened(folder: Path) -> KeyedTable:
+    return KeyedTable(open_table(Store.at(folder), OWNERSHIP), OWNERSHIP)
+
+
+def content(folder: Path) -> dict[Key, str]:
+    """As a reader sees it who has nothing of ours; a key that is there twice fails."""
+    rows = DeltaTable(str(folder / OWNERSHIP.name)).to_pyarrow_table().to_pylist()
+    found = {(row["cluster"], row["bundle"]): row["owner"] for row in rows}
+    assert len(found) == len(rows)
+    return found
+
+
+def files(folder: Path) -> dict[str, int]:
+    """The live files, each with its rows."""
+    table = DeltaTable(str(folder / OWNERSHIP.name))
+    return {Path(uri).name: pq.read_metadata(uri).num_rows for uri in table.file_uris()}
+
+
+names = st.sampled_from(["a", "b", "b/c", "é", "\U0001f600"])
+steps = st.lists(
+    st.one_of(
+        st.dictionaries(st.tuples(names, st.integers(0, 30).map("0x{:02x}".format)), st.sampled_from(["x", "y", ""]), max_size=40),
+        st.sampled_from(["restart", "compact", "foreign"]),
+    ),
+    max_size=8,
+)
+
+
+@settings(deadline=None, max_examples=30)
+@given(steps=steps)
+def test_each_key_has_its_last_row_whoever_has_had_the_files_in_between(steps: list[Owners | str]) -> None:
+    with TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(keyed, "ROWS", 5)
+        folder, model = Path(name), dict[Key, str]()
+        table = opened(folder)
+        for number, step in enumerate(steps):
+            if step == "restart":
+                table = opened(folder)
+            elif step == "compact":
+                DeltaTable(str(folder / OWNERSHIP.name)).optimize.compact()
+                table.table.refresh()
+            elif step == "foreign":  # as an earlier version wrote them: no order, no span
+                new = {key: "z" for key in [("b", "0xff"), ("a", "0x00")] if key not in model}
+                append_rows(table.table, OWNERSHIP, table_of(new).sort_by([("cluster", "descending")]), "old")
+                model |= new
+            else:
+                put(table, number, step)
+                model = {key: owner for key, owner in (model | dict(step)).items() if owner}
+            assert content(folder) == model
+
+
+def test_a_change_touches_the_file_that_its_key_is_in_and_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keyed, "ROWS", 10)
+    table = opened(tmp_path)
+    put(table, 0, {("a", f"{number:03d}"): "x" for number in range(40)} | {("b", "000"): "x"})
+    before = files(tmp_path)
+    assert list(before.values()) == [8, 8, 8, 8, 9]
+    read: list[str] = []
+    monkeypatch.setattr(Store, "open", lambda self, name, real=Store.open: read.append(name) or real(self, name))
+    put(table, 1, {("a", "013"): "y"})
+    after = files(tmp_path)
+    assert len(read) == len(before.keys() - after.keys()) == len(after.keys() - before.keys()) == 1
+    put(opened(tmp_path), 2, {("a", "0125"): "y"})
+    assert len(after.keys() - files(tmp_path).keys()) == 1, "a new job reads the files' spans, and writes one anew"
+    put(opened(tmp_path), 3, {("c", "000"): ""})
+    assert sorted(files(tmp_path).values()) == [8, 8, 8, 9, 9], "a row that isn't there ends: nothing is written"
+
+
+def test_a_file_that_outgrows_its_rows_is_cut_and_an_empty_one_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keyed, "ROWS", 4)
+    table = opened(tmp_path)
+    put(table, 0, {("a", f"{number}"): "x" for number in range(4)})
+    put(table, 1, {("a", "9"): "x"})
+    assert sorted(files(tmp_path).values()) == [2, 3]
+    put(table, 2, {("a", f"{number}"): "" for number in (*range(4), 9)})
+    assert (files(tmp_path), content(tmp_path)) == ({}, {})
+
+
+def test_files_of_before_a_column_was_added_have_todays_columns_when_they_are_written_anew(tmp_path: Path) -> None:
+    def rows(*names: str) -> pa.Table:
+        return pa.Table.from_pylist([{"decision_id": one, "cluster": "a", "bundle": one} for one in names], DECISIONS.schema)
+
+    before = DECISIONS.schema.remove(DECISIONS.schema.get_field_index("neighbour"))
+    DeltaTable.create(str(tmp_path / DECISIONS.name), schema=before)
+    write_deltalake(str(tmp_path / DECISIONS.name), rows("0", "1").select(before.names), mode="append")
+    table = open_table(Store.at(tmp_path), DECISIONS)
+    KeyedTable(table, DECISIONS).put(rows("1"), pa.chunked_array([[False]]), "x", [("p", 0)])
+    (uri,) = DeltaTable(str(tmp_path / DECISIONS.name)).file_uris()
+    assert pq.read_table(uri).schema.names == DECISIONS.schema.names and pq.read_table(uri)["bundle"].to_pylist() == ["0", "1"]
+
+
+def test_keys_go_to_the_group_that_begins_at_or_below_them() -> None:
+    groups = grouped({"two": Span(("b", "3"), ("b", "9")), "one": Span(("a", "1"), ("b", "2")), "with": Span(("b", "9"), ("c", "0"))})
+    assert [(one.first, one.paths) for one in groups] == [(("a", "1"), ("one",)), (("b", "3"), ("two", "with"))]
+    keys = [("a", "0"), ("b", "2"), ("b", "25"), ("b", "3"), ("z", "")]
+    assert [(one.paths, start, count) for one, start, count in shared_out(keys, groups)] == [
+        (("one",), 0, 3),
+        (("two", "with"), 3, 2),
+    ]
+    assert [one[1:] for one in shared_out(keys, [])] == [(0, 5)]
+
+
+@pytest.mark.parametrize(
+    ("bundles", "told"),
+    [((("a", "1"), ("a", "2")), (("a", "1"), ("a", "2"))), ((("a", "5"), ("b", "1")), (("a", ""), ("b", END)))],
+)
+def test_a_file_that_tells_no_span_has_the_bounds_of_its_columns(tmp_path: Path, bundles: tuple[Key, ...], told: tuple[Key, Key]) -> None:
+    pq.write_table(table_of(dict.fromkeys(bundles, "x")), tmp_path / "with.parquet")
+    assert span_of(pq.read_metadata(tmp_path / "with.parquet")) == Span(*told)
+    pq.write_table(table_of(dict.fromkeys(bundles, "x")), tmp_path / "without.parquet", write_statistics=False)
+    assert span_of(pq.read_metadata(tmp_path / "without.parquet")) == Span(("", ""), (END, END))
+
+
+def test_of_two_writers_one_is_refused_and_puts_its_rows_beside_the_others(tmp_path: Path) -> None:
+    one, other = opened(tmp_path), opened(tmp_path)
+    other.table.live()
+    put(one, 0, {("a", "0"): "x"})
+    with pytest.raises(CommitFailedError, match="another writer has made version 1"):
+        put(other, 1, {("a", "1"): "y"})
+    put(other, 1, {("a", "1"): "y"})
+    assert content(tmp_path) == {("a", "0"): "x", ("a", "1"): "y"} and len(files(tmp_path)) == 1
