@@ -28,7 +28,7 @@ THREADS = 4
 WHOLE_BYTES = 1 << 20
 """A file in a far store is read by one request if it is no larger."""
 SPAN = b"lb.span"
-"""Where a file tells its span. The bounds of its columns tell less: a cluster may go on in the next file."""
+"""Where a file tells its span and its rows. The bounds of its columns tell less: a cluster may go on in the next file."""
 END = "\U0010ffff"
 """Above all names."""
 
@@ -41,10 +41,6 @@ class Span(NamedTuple):
     first: Key
     last: Key
     told: bool = False  # by the file itself, whose rows are in the order of their keys then
-
-    def to_json(self) -> bytes:
-        """As `span_of` reads it."""
-        return json.dumps([self.first, self.last]).encode()
 
 
 class Group(NamedTuple):
@@ -126,19 +122,20 @@ class KeyedTable:
             part = rows.slice(start, end - start)
             first, last = _keys(part.take([0, len(part) - 1]))
             span = Span(first, last, told=True)
-            yield write_rows(self.table, part.replace_schema_metadata({SPAN: span.to_json()}), name), span
+            told = part.replace_schema_metadata({SPAN: json.dumps([first, last, len(part)])})
+            yield write_rows(self.table, told, name), span
 
 
 def span_of(footer: pq.FileMetaData) -> Span:
     """What a file tells of its keys: its span, or bounds of both columns, or nothing."""
-    if told := (footer.metadata or {}).get(SPAN):
-        (cluster, bundle), (last_cluster, last_bundle) = json.loads(told)
-        return Span((cluster, bundle), (last_cluster, last_bundle), told=True)
+    first, last, rows = json.loads((footer.metadata or {}).get(SPAN, b"[[], [], -1]"))
+    if rows == footer.num_rows:  # else whoever has written these rows has copied what others tell
+        return Span((first[0], first[1]), (last[0], last[1]), told=True)
     clusters, bundles = (_bounds(footer, column) for column in KEY)
     if clusters is None or bundles is None:
         return Span(("", ""), (END, END))
-    (first, last), (low, high) = clusters, bundles
-    return Span((first, low), (last, high)) if first == last else Span((first, ""), (last, END))
+    (low, high), (lowest, highest) = clusters, bundles
+    return Span((low, lowest), (high, highest)) if low == high else Span((low, ""), (high, END))
 
 
 def _bounds(footer: pq.FileMetaData, column: str) -> tuple[str, str] | None:

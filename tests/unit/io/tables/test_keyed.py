@@ -148,6 +148,16 @@ def test_a_file_that_tells_no_span_has_the_bounds_of_its_columns(tmp_path: Path,
     assert span_of(pq.read_metadata(tmp_path / "without.parquet")) == Span(("", ""), (END, END))
 
 
+def test_a_span_that_was_copied_with_other_rows_is_not_believed(tmp_path: Path) -> None:
+    put(opened(tmp_path), 0, {("a", "0"): "x", ("a", "1"): "x"})
+    (uri,) = DeltaTable(str(tmp_path / OWNERSHIP.name)).file_uris()
+    assert span_of(pq.read_metadata(uri)) == Span(("a", "0"), ("a", "1"), told=True)
+    rows = pq.read_table(uri)
+    more = pa.concat_tables([rows, table_of({("b", "0"): "x"})]).replace_schema_metadata({keyed.SPAN: rows.schema.metadata[keyed.SPAN]})
+    pq.write_table(more, tmp_path / "copied.parquet")
+    assert span_of(pq.read_metadata(tmp_path / "copied.parquet")) == Span(("a", ""), ("b", END))
+
+
 def test_of_two_writers_one_is_refused_and_puts_its_rows_beside_the_others(tmp_path: Path) -> None:
     one, other = opened(tmp_path), opened(tmp_path)
     other.table.live()
