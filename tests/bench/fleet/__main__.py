@@ -55,7 +55,7 @@ def options() -> argparse.Namespace:
     )
     parser.add_argument("--clusters", type=int, nargs="+", default=[1_000, 10_000, 30_000], help="how many, job by job")
     parser.add_argument("--cores", type=int, nargs="+", default=[1, 2], help="of the executors, job by job")
-    parser.add_argument("--runs", type=int, default=5, help="measured batches of each job (5)")
+    parser.add_argument("--runs", type=int, default=3, help="measured batches of each job (3)")
     parser.add_argument("--weight", type=int, default=8, help="how many times the bundles of the one heavier run (8)")
     parser.add_argument("--partitions", type=int, default=4, help="of the reports topic (4)")
     parser.add_argument("--folder", type=Path, help="a new folder for Kafka's data, tables, checkpoints and logs, to be kept")

@@ -91,7 +91,7 @@ FIGURES = {
         Figure(
             "publish_latency_vs_empty_batch",
             "10 brokers, 1 000 bundles: hot broker's report appended → decision readable ÷ a batch of one tick to a noop sink",
-            "≤ 1.7",
+            "≤ 1.5",
         ),
         Figure(
             "batch_cost_growth_1000",
@@ -101,7 +101,7 @@ FIGURES = {
         Figure(
             "clusters_1000",
             "a whole batch of many clusters of 10 brokers × 100 bundles ÷ one of a single cluster with as many bundles",
-            "≤ 2",
+            "≤ 1.3",
         ),
         Figure("peak_rss_gib_1m", "resident memory of the job's driver, JVM and workers together, GiB, at its highest", "≤ 8"),
     )
