@@ -95,7 +95,9 @@ class Stepped:
         self.tables = settings.stream.tables
         self.driver = Driver(place.folder / name, settings, self.fleet.cluster_names if view_only else None, cores)
         try:
-            self.decided = self._finish(self.driver.read(self.reports))
+            first = self.driver.read(self.reports)
+            self.first_s = sum(batch.seconds for batch in first)
+            self.decided = self._finish(first)
         except BaseException:
             self.close()
             raise
