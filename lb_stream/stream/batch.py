@@ -78,9 +78,11 @@ class Balancer:
         parts = due_parts(directory, views, self.settings.stream.history_resolution_ms)
         with ThreadPoolExecutor(1) as beside:  # the tables are written here while tasks write the files of averages
             projected = beside.submit(self.tables.project, logged)
-            files = self._part_files(shards.sparkSession, parts, batch_id) if parts else {}
-            self.observer.done("averages")
-            projected.result()
+            try:
+                files = self._part_files(shards.sparkSession, parts, batch_id) if parts else {}
+                self.observer.done("averages")
+            finally:
+                projected.result()  # its trouble comes first: the tasks' may follow from it
         if parts:
             self.tables.put_parts(self.log.app, batch_id, files)
         self.observer.done("project")

@@ -154,7 +154,7 @@ def part_files(part: str, entries: list[Due], root: Store, checkpoint: Store, na
     open_files = OpenFiles(checkpoint)
     for entry in entries:
         try:
-            shards.append((entry, read_shard(open_files, entry.blocks)))
+            shards.append((entry, _sound(read_shard(open_files, entry.blocks))))
         except (OSError, pa.ArrowException) as error:
             logger.warning("bundle_averages lacks bundles of the cluster %s: %s", entry.cluster, error)
     found = {BUNDLE_AVERAGES.name: [_averages(shards)]} if shards else {}
@@ -172,6 +172,14 @@ def part_files(part: str, entries: list[Due], root: Store, checkpoint: Store, na
             slots = pc.min_max(rows["slot_ms"]).as_py()
             files[spec.name] = write_file(root, spec, rows, f"{name}-{part}") | {"slots": [slots["min"], slots["max"]]}
     return files
+
+
+def _sound(shard: Shard) -> Shard:
+    """The shard; raises ArrowInvalid if a bundle's owner is none of its brokers."""
+    owner, brokers = pc.max(shard.bundles["owner"]).as_py(), len(shard.brokers)
+    if owner is not None and owner >= brokers:
+        raise pa.ArrowInvalid(f"a bundle belongs to broker {owner} of {brokers}, counted from 0")
+    return shard
 
 
 def _averages(shards: list[tuple[Due, Shard]]) -> pa.Table:

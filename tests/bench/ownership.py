@@ -24,11 +24,17 @@ BUNDLES_OF_A_CLUSTER = 1_000
 
 
 def table_of(bundles: int) -> pa.Table:
-    """The records of so many bundles, in the order of their keys."""
+    """The records of so many bundles, in the order of their keys. Their ranges are random: names that follow a pattern make small files."""
+    numbers = random.Random(bundles)
+    keys = []
+    for number in range(bundles):
+        low, high = sorted(numbers.sample(range(1 << 32), 2))
+        keys.append((f"cluster-{number // BUNDLES_OF_A_CLUSTER:06d}", f"tenant/orders/0x{low:08x}_0x{high:08x}"))
+    keys.sort()
     rows = [
         {
-            "cluster": f"cluster-{number // BUNDLES_OF_A_CLUSTER:06d}",
-            "bundle": f"tenant/orders/0x{number % BUNDLES_OF_A_CLUSTER:08x}_0x{number % BUNDLES_OF_A_CLUSTER + 1:08x}",
+            "cluster": cluster,
+            "bundle": bundle,
             "state": "Owned",
             "owner": f"broker-{number % 10}.example:8080",
             "children": [],
@@ -38,7 +44,7 @@ def table_of(bundles: int) -> pa.Table:
             "epoch": 1,
             "log_seq": 0,
         }
-        for number in range(bundles)
+        for number, (cluster, bundle) in enumerate(keys)
     ]
     return pa.Table.from_pylist(rows, OWNERSHIP.schema)
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from msgspec.structs import replace
 
 from lb_stream.contracts.settings import Settings, StreamSettings
@@ -146,6 +147,18 @@ def test_a_round_in_which_nothing_happened_is_not_logged(tmp_path: Path) -> None
     world = World(None, IDLE)
     assert run(world, tmp_path) == AFTER | {"eu": replace(AFTER["eu"], history_ms=None)}
     assert world.calls == ["read 5", "decide", "log 5: 0", "publish 7", "project 7", "tidy"]
+
+
+def test_a_projection_that_fails_is_heard_of_though_the_averages_fail_too(tmp_path: Path) -> None:
+    class Failing(World):
+        def project(self, logged: Logged) -> None:
+            raise RuntimeError("another job writes the tables")
+
+        def collect(self) -> list[tuple[str, dict[str, Any]]]:
+            raise OSError("a task has failed")
+
+    with pytest.raises(RuntimeError, match="another job writes the tables"):
+        run(Failing(None), tmp_path)
 
 
 def test_what_a_batch_was_told_of_clusters_stays_when_it_is_run_again(tmp_path: Path) -> None:

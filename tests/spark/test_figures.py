@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -21,11 +22,13 @@ from tests.support.build import Report, batch_of
 BUNDLE = "acme/orders/0x00000000_0xffffffff"
 
 
-def written(checkpoint: Path, name: str) -> Blocks:
-    """A shard of one broker with one bundle."""
+def written(checkpoint: Path, name: str, owner: int = 0) -> Blocks:
+    """A shard of one broker with one bundle, which is the broker's of that number."""
     shard, _ = fold(Shard.empty(), batch_of([Report("b", 1_000, {BUNDLE: BundleStats()}, offset=0)], []), 1_000, FoldConfig())
     writer = BlockWriter(Store.at(checkpoint), name)
-    tables = (shard.brokers, names_block(shard.bundles["name"]), shard.bundles.drop_columns("name"))
+    at = shard.bundles.schema.get_field_index("owner")
+    bundles = shard.bundles.set_column(at, shard.bundles.schema.field(at), pa.array([owner], shard.bundles.schema.field(at).type))
+    tables = (shard.brokers, names_block(bundles["name"]), bundles.drop_columns("name"))
     blocks = (writer.put(tables[0]), writer.put(tables[1]), writer.put(tables[2]))
     writer.close()
     return blocks
@@ -44,6 +47,16 @@ def test_a_cluster_whose_blocks_cannot_be_read_keeps_no_other_out_of_the_table(
     made = part_files("07", entries, Store.at(tmp_path / "tables"), Store.at(tmp_path), "x")["bundle_averages"]
     assert pq.read_table(tmp_path / "tables" / "bundle_averages" / made["path"], partitioning=None)["cluster"].to_pylist() == ["us"]
     assert "lacks bundles of the cluster eu" in caplog.text
+
+
+def test_an_owner_that_is_no_broker_of_its_shard_keeps_no_other_cluster_out_of_the_table(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    entries = [Due(cluster, 0, 1_000, written(tmp_path, f"000-{cluster}.arrow", owner)) for cluster, owner in (("eu", 1), ("us", 0))]
+    made = part_files("07", entries, Store.at(tmp_path / "tables"), Store.at(tmp_path), "x")["bundle_averages"]
+    rows = pq.read_table(tmp_path / "tables" / "bundle_averages" / made["path"], partitioning=None).to_pylist()
+    assert [(row["cluster"], row["owner"]) for row in rows] == [("us", "b")]
+    assert "lacks bundles of the cluster eu: a bundle belongs to broker 1 of 1" in caplog.text
 
 
 def test_two_attempts_of_a_task_write_two_files(tmp_path: Path) -> None:

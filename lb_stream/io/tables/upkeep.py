@@ -1,6 +1,6 @@
 """Upkeep of the tables: delete what is old, put small files together, remove files that no table names any more.
 
-Safe beside a running job: its appends and merges look at the table again and repeat themselves when a commit of ours got in between
+Safe beside a running job: what it appends or replaces looks at the table again and is repeated when a commit of ours got in between
 (io.tables.delta.commit_once); one of ours that meets with one of its is left for the next time.
 """
 
@@ -36,7 +36,7 @@ COMPACTION_COMMITS = timedelta(seconds=20)
 """... for the same reason, large compactions are committed piece by piece."""
 ATTEMPTS = 5
 _WRITTEN_WHOLE = frozenset({"ownership", "merge_advice", "bundle_averages"})
-"""Tables whose rows the job replaces: it keeps their files few by itself, and our compaction would make it repeat its merges."""
+"""Tables whose rows the job replaces: it keeps their files few by itself, and our compaction would make it repeat its commits."""
 
 
 @dataclass(slots=True)

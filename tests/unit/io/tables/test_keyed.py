@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from lb_stream.contracts.tables import DECISIONS, OWNERSHIP
 from lb_stream.io.tables import keyed
 from lb_stream.io.tables.delta import append_rows, open_table
-from lb_stream.io.tables.keyed import END, Key, KeyedTable, Span, grouped, shared_out, span_of
+from lb_stream.io.tables.keyed import Key, KeyedTable, Span, grouped, shared_out, span_of
 from lb_stream.store import Store
 
 Owners = Mapping[Key, str]
@@ -127,35 +127,76 @@ def test_files_of_before_a_column_was_added_have_todays_columns_when_they_are_wr
 
 
 def test_keys_go_to_the_group_that_begins_at_or_below_them() -> None:
-    groups = grouped({"two": Span(("b", "3"), ("b", "9")), "one": Span(("a", "1"), ("b", "2")), "with": Span(("b", "9"), ("c", "0"))})
-    assert [(one.first, one.paths) for one in groups] == [(("a", "1"), ("one",)), (("b", "3"), ("two", "with"))]
+    many = keyed.ROWS
+    spans = {
+        "two": Span(("b", "3"), ("b", "9"), many),
+        "one": Span(("a", "1"), ("b", "2"), many),
+        "with": Span(("b", "9"), ("c", "0"), many),
+    }
+    groups = grouped(spans)
+    assert groups == [(("a", "1"), ("one",), True), (("b", "3"), ("two", "with"), False)]
     keys = [("a", "0"), ("b", "2"), ("b", "25"), ("b", "3"), ("z", "")]
     assert [(one.paths, start, count) for one, start, count in shared_out(keys, groups)] == [
         (("one",), 0, 3),
         (("two", "with"), 3, 2),
     ]
     assert [one[1:] for one in shared_out(keys, [])] == [(0, 5)]
+    assert [one.paths for one in grouped(spans | {"old": None})] == [("old", "one", "two", "with")], "nobody knows where its keys belong"
 
 
-@pytest.mark.parametrize(
-    ("bundles", "told"),
-    [((("a", "1"), ("a", "2")), (("a", "1"), ("a", "2"))), ((("a", "5"), ("b", "1")), (("a", ""), ("b", END)))],
-)
-def test_a_file_that_tells_no_span_has_the_bounds_of_its_columns(tmp_path: Path, bundles: tuple[Key, ...], told: tuple[Key, Key]) -> None:
-    pq.write_table(table_of(dict.fromkeys(bundles, "x")), tmp_path / "with.parquet")
-    assert span_of(pq.read_metadata(tmp_path / "with.parquet")) == Span(*told)
-    pq.write_table(table_of(dict.fromkeys(bundles, "x")), tmp_path / "without.parquet", write_statistics=False)
-    assert span_of(pq.read_metadata(tmp_path / "without.parquet")) == Span(("", ""), (END, END))
+def test_small_neighbours_become_one_file_when_either_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keyed, "ROWS", 10)
+    table = opened(tmp_path)
+    put(table, 0, {("a", f"{number:03d}"): "x" for number in range(30)})
+    put(table, 1, {("a", f"{number:03d}"): "" for number in range(30) if number % 10 > 1})
+    assert sorted(files(tmp_path).values()) == [2, 2, 2]
+    put(opened(tmp_path), 2, {("a", "011"): "y"})
+    assert sorted(files(tmp_path).values()) == [2, 4], "the third would have made half of what a file may have"
+    put(opened(tmp_path), 3, {("c", "0"): ""})
+    assert sorted(files(tmp_path).values()) == [2, 4], "nothing changes"
+
+
+def test_files_that_tell_nothing_are_written_anew_once(tmp_path: Path) -> None:
+    owners = {("a", "5"): "x", ("a", "1"): "x", ("b", "1"): "x"}
+    for number, (key, owner) in enumerate(owners.items()):
+        append_rows(open_table(Store.at(tmp_path), OWNERSHIP), OWNERSHIP, table_of({key: owner}), f"old{number}")
+    assert len(files(tmp_path)) == 3
+    put(opened(tmp_path), 0, {("b", "1"): "y"})
+    assert content(tmp_path) == owners | {("b", "1"): "y"}
+    (uri,) = DeltaTable(str(tmp_path / OWNERSHIP.name)).file_uris()
+    assert span_of(pq.read_metadata(uri)) == Span(("a", "1"), ("b", "1"), 3)
 
 
 def test_a_span_that_was_copied_with_other_rows_is_not_believed(tmp_path: Path) -> None:
     put(opened(tmp_path), 0, {("a", "0"): "x", ("a", "1"): "x"})
     (uri,) = DeltaTable(str(tmp_path / OWNERSHIP.name)).file_uris()
-    assert span_of(pq.read_metadata(uri)) == Span(("a", "0"), ("a", "1"), told=True)
+    assert span_of(pq.read_metadata(uri)) == Span(("a", "0"), ("a", "1"), 2)
     rows = pq.read_table(uri)
     more = pa.concat_tables([rows, table_of({("b", "0"): "x"})]).replace_schema_metadata({keyed.SPAN: rows.schema.metadata[keyed.SPAN]})
     pq.write_table(more, tmp_path / "copied.parquet")
-    assert span_of(pq.read_metadata(tmp_path / "copied.parquet")) == Span(("a", ""), ("b", END))
+    assert span_of(pq.read_metadata(tmp_path / "copied.parquet")) is None
+
+
+def test_what_was_written_for_a_commit_that_is_never_made_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keyed, "ROWS", 4)
+    owners = {("a", f"{number}"): "x" for number in range(8)}
+    put(opened(tmp_path), 0, owners)
+    last = max(files(tmp_path), key=lambda name: span_of(pq.read_metadata(tmp_path / OWNERSHIP.name / name)) or ())
+    table, there = opened(tmp_path), set(tmp_path.rglob("*.parquet"))
+    read = KeyedTable._read
+
+    def broken(self: KeyedTable, path: str) -> pa.Table:
+        if path == last:
+            raise OSError("a disk that fails")
+        return read(self, path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(KeyedTable, "_read", broken)
+        with pytest.raises(OSError, match="a disk that fails"):
+            put(table, 1, {("a", "0"): "y", ("a", "7"): "y"})
+    assert set(tmp_path.rglob("*.parquet")) == there and content(tmp_path) == owners
+    put(table, 1, {("a", "0"): "y"})
+    assert content(tmp_path) == owners | {("a", "0"): "y"}
 
 
 def test_of_two_writers_one_is_refused_and_puts_its_rows_beside_the_others(tmp_path: Path) -> None:
