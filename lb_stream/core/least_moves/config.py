@@ -23,7 +23,14 @@ class LeastMovesConfig(KeyModel):
     least_moves_enough: float = key(1.05, "a pass relieves brokers above this until they are below it", unit="factor", ge=1)
     least_moves_aim: float = key(1.02, "they are brought down to this where least_moves_spare allows it", unit="factor", ge=1)
     least_moves_spare: float = key(
-        0.1, "part of the fewest moves there can be that a plan may have more, to bring all brokers nearer to the aim", unit="ratio", ge=0
+        0.1,
+        "part of its moves that may be made beyond the fewest there can be, to bring all brokers nearer to the aim: "
+        "half of it at once, what is left later, by touching up",
+        unit="ratio",
+        ge=0,
+    )
+    least_moves_touch_up_ms: int = key(
+        300_000, "how long after its last moves it touches up the fullest brokers, by then well known; 0: never", unit="ms", ge=0
     )
     least_moves_destination: float = key(1.035, "no destination is filled beyond this", unit="factor", ge=1)
     least_moves_certainty: float = key(

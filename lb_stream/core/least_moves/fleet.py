@@ -16,6 +16,8 @@ IDLE, FULL = 0.02, 0.99
 BYTES_PER_KBIT, MIB = 125.0, 2.0**20
 ABSURD = 4.0
 """A broker that carries this many times what it says is its bandwidth knows its bandwidth wrongly."""
+PASSING = 1.3
+"""A bundle that carries less than its long average by up to this factor is taken to come back to it."""
 RARE, RARE_AMONG_MANY = 1.5, 3.0
 """Standard errors that a broker's load, and one of its many bundles' loads, must be off before that is no noise."""
 UNKNOWN_NOISE = 0.3
@@ -27,6 +29,7 @@ class Fleet:
     """Demands and capacities in the same unit for each resource (columns in the order of RESOURCES)."""
 
     demand: Floats  # (bundles, resources)
+    lasting: Floats  # (bundles, resources): demand, or what it is on the long average where that is a little more
     capacity: Floats  # (brokers, resources); 0: unknown, counts as none
     fixed: Floats  # (brokers, resources): what a broker uses without its bundles' doing
     error: Floats  # of each broker's demand, relative, one standard error
@@ -97,6 +100,8 @@ def fleet_of(view: ClusterView, reported: ClusterView, memory: LeastMovesMemory)
     rate, volume = rate_in + rate_out, bytes_in + bytes_out
     byte_cost, slope = memory.byte_cost, memory.direct_slope
     demand = np.stack([rate + byte_cost * volume, bytes_in, bytes_out, slope * bytes_in]).T  # each resource stands together in memory
+    long = reported.bundles.long
+    usual = np.stack([long.rate + byte_cost * long.throughput, long.throughput_in, long.throughput_out, slope * long.throughput_in]).T
     count = len(brokers)
     used = {name: np.maximum(brokers.resources[name][0], 0.0) for name in RESOURCES}
     limit = {name: brokers.resources[name][1] for name in RESOURCES}
@@ -112,7 +117,8 @@ def fleet_of(view: ClusterView, reported: ClusterView, memory: LeastMovesMemory)
     capacity[:, DIRECT] = limit["direct_memory"] * MIB
     fixed[:, DIRECT] = np.maximum(used["direct_memory"] * MIB - slope * brokers.latest.throughput_in, 0.0)
     capacity[:, [at for at, name in enumerate(RESOURCES) if not _counts(name, brokers)]] = 0.0
-    return Fleet(demand, capacity, fixed, _errors(view, demand[:, CPU], noise))
+    lasting = np.maximum(demand, np.minimum(usual, PASSING * demand))
+    return Fleet(demand, lasting, capacity, fixed, _errors(view, demand[:, CPU], noise))
 
 
 def _counts(resource: str, brokers: Brokers) -> bool:

@@ -64,6 +64,8 @@ class LeastMovesMemory:
     kind_of: Mapping[str, str] = field(default_factory=dict)
     direct_sums: tuple[float, ...] = ()  # of the regression of direct memory on bytes coming in: n, I, I², d, Id
     direct_slope: float = 0.0  # direct memory that a byte/s coming in takes, bytes
+    spare: float = 0.0  # moves that touching up may make
+    planned_ms: int = 0  # when moves were last planned
     unserved_ms: float | None = None  # how long a bundle that moves has no owner, about the median
 
     @staticmethod
@@ -163,6 +165,21 @@ class LeastMovesMemory:
         found = max(float(np.median(times_ms)), 1.0)
         known = found if self.unserved_ms is None else self.unserved_ms
         return replace(self, unserved_ms=known * (1.0 + UNSERVED_STEP * float(np.sign(found - known))))
+
+    def after_plan(self, moves: int, fewest: int, spare: float, now_ms: int) -> LeastMovesMemory:
+        """Take that so many moves are planned, and how many there must be at least.
+
+        What `spare` allows and the plan doesn't use is left for touching up. A plan that goes on with the one before adds nothing to that.
+        """
+        if not moves:
+            return self
+        return replace(self, spare=max(self.spare, spare * fewest - max(moves - fewest, 0)), planned_ms=now_ms)
+
+    def after_touching_up(self, moves: int, now_ms: int) -> LeastMovesMemory:
+        """Take that so many moves touch up brokers."""
+        if not moves:
+            return self
+        return replace(self, spare=max(self.spare - moves, 0.0), planned_ms=now_ms)
 
     def speeds(self, names: Sequence[str], kinds: Sequence[str]) -> Floats:
         """Messages/s that are all of each broker's cpu: its kind's, or its own if that is clearly another; else the typical one."""

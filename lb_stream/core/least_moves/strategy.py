@@ -15,6 +15,7 @@ from lb_stream.core.least_moves.memory import UNSERVED_MS, LeastMovesMemory
 from lb_stream.core.least_moves.payback import Payback
 from lb_stream.core.least_moves.plan import Plan
 from lb_stream.core.least_moves.targets import targets
+from lb_stream.core.least_moves.touch_up import known_well, touch_up
 from lb_stream.core.model.refusals import Refusal
 from lb_stream.core.model.view import Bools, ClusterView, Floats, Rows
 from lb_stream.core.placement.base import Best, PlacementContext, placement
@@ -67,27 +68,15 @@ def shed_least(context: Context) -> tuple[Unloads, LeastMovesMemory]:
     hot, surely, memory, refusals = _hot(context, fleet, peak, target)
     usage = np.where(open_, peak * target, np.nan)
     facts = PlanFacts(0, usage, target, config.least_moves_trigger, told.unsure(memory, _names(view, open_)))
-    if not hot.any():
+    known = None if hot.any() else known_well(view, fleet, peak, memory, config)
+    if known is None and not hot.any():
         return Unloads((), tuple(refusals), facts), memory
+    above = surely if known is None else known
     moved, came_from = _moved_lately(view, memory)
-    limit = np.where(open_, np.minimum(config.least_moves_destination, FULL / target), -np.inf)
-    coming = np.bincount(view.bundles.owner[view.bundles.in_flight] + 1, minlength=len(view.brokers) + 1)[1:]
-    plan = Plan(
-        share=share,
-        per_unit=per_unit,
-        demand=fleet.demand,
-        cost=_costs(context, moved),
-        payback=_payback(context, target),
-        may_take=_may_take(context, came_from),
-        enough=config.least_moves_enough,
-        aim=config.least_moves_aim,
-        limit=limit,
-        disruption=context.disruption,
-        welcome=config.least_moves_into_broker - coming,
-    )
+    plan = _plan(context, fleet, target, (share, per_unit), open_, moved, came_from)
     rested = ~moved | (view.now_ms - view.bundles.owner_since_ms >= config.least_moves_dwell_ms)
     movable = context.movable & rested
-    rows = rows_by_broker(view, np.flatnonzero(hot | (surely > config.least_moves_aim)), movable)
+    rows = rows_by_broker(view, np.flatnonzero(hot | (above > config.least_moves_aim)), movable)
 
     @cache
     def others() -> dict[int, Rows]:
@@ -95,17 +84,45 @@ def shed_least(context: Context) -> tuple[Unloads, LeastMovesMemory]:
 
     def relieve(level: float) -> Rows:
         plan.enough = level
-        sources = heaviest_first(np.flatnonzero(hot | (surely > level)), peak)
+        sources = heaviest_first(np.flatnonzero(hot | (above > level)), peak)
         for number, source in enumerate(sources.tolist()):
             plan.bring_down(source, rows[source], others, search=number < SEARCHED)
         return sources
 
-    sources, fewest = _evenly(plan, relieve, _levels(plan, hot, surely, rows, config), config)
+    if known is not None:
+        sources = touch_up(plan, relieve, known, int(memory.spare))
+        fewest, limit, memory = len(plan.moves), plan.enough, memory.after_touching_up(len(plan.moves), view.now_ms)
+    else:
+        levels = _levels(plan, hot, above, rows, config)
+        sources, fewest = _evenly(plan, relieve, levels, config)
+        limit = config.least_moves_trigger
+        refusals += told.left_undone(view, plan, sources, rows, target, config.least_moves_enough)
+        memory = memory.after_plan(len(plan.moves), levels[config.least_moves_enough], config.least_moves_spare, view.now_ms)
     left = {name: one for name, one in memory.left.items() if view.now_ms - one[1] < HOUR_MS}
     left |= {view.bundles.name(one.bundle): (view.brokers.names[one.source], view.now_ms) for one in plan.moves}
-    proposals = told.proposals(plan, peak, target, config.least_moves_trigger)
-    refusals += told.left_undone(view, plan, sources, rows, target, config.least_moves_enough)
+    proposals = told.proposals(plan, peak, target, limit)
     return Unloads(proposals, tuple(refusals), replace(facts, fewest=fewest)), replace(memory, left=left)
+
+
+def _plan(
+    context: Context, fleet: Fleet, target: Floats, shares: tuple[Floats, Floats], open_: Bools, moved: Bools, came_from: dict[int, str]
+) -> Plan:
+    """The plan before its first move. `shares`: what each broker is asked for, and what one more unit of load adds to that."""
+    view, config = context.view, context.config
+    coming = np.bincount(view.bundles.owner[view.bundles.in_flight] + 1, minlength=len(view.brokers) + 1)[1:]
+    return Plan(
+        share=shares[0],
+        per_unit=shares[1],
+        demand=fleet.demand,
+        cost=_costs(context, moved),
+        payback=_payback(context, target),
+        may_take=_may_take(context, came_from),
+        enough=config.least_moves_enough,
+        aim=config.least_moves_aim,
+        limit=np.where(open_, np.minimum(config.least_moves_destination, FULL / target), -np.inf),
+        disruption=context.disruption,
+        welcome=config.least_moves_into_broker - coming,
+    )
 
 
 def _shares(view: ClusterView, fleet: Fleet, target: Floats) -> tuple[Floats, Floats]:
@@ -155,15 +172,15 @@ def _levels(plan: Plan, hot: Bools, surely: Floats, rows: dict[int, Rows], confi
 
 
 def _evenly(plan: Plan, relieve: Callable[[float], Rows], fewest: dict[float, int], config: LeastMovesConfig) -> tuple[Rows, int]:
-    """Relieve brokers to the lowest level for which a plan takes at most `least_moves_spare` more moves than the fewest there can be.
+    """Relieve brokers to the lowest level whose plan takes no more moves than the fewest there can be and half of `least_moves_spare`.
 
     Where even what is enough takes more than that, to the lowest that takes no more than it does.
 
     Returns whom, and the fewest moves that it takes.
     """
-    enough, spare = config.least_moves_enough, 1.0 + config.least_moves_spare
-    levels = [level for level, moves in fewest.items() if moves <= fewest[enough] * spare]
-    before, most = plan.state(), fewest[enough] * spare
+    enough = config.least_moves_enough
+    before, most = plan.state(), round(fewest[enough] * (1.0 + config.least_moves_spare / 2.0))
+    levels = [level for level, moves in fewest.items() if moves <= most]
     lowest = relieve(levels[-1]), levels[-1], plan.state()
     if len(levels) == 1 or len(plan.moves) <= most:
         return lowest[0], fewest[levels[-1]]

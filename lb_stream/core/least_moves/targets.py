@@ -19,16 +19,17 @@ COMFORT = 0.85
 def targets(view: ClusterView, fleet: Fleet, takers: Callable[[int], Rows], open_: Bools) -> Floats:
     """(brokers): the usage that each is entitled to, of its scarcest resource.
 
-    Without isolation that is all load ÷ all capacity, or the largest bundle alone (up to COMFORT). With it, bundles that few
+    Without isolation that is all load ÷ all capacity, or the largest bundle alone (up to COMFORT). Where that bundle has become smaller for
+    a while, nobody else has become hot: it counts as it mostly is. With it, bundles that few
     brokers may have make these fuller than the rest: the densest such group is settled first, and the rest of the load is the rest's.
     O(groups² · brokers).
     """
     found = np.full(len(view.brokers), NOTHING)
     groups = dict[bytes, tuple[Bools, Floats, Floats]]()  # who may take → that, the sum of demands, the largest
     for mask, rows in _classes(view, takers, open_):
-        asked = fleet.demand[rows]
         _, total, largest = groups.get(mask.tobytes(), (mask, np.zeros(KINDS), np.zeros(KINDS)))
-        groups[mask.tobytes()] = mask, total + asked.sum(axis=0), np.maximum(largest, asked.max(axis=0, initial=0.0))
+        largest = np.maximum(largest, fleet.lasting[rows].max(axis=0, initial=0.0))
+        groups[mask.tobytes()] = mask, total + fleet.demand[rows].sum(axis=0), largest
     free, waiting = open_.copy(), list(groups.values())
     while waiting and free.any():
         best, members, settled = -1.0, free, list[int]()

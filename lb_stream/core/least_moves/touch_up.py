@@ -1,0 +1,71 @@
+"""Touching up: once loads are known well, the moves that plans have left over bring the fullest brokers nearer to even."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from lb_stream.core.least_moves.config import LeastMovesConfig
+from lb_stream.core.least_moves.fleet import Fleet
+from lb_stream.core.least_moves.memory import LeastMovesMemory
+from lb_stream.core.least_moves.plan import Plan
+from lb_stream.core.model.view import ClusterView, Floats, Rates, Rows
+
+CALM = 0.02
+"""Load is calm while no broker's bundles carry more or less than on the long average by more than this part."""
+AT_LEAST = 0.01
+"""Nobody is touched up who is nearer to the aim than this."""
+WORTH = 0.03
+"""By so much, divided by the number of brokers, each move must lower the greatest share: a hundredth is worth a move for three brokers."""
+LEVELS = 8
+"""Levels that are tried between the fullest broker and the aim."""
+NOBODY: Rows = np.empty(0, np.intp)
+
+
+def known_well(view: ClusterView, fleet: Fleet, peak: Floats, memory: LeastMovesMemory, config: LeastMovesConfig) -> Floats | None:
+    """How full each broker is at least, within one standard error; None: it isn't the time to touch up.
+
+    That is where no move is left over or on its way, the last plan isn't old enough for its moves to show in the averages, brokers come
+    and go, or load changes: what is even now isn't in ten minutes, and a move too many. `peak`: the brokers' shares.
+    """
+    waited_ms, brokers = view.now_ms - memory.planned_ms, view.brokers
+    if memory.spare < 1 or not config.least_moves_touch_up_ms or waited_ms < config.least_moves_touch_up_ms:
+        return None
+    if view.bundles.in_flight.any() or view.now_ms < memory.calm_at() or not _is_calm(view, memory):
+        return None
+    known = np.where(brokers.alive, peak * (1.0 - fleet.error), -np.inf)
+    return known if known.max() > config.least_moves_aim + AT_LEAST else None
+
+
+def _is_calm(view: ClusterView, memory: LeastMovesMemory) -> bool:
+    """Whether each broker's bundles carry together what they do on the long average."""
+    rows, count = view.bundles.owner.astype(np.intp) + 1, len(view.brokers) + 1
+
+    def carried(mean: Rates) -> Floats:
+        total: Floats = np.bincount(rows, mean.rate + memory.byte_cost * mean.throughput, count)[1:].astype(np.float64)
+        return total
+
+    now, long = carried(view.bundles.short), carried(view.bundles.long)
+    return bool((np.abs(now - long) <= CALM * long)[view.brokers.alive].all())
+
+
+def touch_up(plan: Plan, relieve: Callable[[float], Rows], known: Floats, most: int) -> Rows:
+    """Lower the greatest share by at most so many moves, as far as each is worth it. Returns whom that relieves: nobody if none is.
+
+    `relieve`: makes the plan for a level. `known`: each broker's share.
+    """
+    before, top, best, sources = plan.state(), float(known.max()), plan.state(), NOBODY
+    worth, gained, reached = WORTH / max(int((known > 0).sum()), 1), 0.0, plan.enough
+    for level in np.linspace(top, plan.aim, LEVELS + 1)[1:].tolist():
+        plan.restore(before)
+        tried = relieve(level)
+        moves = len(plan.moves)
+        if moves > most:
+            break
+        gain = top - max(float(plan.share[tried].max(initial=0.0)), level)
+        if moves and gain >= moves * worth and gain > gained:
+            gained, reached, best, sources = gain, level, plan.state(), tried
+    plan.restore(best)
+    plan.enough = reached
+    return sources
