@@ -83,7 +83,7 @@ class LeastMovesMemory:
 
     def to_dict(self) -> dict[str, Any]:
         """As the JSON object that `read` takes."""
-        unknown = {"unserved_ms"} if self.unserved_ms is None else set()
+        unknown = {name for name in ("unserved_ms", "spare", "planned_ms") if not getattr(self, name)}
         return {name: _plain(value) for name, value in asdict(self).items() if name not in unknown}
 
     def without_forgotten(self, names: Sequence[str]) -> LeastMovesMemory:

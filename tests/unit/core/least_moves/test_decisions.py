@@ -16,6 +16,7 @@ from lb_stream.core.config.cluster_config import cluster_config
 from lb_stream.core.model.blocks import Shard
 from lb_stream.core.model.policies import Policies
 from lb_stream.core.model.view import ClusterView
+from lb_stream.recorded import Memory, Round
 from tests.support.build import Report, batch_of
 
 AT_ONCE = {"shedding_strategy": "LeastMoves", "placement_strategy": "LeastMoves", "least_moves_patience_ms": 0, "least_moves_certainty": 0}
@@ -58,14 +59,62 @@ def test_a_resource_that_weighs_nothing_is_left_out() -> None:
     assert not ask(a_view(UNEVEN), cpu_weight=0, **AT_ONCE).decisions
 
 
-@pytest.mark.parametrize(("spare", "moves"), [(0.0, 11), (0.1, 12), (0.2, 13), (1.0, 14)])
-def test_a_spare_part_of_the_moves_brings_brokers_nearer_to_the_aim_and_not_beyond(spare: float, moves: int) -> None:
-    """A broker has 116 bundles where 100 are even; 105 are enough, 102 the aim."""
-    held = {"a": 116, **dict.fromkeys("bcde", 96)}
-    begin = dict(zip(held, range(0, 1_000, 200), strict=True))
-    view = a_view({broker: {a_name(begin[broker] + number): 5.0 for number in range(count)} for broker, count in held.items()})
-    done = ask(view, least_moves_spare=spare, **AT_ONCE)
+@pytest.mark.parametrize(("spare", "moves"), [(0.0, 11), (0.1, 12), (0.4, 13), (2.0, 14)])
+def test_half_of_a_spare_part_of_the_moves_brings_brokers_nearer_to_the_aim_and_not_beyond(spare: float, moves: int) -> None:
+    """105 are enough, 102 the aim."""
+    done = ask(holding(116, 96, 96, 96, 96), least_moves_spare=spare, **AT_ONCE)
     assert (len(done.decisions), done.decisions[0].explain.plan_fewest) == (moves, moves)
+
+
+def holding(*counts: int) -> ClusterView:
+    """Brokers with so many like bundles: 100 are even."""
+    return a_view({f"{at}": {a_name(1_000 * at + number): 5.0 for number in range(count)} for at, count in enumerate(counts)})
+
+
+def remembering(spare: float, made: Round) -> Memory:
+    """The memory of a round, but with so many moves that touching up may make."""
+    own = {**made.memory.strategies["LeastMoves"], "spare": spare, "planned_ms": 1_000}
+    return replace(made.memory, strategies={**made.memory.strategies, "LeastMoves": own})
+
+
+@pytest.mark.parametrize(
+    ("counts", "after_ms", "spare", "moves"),
+    [
+        ((104, 99, 99, 99, 99), 300_000, 2.2, 2),  # the aim is 102
+        ((104, 99, 99, 99, 99), 300_000, 1.2, 1),
+        ((104, 99, 99, 99, 99), 300_000, 0.9, 0),
+        ((104, 99, 99, 99, 99), 299_000, 2.2, 0),  # what the plan has moved isn't known well yet
+        ((102, 102, 99, 99, 98), 300_000, 9.0, 0),  # near enough to the aim
+        ((104, 104, 104, 104, 84), 300_000, 9.0, 0),  # eight moves would be many for two hundredths
+    ],
+)
+def test_what_plans_have_left_over_lowers_the_fullest_once_they_are_known_well(
+    counts: tuple[int, ...], after_ms: int, spare: float, moves: int
+) -> None:
+    view = holding(*counts)
+    before = ask(view, **AT_ONCE)
+    assert not before.decisions
+    later = replace(view, now_ms=1_000 + after_ms)
+    done = ask(later, remembering(spare, before), dry_run=False, **AT_ONCE)
+    assert len(done.decisions) == moves
+    assert done.memory.strategies["LeastMoves"].get("spare", 0.0) == pytest.approx(spare - moves)
+    for one in done.decisions:
+        assert one.explain.saw is not None and one.explain.limit is not None and one.explain.limit <= one.explain.saw
+    if moves:
+        again = ask(replace(later, now_ms=later.now_ms + 30_000), done.memory, **AT_ONCE)
+        assert not again.decisions, "these moves aren't known well yet, either"
+        never = ask(later, remembering(spare, before), least_moves_touch_up_ms=0, **AT_ONCE)
+        assert not never.decisions
+
+
+def test_nobody_is_touched_up_while_load_changes() -> None:
+    view = holding(104, 99, 99, 99, 99)
+    memory = remembering(3.0, ask(view, **AT_ONCE))
+    later = replace(view, now_ms=301_000)
+    bundles = later.bundles
+    assert ask(later, memory, **AT_ONCE).decisions
+    was_less = replace(bundles, long=replace(bundles.long, rate_in=bundles.long.rate_in * np.where(bundles.owner == 4, 0.9, 1.0)))
+    assert not ask(replace(later, bundles=was_less), memory, **AT_ONCE).decisions
 
 
 def test_the_extensible_manager_transfers() -> None:

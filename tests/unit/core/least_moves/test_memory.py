@@ -56,6 +56,17 @@ def test_a_broker_that_has_not_reported_is_as_fast_as_its_kind() -> None:
     assert LeastMovesMemory().speeds(["new"], ["small"]).tolist() == [1.0]
 
 
+def test_touching_up_may_make_what_a_plan_leaves_over_of_its_spare_moves() -> None:
+    planned = LeastMovesMemory().after_plan(moves=42, fewest=40, spare=0.1, now_ms=5_000)
+    assert (planned.spare, planned.planned_ms) == (2.0, 5_000)
+    going_on = planned.after_plan(moves=11, fewest=10, spare=0.1, now_ms=8_000)
+    assert (going_on.spare, going_on.planned_ms) == (2.0, 8_000), "the rest of the same plan, say"
+    assert planned.after_plan(moves=0, fewest=0, spare=0.1, now_ms=9_000) is planned
+    assert planned.after_touching_up(1, 9_000).spare == 1.0 and planned.after_touching_up(1, 9_000).planned_ms == 9_000
+    assert planned.after_touching_up(0, 9_000) is planned
+    assert LeastMovesMemory.read(json.loads(json.dumps(planned.to_dict()))) == planned
+
+
 def test_noise_is_what_two_reports_of_the_same_bundles_differ_by_and_a_leap_is_none() -> None:
     random, memory = np.random.default_rng(3), LeastMovesMemory()
     names, bundles, alike = [f"b{at}" for at in range(50)], [20] * 50, np.full(50, 20**-0.5)
