@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -16,19 +15,22 @@ from lb_stream.contracts.settings import TopicSettings
 from lb_stream.io.local.embedded_kafka import EmbeddedKafka
 from tests.e2e.pipeline import Pipeline, wait_until
 from tests.pulsar.test_real_cluster import SCRIPTS, TOPICS, agents, crowd_onto_the_first_broker, max_over_mean, missing, rows
-from tests.pulsar.testbed import Bed, started_bed
+from tests.pulsar.testbed import BASE_PORT, BROKERS, Bed, started_bed
+from tests.support import nics
 from tests.support.topics import topics_by
 
 pytestmark = [pytest.mark.long, pytest.mark.e2e]
 
-OWN_CPU = Path("/sys/fs/cgroup/cpuacct/tasks")
-BUNDLES, HOT_RATE, RATE, HOT = 32, 60.0, 12.0, 6
-SETTLES_S, LOOKS = 150, 15
-"""Brokers measure their cpu once a minute: ThresholdShedder needs two of them."""
+BUNDLES, HOT_RATE, RATE, HOT, SIZE = 32, 30.0, 6.0, 6, 1024
+NIC_GBPS = 0.003
+"""What each broker says is its network's speed: all of the traffic is 85 % of it, an even load 28 %."""
+SETTLES_S, MEASURED_S, LOOKS, LOOK_S = 240, 15, 15, 2
+"""Brokers measure their bandwidth once a minute, and ThresholdShedder makes a pass each minute: four of each."""
 SETTINGS = {
     "dry_run": "false",
     "assign_unowned": "on_lookup",
-    "shedding_interval_ms": 10_000,
+    "cpu_weight": 0,  # each broker reports the whole machine's
+    "shedding_interval_ms": 60_000,
     "shedding_grace_period_ms": 60_000,
     "history_ratio": 0.5,
     "min_throughput_mb": 0.001,
@@ -45,22 +47,37 @@ class Settled(NamedTuple):
     event: str
     max_over_mean: float
     unloads: int
+    highest: float  # usage of a broker since the event
+    last: float  # of the fullest broker at the end
 
 
-def rates(first_hot: int) -> dict[str, float]:
+def rates(hot: list[str]) -> dict[str, float]:
     """Messages/s of each topic."""
-    hot = {TOPICS[(first_hot + number) % len(TOPICS)] for number in range(HOT)}
     return {topic: HOT_RATE if topic in hot else RATE for topic in TOPICS}
+
+
+def next_hot(bed: Bed, hot: list[str]) -> list[str]:
+    """Other topics than those, as many of them as can be at the first broker."""
+    others = [topic for topic in TOPICS if topic not in hot]
+    return sorted(others, key=lambda topic: bed.owner_of(topic) != bed.names[0])[:HOT]
+
+
+def usages(bed: Bed) -> list[float]:
+    """The part of its bandwidth that each broker says clients' messages take."""
+    return [report["bandwidthIn"]["usage"] / report["bandwidthIn"]["limit"] for report in bed.reports().values()]
 
 
 def settled(bed: Bed, pipeline: Pipeline, event: str, before: int) -> Settled:
     """Wait, then look at the brokers' message rates for half a minute."""
-    time.sleep(SETTLES_S)
-    looks = []
+    highest, end = 0.0, time.monotonic() + SETTLES_S
+    while time.monotonic() < end:
+        time.sleep(MEASURED_S)
+        highest = max(highest, *usages(bed))
+    looks = list[float]()
     for _ in range(LOOKS):
         looks.append(max_over_mean(bed))
-        time.sleep(2)
-    return Settled(event, median(looks), unloads(pipeline) - before)
+        time.sleep(LOOK_S)
+    return Settled(event, median(looks), unloads(pipeline) - before, highest, max(usages(bed)))
 
 
 def unloads(pipeline: Pipeline) -> int:
@@ -75,34 +92,43 @@ def played(strategy: str, kafka: EmbeddedKafka, topics: TopicSettings, folder: P
     found: list[Settled] = []
 
     def note(event: str) -> None:
-        found.append(settled(bed, pipeline, event, sum(one.unloads for one in found)))
-        cpus = ", ".join(f"{report['cpu']['usage'] / report['cpu']['limit']:.0%}" for report in bed.reports().values())
-        tell(f"{strategy}: {event}: max/mean {found[-1].max_over_mean:.2f} after {found[-1].unloads} unloads, cpu {cpus}")
+        found.append(one := settled(bed, pipeline, event, sum(one.unloads for one in found)))
+        now = ", ".join(f"{usage:.0%}" for usage in usages(bed))
+        tell(
+            f"{strategy}: {event}: max/mean {one.max_over_mean:.2f} after {one.unloads} unloads, usage {one.highest:.0%} at most, now {now}"
+        )
 
-    with started_bed(SCRIPTS, folder / "pulsar", environment={"USE_CGROUPS": "auto", "CPU_PERCENT": "40"}) as bed, ExitStack() as traffic:
+    with ExitStack() as stack:
+        environment = stack.enter_context(
+            nics.cards(folder / "cards", {number: BASE_PORT + 100 + number for number in range(1, BROKERS + 1)})
+        )
+        settings = {"loadBalancerOverrideBrokerNicSpeedGbps": str(NIC_GBPS), "statsUpdateFrequencyInSecs": "10"}
+        bed = stack.enter_context(started_bed(SCRIPTS, folder / "pulsar", settings=settings, environment=environment))
         bed.create_namespace(BUNDLES)
-        traffic.enter_context(bed.traffic(rates(0)))
-        wait_until(lambda: sum(report["numTopics"] for report in bed.reports().values()) >= len(TOPICS), "traffic in the reports", 90)
-        crowd_onto_the_first_broker(bed)
-        with pipeline.running(), agents(bed, pipeline):
+        hot = TOPICS[:HOT]
+        with bed.traffic(rates(hot), SIZE):
+            wait_until(lambda: sum(report["numTopics"] for report in bed.reports().values()) >= len(TOPICS), "traffic in the reports", 90)
+            crowd_onto_the_first_broker(bed)
+            stack.enter_context(pipeline.running())
+            stack.enter_context(agents(bed, pipeline))
+            wait_until(lambda: bool(rows(pipeline, "broker_loads")), "the job's first batch", 600)
             note("all is at one broker")
-            traffic.close()
-            with bed.traffic(rates(len(TOPICS) // 2)):
-                note("other topics are the hot ones")
-                bed.kill(3)
-                time.sleep(60)
-                bed.run("start-broker", "3")
-                note("a broker has died and come back")
+            hot = next_hot(bed, hot)
+        with bed.traffic(rates(hot), SIZE):
+            note("other topics are the hot ones")
+            bed.kill(3)
+            time.sleep(60)
+            bed.run("start-broker", "3")
+            note("a broker has died and come back")
     return found
 
 
+@pytest.mark.xfail(reason="tests/unit/core/least_moves/test_late_usage.py")
 def test_brokers_are_evener_with_least_moves_than_with_threshold_shedder_after_each_event(
     kafka: EmbeddedKafka, unique_topic: Callable[..., str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    if reason := missing():
+    if reason := missing() or nics.missing():
         pytest.skip(reason)
-    if not os.access(OWN_CPU, os.W_OK):
-        pytest.skip(f"{OWN_CPU} can't be written: each broker would report the whole machine's cpu, and ThresholdShedder goes by that")
 
     def tell(text: str) -> None:
         with capsys.disabled():
@@ -111,10 +137,11 @@ def test_brokers_are_evener_with_least_moves_than_with_threshold_shedder_after_e
     threshold, least = (
         played(strategy, kafka, topics_by(unique_topic), tmp_path / strategy, tell) for strategy in ("ThresholdShedder", "LeastMoves")
     )
-    with capsys.disabled():
-        print("\n| event | ThresholdShedder: max/mean, unloads | LeastMoves: max/mean, unloads |\n| --- | --- | --- |")
-        for one, other in zip(threshold, least, strict=True):
-            print(f"| {one.event} | {one.max_over_mean:.2f}, {one.unloads} | {other.max_over_mean:.2f}, {other.unloads} |")
+    tell("\n| event | ThresholdShedder: max/mean, usage, unloads | LeastMoves: max/mean, usage, unloads |\n| --- | --- | --- |")
     for one, other in zip(threshold, least, strict=True):
-        assert other.max_over_mean < one.max_over_mean, other.event
-        assert other.unloads <= one.unloads or not one.unloads, f"{other.event}: more unloads than where ThresholdShedder acts, too"
+        cells = (f"{run.max_over_mean:.2f}, {run.highest:.0%} → {run.last:.0%}, {run.unloads}" for run in (one, other))
+        tell(f"| {one.event} | {' | '.join(cells)} |")
+    for one, other in zip(threshold, least, strict=True):
+        assert one.unloads, f"{one.event}: ThresholdShedder does nothing, so there is nothing to compare with"
+        assert other.max_over_mean <= one.max_over_mean, other.event
+    assert least[0].unloads <= threshold[0].unloads, "more unloads than ThresholdShedder's from the same start"

@@ -134,7 +134,7 @@ def crowd_onto_the_first_broker(bed: Bed) -> None:
         return not elsewhere
 
     try:
-        wait_until(crowded, "all bundles to be at the first broker", 60)
+        wait_until(crowded, "all bundles to be at the first broker", 180)
     except AssertionError as error:
         raise AssertionError(f"{error}: {looked_up(bed, 1)}; the last answers {answers[-3:]}") from None
 

@@ -130,9 +130,9 @@ class Bed:
             assert answer.status == 204, (path, answer)
 
     @contextmanager
-    def traffic(self, rates: dict[str, float]) -> Iterator[None]:
-        """Producers of so many messages/s for each topic, in a process of their own, while the block runs."""
-        command = [sys.executable, "-m", "tests.pulsar.traffic", self.service_url, NAMESPACE]
+    def traffic(self, rates: dict[str, float], size: int = 512) -> Iterator[None]:
+        """Producers of so many messages/s for each topic, of `size` bytes each, in a process of their own, while the block runs."""
+        command = [sys.executable, "-m", "tests.pulsar.traffic", self.service_url, NAMESPACE, str(size)]
         command += [f"{topic}={rate}" for topic, rate in rates.items()]
         with (self.folder / "traffic.log").open("ab") as log:
             process = subprocess.Popen(command, cwd=PROJECT, stdout=log, stderr=log)

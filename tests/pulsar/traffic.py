@@ -1,4 +1,4 @@
-"""Sends messages to topics of a Pulsar cluster until it is told to stop: `python -m tests.pulsar.traffic URL NAMESPACE TOPIC=RATE …`."""
+"""Sends messages to topics of a Pulsar cluster until told to stop: `python -m tests.pulsar.traffic URL NAMESPACE BYTES TOPIC=RATE …`."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ import signal
 import sys
 import time
 
-PAYLOAD = bytes(512)
 STEP_S = 0.05
 
 
 def main(arguments: list[str]) -> None:
-    """Rates are messages/s. A message that can't be sent now is lost: brokers are killed on purpose here."""
+    """Rates are messages/s, BYTES what each message holds. A message that can't be sent now is lost: brokers are killed on purpose here."""
     import pulsar
 
-    url, namespace, *given = arguments
+    url, namespace, size, *given = arguments
     rates = {topic: float(rate) for topic, _, rate in (one.partition("=") for one in given)}
+    payload = bytes(int(size))
     stop: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, _: stop.append(number))
     quiet = logging.getLogger("traffic")
@@ -41,7 +41,7 @@ def main(arguments: list[str]) -> None:
             while debts[topic] >= 1:
                 debts[topic] -= 1
                 try:
-                    producers[topic].send_async(PAYLOAD, lambda *_: None)
+                    producers[topic].send_async(payload, lambda *_: None)
                 except Exception:  # (its errors have no common class across versions)
                     break
         last = now
