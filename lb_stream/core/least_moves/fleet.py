@@ -72,11 +72,19 @@ def observe_fleet(view: ClusterView, memory: LeastMovesMemory) -> LeastMovesMemo
     latest = brokers.latest.take(busy)
     memory = memory.learn_cpu([brokers.names[row] for row in busy], [kinds[row] for row in busy], latest.rate, latest.throughput, cpu[busy])
     memory = memory.learn_direct(brokers.latest.throughput_in[rows], np.maximum(brokers.resources["direct_memory"][0][rows], 0.0) * MIB)
+    memory = memory.learn_beyond([brokers.names[row] for row in rows], _beyond(brokers)[rows], view.now_ms)
     rank = bundles.owner.astype(np.intp) + 1
     rate, counts = bundles.latest.rate, np.bincount(rank, minlength=len(brokers) + 1)[1:]
     total = np.bincount(rank, rate, len(brokers) + 1)[1:].astype(np.float64)
     spread = np.divide(np.sqrt(np.bincount(rank, rate**2, len(brokers) + 1)[1:]), total, out=np.zeros(len(brokers)), where=total > 0)
     return memory.learn_noise([brokers.names[row] for row in rows], total[rows], counts[rows].tolist(), spread[rows])
+
+
+def _beyond(brokers: Brokers) -> Floats:
+    """(brokers, in and out): bytes/s that are in use and in no bundle's rates, by the last report."""
+    carried = brokers.latest.throughput_in, brokers.latest.throughput_out
+    used = [brokers.resources[name][0] * BYTES_PER_KBIT for name in ("bandwidth_in", "bandwidth_out")]
+    return np.maximum(np.stack(used, axis=1) - np.stack(carried, axis=1), 0.0)
 
 
 def _kinds(brokers: Brokers) -> list[str]:
@@ -103,7 +111,6 @@ def fleet_of(view: ClusterView, reported: ClusterView, memory: LeastMovesMemory)
     long = reported.bundles.long
     usual = np.stack([long.rate + byte_cost * long.throughput, long.throughput_in, long.throughput_out, slope * long.throughput_in]).T
     count = len(brokers)
-    used = {name: np.maximum(brokers.resources[name][0], 0.0) for name in RESOURCES}
     limit = {name: brokers.resources[name][1] for name in RESOURCES}
     capacity, fixed = np.zeros((count, 4)), np.zeros((count, 4))
     capacity[:, CPU] = memory.speeds(brokers.names, _kinds(brokers))
@@ -113,9 +120,11 @@ def fleet_of(view: ClusterView, reported: ClusterView, memory: LeastMovesMemory)
     }.items():
         unit = BYTES_PER_KBIT
         capacity[:, at] = np.where(carried < ABSURD * limit[name] * unit, limit[name] * unit, 0.0)
-        fixed[:, at] = np.maximum(used[name] * unit - carried, 0.0)
     capacity[:, DIRECT] = limit["direct_memory"] * MIB
-    fixed[:, DIRECT] = np.maximum(used["direct_memory"] * MIB - slope * brokers.latest.throughput_in, 0.0)
+    now = _beyond(brokers).tolist()
+    believed = [memory.beyond.get(name, one)[:2] for name, one in zip(brokers.names, now, strict=True)]
+    fixed[:, [IN, OUT]] = np.array(believed).reshape(count, 2)
+    fixed[:, DIRECT] = np.maximum(np.maximum(brokers.resources["direct_memory"][0], 0.0) * MIB - slope * brokers.latest.throughput_in, 0.0)
     capacity[:, [at for at, name in enumerate(RESOURCES) if not _counts(name, brokers)]] = 0.0
     lasting = np.maximum(demand, np.minimum(usual, PASSING * demand))
     return Fleet(demand, lasting, capacity, fixed, _errors(view, demand[:, CPU], noise))

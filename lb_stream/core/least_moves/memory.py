@@ -29,6 +29,8 @@ UNSERVED_MS, UNSERVED_STEP = 5_000.0, 0.05
 """How long a bundle that moves is taken to have no owner before any move was seen; by so much what is known comes nearer to one more."""
 SHARES = np.linspace(0.0, 1.0, 41)
 """Parts of the cpu that bytes are tried to explain, messages the rest."""
+BELIEVED_MS = 300_000
+"""In this time half of what a broker's bandwidth is in use for more than before, and no bundle explains, is believed."""
 WAVE_MS = 900_000
 """Brokers that come and go within this time may belong to one wave of restarts."""
 SURE = 0.1
@@ -66,6 +68,9 @@ class LeastMovesMemory:
     direct_slope: float = 0.0  # direct memory that a byte/s coming in takes, bytes
     spare: float = 0.0  # moves that touching up may make
     planned_ms: int = 0  # when moves were last planned
+    beyond: Mapping[str, tuple[float, float, int]] = field(
+        default_factory=dict
+    )  # broker → bytes/s in and out that are no bundle's; when (ms)
     unserved_ms: float | None = None  # how long a bundle that moves has no owner, about the median
 
     @staticmethod
@@ -76,6 +81,7 @@ class LeastMovesMemory:
         given["own"] = {name: tuple(one) for name, one in given.get("own", {}).items()}
         given["last"] = {name: (float(one[0]), int(one[1])) for name, one in given.get("last", {}).items()}
         given["left"] = {name: (str(one[0]), int(one[1])) for name, one in given.get("left", {}).items()}
+        given["beyond"] = {name: (float(one[0]), float(one[1]), int(one[2])) for name, one in given.get("beyond", {}).items()}
         given["serving"] = tuple(given.get("serving", ()))
         given["changes"] = tuple((int(one[0]), str(one[1])) for one in given.get("changes", ()))
         given["direct_sums"] = tuple(given.get("direct_sums", ()))
@@ -83,16 +89,17 @@ class LeastMovesMemory:
 
     def to_dict(self) -> dict[str, Any]:
         """As the JSON object that `read` takes."""
-        unknown = {name for name in ("unserved_ms", "spare", "planned_ms") if not getattr(self, name)}
+        unknown = {name for name in ("unserved_ms", "spare", "planned_ms", "beyond") if not getattr(self, name)}
         return {name: _plain(value) for name, value in asdict(self).items() if name not in unknown}
 
     def without_forgotten(self, names: Sequence[str]) -> LeastMovesMemory:
         """Without brokers that the view has forgotten, and kinds that nobody is of any more."""
-        if max(len(self.own), len(self.last), len(self.kind_of)) <= len(names):
+        if max(len(self.own), len(self.last), len(self.kind_of), len(self.beyond)) <= len(names):
             return self
         kind_of = _of(self.kind_of, names)
         kinds = {kind: one for kind, one in self.kinds.items() if kind in set(kind_of.values())}
-        return replace(self, own=_of(self.own, names), last=_of(self.last, names), kind_of=kind_of, kinds=kinds)
+        kept = replace(self, own=_of(self.own, names), last=_of(self.last, names), beyond=_of(self.beyond, names))
+        return replace(kept, kind_of=kind_of, kinds=kinds)
 
     def learn_fleet(self, alive: Sequence[str], now_ms: int) -> LeastMovesMemory:
         """Take the names of brokers that are alive."""
@@ -159,6 +166,20 @@ class LeastMovesMemory:
         spread = ii - i * i / n
         slope = max((id_ - i * d / n) / spread, 0.0) if spread > 1e-6 * ii else 0.0
         return replace(self, direct_sums=tuple(known.tolist()), direct_slope=float(slope))
+
+    def learn_beyond(self, names: Sequence[str], beyond: Floats, now_ms: int) -> LeastMovesMemory:
+        """Take what brokers' bandwidths are in use for beside their bundles, (brokers, in and out), bytes/s.
+
+        Usage may be older than the rates beside it: Pulsar's brokers measure it once a minute, and report what has left meanwhile as in
+        use. So less is believed at once, more by and by.
+        """
+        found = dict(self.beyond)
+        for name, now in zip(names, beyond.tolist(), strict=True):
+            *known, when_ms = found.get(name, (*now, now_ms))
+            share = 1.0 - 0.5 ** ((now_ms - when_ms) / BELIEVED_MS)
+            into, out = (old + (share if new > old else 1.0) * (new - old) for new, old in zip(now, known, strict=True))
+            found[name] = into, out, now_ms
+        return replace(self, beyond=found)
 
     def learn_unserved(self, times_ms: Sequence[int]) -> LeastMovesMemory:
         """Take how long bundles had no owner while they moved: about the median is kept, so that a move that hangs changes little."""

@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import pytest
 
 from lb_stream.sim import SimBroker, SimCluster
 from tests.support.sim_loop import ClosedLoop
@@ -55,19 +54,12 @@ def moves(loop: ClosedLoop, seconds: int) -> int:
     return sum(one.kind in ("unload", "transfer") for one in loop.decisions[before:])
 
 
-LATE = pytest.mark.xfail(
-    strict=True, reason="what has left a broker within the minute is taken for what it uses without its bundles' doing"
-)
-
-
-@LATE
 def test_a_broker_that_has_all_is_relieved_once() -> None:
     loop = started([0] * len(LOADS))
     made = moves(loop, 300)
     assert loop.unevenness() < 1.1 and made <= 9, (made, loop.unevenness())
 
 
-@LATE
 def test_an_empty_broker_is_filled_once() -> None:
     loop = started([0, 1] * (len(LOADS) // 2))
     made = moves(loop, 300)
