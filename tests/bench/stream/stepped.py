@@ -90,6 +90,7 @@ class Stepped:
         took_s = self.feed.send(records)
         self.end: Offsets = self.feed.ends()
         self._interval_ms = 1_000 * max(1, math.ceil(3 * took_s))
+        self._needed_ms = 2_000 * took_s  # of an interval, to append a generation
         progress(f"{self.name}: {self.reports} reports, {self.bytes / 1e6:.0f} MB, appended in {took_s:.1f} s")
         settings = place.settings(self.feed, self._interval_ms)
         self.tables = settings.stream.tables
@@ -106,7 +107,7 @@ class Stepped:
         """Seconds of the batch that read one new generation. Raises RuntimeError when it is never read in one piece."""
         for _ in range(MOST_TRIES):
             records = self.fleet.generation()
-            wait_for_boundary(self._interval_ms)
+            wait_for_boundary(self._interval_ms, self._needed_ms)
             self.begin = self.end
             self.feed.send(records)
             self.end = self.feed.ends()
@@ -121,7 +122,7 @@ class Stepped:
 
     def tick(self) -> float:
         """Seconds of a batch that read nothing but a tick."""
-        wait_for_boundary(self._interval_ms)
+        wait_for_boundary(self._interval_ms, min(self._needed_ms, 500.0))
         self.feed.tick()
         return sum(batch.seconds for batch in self.driver.read(1))
 
