@@ -2,6 +2,7 @@
 
 import json
 from argparse import Namespace
+from collections.abc import Iterator
 from contextlib import nullcontext
 from itertools import product
 from pathlib import Path
@@ -73,8 +74,9 @@ def test_so_many_clusters_have_a_batch_of_that_length() -> None:
 
 def test_small_fleets_are_first_and_each_is_compared_before_the_next_one() -> None:
     assert jobs([300, 100], 8, [1, 2]) == [
-        *(Job(100, 8, 2), Job(100, 8, 1), Job(100, 1, 2), Job(100, 1, 1)),
-        *(Job(300, 1, 2), Job(300, 1, 1)),
+        [Job(100, 8, 2), Job(100, 8, 1)],
+        [Job(100, 1, 2), Job(100, 1, 1)],
+        [Job(300, 1, 2), Job(300, 1, 1)],
     ]
 
 
@@ -96,10 +98,11 @@ def test_what_was_measured_before_it_ended_is_told(count: int) -> None:
 def test_a_job_that_fails_is_named_and_the_others_go_on(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def pretended(_place: object, job: Job, *_: object) -> Run:
-        if job.clusters == 300 and job.cores == 2:
-            raise RuntimeError("the measured job has ended: no memory\nand a log")
-        return Run(job.clusters, 31 * job.clusters * job.weight, job.weight, job.cores, 1.0, 0.1, 0.1)
+    def pretended(_place: object, of_fleet: list[Job], *_: object) -> Iterator[Run]:
+        for job in of_fleet:
+            if job == Job(100, 1, 1):
+                raise RuntimeError("the measured job has ended: no memory\nand a log")
+            yield Run(job.clusters, 31 * job.clusters * job.weight, job.weight, job.cores, 1.0, 0.1, 0.1)
 
     monkeypatch.setattr(bench, "measure", pretended)
     monkeypatch.setattr(bench, "EmbeddedKafka", lambda _: nullcontext(SimpleNamespace(bootstrap="")))
@@ -107,6 +110,6 @@ def test_a_job_that_fails_is_named_and_the_others_go_on(
     bench.run(Namespace(clusters=[100, 300], weight=8, cores=[1, 2], partitions=4, runs=1, enough=60.0), tmp_path, found)
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [(line["clusters"], line["weight"], line["cores"]) for line in lines] == [
-        (100, 8, 2), (100, 8, 1), (100, 1, 2), (100, 1, 1), (300, 1, 1),
+        (100, 8, 2), (100, 8, 1), (100, 1, 2), (300, 1, 2), (300, 1, 1),
     ]  # fmt: skip
-    assert found.missing == {"fleet-300-1-2": "the measured job has ended: no memory"} and len(found.runs) == 5
+    assert found.missing == {"fleet-100-1-1": "the measured job has ended: no memory"} and len(found.runs) == 5

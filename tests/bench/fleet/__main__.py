@@ -10,7 +10,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
@@ -27,7 +27,7 @@ from tests.bench.fleet.mixed import SIZES, MixedFleet
 from tests.bench.fleet.model import Model, Run, clusters_within, fitted, needed, tick_limit
 from tests.bench.stream.__main__ import stop_on_signal
 from tests.bench.stream.figures import GIB, WARM_UP
-from tests.bench.stream.stepped import Place, Stepped, progress
+from tests.bench.stream.stepped import LONGEST_END_S, Place, Stepped, progress
 
 _SIZES = "; ".join(f"{share:.0%} have {brokers} brokers with {bundles} bundles each" for share, brokers, bundles in SIZES.values())
 ABOUT = f"""How a batch grows with the number of clusters, of bundles and of cores.
@@ -39,8 +39,9 @@ with brokers that have `--weight` times as many bundles: it tells what a bundle 
 
   seconds = a + b·clusters + (c·clusters + d·bundles) / cores
 
-is fitted to the medians by least squares of relative errors. Each job's figures are a line of JSON on stdout as soon as it has ended. One
-that fails is named in the last line, and the others go on; Ctrl-C ends with the figures that there are.
+is fitted to the medians by least squares of relative errors. A fleet's second job goes on where its first one has ended: only in the
+first one every cluster is new. Each job's figures are a line of JSON on stdout as soon as there are any. One that fails is named in the
+last line, and the other fleets' go on; Ctrl-C ends with the figures that there are.
 """
 TARGET = {"clusters": 100_000, "bundles": 100_000_000}
 WITHIN_S, MOST_CORES = 60.0, 64
@@ -88,38 +89,51 @@ class Job(NamedTuple):
         return f"fleet-{self.clusters}-{self.weight}-{self.cores}"
 
 
-def jobs(clusters: Sequence[int], weight: int, cores: Sequence[int]) -> list[Job]:
-    """All of them, the small ones first: whoever ends it early has whole comparisons. Of one fleet the quicker one is first."""
+def jobs(clusters: Sequence[int], weight: int, cores: Sequence[int]) -> list[list[Job]]:
+    """Those of each fleet, the small ones first: whoever ends it early has whole comparisons. Of one fleet the quicker one is first."""
     fleets = [(min(clusters), weight), *((count, 1) for count in sorted(clusters))]
-    return [Job(count, times, number) for count, times in fleets for number in sorted(cores, reverse=True)]
+    return [[Job(count, times, number) for number in sorted(cores, reverse=True)] for count, times in fleets]
 
 
-def measure(place: Place, job_of: Job, runs: int, enough_s: float) -> Run:
-    """One job, from its start to its end."""
-    fleet = MixedFleet(job_of.clusters, job_of.weight)
+def measure(place: Place, of_fleet: Sequence[Job], runs: int, enough_s: float) -> Iterator[Run]:
+    """The jobs of one fleet. Each goes on where the one before has ended: only for the first one every cluster is new."""
+    clusters, weight, cores = of_fleet[0]
+    fleet = MixedFleet(clusters, weight)
+    with closing(Stepped(place, f"fleet-{clusters}-{weight}", fleet, view_only=False, cores=cores)) as job:
+        for one in of_fleet:
+            if one is not of_fleet[0]:
+                job.go_on(one.cores)
+                job.tick()
+            batches, cpu, ticks = steps(job, runs, enough_s)
+            first_s = job.first_s if one is of_fleet[0] else 0.0
+            job.driver.stop(LONGEST_END_S)  # then it writes what its batches have taken
+            medians = statistics.median(batches), driver_seconds(job, len(batches)), statistics.median(ticks), statistics.median(cpu)
+            yield Run(clusters, fleet.bundles, weight, one.cores, *medians, len(batches), first_s, job.driver.peak_bytes / GIB)
+
+
+def steps(job: Stepped, runs: int, enough_s: float) -> tuple[list[float], list[float], list[float]]:
+    """Batches that read a report of every broker, their CPU time, and the ticks between them; in seconds."""
     batches: list[float] = []
     cpu: list[float] = []
     ticks: list[float] = []
-    with closing(Stepped(place, str(job_of), fleet, view_only=False, cores=job_of.cores)) as job:
-        for _ in range(0 if job.first_s > WARM_AFTER_S else WARM_UP - 1):
-            job.step()
-            job.tick()
-        while len(batches) < runs and sum(batches) < enough_s:
-            before_s = job.driver.cpu_s()
-            batches.append(job.step())
-            cpu.append(job.driver.cpu_s() - before_s)
-            ticks.append(job.tick())
-        reports, tables = job.reports, job.tables
-    table = existing_table(Store.at(tables), BATCHES)  # written when the job has ended
+    for _ in range(0 if job.first_s > WARM_AFTER_S else WARM_UP - 1):
+        job.step()
+        job.tick()
+    while len(batches) < runs and sum(batches) < enough_s:
+        before_s = job.driver.cpu_s()
+        batches.append(job.step())
+        cpu.append(job.driver.cpu_s() - before_s)
+        ticks.append(job.tick())
+    return batches, cpu, ticks
+
+
+def driver_seconds(job: Stepped, count: int) -> float:
+    """Median of what the driver did in the last `count` whole batches while no task ran, by the job's own table."""
+    table = existing_table(Store.at(job.tables), BATCHES)
     assert table is not None
-    rows = by_numbers(table).to_table().to_pylist()
-    whole = sorted((row for row in rows if (row["input_records"] or 0) >= reports), key=lambda row: int(row["batch_id"]))[-len(batches) :]
-    driver_s = statistics.median(sum(row[phase] or 0.0 for phase in DRIVER_PHASES) / 1_000 for row in whole)
-    medians = [statistics.median(batches), driver_s, statistics.median(ticks), statistics.median(cpu)]
-    return Run(
-        *(len(fleet.cluster_names), fleet.bundles, fleet.weight, job_of.cores),
-        *(*medians, len(batches), job.first_s, job.driver.peak_bytes / GIB),
-    )
+    rows = [row for row in by_numbers(table).to_table().to_pylist() if (row["input_records"] or 0) >= job.reports]
+    last = sorted(rows, key=lambda row: int(row["batch_id"]))[-count:]
+    return statistics.median(sum(row[phase] or 0.0 for phase in DRIVER_PHASES) / 1_000 for row in last)
 
 
 @dataclass
@@ -132,22 +146,23 @@ class Measured:
 
 def run(given: argparse.Namespace, folder: Path, measured: Measured) -> None:
     """All jobs, one after another."""
-    wanted = jobs(given.clusters, given.weight, given.cores)
-    measured.missing |= {str(job): "not measured yet" for job in wanted}
+    fleets = jobs(given.clusters, given.weight, given.cores)
+    measured.missing |= {str(job): "not measured" for of_fleet in fleets for job in of_fleet}
     with EmbeddedKafka(folder / "kafka") as kafka:
         place = Place(kafka.bootstrap, folder, given.partitions)
-        for number, job in enumerate(wanted, 1):
-            progress(f"job {number} of {len(wanted)}: {job.clusters:,} clusters, bundles × {job.weight}, {job.cores} cores")
-            begin = time.monotonic()
+        for of_fleet in fleets:
+            begin, left = time.monotonic(), list(of_fleet)
+            progress(f"{of_fleet[0].clusters:,} clusters, bundles × {of_fleet[0].weight}")
             try:
-                measured.runs.append(measure(place, job, given.runs, given.enough))
+                for one in measure(place, of_fleet, given.runs, given.enough):
+                    measured.runs.append(one)
+                    del measured.missing[str(left.pop(0))]
+                    print(json.dumps(as_dict(one)), flush=True)
+                    progress(f"{of_fleet[0].clusters:,} clusters on {one.cores} cores: {one.batch_s:.1f} s a batch")
             except (RuntimeError, TimeoutError) as error:
-                measured.missing[str(job)] = str(error).partition("\n")[0]
-                progress(f"{job} has failed: {error}")
-            else:
-                del measured.missing[str(job)]
-                print(json.dumps(as_dict(measured.runs[-1])), flush=True)
-            progress(f"job {number} of {len(wanted)} has taken {time.monotonic() - begin:.0f} s")
+                measured.missing[str(left[0])] = str(error).partition("\n")[0]
+                progress(f"{left[0]} has failed: {error}")
+            progress(f"this has taken {time.monotonic() - begin:.0f} s")
 
 
 def as_dict(one: Run) -> dict[str, float]:
