@@ -20,7 +20,15 @@ class ConditionalCheckpoints(folder: Path, conf: Configuration) extends FileSyst
 
   /** What has a number for its name is a batch's plan or commit, never a folder: there one look is enough. */
   @annotation.nowarn("cat=deprecation")
-  override def exists(file: Path): Boolean = if (file.getName.forall(_.isDigit)) fs.isFile(file) else super.exists(file)
+  override def exists(file: Path): Boolean = if (isOfBatch(file)) fs.isFile(file) else super.exists(file)
+
+  /** Of such a file nothing else has to be asked: neither what it is, nor whether its folder goes on without it. */
+  override def delete(file: Path): Unit = if (isOfBatch(file)) {
+    val bulk = fs.createBulkDelete(file.getParent)
+    try bulk.bulkDelete(java.util.List.of(file)) finally bulk.close()
+  } else super.delete(file)
+
+  private def isOfBatch(file: Path) = file.getName.forall(_.isDigit)
 }
 
 /** Closed, it is there as a whole; cancelled, it never was. */
