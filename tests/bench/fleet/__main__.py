@@ -34,8 +34,8 @@ ABOUT = f"""How a batch grows with the number of clusters, of bundles and of cor
 
 Clusters are of mixed sizes: {_SIZES}.
 Each job runs in a process of its own on Spark's local master with that many cores; the driver beside them has the machine's. Every batch
-reads one new report of every broker, then a batch of nothing but a tick follows. At the least number of clusters there is one more run,
-with brokers that have `--weight` times as many bundles: it tells what a bundle costs from what a cluster costs. The formula
+reads one new report of every broker, then a batch of nothing but a tick follows. At the least number of clusters, on the most cores, there
+is one more run, with brokers of `--weight` times as many bundles: it tells what a bundle costs from what a cluster costs. The formula
 
   seconds = a + b·clusters + (c·clusters + d·bundles) / cores
 
@@ -64,7 +64,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("--clusters", type=int, nargs="+", default=[1_000, 10_000, 30_000], help="how many, job by job")
     parser.add_argument("--cores", type=int, nargs="+", default=[1, 2], help="of the executors, job by job")
     parser.add_argument("--runs", type=int, default=3, help="measured batches of each job, at most (3)")
-    parser.add_argument("--enough", type=float, default=60, help="seconds of measured batches after which a job needs no more of them (60)")
+    parser.add_argument("--enough", type=float, default=40, help="seconds of measured batches after which a job needs no more of them (40)")
     parser.add_argument("--weight", type=int, default=8, help="how many times the bundles of the one heavier run (8)")
     parser.add_argument("--partitions", type=int, default=4, help="of the reports topic (4)")
     parser.add_argument("--folder", type=Path, help="a new folder for Kafka's data, tables, checkpoints and logs, to be kept")
@@ -90,9 +90,12 @@ class Job(NamedTuple):
 
 
 def jobs(clusters: Sequence[int], weight: int, cores: Sequence[int]) -> list[list[Job]]:
-    """Those of each fleet, the small ones first: whoever ends it early has whole comparisons. Of one fleet the quicker one is first."""
-    fleets = [(min(clusters), weight), *((count, 1) for count in sorted(clusters))]
-    return [[Job(count, times, number) for number in sorted(cores, reverse=True)] for count, times in fleets]
+    """Those of each fleet, the small ones first: whoever ends it early has whole comparisons. Of one fleet the quicker one is first.
+
+    The heavier fleet has only that one: what bundles take in tasks is divided by the cores as all of it is.
+    """
+    most = sorted(cores, reverse=True)
+    return [[Job(min(clusters), weight, most[0])], *([Job(count, 1, number) for number in most] for count in sorted(clusters))]
 
 
 def measure(place: Place, of_fleet: Sequence[Job], runs: int, enough_s: float) -> Iterator[Run]:
