@@ -20,7 +20,7 @@ PIP_STAMP := $(VENV)/.requirements-$(call hash,requirements.lock)
 PACKAGE_STAMP := $(VENV)/.package-$(call hash,pyproject.toml)
 KUBERNETES_STAMP := $(KUBERNETES)/.requirements-$(call hash,requirements-kubernetes.lock)
 PULSAR_STAMP := $(PULSAR_CLIENT)/.requirements-$(call hash,requirements-pulsar.lock)
-JARS_STAMP := $(JARS)/.jars-$(call hash,conf/ivy.xml conf/jars.sha256)
+JARS_STAMP := $(JARS)/.jars-$(call hash,conf/ivy.xml conf/jars.sha256 conf/checkpoints.scala)
 STEPS := $(VENV_STAMP) $(PIP_STAMP) $(PACKAGE_STAMP) $(JARS_STAMP)
 
 PIP := $(BIN)/python -m pip --disable-pip-version-check
@@ -98,7 +98,7 @@ bench-stream: setup ## the whole stream beside what Spark alone does, half an ho
 bench-store: setup ## requests of a batch to an object store, by kind and by who asks (ARGS="--batches 30" for a glance); last line JSON
 	$(BIN)/python -m tests.bench.store $(ARGS)
 
-bench-fleet: setup ## 1,000 to 30,000 clusters of mixed sizes on one core and on two, an hour or so (ARGS="--clusters 20 60 --runs 2" for a glance); last line JSON
+bench-fleet: setup ## 1,000 to 30,000 clusters of mixed sizes on two cores and on one, half an hour or so (ARGS="--clusters 20 60 --runs 2" for a glance); last line JSON
 	$(BIN)/python -m tests.bench.fleet $(ARGS)
 
 bench-console: setup ## viewers of the console beside a job that writes (ARGS="--viewers 200 --minutes 10 --brokers 1000 --bundles 100000"); last line JSON

@@ -44,8 +44,8 @@ _S3A_WAYS = {
 }
 """How s3a works unless options say otherwise: nobody else makes folders where it makes files, so it needn't look; small files are read by
 one request, without the library for large ones."""
-S3A_CHECKPOINTS = "org.apache.spark.internal.io.cloud.AbortableStreamBasedCheckpointFileManager"
-"""A file of Spark's checkpoint is one PUT or none at all; a rename would be a copy and a deletion."""
+S3A_CHECKPOINTS = "lb_stream.ConditionalCheckpoints"
+"""conf/checkpoints.scala: a file of Spark's checkpoint is one PUT or none at all, on a condition where it must be new."""
 
 
 class AddressError(SettingError):

@@ -36,6 +36,7 @@ def fetch(
     What --with has asked for is kept up to date from then on. LB_JARS_DIR names another folder, LB_IVY_SETTINGS an ivysettings.xml with
     another repository. Once they are here it needs no network.
     """
+    from lb_stream.io.local.compiled import NAME
     from lb_stream.io.local.jars import EXTRAS, Lock, default_folder, fetched_extras, retrieve
     from lb_stream.io.local.progress import progress
 
@@ -49,6 +50,7 @@ def fetch(
             continue
         size = (folder / used_by / f"{name}-{version}.jar").stat().st_size
         rows.append((used_by, name, version, size))
+    rows += [("s3", jar.stem, "compiled here", jar.stat().st_size) for jar in (folder / "s3").glob(f"{NAME}-*.jar")]
     rows.sort()
     if json:
         jars = [{"used_by": used_by, "name": name, "version": version, "bytes": size} for used_by, name, version, size in rows]

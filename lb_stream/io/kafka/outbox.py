@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from contextlib import suppress
@@ -35,6 +36,9 @@ FENCED = (ProducerFencedError.__name__, InvalidProducerEpochError.__name__)
 
 LONGEST_S = 30
 """Without a step forward in a transaction. The client's own waits have no end: after a broker's crash it may wait for what never comes."""
+
+MOST_UNDER_WAY = 20_000
+"""Records that the client has and Kafka may not have. It gives up what has waited in it for two minutes, and sets itself no limit."""
 
 LONGEST_TEXT = 10_000
 """Characters of an answer that are published. It may quote what a command said, at any length, and a record
@@ -113,7 +117,11 @@ class Outbox:
     def _transact(self, records: Iterable[tuple[str, str, str | None, list[tuple[str, bytes]]]], watermark: int) -> None:
         self._producer.begin_transaction()
         try:
-            sent = [self._send(*record) for record in records]  # a cluster's first ownership records may be a million
+            sent: deque[Any] = deque()
+            for record in records:  # a fleet's first ownership records may be a million
+                sent.append(self._send(*record))
+                if len(sent) > MOST_UNDER_WAY:
+                    sent.popleft().get()
             self._producer.send_offsets_to_transaction({self._mark: OffsetAndMetadata(watermark, "", -1)}, self._group)
             for future in sent:
                 future.get()

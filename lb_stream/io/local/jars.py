@@ -1,11 +1,11 @@
 """Retrieves the jars that conf/ivy.xml names, with the Ivy inside PySpark, into `.jars/{spark,broker}`, and on demand into `.jars/s3`.
 
 `python -m lb_stream.io.local.jars` does it once and says so; run again it does nothing. Jars that arrived complete are kept in
-`.jars/cache`, so an interrupted run goes on where it stopped. Every jar must have the SHA-256 of conf/jars.sha256.
+`.jars/cache`, so an interrupted run goes on where it stopped. Every jar must have the SHA-256 of conf/jars.sha256. To those of s3 comes
+one of our own, which is compiled here (compiled.py).
 """
 
 import hashlib
-import importlib.util
 import os
 import shutil
 import subprocess
@@ -15,6 +15,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from lb_stream.io.local.compiled import SOURCE, CompileError, classes_of_pyspark, compile_jar, compiled_jar
 from lb_stream.io.local.java import JavaUnfit, find_java
 from lb_stream.io.local.locks import locked
 from lb_stream.io.local.resources import CONF, home
@@ -46,6 +47,11 @@ class Lock:
     @property
     def hashes(self) -> Path:
         return self.conf / "jars.sha256"
+
+    @property
+    def source(self) -> Path:
+        """What of ours is compiled for a checkpoint in a bucket."""
+        return self.conf / SOURCE
 
     def modules(self) -> dict[str, list[str]]:
         """Configuration → its jars' file names, as ivy.xml lists them."""
@@ -90,7 +96,13 @@ def jar_paths(configuration: str, folder: Path | None = None) -> list[Path]:
 
 def spark_jars(folder: Path | None = None) -> list[Path]:
     """All that a Spark session is given: its own jars, and those of each extra that is there. Raises JarsError as `jar_paths` does."""
-    return [path for configuration in ("spark", *fetched_extras(folder)) for path in jar_paths(configuration, folder)]
+    extras = fetched_extras(folder)
+    paths = [path for configuration in ("spark", *extras) for path in jar_paths(configuration, folder)]
+    if "s3" in extras:
+        paths.append(own := compiled_jar((folder or default_folder()) / "s3", Lock().source))
+        if not own.exists():
+            raise JarsError(f"{own} is missing: run `lbctl jars fetch --with s3`")
+    return paths
 
 
 def fetched_extras(folder: Path | None = None) -> tuple[str, ...]:
@@ -117,6 +129,8 @@ def retrieve(
         _run_ivy(folder, lock, wanted, progress)
         _remove_strays(folder, lock)
         _verify(folder, lock, wanted)
+        if "s3" in wanted and lock.source.exists():
+            _compile(folder / "s3", lock.source, progress)
         (folder / ".stamp").write_text(lock.stamp())
     return True
 
@@ -135,6 +149,8 @@ def relock(folder: Path | None = None, lock: Lock | None = None, progress: Progr
 
 def _stamped(folder: Path, lock: Lock, wanted: Sequence[str]) -> bool:
     stamp, names = folder / ".stamp", _of(wanted, lock.expected())
+    if "s3" in wanted and lock.source.exists() and not compiled_jar(folder / "s3", lock.source).exists():
+        return False
     return stamp.exists() and stamp.read_text() == lock.stamp() and all((folder / name).exists() for name in names)
 
 
@@ -143,11 +159,20 @@ def _of(wanted: Sequence[str], expected: dict[str, str]) -> dict[str, str]:
     return {name: digest for name, digest in expected.items() if name.partition("/")[0] in wanted}
 
 
+def _compile(folder: Path, source: Path, progress: Progress) -> None:
+    progress(f"compiling {source.name}", 0, 1)
+    try:
+        compile_jar(folder, source)
+    except CompileError as error:
+        raise JarsError(str(error)) from None
+
+
 def _ivy_classpath() -> str:
-    spec = importlib.util.find_spec("pyspark")
-    if spec is None or not spec.submodule_search_locations:
-        raise JarsError("PySpark, whose Ivy fetches the jars, is not installed in this Python: install lb_stream with what it needs")
-    return str(Path(spec.submodule_search_locations[0]) / "jars" / "*")
+    try:
+        return classes_of_pyspark()
+    except ModuleNotFoundError:
+        text = "PySpark, whose Ivy fetches the jars, is not installed in this Python: install lb_stream with what it needs"
+        raise JarsError(text) from None
 
 
 def _run_ivy(folder: Path, lock: Lock, wanted: Sequence[str], progress: Progress) -> None:

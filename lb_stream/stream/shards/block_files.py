@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections import OrderedDict
 from dataclasses import dataclass, field
+from functools import partial
 
 import pyarrow as pa
 
@@ -23,6 +24,8 @@ FOLDER = "lb-blocks"
 _SAMPLES, _MEMORIES = "-samples.arrow", "-memories.arrow"
 KEPT_BYTES = 64 << 20
 """Of blocks in far stores, kept in memory by each process that reads or writes them."""
+PIECE_BYTES, PIECES = 256 << 10, 8
+"""Of a file in a far store so much is read at once, and so many pieces are kept: what else lies there is mostly wanted next."""
 ALIGNMENT = 64
 """Blocks begin at multiples of this, so that their columns can be used where they lie in a mapped file."""
 
@@ -77,6 +80,7 @@ class _Kept:
 
     blocks: OrderedDict[tuple[Store, str], pa.Buffer] = field(default_factory=OrderedDict)
     size: int = 0
+    pieces: OrderedDict[tuple[Store, str, int], pa.Buffer] = field(default_factory=OrderedDict)  # by where in the file they begin
 
     def keep(self, checkpoint: Store, reference: str, block: pa.Buffer) -> None:
         """Keep a block in the place of those that were wanted longest ago."""
@@ -86,6 +90,20 @@ class _Kept:
         self.size += block.size
         while self.size > KEPT_BYTES:
             self.size -= self.blocks.popitem(last=False)[1].size
+
+    def read(self, checkpoint: Store, name: str, begin: int, length: int) -> pa.Buffer:
+        """A part of a file, with what lies around it unless it is large itself. Less where the file ends."""
+        first = begin - begin % PIECE_BYTES
+        if begin + length > first + PIECE_BYTES:
+            return checkpoint.get_range(name, begin, length)
+        piece = self.pieces.pop((checkpoint, name, first), None)
+        if piece is None:
+            piece = checkpoint.get_range(name, first, PIECE_BYTES)
+        self.pieces[checkpoint, name, first] = piece
+        if len(self.pieces) > PIECES:
+            self.pieces.popitem(last=False)
+        at = min(begin - first, piece.size)
+        return pa.py_buffer(piece.slice(at, min(length, piece.size - at)).to_pybytes())  # a copy: a slice would keep the whole piece
 
     def find(self, checkpoint: Store, reference: str) -> pa.Buffer | None:
         """A block that is kept."""
@@ -130,7 +148,8 @@ def read_block(checkpoint: Store | OpenFiles, reference: str) -> pa.Table:
     block = _KEPT.find(store, reference)
     if block is None:
         name, begin, length = reference.rsplit(":", 2)
-        block = checkpoint.get_range(f"{FOLDER}/{name}", int(begin), int(length))
+        read = checkpoint.get_range if store.local is not None else partial(_KEPT.read, store)
+        block = read(f"{FOLDER}/{name}", int(begin), int(length))
         if block.size < int(length):
             have = int(begin) + block.size
             raise pa.ArrowInvalid(f"{checkpoint}/{FOLDER}/{name} is cut off: it has {have} bytes, {reference} ends behind them")

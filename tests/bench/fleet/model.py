@@ -21,6 +21,10 @@ class Run:
     batch_s: float  # every broker reports
     driver_s: float  # of it: what the driver does while no task runs
     tick_s: float  # nobody says anything, a second passes
+    cpu_s: float = 0.0  # CPU time of all the job's processes in a batch; 0: nobody can tell
+    measured: int = 1  # how many batches the medians are of
+    first_s: float = 0.0  # the very first batch, in which every cluster is new
+    peak_gib: float = 0.0  # resident memory of all the job's processes; 0: nobody can tell
 
     @property
     def driver_share(self) -> float:
@@ -70,6 +74,12 @@ def fitted(runs: Sequence[Run]) -> Model:
             break
         kept.remove(int(found.argmin()))
     return Model(*(found / scale).tolist())
+
+
+def clusters_within(model: Model, bundles_each: float, cores: float, seconds: float) -> int | None:
+    """How many clusters, of so many bundles in the mean, have a batch of so many seconds. None: it doesn't grow."""
+    each = model.each_cluster + (model.each_cluster_in_tasks + model.each_bundle * bundles_each) / cores
+    return max(0, int((seconds - model.fixed) / each)) if each > 0 else None
 
 
 class Need(NamedTuple):

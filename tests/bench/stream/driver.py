@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import queue
 import signal
@@ -19,9 +20,10 @@ from lb_stream.contracts.settings import Settings
 from tests.bench.stream.spark import spark_environment
 
 PROJECT = Path(__file__).parents[3]
-LONGEST_BATCH_S = 900
+LONGEST_BATCH_S = 1_800
 SAMPLE_S = 0.2
 PAGE = os.sysconf("SC_PAGE_SIZE")
+CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
 
 
 @dataclass(frozen=True)
@@ -85,6 +87,10 @@ class Driver:
             batches.append(self.next_batch())
         return batches
 
+    def cpu_s(self) -> float:
+        """CPU time that all of its processes have taken so far; 0 where nobody can tell."""
+        return sum(cpu_seconds(pid) for pid in session_members(self._process.pid)) if can_watch() else 0.0
+
     def stop(self, grace_s: float = 60) -> None:
         """End the job in order; what still runs of its processes after `grace_s` is killed."""
         assert self._process.stdin is not None
@@ -139,6 +145,17 @@ def resident_bytes(pid: int) -> int:
         return 0
 
 
-def wait_for_boundary(interval_ms: int) -> None:
-    """Sleep until a trigger of this interval has just been due: Spark's fall on its multiples since the epoch."""
-    time.sleep((interval_ms - time.time_ns() // 1_000_000 % interval_ms) / 1_000 + 0.05)
+def cpu_seconds(pid: int) -> float:
+    """CPU time of a process, and of its children that are gone. 0 when it is gone itself."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return 0.0
+    return sum(int(ticks) for ticks in fields[11:15]) / CLOCK_TICKS
+
+
+def wait_for_boundary(interval_ms: int, needed_ms: float = math.inf) -> None:
+    """Sleep until a trigger of this interval has just been due, unless the next one is `needed_ms` away: Spark's fall on its multiples."""
+    left_ms = interval_ms - time.time_ns() // 1_000_000 % interval_ms
+    if left_ms < needed_ms:
+        time.sleep(left_ms / 1_000 + 0.05)

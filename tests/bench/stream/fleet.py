@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,13 +12,14 @@ import numpy as np
 
 from lb_stream.contracts.decisions import Decision
 from lb_stream.contracts.fast import struct_of
-from lb_stream.contracts.reports import BundleStats, ModularLoadReport, ResourceUsage
+from lb_stream.contracts.reports import BundleStats, ModularLoadReport
 
 HOT_SHARE = 0.01
 """Share of the brokers (one at least) that run hot in a generation of reports; in the next one it is others."""
 
 NAMESPACE_BUNDLES = 64
 GREATEST_RATE = 5_000.0  # messages/s of one bundle: below what makes a balancer split it
+MEASURED_TOGETHER = 64  # brokers
 MANAGER = "org.apache.pulsar.broker.loadbalance.impl.ModularLoadManagerImpl"
 
 _Stats = struct_of(BundleStats)
@@ -55,7 +56,10 @@ class Fleet:
         self.shape, self._prefix = shape, prefix
         self.brokers = shape.clusters * shape.brokers
         self._rng = np.random.default_rng(seed)
-        self._start_ms = time.time_ns() // 1_000_000
+        start_ms = time.time_ns() // 1_000_000
+        names = {"web_service_url": "", "pulsar_service_url": "", "load_manager_class_name": MANAGER}
+        same = ModularLoadReport(**names, broker_version_string="4.0.7", start_timestamp=start_ms)
+        self._same = same.model_dump(mode="json", by_alias=True, exclude_none=True)  # of all reports
         self._generation = 0
         self._in_cluster = shape.brokers * shape.bundles
         self.names = bundle_names(self._in_cluster)
@@ -97,8 +101,16 @@ class Fleet:
         """(key, value) of new reports of some brokers, of which the `hot` ones are at about 60 % and the others at about 30 %."""
         self._generation += 1
         order = self._reported_in[np.argsort(self.owner[self._reported_in], kind="stable")]
-        begin = np.searchsorted(self.owner[order], np.arange(self.brokers + 1))
-        return [self._report(broker, order[begin[broker] : begin[broker + 1]], broker in hot) for broker in brokers]
+        begin = np.searchsorted(self.owner[order], np.arange(self.brokers + 1)).tolist()
+        chosen, records = list(brokers), list[tuple[bytes, bytes]]()
+        for at in range(0, len(chosen), MEASURED_TOGETHER):
+            some = [(broker, order[begin[broker] : begin[broker + 1]]) for broker in chosen[at : at + MEASURED_TOGETHER]]
+            columns = self._measure(np.concatenate([rows for _, rows in some]))
+            end = 0
+            for broker, rows in some:
+                first, end = end, end + len(rows)
+                records.append(self._report(broker, rows, {name: values[first:end] for name, values in columns.items()}, broker in hot))
+        return records
 
     def obey(self, decisions: Iterable[Decision]) -> int:
         """Let go of what shall be unloaded, take what is assigned. Returns how many decisions there were."""
@@ -116,36 +128,34 @@ class Fleet:
                 raise RuntimeError(f"this load leads to unloads and assignments only, not to {decision.kind} of {decision.bundle}")
         return count
 
-    def _report(self, broker: int, rows: np.ndarray[Any, Any], hot: bool) -> tuple[bytes, bytes]:
-        columns = self._measure(rows)
+    def _report(self, broker: int, rows: np.ndarray[Any, Any], columns: Mapping[str, list[Any]], hot: bool) -> tuple[bytes, bytes]:
+        """`rows`: its bundles. `columns`: what is measured of each."""
         of_cluster = broker // self.shape.brokers * self._in_cluster
         names = [self.names[row - of_cluster] for row in rows.tolist()]
         stats = [_Stats(**dict(zip(columns, values, strict=True))) for values in zip(*columns.values(), strict=True)]
-        totals = {name: sum(columns[name]) for name in columns}
+        totals = {name: sum(values) for name, values in columns.items()}
         name = self.broker_name(broker)
-        report = ModularLoadReport(
-            web_service_url=f"http://{name}",
-            pulsar_service_url=f"pulsar://{name.partition(':')[0]}:6650",
-            broker_version_string="4.0.7",
-            load_manager_class_name=MANAGER,
-            start_timestamp=self._start_ms,
-            cpu=ResourceUsage(usage=800.0 * float(self._rng.uniform(0.58, 0.62) if hot else self._rng.uniform(0.28, 0.32)), limit=800.0),
-            memory=ResourceUsage(usage=float(self._rng.uniform(1_000, 2_000)), limit=4_096.0),
-            direct_memory=ResourceUsage(usage=float(self._rng.integers(256, 1_024)), limit=8_192.0),
-            bandwidth_in=ResourceUsage(usage=totals["msg_throughput_in"] * 8 / 1_000, limit=25_000_000.0),
-            bandwidth_out=ResourceUsage(usage=totals["msg_throughput_out"] * 8 / 1_000, limit=25_000_000.0),
-            msg_throughput_in=totals["msg_throughput_in"],
-            msg_throughput_out=totals["msg_throughput_out"],
-            msg_rate_in=totals["msg_rate_in"],
-            msg_rate_out=totals["msg_rate_out"],
-            last_update=time.time_ns() // 1_000_000,
-            num_topics=totals["topics"],
-            num_bundles=len(names),
-            num_consumers=totals["consumer_count"],
-            num_producers=totals["producer_count"],
-        )
-        fields = report.model_dump(mode="json", by_alias=True, exclude_none=True)
-        fields |= {"lastStats": dict(zip(names, stats, strict=True)), "bundles": names}
+        cpu, memory, direct = self._rng.random(3).tolist()
+        fields = self._same | {
+            "webServiceUrl": f"http://{name}",
+            "pulsarServiceUrl": f"pulsar://{name.partition(':')[0]}:6650",
+            "cpu": {"usage": 800.0 * ((0.58 if hot else 0.28) + 0.04 * cpu), "limit": 800.0},
+            "memory": {"usage": 1_000.0 + 1_000.0 * memory, "limit": 4_096.0},
+            "directMemory": {"usage": float(int(256 + 768 * direct)), "limit": 8_192.0},
+            "bandwidthIn": {"usage": totals["msg_throughput_in"] * 8 / 1_000, "limit": 25_000_000.0},
+            "bandwidthOut": {"usage": totals["msg_throughput_out"] * 8 / 1_000, "limit": 25_000_000.0},
+            "msgThroughputIn": totals["msg_throughput_in"],
+            "msgThroughputOut": totals["msg_throughput_out"],
+            "msgRateIn": totals["msg_rate_in"],
+            "msgRateOut": totals["msg_rate_out"],
+            "lastUpdate": time.time_ns() // 1_000_000,
+            "numTopics": totals["topics"],
+            "numBundles": len(names),
+            "numConsumers": totals["consumer_count"],
+            "numProducers": totals["producer_count"],
+            "lastStats": dict(zip(names, stats, strict=True)),
+            "bundles": names,
+        }
         return f"{self.cluster_name(broker // self.shape.brokers)}/{name}".encode(), _encode(fields)
 
     def _measure(self, rows: np.ndarray[Any, Any]) -> dict[str, list[Any]]:

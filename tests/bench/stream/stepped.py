@@ -16,6 +16,7 @@ from tests.bench.stream.driver import Batch, Driver, wait_for_boundary
 from tests.bench.stream.feed import Feed, Offsets
 
 MOST_TRIES = 5
+LONGEST_END_S = 300
 
 BALANCER: dict[str, Any] = {
     "dry_run": False,
@@ -90,10 +91,11 @@ class Stepped:
         took_s = self.feed.send(records)
         self.end: Offsets = self.feed.ends()
         self._interval_ms = 1_000 * max(1, math.ceil(3 * took_s))
+        self._needed_ms = 2_000 * took_s  # of an interval, to append a generation
         progress(f"{self.name}: {self.reports} reports, {self.bytes / 1e6:.0f} MB, appended in {took_s:.1f} s")
-        settings = place.settings(self.feed, self._interval_ms)
-        self.tables = settings.stream.tables
-        self.driver = Driver(place.folder / name, settings, self.fleet.cluster_names if view_only else None, cores)
+        self._folder, self._settings = place.folder / name, place.settings(self.feed, self._interval_ms)
+        self.tables = self._settings.stream.tables
+        self.driver = Driver(self._folder, self._settings, self.fleet.cluster_names if view_only else None, cores)
         try:
             first = self.driver.read(self.reports)
             self.first_s = sum(batch.seconds for batch in first)
@@ -106,7 +108,7 @@ class Stepped:
         """Seconds of the batch that read one new generation. Raises RuntimeError when it is never read in one piece."""
         for _ in range(MOST_TRIES):
             records = self.fleet.generation()
-            wait_for_boundary(self._interval_ms)
+            wait_for_boundary(self._interval_ms, self._needed_ms)
             self.begin = self.end
             self.feed.send(records)
             self.end = self.feed.ends()
@@ -121,9 +123,14 @@ class Stepped:
 
     def tick(self) -> float:
         """Seconds of a batch that read nothing but a tick."""
-        wait_for_boundary(self._interval_ms)
+        wait_for_boundary(self._interval_ms, min(self._needed_ms, 500.0))
         self.feed.tick()
         return sum(batch.seconds for batch in self.driver.read(1))
+
+    def go_on(self, cores: int) -> None:
+        """End the job, and start it again where it was, with so many cores for its executors."""
+        self.driver.stop(LONGEST_END_S)
+        self.driver = Driver(self._folder / f"again-{cores}", self._settings, cores=cores)
 
     def _finish(self, batches: list[Batch]) -> int:
         decided = 0 if self._view_only else self.fleet.obey(self.feed.decisions())

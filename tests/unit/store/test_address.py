@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from lb_stream.contracts.settings import StreamSettings
+from lb_stream.io.local.resources import CONF
 from lb_stream.store import AddressError, Store, checkpoint_of, tables_of
 from lb_stream.store.address import delta_options, hadoop_options, native_options
 
@@ -92,7 +93,9 @@ def test_sparks_own_checkpoint_in_a_bucket_is_written_without_a_rename_and_found
         "fs.s3a.input.stream.type": "classic",
         "fs.s3a.endpoint.region": "eu-1",
     }
-    assert bucket.checkpoint_manager is not None and bucket.checkpoint_manager.endswith(".AbortableStreamBasedCheckpointFileManager")
+    package, _, name = str(bucket.checkpoint_manager).rpartition(".")
+    source = (CONF / "checkpoints.scala").read_text()
+    assert f"package {package}\n" in source and f"class {name}(" in source
     assert Store.at("s3a://b/x").checkpoint_manager == bucket.checkpoint_manager
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9000")
     of_environment = Store.at("s3://b/x").hadoop_options

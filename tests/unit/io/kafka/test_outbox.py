@@ -44,3 +44,25 @@ def test_who_is_fenced_stops_however_the_client_tells_it(monkeypatch: pytest.Mon
     publishing.watermark = 0
     with pytest.raises(told):
         publishing.publish(Logged(0, ROUNDS.schema.empty_table()))
+
+
+def test_a_million_records_do_not_wait_in_the_client_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    producer, waiting, most = Mock(), set[int](), 0
+
+    def send(*_: object, **__: object) -> Mock:
+        nonlocal most
+        number = producer.send.call_count
+        waiting.add(number)
+        most = max(most, len(waiting))
+        return Mock(get=lambda: waiting.remove(number))
+
+    producer.send.side_effect = send
+    monkeypatch.setattr(outbox, "KafkaProducer", lambda **_: producer)
+    monkeypatch.setattr(outbox, "MOST_UNDER_WAY", 10)
+    monkeypatch.setattr(outbox, "_records", lambda *_: [("lb-ownership", "a/b", "{}", [])] * 100)
+    publishing = Outbox(Settings())
+    publishing.watermark = 0
+    publishing.publish(Logged(0, ROUNDS.schema.empty_table()))
+    assert producer.send.call_count == 100 and most == 11
+    assert not waiting, "each is waited for before the transaction ends"
+    producer.commit_transaction.assert_called_once()

@@ -11,6 +11,7 @@ import pytest
 
 from lb_stream.cli.run.jars import Extra
 from lb_stream.io.local import jars
+from lb_stream.io.local.compiled import CompileError, compiled_jar
 from lb_stream.io.local.jars import EXTRAS, JarsError, Lock, jar_paths, retrieve, spark_jars
 
 PROJECT = Path(__file__).parents[4]
@@ -132,10 +133,38 @@ def test_a_session_gets_an_extra_that_is_there(tmp_path: Path) -> None:
         (tmp_path / configuration).mkdir()
         for name in Lock().modules()[configuration]:
             (tmp_path / configuration / name).touch()
+        compiled_jar(tmp_path / configuration, Lock().source).touch()
         assert {path.parent.name for path in spark_jars(tmp_path)} == ({"spark"} if configuration == "spark" else {"spark", "s3"})
-    (tmp_path / "s3" / Lock().modules()["s3"][0]).unlink()
-    with pytest.raises(JarsError, match="run `lbctl jars fetch --with s3`"):
-        spark_jars(tmp_path)
+    assert [path for path in spark_jars(tmp_path) if path.name.startswith("lb-")] == [compiled_jar(tmp_path / "s3", Lock().source)]
+    for lost in (compiled_jar(tmp_path / "s3", Lock().source), tmp_path / "s3" / Lock().modules()["s3"][0]):
+        lost.unlink()
+        with pytest.raises(JarsError, match="run `lbctl jars fetch --with s3`"):
+            spark_jars(tmp_path)
+        lost.touch()
+
+
+def test_what_of_ours_spark_needs_in_a_bucket_is_compiled_once_and_again_when_it_has_changed(
+    tmp_path: Path, deliver: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def compiled(folder: Path, source: Path) -> None:
+        if "broken" in source.read_text():
+            raise CompileError("no class")
+        compiled_jar(folder, source).write_bytes(source.read_bytes())
+
+    monkeypatch.setattr(jars, "compile_jar", compiled)
+    lock = small_lock(tmp_path / "conf", deliver)
+    lock.source.write_text("class A")
+    retrieve(tmp_path / "jars", lock)
+    assert not (tmp_path / "jars/s3").exists(), "nobody has asked for it"
+    assert retrieve(tmp_path / "jars", lock, extras=["s3"]) is True
+    assert retrieve(tmp_path / "jars", lock) is False
+    first = compiled_jar(tmp_path / "jars/s3", lock.source)
+    lock.source.write_text("class B")
+    assert retrieve(tmp_path / "jars", lock) is True
+    assert not first.exists() and compiled_jar(tmp_path / "jars/s3", lock.source).read_bytes() == b"class B"
+    lock.source.write_text("broken")
+    with pytest.raises(JarsError, match="no class"):
+        retrieve(tmp_path / "jars", lock)
 
 
 def test_lbctl_offers_every_extra() -> None:
