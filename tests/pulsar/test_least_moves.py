@@ -123,7 +123,6 @@ def played(strategy: str, kafka: EmbeddedKafka, topics: TopicSettings, folder: P
     return found
 
 
-@pytest.mark.xfail(reason="tests/unit/core/least_moves/test_late_usage.py")
 def test_brokers_are_evener_with_least_moves_than_with_threshold_shedder_after_each_event(
     kafka: EmbeddedKafka, unique_topic: Callable[..., str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
