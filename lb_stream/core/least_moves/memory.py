@@ -67,10 +67,8 @@ class LeastMovesMemory:
     direct_sums: tuple[float, ...] = ()  # of the regression of direct memory on bytes coming in: n, I, I², d, Id
     direct_slope: float = 0.0  # direct memory that a byte/s coming in takes, bytes
     spare: float = 0.0  # moves that touching up may make
-    planned_ms: int = 0  # when moves were last planned
-    beyond: Mapping[str, tuple[float, float, int]] = field(
-        default_factory=dict
-    )  # broker → bytes/s in and out that are no bundle's; when (ms)
+    planned_ms: int = 0  # when moves were last planned, or thought about
+    beyond: Mapping[str, tuple[float, float, int]] = field(default_factory=dict)  # broker → bytes/s in, out of no bundle; when (ms)
     unserved_ms: float | None = None  # how long a bundle that moves has no owner, about the median
 
     @staticmethod
@@ -197,9 +195,7 @@ class LeastMovesMemory:
         return replace(self, spare=max(self.spare, spare * fewest - max(moves - fewest, 0)), planned_ms=now_ms)
 
     def after_touching_up(self, moves: int, now_ms: int) -> LeastMovesMemory:
-        """Take that so many moves touch up brokers."""
-        if not moves:
-            return self
+        """Take that so many moves touch up brokers. None: it is thought about again when as much time has passed as after any."""
         return replace(self, spare=max(self.spare - moves, 0.0), planned_ms=now_ms)
 
     def speeds(self, names: Sequence[str], kinds: Sequence[str]) -> Floats:

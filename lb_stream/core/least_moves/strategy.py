@@ -91,7 +91,7 @@ def shed_least(context: Context) -> tuple[Unloads, LeastMovesMemory]:
 
     if known is not None:
         sources = touch_up(plan, relieve, known, int(memory.spare))
-        fewest, limit, memory = len(plan.moves), plan.enough, memory.after_touching_up(len(plan.moves), view.now_ms)
+        fewest, limit, memory = len(sources), plan.enough, memory.after_touching_up(len(plan.moves), view.now_ms)
     else:
         levels = _levels(plan, hot, above, rows, config)
         sources, fewest = _evenly(plan, relieve, levels, config)

@@ -63,7 +63,7 @@ def test_touching_up_may_make_what_a_plan_leaves_over_of_its_spare_moves() -> No
     assert (going_on.spare, going_on.planned_ms) == (2.0, 8_000), "the rest of the same plan, say"
     assert planned.after_plan(moves=0, fewest=0, spare=0.1, now_ms=9_000) is planned
     assert planned.after_touching_up(1, 9_000).spare == 1.0 and planned.after_touching_up(1, 9_000).planned_ms == 9_000
-    assert planned.after_touching_up(0, 9_000) is planned
+    assert planned.after_touching_up(0, 9_000).planned_ms == 9_000, "it isn't thought about in every round"
     assert LeastMovesMemory.read(json.loads(json.dumps(planned.to_dict()))) == planned
 
 
