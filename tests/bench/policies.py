@@ -19,6 +19,7 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -100,7 +101,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     policies = options.policies or pairs()
     found: dict[str, dict[str, Any]] = {policy: {} for policy in policies}
-    with ProcessPoolExecutor(options.processes) as pool:
+    own_threads = get_context("spawn")  # a fork of a process with threads (Arrow's, a solver's) may never come to its work
+    with ProcessPoolExecutor(options.processes, own_threads) as pool:
         waiting = {pool.submit(played, options.folder / name, policy): (policy, name) for name in names for policy in policies}
         for done in track(as_completed(waiting), description="playing", total=len(waiting), console=Console(stderr=True)):
             policy, name = waiting[done]
