@@ -18,7 +18,7 @@ class ConditionalCheckpoints(folder: Path, conf: Configuration) extends FileSyst
     new WholeFile(builder.build())
   }
 
-  /** What has a number for its name is a batch's plan or commit, never a folder: there one look is enough. */
+  /** A batch's plan or commit is never a folder: there one look is enough. */
   @annotation.nowarn("cat=deprecation")
   override def exists(file: Path): Boolean = if (isOfBatch(file)) fs.isFile(file) else super.exists(file)
 
@@ -28,7 +28,8 @@ class ConditionalCheckpoints(folder: Path, conf: Configuration) extends FileSyst
     try bulk.bulkDelete(java.util.List.of(file)) finally bulk.close()
   } else super.delete(file)
 
-  private def isOfBatch(file: Path) = file.getName.forall(_.isDigit)
+  /** The state's folders have numbers for their names, too. */
+  private def isOfBatch(file: Path) = file.getName.forall(_.isDigit) && Set("offsets", "commits")(file.getParent.getName)
 }
 
 /** Closed, it is there as a whole; cancelled, it never was. */

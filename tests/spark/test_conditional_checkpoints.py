@@ -47,6 +47,7 @@ told["there"] = str(bytes(manager.open(path("offsets/7")).readAllBytes()), "utf-
 told["exists"] = [manager.exists(path(name)) for name in ("offsets/7", "offsets/8", "offsets")]
 for text in ("one", "two"):
     written("state/0/0/3.changelog", text, True).close()
+told["folder"] = manager.exists(path("state/0/0"))
 written("offsets/9", "next", False).close()
 manager.delete(path("offsets/7"))
 told["listed"] = [status.getPath().getName() for status in manager.list(path("offsets"))]
@@ -84,6 +85,7 @@ def test_what_is_given_up_was_never_there_and_what_may_be_replaced_is(done: tupl
     told, _, there = done
     assert (told["at_first"], told["exists"], told["listed"]) == (False, [True, False, True], ["9"])
     assert there == {"9": "next", "3.changelog": "two"}
+    assert told["folder"], "a folder of the state, whose name is a number, too"
 
 
 def test_a_file_is_one_request_and_a_look_for_a_plan_another_one(done: tuple[Any, list[Request], dict[str, str]]) -> None:
