@@ -296,7 +296,9 @@ class Spoken:
 def test_the_agent_asks_and_tells_by_the_records_that_it_reads(server: Webhook) -> None:
     moved = Moved()
     spoken = Spoken(moved, before_move=server.url("/b"), after_move=server.url("/a"))
+    server.hold = True
     assert spoken.turn(moved.decision) == [None] and spoken.sent == []
+    server.release.set()
     until(lambda: spoken.turn() == [A])
     assert [ack.outcome for ack in spoken.sent] == ["released"] and spoken.turn(moved.decision) == [None]
     record = type("Record", (), {"key": f"eu-1/{moved.bundle}".encode(), "value": owned(moved.decision, B).to_json().encode()})
