@@ -98,7 +98,7 @@ bench-stream: setup ## the whole stream beside what Spark alone does, half an ho
 bench-store: setup ## requests of a batch to an object store, by kind and by who asks (ARGS="--batches 30" for a glance); last line JSON
 	$(BIN)/python -m tests.bench.store $(ARGS)
 
-bench-fleet: setup ## 1,000 to 30,000 clusters of mixed sizes on two cores and on one, half an hour or so (ARGS="--clusters 20 60 --runs 2" for a glance); last line JSON
+bench-fleet: setup ## 1,000 to 30,000 clusters of mixed sizes on two cores and on one, up to an hour or so (ARGS="--clusters 20 60 --runs 2" for a glance); last line JSON
 	$(BIN)/python -m tests.bench.fleet $(ARGS)
 
 bench-console: setup ## viewers of the console beside a job that writes (ARGS="--viewers 200 --minutes 10 --brokers 1000 --bundles 100000"); last line JSON

@@ -55,7 +55,8 @@ def touch_up(plan: Plan, relieve: Callable[[float], Rows], known: Floats, most: 
 
     `relieve`: makes the plan for a level. `known`: each broker's share.
     """
-    before, top, best, sources = plan.state(), float(known.max()), plan.state(), NOBODY
+    best = before = plan.state()
+    top, sources = float(known.max()), NOBODY
     worth, gained, reached = WORTH / max(int((known > 0).sum()), 1), 0.0, plan.enough
     for level in np.linspace(top, plan.aim, LEVELS + 1)[1:].tolist():
         plan.restore(before)
