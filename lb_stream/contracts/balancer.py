@@ -170,7 +170,7 @@ class BalancerConfig(KeyModel):
     max_assignments_per_minute: int = key(
         10_000, "bundles that nobody has and nobody released get an owner at this rate: a failover's, most of all", unit="bundles", ge=1
     )
-    max_moves_in_flight: int = key(1_000, "unconfirmed moves in the cluster at one time", ge=0)
+    max_moves_in_flight: int = key(5_000, "unconfirmed moves in the cluster at one time", ge=0)
     max_moves_in_flight_per_broker: int = key(100, "unconfirmed moves out of one broker at one time", ge=0)
     max_moves_per_minute: int = key(10_000, "moves in the cluster within a minute", unit="moves", ge=0)
     max_moved_mb_per_minute: float | None = key(

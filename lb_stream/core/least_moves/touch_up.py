@@ -18,8 +18,8 @@ AT_LEAST = 0.01
 """Nobody is touched up who is nearer to the aim than this."""
 WORTH = 0.03
 """By so much, divided by the number of brokers, each move must lower the greatest share: a hundredth is worth a move for three brokers."""
-LEVELS = 8
-"""Levels that are tried between the fullest broker and the aim."""
+LEVELS, FINEST = 8, 0.0005
+"""Levels that are tried between the fullest broker and the aim, and how finely between the last two, where moves run out."""
 NOBODY: Rows = np.empty(0, np.intp)
 
 
@@ -58,12 +58,16 @@ def touch_up(plan: Plan, relieve: Callable[[float], Rows], known: Floats, most: 
     best = before = plan.state()
     top, sources = float(known.max()), NOBODY
     worth, gained, reached = WORTH / max(int((known > 0).sum()), 1), 0.0, plan.enough
-    for level in np.linspace(top, plan.aim, LEVELS + 1)[1:].tolist():
+    level, step = top, (top - plan.aim) / LEVELS
+    while level > plan.aim and step > FINEST:
+        lower = max(level - step, plan.aim)
         plan.restore(before)
-        tried = relieve(level)
+        tried = relieve(lower)
         moves = len(plan.moves)
         if moves > most:
-            break
+            step /= 2.0
+            continue
+        level = lower
         gain = top - max(float(plan.share[tried].max(initial=0.0)), level)
         if moves and gain >= moves * worth and gain > gained:
             gained, reached, best, sources = gain, level, plan.state(), tried

@@ -42,7 +42,7 @@ class Liveness:
 
 def silent(view: ClusterView, config: BalancerConfig) -> Bools:
     """Brokers that have been silent for longer than living ones are."""
-    late: Bools = view.brokers.silence_ms > _limits(view, config)
+    late: Bools = view.brokers.silence_ms >= _limits(view, config)
     return late
 
 
@@ -62,17 +62,17 @@ def judge(view: ClusterView, memory: Memory, config: BalancerConfig, caught_up: 
     known_dead = _among(frozenset(memory.dead), brokers.names)
     gone = brokers.left
     if memory.dead or declared:
-        gone = gone | ((known_dead | _among(declared, brokers.names)) & (silence > limit))
+        gone = gone | ((known_dead | _among(declared, brokers.names)) & (silence >= limit))
     unsteady = memory.unsteady_ms is not None and view.now_ms - memory.unsteady_ms <= JITTER_GRACE_MS
     if unsteady and memory.suspension is None:
         limit = limit + JITTER_GRACE_MS
-    vanished = (silence > limit) & ~gone
+    vanished = (silence >= limit) & ~gone
     suspension, suspended, told = None, None, tuple[Refusal, ...]()
     if not caught_up:
         vanished[:] = False
         suspension = memory.suspension
     elif vanished.any():
-        fading = (silence > FADING_SHARE * limit) & ~gone
+        fading = (silence >= FADING_SHARE * limit) & ~gone
         rule = _suspicious(fading, vanished, gone, known_dead)
         if rule is not None:
             names = [brokers.names[row] for row in np.flatnonzero(fading)]
@@ -80,7 +80,7 @@ def judge(view: ClusterView, memory: Memory, config: BalancerConfig, caught_up: 
             suspended, suspension, told = _wait(why, memory.suspension, view.now_ms, config.mass_disappearance_wait_ms)
             vanished &= suspended is None
     dead = gone | vanished
-    speaking = ~(brokers.heartbeats & (silence > config.silent_after_ms)) if caught_up else brokers.speaking
+    speaking = ~(brokers.heartbeats & (silence >= config.silent_after_ms)) if caught_up else brokers.speaking
     unsteady_ms = memory.unsteady_ms if config.load_manager == "extensible" else None
     if config.load_manager == "extensible" and (not caught_up or (suspended is None) != (memory.suspension is None)):
         unsteady_ms = view.now_ms

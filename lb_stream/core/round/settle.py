@@ -15,16 +15,17 @@ from lb_stream.core.disruption.budgets import limited_namespaces, spent_after
 from lb_stream.core.filters.candidates import superseded
 from lb_stream.core.filters.preallocation import count, waiting
 from lb_stream.core.model.chance import seed_of
-from lb_stream.core.model.memory import Memory, Pending, Retry
+from lb_stream.core.model.memory import Memory, Retry
 from lb_stream.core.model.names import namespace_of
 from lb_stream.core.model.refusals import Refusal
-from lb_stream.core.model.view import ClusterView, with_moves
+from lb_stream.core.model.view import ClusterView
 from lb_stream.core.observing import outcomes
 from lb_stream.core.observing.finite import exclude_non_finite
 from lb_stream.core.observing.liveness import Liveness
 from lb_stream.core.observing.outcomes import Settled, after_failure
 from lb_stream.core.ownership.ledger import Ledger
 from lb_stream.core.placement.learn_quotas import while_others_run, with_quotas
+from lb_stream.core.round.ahead import carry_out
 from lb_stream.core.round.observe import Observed
 from lb_stream.core.round.shed import observe_loads
 from lb_stream.core.round.state import RoundInputs, RoundState
@@ -83,27 +84,6 @@ def _views(seen: Observed, settled: Settled) -> tuple[ClusterView, ClusterView, 
     if config.load_manager == "simple":
         reported, quotas = with_quotas(reported, remembered)
     return reported, carry_out(reported, settled.open, config.count_pending_moves), quotas, not_finite
-
-
-def carry_out(view: ClusterView, pending: tuple[Pending, ...], moves_count: bool) -> ClusterView:
-    """The view with the given decisions carried out: load must not be decided on twice. Splits and merges move nothing.
-
-    If moves don't count, their bundles are only marked as on their way.
-    """
-    if not pending:
-        return view
-    rows = view.bundles.rows_of(one.bundle for one in pending)
-    names = {name: row for row, name in enumerate(view.brokers.names)}
-    destinations = np.array([names.get(one.destination or "", -1) for one in pending], np.intp)
-    stays = np.array([one.kind in RESHAPES for one in pending], np.bool_)
-    moves = (rows >= 0) & ~stays & moves_count
-    view = with_moves(view, rows[moves], destinations[moves])
-    held = np.append(rows[~moves], view.bundles.rows_of(one.neighbour for one in pending if one.neighbour is not None))
-    if not len(held):
-        return view
-    in_flight = view.bundles.in_flight.copy()
-    in_flight[held[held >= 0]] = True
-    return replace(view, bundles=replace(view.bundles, in_flight=in_flight))
 
 
 def _recently_unloaded(memory: Memory, settled: Settled, config: BalancerConfig, now_ms: int) -> dict[str, int]:

@@ -16,6 +16,7 @@ from lb_stream.core.model.refusals import Refusal, refusal
 from lb_stream.core.model.rules import Refuses, Rule
 from lb_stream.core.model.view import Bools, ClusterView, Rows
 from lb_stream.core.observing.outcomes import Outcome
+from lb_stream.core.round.ahead import carry_out
 from lb_stream.core.round.limits import MoveBudget, holds_of
 from lb_stream.core.round.relief import place_shed
 from lb_stream.core.round.state import RoundState
@@ -72,7 +73,7 @@ def unload_from_hot(state: RoundState) -> None:
     if state.memory.orders.paused:
         state.refusals.append(refusal(Refuses.PAUSED, None))
         return
-    seen = _without_drained(state.view)
+    seen = _without_drained(_as_decided(state))
     alive = int(np.count_nonzero(seen.brokers.alive))
     if alive <= 1:
         state.refusals.append(refusal(Refuses.SINGLE_BROKER, None, saw=[alive], limit=2))
@@ -96,6 +97,14 @@ def unload_from_hot(state: RoundState) -> None:
             made = state.decisions[before:]
             state.exchanges += [tuple(one.bundle for one in made)] if len(made) > 1 else []
             holds.take(made)
+
+
+def _as_decided(state: RoundState) -> ClusterView:
+    """The view with what this very round has decided carried out, for a shedder that chooses destinations: it is not to fill one twice."""
+    config = state.config.balancer
+    if not (traits_of(state.config.shedder).chooses_destination and config.count_pending_moves):
+        return state.view
+    return carry_out(state.view, state.decisions, moves_count=True)
 
 
 def _without_drained(view: ClusterView) -> ClusterView:

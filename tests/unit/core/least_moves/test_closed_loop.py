@@ -78,6 +78,13 @@ def test_what_a_limit_has_put_off_is_moved_in_the_next_pass() -> None:
     assert measures["max_over_bound_median"] < 1.07
 
 
+def test_what_a_round_gives_owners_counts_before_it_plans_the_rest() -> None:
+    """The first moves are released, and about to get their new owners, when room for the others is looked for."""
+    scenario = small_scenario([0] * 24 + [1] * 24, brokers=8, loads=[20.0] * 48)
+    moves, measures = played(scenario, max_moves_in_flight=20)
+    assert len(moves) == len(played(scenario)[0]) == 36 and measures["max_over_bound_median"] == 1.0
+
+
 def test_a_new_broker_is_filled_step_by_step() -> None:
     scenario = small_scenario([at % 2 for at in range(36)], loads=[50.0] * 36)
     moves, measures = played(scenario, least_moves_into_broker=3)

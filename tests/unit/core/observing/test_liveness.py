@@ -27,9 +27,9 @@ def judged(silences_ms: list[int], *, heartbeats: bool = True, caught_up: bool =
 
 
 @pytest.mark.parametrize(("heartbeats", "limit_ms"), [(True, 30_000), (False, 60_000)])
-def test_a_broker_is_dead_after_more_than_its_limit(heartbeats: bool, limit_ms: int) -> None:
-    assert judged([0, limit_ms], heartbeats=heartbeats).dead == ()
-    after = judged([0, limit_ms + 1], heartbeats=heartbeats)
+def test_a_broker_is_dead_at_its_limit(heartbeats: bool, limit_ms: int) -> None:
+    assert judged([0, limit_ms - 1], heartbeats=heartbeats).dead == ()
+    after = judged([0, limit_ms], heartbeats=heartbeats)
     assert (after.dead, after.suspended) == (("b1",), None)
     assert (after.view.brokers.alive.tolist(), after.view.bundles.owner.tolist()) == ([True, False], [0, -1])
 
@@ -43,9 +43,9 @@ def test_three_of_ten_may_vanish_together_but_not_four() -> None:
 
 
 def test_those_who_are_about_to_reach_their_limit_count_among_those_who_vanish() -> None:
-    assert judged([0] * 6 + [31_000] + [22_500] * 3).dead == ("b6",)  # three quarters of the limit: not yet
-    assert judged([0] * 6 + [31_000] + [22_501] * 3).suspended is not None
-    assert judged([0] * 6 + [30_000] * 4).suspended is None  # nobody is due
+    assert judged([0] * 6 + [31_000] + [22_499] * 3).dead == ("b6",)  # three quarters of the limit: not yet
+    assert judged([0] * 6 + [31_000] + [22_500] * 3).suspended is not None
+    assert judged([0] * 6 + [29_999] * 4).suspended is None  # nobody is due
 
 
 def test_one_of_two_may_vanish_but_not_the_last_one() -> None:

@@ -1,0 +1,33 @@
+"""The view as it will be when decisions that are under way have been carried out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from lb_stream.contracts.decisions import RESHAPES, Decision
+from lb_stream.core.model.memory import Pending
+from lb_stream.core.model.view import ClusterView, with_moves
+
+
+def carry_out(view: ClusterView, decisions: Sequence[Pending | Decision], moves_count: bool) -> ClusterView:
+    """The view with the given decisions carried out: load must not be decided on twice. Splits and merges move nothing.
+
+    If moves don't count, their bundles are only marked as on their way.
+    """
+    if not decisions:
+        return view
+    rows = view.bundles.rows_of(one.bundle for one in decisions)
+    names = {name: row for row, name in enumerate(view.brokers.names)}
+    destinations = np.array([names.get(one.destination or "", -1) for one in decisions], np.intp)
+    stays = np.array([one.kind in RESHAPES for one in decisions], np.bool_)
+    moves = (rows >= 0) & ~stays & moves_count
+    view = with_moves(view, rows[moves], destinations[moves])
+    held = np.append(rows[~moves], view.bundles.rows_of(one.neighbour for one in decisions if one.neighbour is not None))
+    if not len(held):
+        return view
+    in_flight = view.bundles.in_flight.copy()
+    in_flight[held[held >= 0]] = True
+    return replace(view, bundles=replace(view.bundles, in_flight=in_flight))
