@@ -64,6 +64,7 @@ class Driver:
         self._process.stdin.flush()
         self._told: queue.Queue[dict[str, Any] | None] = queue.Queue()
         self.peak_bytes = 0
+        self._cpu = dict[int, float]()
         self._over = threading.Event()
         for work in (self._listen, self._watch) if can_watch() else (self._listen,):
             threading.Thread(target=work, daemon=True).start()
@@ -88,8 +89,8 @@ class Driver:
         return batches
 
     def cpu_s(self) -> float:
-        """CPU time that all of its processes have taken so far; 0 where nobody can tell."""
-        return sum(cpu_seconds(pid) for pid in session_members(self._process.pid)) if can_watch() else 0.0
+        """CPU time that all of its processes have taken so far, as far as it was seen; 0 where nobody can tell."""
+        return sum(list(self._cpu.values()))
 
     def stop(self, grace_s: float = 60) -> None:
         """End the job in order; what still runs of its processes after `grace_s` is killed."""
@@ -115,7 +116,10 @@ class Driver:
 
     def _watch(self) -> None:
         while not self._over.wait(SAMPLE_S):
-            self.peak_bytes = max(self.peak_bytes, sum(resident_bytes(pid) for pid in session_members(self._process.pid)))
+            members = session_members(self._process.pid)
+            self.peak_bytes = max(self.peak_bytes, sum(map(resident_bytes, members)))
+            for pid in members:  # Spark ends idle workers: what they took stays known
+                self._cpu[pid] = max(cpu_seconds(pid), self._cpu.get(pid, 0.0))
 
 
 def can_watch() -> bool:
@@ -146,12 +150,12 @@ def resident_bytes(pid: int) -> int:
 
 
 def cpu_seconds(pid: int) -> float:
-    """CPU time of a process, and of its children that are gone. 0 when it is gone itself."""
+    """CPU time of a process, not of its children. 0 when it is gone."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except (FileNotFoundError, ProcessLookupError):
         return 0.0
-    return sum(int(ticks) for ticks in fields[11:15]) / CLOCK_TICKS
+    return sum(int(ticks) for ticks in fields[11:13]) / CLOCK_TICKS
 
 
 def wait_for_boundary(interval_ms: int, needed_ms: float = math.inf) -> None:
