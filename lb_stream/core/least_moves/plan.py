@@ -203,7 +203,7 @@ class Plan:
             peaks[source] = np.inf
             partners = [one for one in np.argsort(peaks, kind="stable")[:PARTNERS].tolist() if peaks[one] < np.inf and one in others]
             mine = self._weightiest(source, rows[~taken[rows]])
-            theirs = [self._lightest(source, others[one][~taken[others[one]]]) for one in partners]
+            theirs = [self._lightest(source, one, others[one][~taken[others[one]]]) for one in partners]
             best = self._swap(source, mine, np.repeat(partners, list(map(len, theirs))), np.concatenate([NOBODY, *theirs]))
             if best is None:
                 break
@@ -217,6 +217,9 @@ class Plan:
     def _swap(self, source: int, mine: Rows, broker: Rows, theirs: Rows) -> tuple[int, int, int] | None:
         """The swap that leaves the source least full, of one of its own with one of `theirs`, the bundles of each `broker`.
 
+        A broker that has too much of something else is a partner, too, and what it is relieved by counts: where some have too much cpu in
+        use and the others too much bandwidth, nobody has room for anything. None is filled beyond its limit, nor more than it was.
+
         Returns its bundle, the other's bundle, the other broker; None if no swap lowers the source enough.
         """
         if not len(mine) or not len(theirs):
@@ -226,8 +229,10 @@ class Plan:
             differ = self.demand[mine, resource][:, None] - self.demand[theirs, resource]
             np.maximum(here, self.share[source, resource] - differ * self.per_unit[source, resource], out=here)
             np.maximum(there, self.share[broker, resource] + differ * self.per_unit[broker, resource], out=there)
-        worth = (there <= self.limit[broker]) & (here <= max(self.enough, float(self.share[source].max()) - WORTH_A_SWAP))
-        price = np.maximum(here, self.enough) + 1e-3 * (self.cost[mine][:, None] + self.cost[theirs])
+        full = self.share[broker].max(axis=1)
+        worth = (there <= np.maximum(self.limit[broker], full)) & (here <= max(self.enough, float(self.share[source].max()) - WORTH_A_SWAP))
+        relieved = np.minimum(np.maximum(there, self.enough) - full, 0.0)
+        price = np.maximum(here, self.enough) + relieved + 1e-3 * (self.cost[mine][:, None] + self.cost[theirs])
         price[~worth] = np.inf
         for _ in range(TRIED):
             one, other = np.unravel_index(np.argmin(price), price.shape)
@@ -246,9 +251,12 @@ class Plan:
         """Bundles that weigh most in what the source has most of."""
         return heaviest_first(rows, self.demand[:, int(np.argmax(self.share[source]))])[:SWAPPED]
 
-    def _lightest(self, source: int, rows: Rows) -> Rows:
-        """Bundles of another broker that weigh least in what the source has most of."""
-        key = self.demand[rows, int(np.argmax(self.share[source]))]
+    def _lightest(self, source: int, broker: int, rows: Rows) -> Rows:
+        """Bundles of another broker that weigh least in what the source has most of, and most in what that one has too much of."""
+        weight = self.demand[rows] * self.per_unit[broker]
+        key = weight[:, int(np.argmax(self.share[source]))]
+        if self.share[broker].max() > self.enough:
+            key = key - weight[:, int(np.argmax(self.share[broker]))]
         return rows[np.argsort(key, kind="stable")][:SWAPPED]
 
     def _take(self, bundle: int, source: int, destination: int) -> None:

@@ -31,7 +31,7 @@ SEARCHED = 12
 LEVELS = 7
 """Levels that are tried between what is enough and what is aimed at."""
 MOVED_LATELY = 2.0
-"""Factor on the cost of moving a bundle that has moved within the hour."""
+"""Factor on the cost of moving a bundle that has moved within the hour, or has left a broker within the grace period."""
 
 Context = ShedContext[LeastMovesConfig, LeastMovesMemory]
 
@@ -73,6 +73,7 @@ def shed_least(context: Context) -> tuple[Unloads, LeastMovesMemory]:
         return Unloads((), tuple(refusals), facts), memory
     above = surely if known is None else known
     moved, came_from = _moved_lately(view, memory)
+    moved |= context.movable & ~context.eligible  # by operators and drains
     plan = _plan(context, fleet, target, (share, per_unit), open_, moved, came_from)
     rested = ~moved | (view.now_ms - view.bundles.owner_since_ms >= config.least_moves_dwell_ms)
     movable = context.movable & rested

@@ -61,7 +61,7 @@ class Ran:
         return [json.loads(record.value) for record in committed(self.pipeline.bootstrap, self.pipeline.topics.decisions)]
 
 
-@pytest.fixture(scope="module", params=["folder", "bucket"])
+@pytest.fixture(scope="module", params=["bucket", "folder"])
 def ran(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, last_words: dict[str, Any]) -> Iterator[Ran]:
     """All of it, once for each kind of store."""
     folder = tmp_path_factory.mktemp(request.param)

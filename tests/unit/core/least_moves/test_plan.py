@@ -101,6 +101,18 @@ def test_what_no_single_move_relieves_is_exchanged() -> None:
     assert plan.share.max() <= ENOUGH
 
 
+def test_brokers_that_have_too_much_of_different_things_exchange_what_they_have_too_much_of() -> None:
+    """Nobody has room for anything: two have too much of the first resource, two of the second."""
+    demand = np.array([[0.3, 0.05]] * 8 + [[0.05, 0.3]] * 8)
+    owner = [0] * 4 + [1] * 4 + [2] * 4 + [3] * 4
+    plan = a_plan(demand, owner, 4)
+    rows = {broker: rows_of(owner, broker) for broker in range(4)}
+    assert plan.share.max() == 1.2 and not any(plan.relieve(source, rows[source]) for source in range(4)) and not plan.moves
+    for source in range(4):
+        plan.bring_down(source, rows[source], lambda: rows, search=True)
+    assert plan.share.max() <= ENOUGH and len(plan.moves) == 4, "one exchange relieves two brokers"
+
+
 def test_the_second_best_destination_is_told() -> None:
     plan = a_plan(np.array([[0.8], [0.4], [0.3], [0.1]]), [0, 0, 1, 2], 3)
     assert plan.relieve(0, np.array([0, 1]))
