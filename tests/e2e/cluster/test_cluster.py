@@ -1,6 +1,6 @@
 """A real Spark standalone cluster, whose machines share the declared store and nothing else, while what can be killed is killed.
 
-The store is a folder that all of them have, then a bucket of a small server that answers as S3 does.
+The store is a bucket of a small server that answers as S3 does, then a folder that all of them have.
 
 Master, two workers and the driver are machines made of namespaces (`machines`), and run the lines of docs/operating.md word for word.
 Driver, executors and workers are killed under load: topic, log and table must hold the same decisions, none twice. LB_CLUSTER_KILLS sets
@@ -61,7 +61,7 @@ class Ran:
         return [json.loads(record.value) for record in committed(self.pipeline.bootstrap, self.pipeline.topics.decisions)]
 
 
-@pytest.fixture(scope="module", params=["bucket", "folder"])
+@pytest.fixture(scope="module", params=["bucket", "folder"])  # delta-rs' threads stay in the network in which they were started
 def ran(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, last_words: dict[str, Any]) -> Iterator[Ran]:
     """All of it, once for each kind of store."""
     folder = tmp_path_factory.mktemp(request.param)
