@@ -23,7 +23,7 @@ from lb_stream.core.model.memory import Pending, Proposal
 from lb_stream.core.model.names import namespace_of
 from lb_stream.core.model.refusals import Refusal, refusal
 from lb_stream.core.model.rules import Refuses, Rule
-from lb_stream.core.round.ahead import carry_out
+from lb_stream.core.observing.ahead import carry_out
 from lb_stream.core.round.limits import MINUTE_MS, MoveBudget, holds_of
 from lb_stream.core.round.settle import count_preallocated
 from lb_stream.core.round.shed import count_loads

@@ -20,12 +20,12 @@ from lb_stream.core.model.names import namespace_of
 from lb_stream.core.model.refusals import Refusal
 from lb_stream.core.model.view import ClusterView
 from lb_stream.core.observing import outcomes
+from lb_stream.core.observing.ahead import carry_out
 from lb_stream.core.observing.finite import exclude_non_finite
 from lb_stream.core.observing.liveness import Liveness
 from lb_stream.core.observing.outcomes import Settled, after_failure
 from lb_stream.core.ownership.ledger import Ledger
 from lb_stream.core.placement.learn_quotas import while_others_run, with_quotas
-from lb_stream.core.round.ahead import carry_out
 from lb_stream.core.round.observe import Observed
 from lb_stream.core.round.shed import observe_loads
 from lb_stream.core.round.state import RoundInputs, RoundState

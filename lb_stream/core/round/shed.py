@@ -15,8 +15,8 @@ from lb_stream.core.model.names import namespace_of
 from lb_stream.core.model.refusals import Refusal, refusal
 from lb_stream.core.model.rules import Refuses, Rule
 from lb_stream.core.model.view import Bools, ClusterView, Rows
+from lb_stream.core.observing.ahead import carry_out
 from lb_stream.core.observing.outcomes import Outcome
-from lb_stream.core.round.ahead import carry_out
 from lb_stream.core.round.limits import MoveBudget, holds_of
 from lb_stream.core.round.relief import place_shed
 from lb_stream.core.round.state import RoundState

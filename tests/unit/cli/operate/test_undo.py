@@ -90,7 +90,7 @@ def test_a_move_goes_back_and_is_pinned_there(undo: Callable[..., Result], kafka
 
 def test_all_since_go_back_to_where_the_first_move_took_them_from(undo: Callable[..., Result], tables: Path) -> None:
     commands(tables, said(20, "pause-cluster"))
-    result = undo("--since", "10m", "--preview", "--json")
+    result = undo("--since", "10h", "--preview", "--json")
     assert result.code == 0, result.err
     found = json.loads(result.out)
     assert found["orders"] == [{"kind": "resume-cluster"}]
