@@ -100,9 +100,12 @@ def unload_from_hot(state: RoundState) -> None:
 
 
 def _as_decided(state: RoundState) -> ClusterView:
-    """The view with what this very round has decided carried out, for a shedder that chooses destinations: it is not to fill one twice."""
-    config = state.config.balancer
-    if not (traits_of(state.config.shedder).chooses_destination and config.count_pending_moves):
+    """The view with what this very round has decided carried out, for a shedder of ours that chooses destinations: it fills none twice.
+
+    Pulsar's decide on what was there before, as the reference does.
+    """
+    config, traits = state.config.balancer, traits_of(state.config.shedder)
+    if not (traits.chooses_destination and traits.manager == "any" and config.count_pending_moves):
         return state.view
     return carry_out(state.view, state.decisions, moves_count=True)
 
