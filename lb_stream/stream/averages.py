@@ -15,7 +15,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import Row
-from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 
 from lb_stream.contracts.base import canonical_json
 from lb_stream.core.averages import FoldConfig, fold, fold_together
@@ -37,21 +36,20 @@ from lb_stream.store import Store
 from lb_stream.stream.shard_blocks import EVERYBODY
 from lb_stream.stream.shards.block_files import Blocks, BlockWriter, OpenFiles, file_name, read_block
 from lb_stream.stream.shards.slicing import name_hashes
-from lb_stream.stream.task.attempt import hush_first_worker, task_of_batch
+from lb_stream.stream.task.attempt import task_of_batch
 from lb_stream.stream.task.crash import crash_point
-from lb_stream.stream.task.state_socket import leave_closing_to_spark
+from lb_stream.stream.task.processor import KeyState
 
 logger = logging.getLogger(__name__)
 
-STATE_DDL = "shards int, brokers string, names string, values string"
 SHARD_DDL = "cluster string, shard int, clock string, brokers string, names string, values string, events binary"
 
 TOGETHER = 1 << 16
 """Bundles of small clusters that are folded in one pass, or a few more."""
 
 
-class ShardProcessor(StatefulProcessor):
-    """Folds a micro-batch into each shard and emits where the shard's whole view is.
+class Folding:
+    """Folds what one task of a micro-batch brings into each shard, and tells where the shard's whole view is.
 
     A cluster that leaves has neither state nor blocks after the batch, unless something is heard of it.
     What a batch doesn't change isn't written again: an idle shard costs a look at its state. `settings_tag` names the settings
@@ -62,15 +60,9 @@ class ShardProcessor(StatefulProcessor):
         self._configs, self._default = configs, default
         self._checkpoint, self._tag, self._epoch = checkpoint, settings_tag, epoch
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        """Unpickle in a worker."""
-        self.__dict__.update(state)
-        hush_first_worker()
-
-    def init(self, handle: StatefulProcessorHandle) -> None:
-        """Called by Spark once for each partition and batch."""
-        leave_closing_to_spark(handle)
-        self._state = handle.getValueState("shard", STATE_DDL)
+    def begin(self, state: KeyState) -> None:
+        """Before a task's first key."""
+        self._state = state
         batch_id, partition, _ = task_of_batch()
         name = file_name(batch_id, self._epoch, f"{partition}-{self._tag}")
         self._clock: list[dict[str, Any]] = []
@@ -79,7 +71,7 @@ class ShardProcessor(StatefulProcessor):
         self._values = BlockWriter(self._checkpoint, f"{name}.arrow")
         self._names = BlockWriter(self._checkpoint, f"{name}-names.arrow")
 
-    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
+    def fold(self, key: Any, rows: Iterator[Row]) -> Iterator[Row]:
         """All rows of one (cluster, shard) in this batch: one from each task that has read something of it.
 
         Keys come in their order, and with the first one the clock: how far all tasks have read. Without one they have read nothing.

@@ -13,7 +13,7 @@ from lb_stream.contracts.base import canonical_json
 from lb_stream.contracts.settings import Settings
 from lb_stream.core.config.cluster_config import cluster_config
 from lb_stream.store import checkpoint_of
-from lb_stream.stream.averages import SHARD_DDL, ShardProcessor
+from lb_stream.stream.averages import SHARD_DDL, Folding
 from lb_stream.stream.context import BatchContext, DecodeConfig
 from lb_stream.stream.decide import ROUND_DDL, decide_clusters
 from lb_stream.stream.decode import decode
@@ -22,6 +22,7 @@ from lb_stream.stream.shards.block_files import BlockWriter, sample_file
 from lb_stream.stream.shards.directory import read_directory
 from lb_stream.stream.shards.share import Share
 from lb_stream.stream.task.attempt import task_of_batch
+from lb_stream.stream.task.processor import ShardProcessor
 
 Transform = Callable[[DataFrame], DataFrame]
 
@@ -50,7 +51,7 @@ def to_shards(settings: Settings, epoch: int) -> Transform:
     default = cluster_config(settings.of_cluster("")).fold
     every = {name: asdict(config) for name, config in [*configs.items(), ("", default)]}
     tag = blake2b(canonical_json(every).encode(), digest_size=4).hexdigest()
-    processor = ShardProcessor(configs, default, checkpoint_of(settings.stream), tag, epoch)
+    processor = ShardProcessor(Folding(configs, default, checkpoint_of(settings.stream), tag, epoch))
     return lambda blocks: blocks.groupBy("cluster", "slot").transformWithState(
         statefulProcessor=processor, outputStructType=SHARD_DDL, outputMode="Update", timeMode="None"
     )

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
@@ -11,7 +10,7 @@ from pyspark.sql import Row
 from lb_stream.core.averages import FoldConfig
 from lb_stream.store import Store
 from lb_stream.stream import averages
-from lb_stream.stream.averages import ShardProcessor, read_shard
+from lb_stream.stream.averages import Folding, read_shard
 from lb_stream.stream.context import DecodeConfig
 from lb_stream.stream.shard_blocks import EVERYBODY
 from tests.spark.test_decode import BUNDLE, CONFIG, KNOWN, record, report, rows_of
@@ -52,13 +51,13 @@ def emitted(
 ) -> Row:
     """What the task emits in a batch with these records. `config`: by itself, the cluster is known once it has a state."""
     config = config or (KNOWN if state is not None and state.value is not None else CONFIG)
-    processor = ShardProcessor({}, FoldConfig(), Store.at(checkpoint), "cafe0123", epoch)
-    with patch.object(averages, "task_of_batch", lambda: (batch, 0, 0)), patch.object(averages, "leave_closing_to_spark", lambda _: None):
-        processor.init(SimpleNamespace(getValueState=lambda *_: state or State()))  # type: ignore[arg-type]
+    folding = Folding({}, FoldConfig(), Store.at(checkpoint), "cafe0123", epoch)
+    with patch.object(averages, "task_of_batch", lambda: (batch, 0, 0)):
+        folding.begin(state or State())
     rows = [Row(**row) for row in rows_of(list(records), config)]
     keys = {key: iter([row for row in rows if row.cluster == key]) for key in (EVERYBODY, "eu")}
-    (shard,) = (shard for key, own in keys.items() for shard in processor.handleInputRows((key, 0), own, None))
-    processor.close()
+    (shard,) = (shard for key, own in keys.items() for shard in folding.fold((key, 0), own))
+    folding.close()
     return shard
 
 

@@ -17,7 +17,7 @@ from lb_stream.core.averages import FoldConfig, fold
 from lb_stream.core.model.blocks import Batch, Shard, from_bytes, to_bytes
 from lb_stream.store import Store
 from lb_stream.stream import averages
-from lb_stream.stream.averages import ShardProcessor, read_shard
+from lb_stream.stream.averages import Folding, read_shard
 from lb_stream.stream.context import DecodeConfig
 from lb_stream.stream.decode import decode
 from lb_stream.stream.shard_blocks import EVERYBODY, MEMBER_SCHEMA
@@ -70,16 +70,13 @@ class Job:
             update=lambda value: self.states.update({here[0]: value}),
             clear=lambda: self.states.pop(here[0], None),
         )
-        task = ShardProcessor(self.configs, FoldConfig(), store, "cafe0123", 1)
-        with (
-            patch.object(averages, "task_of_batch", lambda: (batch, 0, 0)),
-            patch.object(averages, "leave_closing_to_spark", lambda _: None),
-        ):
-            task.init(SimpleNamespace(getValueState=lambda *_: state))  # type: ignore[arg-type]
+        task = Folding(self.configs, FoldConfig(), store, "cafe0123", 1)
+        with patch.object(averages, "task_of_batch", lambda: (batch, 0, 0)):
+            task.begin(state)
         found: dict[str, Row] = {}
         for key in sorted({(row.cluster, row.slot) for row in rows}):
             here[0] = key
-            told = task.handleInputRows(key, iter([row for row in rows if (row.cluster, row.slot) == key]), None)
+            told = task.fold(key, iter([row for row in rows if (row.cluster, row.slot) == key]))
             found |= {row.cluster: row for row in told}
         task.close()
         self.directory = {name: ShardMap(1, (blocks(row),)) for name, row in found.items() if row.brokers is not None}

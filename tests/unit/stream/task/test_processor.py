@@ -1,0 +1,36 @@
+"""What Spark's first Python process of a query has to import, which asks a processor for its state's schema and nothing else."""
+
+import json
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+from lb_stream.core.averages import FoldConfig
+from lb_stream.store import Store
+from lb_stream.stream.averages import Folding
+from lb_stream.stream.task.processor import STATE_DDL, ShardProcessor
+
+ASKING = """
+import json, pickle, sys
+from types import SimpleNamespace
+
+said = []
+client = SimpleNamespace(set_handle_state=said.append, _client_socket=None)
+handle = SimpleNamespace(_statefulProcessorApiClient=client, getValueState=lambda *asked: said.append(asked))
+processor = pickle.load(sys.stdin.buffer)
+processor.init(handle)
+processor.close()
+modules = [name for name in sys.modules if name.startswith("lb_stream.")]
+print(json.dumps({"said": said, "modules": modules, "pandas": "pandas" in sys.modules}))
+"""
+
+
+def test_a_processor_that_is_asked_for_its_state_imports_nothing_that_folds(tmp_path: Path) -> None:
+    processor = ShardProcessor(Folding({}, FoldConfig(), Store.at(tmp_path), "cafe0123", 1))
+    asked = subprocess.run([sys.executable, "-c", ASKING], input=pickle.dumps(processor), stdout=subprocess.PIPE, check=True)
+    told = json.loads(asked.stdout)
+    assert told["said"] == [["shard", STATE_DDL]]
+    own = {"stream", "stream.task", "stream.task.attempt", "stream.task.processor", "stream.task.state_socket"}
+    assert set(told["modules"]) == {f"lb_stream.{name}" for name in own}
+    assert not told["pandas"]
