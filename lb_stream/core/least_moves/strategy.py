@@ -49,6 +49,7 @@ def learn_moves(unserved_ms: Sequence[int], memory: LeastMovesMemory) -> LeastMo
 TRAITS = Traits(
     manager="any",
     chooses_destination=True,
+    sees_the_round=True,
     observe=observe,
     learn_moves=learn_moves,
     paces_itself=True,

@@ -100,14 +100,13 @@ def unload_from_hot(state: RoundState) -> None:
 
 
 def _as_decided(state: RoundState) -> ClusterView:
-    """The view with what this very round has decided carried out, for a shedder of ours that chooses destinations: it fills none twice.
+    """The view with what this very round has decided carried out, for a shedder that asks for it: it fills no destination twice.
 
     Pulsar's decide on what was there before, as the reference does.
     """
-    config, traits = state.config.balancer, traits_of(state.config.shedder)
-    if not (traits.chooses_destination and traits.manager == "any" and config.count_pending_moves):
-        return state.view
-    return carry_out(state.view, state.decisions, moves_count=True)
+    if traits_of(state.config.shedder).sees_the_round and state.config.balancer.count_pending_moves:
+        return carry_out(state.view, state.decisions, moves_count=True)
+    return state.view
 
 
 def _without_drained(view: ClusterView) -> ClusterView:

@@ -177,6 +177,7 @@ class Traits:
 
     manager: Literal["modular", "simple", "extensible", "any"] = "modular"  # whose shedder it is; any: the modular or the extensible one
     chooses_destination: bool = False  # its proposals name their destination; else placement finds one
+    sees_the_round: bool = False  # its view has what this very round has decided carried out; else it decides on what was there before
     paces_itself: bool = False  # it is asked with every new report, whatever the shedding interval
     observe: Observer | None = None
     learn_moves: MoveLearner | None = None
