@@ -99,7 +99,7 @@ class Plan:
             self.restore(before)
             most = np.inf if best[0] else len(before.moves) + best[1]
             if attempt(most) and self._pays(source, before):
-                relieved = self.relieve(source, self._still(rows), most)
+                relieved = self.relieve(source, self.still(rows), most)
                 if (rank := self._rank(source, relieved, before)) < best:
                     best, found = rank, self.state()
             tried += len(self.moves) - len(before.moves)
@@ -154,10 +154,10 @@ class Plan:
         after = self._after(bundle, source)
         after[(after > self.limit) & (np.arange(len(after)) != broker)] = np.inf
         self._carry_out(bundle, source, broker, after)
-        return self.relieve(broker, self._still(theirs), most)
+        return self.relieve(broker, self.still(theirs), most)
 
-    def _still(self, rows: Rows) -> Rows:
-        """Those that the plan hasn't moved yet."""
+    def still(self, rows: Rows) -> Rows:
+        """Those of these bundles that the plan hasn't moved yet."""
         return rows[~np.isin(rows, [one.bundle for one in self.moves])]
 
     def _rank(self, source: int, relieved: bool, before: State) -> tuple[float, int]:

@@ -179,3 +179,22 @@ def test_settings_that_contradict_one_another_are_refused_by_the_one_that_was_gi
     with pytest.raises(SettingError) as caught:
         cluster_config({"shedding_strategy": "LeastMoves", **given})
     assert str(caught.value) == f"{key} = {told}"
+
+
+def test_a_bundle_goes_back_where_nobody_else_can_relieve_its_broker() -> None:
+    """All began at a, the two largest came to be at b: the 36 and the 12 that c got can't be given to a or b, either."""
+    rates = {"a": [12.0, 12.0, 12.0, *[6.0] * 7], "b": [60.0, 60.0], "c": [36.0, 36.0, 12.0, 6.0]}
+    view = a_view({broker: {a_name(100 * at + n): one for n, one in enumerate(rates[broker])} for at, broker in enumerate(rates)})
+    first = ask(view, **AT_ONCE | {"least_moves_patience_ms": 600_000})
+    own = first.memory.strategies["LeastMoves"]
+    left = {a_name(100): ("a", 900), a_name(101): ("a", 900), **{a_name(200 + n): ("a", 900) for n in range(4)}, a_name(201): ("b", 900)}
+    memory = replace(first.memory, strategies={"LeastMoves": {**own, "left": left}})
+    done = ask(replace(view, now_ms=700_000), memory, **AT_ONCE)
+    carried = {broker: sum(rates[broker]) for broker in rates}
+    for one in done.decisions:
+        rate = next(rate for at, broker in enumerate(rates) for n, rate in enumerate(rates[broker]) if a_name(100 * at + n) == one.bundle)
+        assert one.source is not None and one.destination is not None
+        carried[one.source] -= rate
+        carried[one.destination] += rate
+    assert max(carried.values()) <= 1.05 * 96 and len(done.decisions) <= 5, (carried, done.decisions)
+    assert any((one.bundle, one.destination) in {(name, broker) for name, (broker, _) in left.items()} for one in done.decisions)
