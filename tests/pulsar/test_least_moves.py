@@ -39,6 +39,8 @@ SETTINGS = {
     "least_moves_dwell_ms": 60_000,
     "stream.max_offsets_per_trigger": 0,
 }
+REPORTING = {"cpu_weight": SETTINGS["cpu_weight"], "report_max_interval_ms": 60_000}
+"""Agents report usage without cpu, as the job sees it, and once a minute in any case: as often as Pulsar measures bandwidth."""
 
 
 class Settled(NamedTuple):
@@ -81,7 +83,9 @@ def settled(bed: Bed, pipeline: Pipeline, event: str, before: int) -> Settled:
 
 
 def unloads(pipeline: Pipeline) -> int:
-    return sum(row["kind"] in ("unload", "transfer") for row in rows(pipeline, "decisions"))
+    """Not those that were refused as the destination didn't answer: their bundles stayed."""
+    refused = {row["decision_id"] for row in rows(pipeline, "outcomes") if row["outcome"] == "refused"}
+    return sum(row["kind"] in ("unload", "transfer") and row["decision_id"] not in refused for row in rows(pipeline, "decisions"))
 
 
 def played(strategy: str, kafka: EmbeddedKafka, topics: TopicSettings, folder: Path, tell: Callable[[str], None]) -> list[Settled]:
@@ -109,8 +113,9 @@ def played(strategy: str, kafka: EmbeddedKafka, topics: TopicSettings, folder: P
         with bed.traffic(rates(hot), SIZE):
             wait_until(lambda: sum(report["numTopics"] for report in bed.reports().values()) >= len(TOPICS), "traffic in the reports", 90)
             crowd_onto_the_first_broker(bed)
+            wait_until(lambda: max(usages(bed)) > 0.75 and sorted(usages(bed))[-2] < 0.03, "brokers to have measured that", 150)
             stack.enter_context(pipeline.running())
-            stack.enter_context(agents(bed, pipeline))
+            stack.enter_context(agents(bed, pipeline, **REPORTING))
             wait_until(lambda: bool(rows(pipeline, "broker_loads")), "the job's first batch", 600)
             note("all is at one broker")
             hot = next_hot(bed, hot)

@@ -22,6 +22,9 @@ from lb_stream.core.placement.base import Best, PlacementContext, placement
 from lb_stream.core.shedding.base import PlanFacts, ShedContext, Traits, Unloads, heaviest_first, rows_by_broker, shedder
 
 HOUR_MS = 3_600_000
+"""A bundle doesn't go back meanwhile to the broker that it has left."""
+DEARER_MS = 2 * HOUR_MS
+"""And a second move of it costs more."""
 USUAL_NOISE = 0.05
 """Reports that are noisier than this want more patience."""
 KNOWN = 3
@@ -31,7 +34,7 @@ SEARCHED = 12
 LEVELS = 7
 """Levels that are tried between what is enough and what is aimed at."""
 MOVED_LATELY = 2.0
-"""Factor on the cost of moving a bundle that has moved within the hour, or has left a broker within the grace period."""
+"""Factor on the cost of moving a bundle that has moved lately, or has left a broker within the grace period."""
 
 Context = ShedContext[LeastMovesConfig, LeastMovesMemory]
 
@@ -101,7 +104,7 @@ def shed_least(context: Context) -> tuple[Unloads, LeastMovesMemory]:
         limit = config.least_moves_trigger
         refusals += told.left_undone(view, plan, sources, rows, target, config.least_moves_enough)
         memory = memory.after_plan(len(plan.moves), levels[config.least_moves_enough], config.least_moves_spare, view.now_ms)
-    left = {name: one for name, one in memory.left.items() if view.now_ms - one[1] < HOUR_MS}
+    left = {name: one for name, one in memory.left.items() if view.now_ms - one[1] < DEARER_MS}
     left |= {view.bundles.name(one.bundle): (view.brokers.names[one.source], view.now_ms) for one in plan.moves}
     proposals = told.proposals(plan, peak, target, limit)
     return Unloads(proposals, tuple(refusals), replace(facts, fewest=fewest)), replace(memory, left=left)
@@ -215,14 +218,13 @@ def _send_back(context: Context, plan: Plan, sources: Rows, rows: dict[int, Rows
 
 
 def _moved_lately(view: ClusterView, memory: LeastMovesMemory) -> tuple[Bools, dict[int, str]]:
-    """Bundles that this strategy has moved within the hour, and the brokers that they left. What was planned and not done is none."""
-    rows = view.bundles.rows_of(memory.left)
-    came_from = {row: broker for row, (broker, _) in zip(rows.tolist(), memory.left.values(), strict=True) if row >= 0}
-    owner = view.bundles.owner
-    came_from = {row: broker for row, broker in came_from.items() if owner[row] < 0 or view.brokers.names[owner[row]] != broker}
+    """Bundles that it has moved lately, and the brokers that those of the last hour left. What was planned and not done is none."""
+    rows, owner, names = view.bundles.rows_of(memory.left), view.bundles.owner, view.brokers.names
+    planned = [(row, *left) for row, left in zip(rows.tolist(), memory.left.values(), strict=True) if row >= 0]
+    done = [(row, broker, when) for row, broker, when in planned if owner[row] < 0 or names[owner[row]] != broker]
     moved = np.zeros(len(view.bundles), np.bool_)
-    moved[list(came_from)] = True
-    return moved, came_from
+    moved[[row for row, _, _ in done]] = True
+    return moved, {row: broker for row, broker, when in done if view.now_ms - when < HOUR_MS}
 
 
 def _costs(context: Context, moved: Bools) -> Floats:
