@@ -1,6 +1,7 @@
 """Makes a job that stands by warm: the whole stream, on a few of the last records, with a checkpoint and tables of its own.
 
-So classes are loaded, code is generated, Python workers run. Done again now and then: idle workers end after a minute.
+So classes are loaded, code is generated, Python workers run. Done several times at first, as the JVM compiles what has run often; then now
+and then, as idle workers end after a minute.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ from lb_stream.stream.transforms import to_blocks, to_shards
 logger = logging.getLogger(__name__)
 
 EVERY_S = 40.0
+AT_FIRST = 8
+"""So often one after another, before that."""
 LAST_RECORDS = 60
 """Of each partition."""
 PARTITIONS = "spark.sql.shuffle.partitions"
@@ -55,7 +58,7 @@ class WarmUp:
         self._spark, self._settings = spark, settings
         self._thread: Thread | None = None
         self._stop = Event()
-        self._due = 0.0
+        self._due, self._runs = 0.0, 0
         self.done = False
 
     def keep(self, somebody_leads: bool) -> None:
@@ -86,7 +89,8 @@ class WarmUp:
             if not self.done:
                 logger.info("warm after %.1f s", time.monotonic() - began)
             self.done = True
-            self._due = time.monotonic() + EVERY_S
+            self._runs += 1
+            self._due = time.monotonic() + (EVERY_S if self._runs >= AT_FIRST else 0.0)
 
     def _stream(self) -> None:
         """Read the last records, decide, log, project; then forget it all."""

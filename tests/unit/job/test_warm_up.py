@@ -43,16 +43,19 @@ def test_where_nobody_leads_there_is_no_time_for_it(warm_up: Make) -> None:
     assert (runs, one.done) == ([], False)
 
 
-def test_it_is_done_again_now_and_then(warm_up: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_is_done_several_times_at_first_and_then_now_and_then(warm_up: Make) -> None:
     one, runs = warm_up(lambda _: None)
+    for number in range(module.AT_FIRST):
+        one.keep(somebody_leads=True)
+        ended(one)
+        assert one.done and len(runs) == number + 1
     one.keep(somebody_leads=True)
     ended(one)
-    one.keep(somebody_leads=True)
-    assert one.done and len(runs) == 1
+    assert len(runs) == module.AT_FIRST
     one.break_off(0.0)  # it has led since
     one.keep(somebody_leads=True)
     ended(one)
-    assert len(runs) == 2
+    assert len(runs) == module.AT_FIRST + 1
 
 
 def test_one_that_fails_is_told_of_and_tried_again(
