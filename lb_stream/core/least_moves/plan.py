@@ -121,9 +121,16 @@ class Plan:
 
     def fewest_by_level(self, levels: Floats, source: int, rows: Rows, more: Floats | float = 0.0) -> Rows:
         """The same for each level that the source could be brought below."""
+        return self._needed(levels, source, self._covered(source, rows), more)
+
+    def _covered(self, source: int, rows: Rows) -> Floats:
+        """(bundles, resources): what its largest bundle covers, its two largest, and so on, of each resource."""
+        covered: Floats = np.cumsum(-np.sort(-self.demand[rows] * self.per_unit[source], axis=0), axis=0)
+        return covered
+
+    def _needed(self, levels: Floats, source: int, covered: Floats, more: Floats | float) -> Rows:
+        """How many of its largest bundles must go for each level."""
         excess = self.share[source] + more * self.per_unit[source] - levels[:, None]
-        weight = self.demand[rows] * self.per_unit[source]
-        covered = np.cumsum(-np.sort(-weight, axis=0), axis=0)
         needed: Rows = (covered < excess[:, None] - NEGLIGIBLE).sum(axis=1).max(axis=1, initial=-1, where=excess > NEGLIGIBLE) + 1
         return needed
 
@@ -134,12 +141,15 @@ class Plan:
         """
         after = {bundle: self._after(bundle, source) for bundle in self._weightiest(source, rows)[:PUSHED].tolist()}
         stuck = [bundle for bundle, full in after.items() if not (full <= self.limit).any()]
-        pushes = list[tuple[int, float, int, int]]()
+        pushes, enough = list[tuple[int, float, int, int]](), np.array([self.enough])
+        covered = dict[int, Floats]()
         for bundle, full in after.items():
             rest = self.fewest(source, rows[~np.isin(rows, [bundle, *stuck])], -self.demand[bundle])
             for broker in np.argsort(full, kind="stable")[:ASKED].tolist():
                 if full[broker] < np.inf:
-                    made = self.fewest(broker, others.get(broker, NOBODY), self.demand[bundle])
+                    if broker not in covered:
+                        covered[broker] = self._covered(broker, others.get(broker, NOBODY))
+                    made = int(self._needed(enough, broker, covered[broker], self.demand[bundle])[0])
                     pushes.append((rest + made, float(full[broker]), bundle, broker))
         tried = [
             (1 + least, partial(self.push, bundle, source, broker, others.get(broker, NOBODY)))
@@ -198,16 +208,23 @@ class Plan:
         begun = len(self.moves)
         taken = np.zeros(len(self.demand), np.bool_)
         taken[[one.bundle for one in self.moves]] = True
+        lightest, scarce = dict[int, Rows](), -1
         while self.share[source].max() > self.enough and len(self.moves) < most:
+            if (now := int(np.argmax(self.share[source]))) != scarce:
+                lightest, scarce = {}, now
             peaks = np.where(self.limit > 0, self.share.max(axis=1), np.inf)
             peaks[source] = np.inf
             partners = [one for one in np.argsort(peaks, kind="stable")[:PARTNERS].tolist() if peaks[one] < np.inf and one in others]
             mine = self._weightiest(source, rows[~taken[rows]])
-            theirs = [self._lightest(source, one, others[one][~taken[others[one]]]) for one in partners]
+            for one in partners:
+                if one not in lightest:
+                    lightest[one] = self._lightest(source, one, others[one][~taken[others[one]]])
+            theirs = [lightest[one] for one in partners]
             best = self._swap(source, mine, np.repeat(partners, list(map(len, theirs))), np.concatenate([NOBODY, *theirs]))
             if best is None:
                 break
             bundle, back, broker = best
+            del lightest[broker]
             for one, start, end in ((bundle, source, broker), (back, broker, source)):
                 self._take(one, start, end)
                 taken[one] = True
@@ -225,7 +242,7 @@ class Plan:
         if not len(mine) or not len(theirs):
             return None
         here, there = (np.full((len(mine), len(theirs)), -np.inf) for _ in range(2))
-        for resource in range(self.demand.shape[1]):
+        for resource in np.flatnonzero(self.per_unit.any(axis=0)).tolist():
             differ = self.demand[mine, resource][:, None] - self.demand[theirs, resource]
             np.maximum(here, self.share[source, resource] - differ * self.per_unit[source, resource], out=here)
             np.maximum(there, self.share[broker, resource] + differ * self.per_unit[broker, resource], out=there)
