@@ -100,7 +100,8 @@ def shed_least(context: Context) -> tuple[Unloads, LeastMovesMemory]:
     else:
         levels = _levels(plan, hot, above, rows, config)
         sources, fewest = _evenly(plan, relieve, levels, config)
-        _send_back(context, plan, sources, rows, others)
+        if came_from:
+            _send_back(context, plan, sources, rows, others)
         limit = config.least_moves_trigger
         refusals += told.left_undone(view, plan, sources, rows, target, config.least_moves_enough)
         memory = memory.after_plan(len(plan.moves), levels[config.least_moves_enough], config.least_moves_spare, view.now_ms)
@@ -213,8 +214,8 @@ def _send_back(context: Context, plan: Plan, sources: Rows, rows: dict[int, Rows
     plan.enough = context.config.least_moves_enough
     plan.may_take = _may_take(context, {})
     hot = sources[plan.share[sources].max(axis=1, initial=0.0) > context.config.least_moves_trigger]
-    for source in heaviest_first(hot, plan.share.max(axis=1)).tolist():
-        plan.bring_down(source, plan.still(rows[source]), others, search=True)
+    for number, source in enumerate(heaviest_first(hot, plan.share.max(axis=1)).tolist()):
+        plan.bring_down(source, plan.still(rows[source]), others, search=number < SEARCHED)
 
 
 def _moved_lately(view: ClusterView, memory: LeastMovesMemory) -> tuple[Bools, dict[int, str]]:
