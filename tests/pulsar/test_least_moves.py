@@ -83,7 +83,7 @@ def settled(bed: Bed, pipeline: Pipeline, event: str, before: int) -> Settled:
 
 
 def unloads(pipeline: Pipeline) -> int:
-    """Not those that were refused as the destination didn't answer: their bundles stayed."""
+    """Not those that were refused, as when the destination didn't answer: their bundles stayed."""
     refused = {row["decision_id"] for row in rows(pipeline, "outcomes") if row["outcome"] == "refused"}
     return sum(row["kind"] in ("unload", "transfer") and row["decision_id"] not in refused for row in rows(pipeline, "decisions"))
 

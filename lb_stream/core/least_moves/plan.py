@@ -69,6 +69,10 @@ class Plan:
     disruption: Disruption
     welcome: Rows  # how many more bundles each broker may be given
     moves: list[Move] = field(default_factory=list)
+    _moved: Bools = field(init=False)  # bundles that the plan has moved: none moves twice
+
+    def __post_init__(self) -> None:
+        self._moved = np.zeros(len(self.demand), np.bool_)
 
     def state(self) -> State:
         """How far it is."""
@@ -78,12 +82,15 @@ class Plan:
         """Go back to there."""
         self.share, self.welcome = state.share.copy(order="F"), state.welcome.copy()
         self.disruption, self.moves = state.disruption, list(state.moves)
+        self._moved[:] = False
+        self._moved[[one.bundle for one in self.moves]] = True
 
     def bring_down(self, source: int, rows: Rows, others: Callable[[], dict[int, Rows]], search: bool) -> None:
         """Relieve a source by single moves; or, with `search`, by a swap or by making room for a large bundle, where that takes fewer.
 
         `others`: brokers → the bundles of each that may move.
         """
+        rows = self._still(rows)
         before, fewest = (self.state(), self.fewest(source, rows)) if search else (None, 0)
         relieved = self.relieve(source, rows)
         if before is None:
@@ -99,7 +106,7 @@ class Plan:
             self.restore(before)
             most = np.inf if best[0] else len(before.moves) + best[1]
             if attempt(most) and self._pays(source, before):
-                relieved = self.relieve(source, self.still(rows), most)
+                relieved = self.relieve(source, rows, most)
                 if (rank := self._rank(source, relieved, before)) < best:
                     best, found = rank, self.state()
             tried += len(self.moves) - len(before.moves)
@@ -164,11 +171,11 @@ class Plan:
         after = self._after(bundle, source)
         after[(after > self.limit) & (np.arange(len(after)) != broker)] = np.inf
         self._carry_out(bundle, source, broker, after)
-        return self.relieve(broker, self.still(theirs), most)
+        return self.relieve(broker, theirs, most)
 
-    def still(self, rows: Rows) -> Rows:
-        """Those of these bundles that the plan hasn't moved yet."""
-        return rows[~np.isin(rows, [one.bundle for one in self.moves])]
+    def _still(self, rows: Rows) -> Rows:
+        """Those that the plan hasn't moved yet."""
+        return rows[~self._moved[rows]]
 
     def _rank(self, source: int, relieved: bool, before: State) -> tuple[float, int]:
         """What a plan for a source leaves undone, then how many moves it takes: the least is the best."""
@@ -181,7 +188,7 @@ class Plan:
         One that brings the source to its aim is taken first, the cheapest of them; then one that is enough; else what covers most of what
         is too much for its cost.
         """
-        rows = rows[self.demand[rows].max(axis=1, initial=0.0) > 0]
+        rows = self._still(rows[self.demand[rows].max(axis=1, initial=0.0) > 0])
         left = np.ones(len(rows), np.bool_)
         weight, cost = self.demand[rows] * self.per_unit[source], self.cost[rows]
         price = cost + weight.sum(axis=1)
@@ -206,8 +213,6 @@ class Plan:
     def exchange(self, source: int, rows: Rows, others: dict[int, Rows], most: float = np.inf) -> bool:
         """Swap bundles with cold brokers until that is enough, as long as each swap is worth its two moves; whether any is."""
         begun = len(self.moves)
-        taken = np.zeros(len(self.demand), np.bool_)
-        taken[[one.bundle for one in self.moves]] = True
         lightest, scarce = dict[int, Rows](), -1
         while self.share[source].max() > self.enough and len(self.moves) < most:
             if (now := int(np.argmax(self.share[source]))) != scarce:
@@ -215,10 +220,10 @@ class Plan:
             peaks = np.where(self.limit > 0, self.share.max(axis=1), np.inf)
             peaks[source] = np.inf
             partners = [one for one in np.argsort(peaks, kind="stable")[:PARTNERS].tolist() if peaks[one] < np.inf and one in others]
-            mine = self._weightiest(source, rows[~taken[rows]])
+            mine = self._weightiest(source, self._still(rows))
             for one in partners:
                 if one not in lightest:
-                    lightest[one] = self._lightest(source, one, others[one][~taken[others[one]]])
+                    lightest[one] = self._lightest(source, one, self._still(others[one]))
             theirs = [lightest[one] for one in partners]
             best = self._swap(source, mine, np.repeat(partners, list(map(len, theirs))), np.concatenate([NOBODY, *theirs]))
             if best is None:
@@ -227,7 +232,6 @@ class Plan:
             del lightest[broker]
             for one, start, end in ((bundle, source, broker), (back, broker, source)):
                 self._take(one, start, end)
-                taken[one] = True
                 self.moves.append(Move(one, start, end, float(self.share[end].max()), -1, np.inf, with_next=one == bundle))
         return len(self.moves) > begun
 
@@ -282,6 +286,7 @@ class Plan:
         self.share[source] -= demand * self.per_unit[source]
         self.share[destination] += demand * self.per_unit[destination]
         self.welcome[destination] -= 1
+        self._moved[bundle] = True
         self.disruption = self.disruption.less(np.array([bundle]))
 
     def _within_budget(self, rows: Rows) -> Bools:

@@ -25,6 +25,7 @@ HOUR_MS = 3_600_000
 """A bundle doesn't go back meanwhile to the broker that it has left."""
 DEARER_MS = 2 * HOUR_MS
 """And a second move of it costs more."""
+LONG_AGO_MS = -(1 << 60)
 USUAL_NOISE = 0.05
 """Reports that are noisier than this want more patience."""
 KNOWN = 3
@@ -76,10 +77,10 @@ def shed_least(context: Context) -> tuple[Unloads, LeastMovesMemory]:
     if known is None and not hot.any():
         return Unloads((), tuple(refusals), facts), memory
     above = surely if known is None else known
-    moved, came_from = _moved_lately(view, memory)
-    moved |= context.movable & ~context.eligible  # by operators and drains
-    plan = _plan(context, fleet, target, (share, per_unit), open_, moved, came_from)
-    rested = ~moved | (view.now_ms - view.bundles.owner_since_ms >= config.least_moves_dwell_ms)
+    moved_ms, came_from = _moved_lately(view, memory)
+    moved_ms[context.movable & ~context.eligible] = view.now_ms  # by operators and drains
+    plan = _plan(context, fleet, target, (share, per_unit), open_, view.now_ms - moved_ms < DEARER_MS, came_from)
+    rested = (moved_ms < 0) | (view.now_ms - view.bundles.owner_since_ms >= config.least_moves_dwell_ms)
     movable = context.movable & rested
     rows = rows_by_broker(view, np.flatnonzero(hot | (above > config.least_moves_aim)), movable)
 
@@ -100,12 +101,13 @@ def shed_least(context: Context) -> tuple[Unloads, LeastMovesMemory]:
     else:
         levels = _levels(plan, hot, above, rows, config)
         sources, fewest = _evenly(plan, relieve, levels, config)
-        if came_from:
+        if came_from and (plan.welcome[open_] > 0).all():  # else somebody takes more once what is coming has come
             _send_back(context, plan, sources, rows, others)
         limit = config.least_moves_trigger
         refusals += told.left_undone(view, plan, sources, rows, target, config.least_moves_enough)
         memory = memory.after_plan(len(plan.moves), levels[config.least_moves_enough], config.least_moves_spare, view.now_ms)
-    left = {name: one for name, one in memory.left.items() if view.now_ms - one[1] < DEARER_MS}
+    known_ms = max(DEARER_MS, config.least_moves_dwell_ms)
+    left = {name: one for name, one in memory.left.items() if view.now_ms - one[1] < known_ms}
     left |= {view.bundles.name(one.bundle): (view.brokers.names[one.source], view.now_ms) for one in plan.moves}
     proposals = told.proposals(plan, peak, target, limit)
     return Unloads(proposals, tuple(refusals), replace(facts, fewest=fewest)), replace(memory, left=left)
@@ -215,17 +217,19 @@ def _send_back(context: Context, plan: Plan, sources: Rows, rows: dict[int, Rows
     plan.may_take = _may_take(context, {})
     hot = sources[plan.share[sources].max(axis=1, initial=0.0) > context.config.least_moves_trigger]
     for number, source in enumerate(heaviest_first(hot, plan.share.max(axis=1)).tolist()):
-        plan.bring_down(source, plan.still(rows[source]), others, search=number < SEARCHED)
+        plan.bring_down(source, rows[source], others, search=number < SEARCHED)
 
 
-def _moved_lately(view: ClusterView, memory: LeastMovesMemory) -> tuple[Bools, dict[int, str]]:
-    """Bundles that it has moved lately, and the brokers that those of the last hour left. What was planned and not done is none."""
+def _moved_lately(view: ClusterView, memory: LeastMovesMemory) -> tuple[Rows, dict[int, str]]:
+    """When (ms) it has moved each bundle, far in the past for those that it doesn't know to have moved, and the brokers that those of the
+    last hour left. What was planned and not done is none.
+    """
     rows, owner, names = view.bundles.rows_of(memory.left), view.bundles.owner, view.brokers.names
     planned = [(row, *left) for row, left in zip(rows.tolist(), memory.left.values(), strict=True) if row >= 0]
     done = [(row, broker, when) for row, broker, when in planned if owner[row] < 0 or names[owner[row]] != broker]
-    moved = np.zeros(len(view.bundles), np.bool_)
-    moved[[row for row, _, _ in done]] = True
-    return moved, {row: broker for row, broker, when in done if view.now_ms - when < HOUR_MS}
+    moved_ms = np.full(len(view.bundles), LONG_AGO_MS, np.int64)
+    moved_ms[[row for row, _, _ in done]] = [when for _, _, when in done]
+    return moved_ms, {row: broker for row, broker, when in done if view.now_ms - when < HOUR_MS}
 
 
 def _costs(context: Context, moved: Bools) -> Floats:

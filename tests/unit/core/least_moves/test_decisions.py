@@ -181,20 +181,46 @@ def test_settings_that_contradict_one_another_are_refused_by_the_one_that_was_gi
     assert str(caught.value) == f"{key} = {told}"
 
 
-def test_a_bundle_goes_back_where_nobody_else_can_relieve_its_broker() -> None:
-    """All began at a, the two largest came to be at b: the 36 and the 12 that c got can't be given to a or b, either."""
-    rates = {"a": [12.0, 12.0, 12.0, *[6.0] * 7], "b": [60.0, 60.0], "c": [36.0, 36.0, 12.0, 6.0]}
-    view = a_view({broker: {a_name(100 * at + n): one for n, one in enumerate(rates[broker])} for at, broker in enumerate(rates)})
-    first = ask(view, **AT_ONCE | {"least_moves_patience_ms": 600_000})
-    own = first.memory.strategies["LeastMoves"]
-    left = {a_name(100): ("a", 900), a_name(101): ("a", 900), **{a_name(200 + n): ("a", 900) for n in range(4)}, a_name(201): ("b", 900)}
-    memory = replace(first.memory, strategies={"LeastMoves": {**own, "left": left}})
-    done = ask(replace(view, now_ms=700_000), memory, **AT_ONCE)
-    carried = {broker: sum(rates[broker]) for broker in rates}
+RATES = {"a": [12.0, 12.0, 12.0, *[6.0] * 7], "b": [60.0, 60.0], "c": [36.0, 36.0, 12.0, 6.0]}
+"""b is hot. All began at a, 36 came to c by way of b: so none of b's and c's may go back."""
+LEFT = {a_name(100): "a", a_name(101): "a", **{a_name(200 + n): "a" for n in range(4)}, a_name(201): "b"}
+
+
+def moved_so(rates: dict[str, list[float]], age_ms: int, left: dict[str, str] = LEFT) -> tuple[Round, dict[str, float]]:
+    """A round of brokers whose bundles have moved that long ago, and what each broker carries after it."""
+    at = 10_000_000
+    view = a_view({broker: {a_name(100 * number + n): one for n, one in enumerate(rates[broker])} for number, broker in enumerate(rates)})
+    first = ask(view, **AT_ONCE | {"least_moves_patience_ms": at})
+    own = {**first.memory.strategies["LeastMoves"], "left": {name: (broker, at - age_ms) for name, broker in left.items()}}
+    memory = replace(first.memory, strategies={"LeastMoves": own})
+    done = ask(replace(view, now_ms=at), memory, **AT_ONCE)
+    carried = {broker: sum(own) for broker, own in rates.items()}
+    load = {a_name(100 * number + n): one for number, broker in enumerate(rates) for n, one in enumerate(rates[broker])}
     for one in done.decisions:
-        rate = next(rate for at, broker in enumerate(rates) for n, rate in enumerate(rates[broker]) if a_name(100 * at + n) == one.bundle)
         assert one.source is not None and one.destination is not None
-        carried[one.source] -= rate
-        carried[one.destination] += rate
+        carried[one.source] -= load[one.bundle]
+        carried[one.destination] += load[one.bundle]
+    return done, carried
+
+
+def gone_back(done: Round) -> list[str]:
+    """Bundles that go back to the broker that they have left."""
+    return [one.bundle for one in done.decisions if LEFT.get(one.bundle) == one.destination]
+
+
+def test_a_bundle_goes_back_where_nobody_else_can_relieve_its_broker() -> None:
+    done, carried = moved_so(RATES, age_ms=1_000_000)
     assert max(carried.values()) <= 1.05 * 96 and len(done.decisions) <= 5, (carried, done.decisions)
-    assert any((one.bundle, one.destination) in {(name, broker) for name, (broker, _) in left.items()} for one in done.decisions)
+    assert gone_back(done)
+
+
+def test_no_bundle_goes_back_within_the_hour_where_somebody_else_has_room() -> None:
+    done, carried = moved_so({**RATES, "d": []}, age_ms=1_000_000)
+    assert max(carried.values()) < 1.25 * 72 and done.decisions, carried
+    assert not gone_back(done)
+
+
+@pytest.mark.parametrize(("minutes", "cost"), [(30, 2.0), (90, 2.0), (180, 1.0)])
+def test_a_second_move_costs_more_for_two_hours(minutes: int, cost: float) -> None:
+    done, _ = moved_so({"a": [300.0, 300.0], "b": [], "c": [300.0]}, minutes * 60_000, {a_name(0): "c", a_name(1): "c"})
+    assert [one.explain.cost for one in done.decisions] == [0.5 * cost]

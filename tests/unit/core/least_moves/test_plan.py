@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from itertools import combinations
 
 import numpy as np
@@ -70,6 +71,21 @@ def test_no_destination_is_filled_beyond_its_limit_nor_asked_for_what_it_may_not
     np.testing.assert_allclose(plan.share, loads, atol=1e-9)
     assert len({one.bundle for one in plan.moves}) == len(plan.moves), "no bundle moves twice"
     assert (loads.max(axis=1) <= np.maximum(before.max(axis=1), LIMIT) + 1e-9).all()
+
+
+def test_a_bundle_that_was_given_for_another_broker_s_does_not_leave_its_broker_again() -> None:
+    """Of forty clusters with two scarce resources a handful swap bundles of a broker whose own turn comes later."""
+    swapped = 0
+    for seed in range(40):
+        chance = np.random.default_rng(seed)
+        owner = chance.integers(0, 4, 16).tolist()
+        plan = a_plan(chance.uniform(0.05, 0.5, (16, 2)), owner, 4)
+        rows = {broker: rows_of(owner, broker) for broker in range(4)}
+        for source in np.argsort(-plan.share.max(axis=1)).tolist():
+            plan.bring_down(source, rows[source], partial(dict, rows), search=True)
+        assert len({one.bundle for one in plan.moves}) == len(plan.moves), seed
+        swapped += any(one.with_next for one in plan.moves)
+    assert swapped, "none of these clusters says anything"
 
 
 def test_of_bundles_that_cover_the_excess_the_one_with_the_fewest_clients_goes() -> None:

@@ -4,7 +4,10 @@ import json
 import pickle
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 from lb_stream.core.averages import FoldConfig
 from lb_stream.store import Store
@@ -34,3 +37,32 @@ def test_a_processor_that_is_asked_for_its_state_imports_nothing_that_folds(tmp_
     own = {"stream", "stream.task", "stream.task.attempt", "stream.task.processor", "stream.task.state_socket"}
     assert set(told["modules"]) == {f"lb_stream.{name}" for name in own}
     assert not told["pandas"]
+
+
+class Noting:
+    """Work that tells what it was asked for."""
+
+    def __init__(self) -> None:
+        self.asked: list[object] = []
+
+    def begin(self, state: object) -> None:
+        self.asked.append(("begin", state))
+
+    def fold(self, key: Any, rows: Iterator[Any]) -> Iterator[Any]:
+        self.asked.append((key, list(rows)))
+        yield from self.asked
+
+    def close(self) -> None:
+        self.asked.append("closed")
+
+
+def test_each_task_begins_its_own_work_with_its_first_key_and_ends_it() -> None:
+    processor: Any = pickle.loads(pickle.dumps(ShardProcessor(Noting())))  # type: ignore[arg-type]
+    for state in ("one", "another"):
+        client = SimpleNamespace(set_handle_state=None, _client_socket=SimpleNamespace(recv=lambda *_: b"", close=lambda: None))
+        processor.init(SimpleNamespace(_statefulProcessorApiClient=client, getValueState=lambda *_, state=state: state))
+        for key in (1, 2):
+            told = list(processor.handleInputRows(key, iter("ab"), None))
+        assert told == [("begin", state), (1, ["a", "b"]), (2, ["a", "b"])]
+        processor.close()
+        assert processor._work.asked[-1] == "closed"
