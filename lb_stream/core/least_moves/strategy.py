@@ -25,7 +25,8 @@ HOUR_MS = 3_600_000
 """A bundle doesn't go back meanwhile to the broker that it has left."""
 DEARER_MS = 2 * HOUR_MS
 """And a second move of it costs more."""
-LONG_AGO_MS = -(1 << 60)
+NEVER_MS = -(1 << 60)
+"""When a bundle was moved that hasn't been: before any clock begins."""
 USUAL_NOISE = 0.05
 """Reports that are noisier than this want more patience."""
 KNOWN = 3
@@ -80,7 +81,7 @@ def shed_least(context: Context) -> tuple[Unloads, LeastMovesMemory]:
     moved_ms, came_from = _moved_lately(view, memory)
     moved_ms[context.movable & ~context.eligible] = view.now_ms  # by operators and drains
     plan = _plan(context, fleet, target, (share, per_unit), open_, view.now_ms - moved_ms < DEARER_MS, came_from)
-    rested = (moved_ms < 0) | (view.now_ms - view.bundles.owner_since_ms >= config.least_moves_dwell_ms)
+    rested = (moved_ms == NEVER_MS) | (view.now_ms - view.bundles.owner_since_ms >= config.least_moves_dwell_ms)
     movable = context.movable & rested
     rows = rows_by_broker(view, np.flatnonzero(hot | (above > config.least_moves_aim)), movable)
 
@@ -212,7 +213,7 @@ def _evenly(plan: Plan, relieve: Callable[[float], Rows], fewest: dict[float, in
 
 
 def _send_back(context: Context, plan: Plan, sources: Rows, rows: dict[int, Rows], others: Callable[[], dict[int, Rows]]) -> None:
-    """Relieve brokers that are hot even so: bundles may go back to those that they have left within the hour, where no others can help."""
+    """Relieve brokers that the plan leaves above the trigger: now bundles may go back to those that they have left within the hour."""
     plan.enough = context.config.least_moves_enough
     plan.may_take = _may_take(context, {})
     hot = sources[plan.share[sources].max(axis=1, initial=0.0) > context.config.least_moves_trigger]
@@ -221,13 +222,14 @@ def _send_back(context: Context, plan: Plan, sources: Rows, rows: dict[int, Rows
 
 
 def _moved_lately(view: ClusterView, memory: LeastMovesMemory) -> tuple[Rows, dict[int, str]]:
-    """When (ms) it has moved each bundle, far in the past for those that it doesn't know to have moved, and the brokers that those of the
-    last hour left. What was planned and not done is none.
+    """When (ms) it has moved each bundle, as far as it remembers, and the brokers that those of the last hour left.
+
+    What was planned and not done is no move.
     """
     rows, owner, names = view.bundles.rows_of(memory.left), view.bundles.owner, view.brokers.names
     planned = [(row, *left) for row, left in zip(rows.tolist(), memory.left.values(), strict=True) if row >= 0]
     done = [(row, broker, when) for row, broker, when in planned if owner[row] < 0 or names[owner[row]] != broker]
-    moved_ms = np.full(len(view.bundles), LONG_AGO_MS, np.int64)
+    moved_ms = np.full(len(view.bundles), NEVER_MS, np.int64)
     moved_ms[[row for row, _, _ in done]] = [when for _, _, when in done]
     return moved_ms, {row: broker for row, broker, when in done if view.now_ms - when < HOUR_MS}
 

@@ -1,1 +1,1 @@
-"""What a Spark task needs around its work: who it is, how long it may take, what kills it in a test."""
+"""What a Spark task needs around its work: who calls it, who it is, how long it may take, what kills it in a test."""
