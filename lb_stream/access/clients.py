@@ -1,7 +1,7 @@
-"""What every kafka-python client is made with, so that a refusal is heard at once.
+"""What every kafka-python client is made with, so that a refusal is heard at once, and nobody waits without need.
 
 The client itself (3.0.12) takes a refused login for an absence: by TLS it drops the broker's last words, and in any case it tries on for
-30 s, then says that it is "unable to bootstrap".
+30 s, then says that it is "unable to bootstrap". And `retry_backoff_ms` never reaches what asks for topics' partitions.
 """
 
 from __future__ import annotations
@@ -19,6 +19,11 @@ from kafka.net.selector import NetworkSelector
 from lb_stream.access.refusals import LOGINS_REFUSED, TlsRefused
 
 TOKEN_FILE = "sasl_oauth_token_file"
+
+SOON: Mapping[str, Any] = {"retry_backoff_ms": 10}
+"""For clients of which there are few, and that somebody waits for. The client's own 100 ms pass before it asks for topics' partitions, and
+up to twice in each transaction. Agents keep them: hundreds that ask a hundred times a second would be a burden to a Kafka in trouble.
+"""
 
 
 class TokenFile(AbstractTokenProvider):  # type: ignore[misc]
@@ -54,6 +59,7 @@ class _Manager(KafkaConnectionManager):  # type: ignore[misc]
 
     def __init__(self, net: Any, **configs: Any) -> None:
         super().__init__(net, **configs)
+        self.cluster.config |= {name: value for name, value in configs.items() if name in SOON}
         self._refused: dict[Any, BaseException] = {}
 
     async def _build_transport(self, *more: Any, **named: Any) -> Any:

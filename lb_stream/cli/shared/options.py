@@ -146,9 +146,9 @@ class Effective:
 
     def client_options(self, bootstrap: str) -> dict[str, Any]:
         """Arguments of every kafka-python client."""
-        from lb_stream.access.clients import kafka_python
+        from lb_stream.access.clients import SOON, kafka_python
 
-        return {"bootstrap_servers": bootstrap.split(","), **kafka_python(self.settings.kafka.options)}
+        return {"bootstrap_servers": bootstrap.split(","), **SOON, **kafka_python(self.settings.kafka.options)}
 
     def rights(self, operation: str, *topics: str) -> list[Right]:
         """One and the same right to some topics."""

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from lb_stream.access.clients import TOKEN_FILE, kafka_python
+from lb_stream.access.clients import SOON, TOKEN_FILE, kafka_python
 from lb_stream.contracts.keys import SettingError
 from lb_stream.contracts.settings import Settings
 
@@ -44,7 +44,7 @@ _LOGIN_MODULES = {
 
 def client_options(settings: Settings) -> dict[str, Any]:
     """Arguments of every kafka-python client."""
-    return {"bootstrap_servers": settings.kafka.bootstrap_servers.split(","), **kafka_python(settings.kafka.options)}
+    return {"bootstrap_servers": settings.kafka.bootstrap_servers.split(","), **SOON, **kafka_python(settings.kafka.options)}
 
 
 def spark_options(settings: Settings) -> dict[str, str]:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from kafka.errors import KafkaConnectionError, SaslAuthenticationFailedError
 
-from lb_stream.access.clients import _client
+from lb_stream.access.clients import SOON, _client
 from lb_stream.access.refusals import TlsRefused
 
 UNTRUSTED = KafkaConnectionError(ssl.SSLError("tlsv13 alert certificate required"))
@@ -44,3 +44,12 @@ def test_who_has_reached_kafka_tries_on_for_ever(manager: Any) -> None:
     manager._bootstrap_future = SimpleNamespace(succeeded=lambda: True)
     manager._remember(first, SaslAuthenticationFailedError("invalid credentials"))
     manager.maybe_raise_auth_failure(first)
+
+
+def test_whoever_is_waited_for_asks_for_partitions_soon(manager: Any) -> None:
+    soon = _client(bootstrap_servers=["127.0.0.1:1"], **SOON)._manager
+    try:
+        assert soon.cluster.refresh_backoff() == SOON["retry_backoff_ms"]
+        assert manager.cluster.refresh_backoff() == 100  # the client's own
+    finally:
+        soon.close()

@@ -21,7 +21,7 @@ def settings(**options: object) -> Settings:
 
 
 def test_without_options_only_the_servers_are_told() -> None:
-    assert client_options(settings()).keys() == {"bootstrap_servers", "kafka_client"}
+    assert client_options(settings()).keys() == {"bootstrap_servers", "kafka_client", "retry_backoff_ms"}
     assert client_options(settings())["bootstrap_servers"] == ["one:9093", "two:9093"]
     assert spark_options(settings()) == {"kafka.bootstrap.servers": "one:9093,two:9093"}
 
