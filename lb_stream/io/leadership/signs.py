@@ -26,6 +26,8 @@ ANSWER_MS = 2_000
 LONGEST_READING_MS = 10_000
 LONGEST_SENDING_MS = 5_000
 """A sign that is older says nothing any more."""
+FETCH_MS = 100
+"""Kafka may keep a fetch that finds nothing for this long. It answers nothing else on that connection meanwhile, not even where topics end."""
 SILENCE_TICKS = 3
 SOON_MS = 1_000
 """A client tries again after this long at the latest: its own 30 s would outlast most absences."""
@@ -70,7 +72,8 @@ class SignReader:
 
     def __init__(self, settings: Settings) -> None:
         self._pipeline = settings.stream.pipeline_id
-        self._consumer = KafkaConsumer(**client_options(settings), enable_auto_commit=False, reconnect_backoff_max_ms=SOON_MS)
+        soon = {"reconnect_backoff_max_ms": SOON_MS, "fetch_max_wait_ms": FETCH_MS}
+        self._consumer = KafkaConsumer(**client_options(settings), enable_auto_commit=False, **soon)
         topic = settings.topics.commands
         self._places = [TopicPartition(topic, number) for number in sorted(self._consumer.partitions_for_topic(topic) or ())]
         self._consumer.assign(self._places)
