@@ -27,7 +27,7 @@ LONGEST_READING_MS = 10_000
 LONGEST_SENDING_MS = 5_000
 """A sign that is older says nothing any more."""
 FETCH_MS = 100
-"""Kafka may keep a fetch that finds nothing for this long. It answers nothing else on that connection meanwhile, not even where topics end."""
+"""Kafka may keep a fetch that finds nothing for so long. It answers nothing else on that connection then, not even where topics end."""
 SILENCE_TICKS = 3
 SOON_MS = 1_000
 """A client tries again after this long at the latest: its own 30 s would outlast most absences."""
