@@ -303,40 +303,43 @@ def test_who_may_not_write_is_told_so_once_what_was_done_is_shown(job: Job, monk
 # --- beside a running job ---
 
 
-def write_batches(folder: Path, count: int) -> None:
-    """A job: logs and projects batches as quickly as it can, with appends, merges and figures' files."""
+PASSES = 3
+
+
+def write_batches(folder: Path, count: int, passed: Any) -> None:
+    """A job: logs and projects batches as quickly as it can, with appends, merges and figures' files. Upkeep comes by PASSES times."""
     job = Job(folder)
     for batch in range(count):
+        if batch % (count // PASSES) == 1:
+            assert passed.acquire(timeout=60)
         content: dict[str, Any] = {"decisions": [decision("a")], "loads": 1 + batch % 2}
         content["ownership"] = [ownership("a", f"x{batch % 7}", owner=f"b{batch}", version=batch)]
         project(job, batch, age_hours=(count - batch) * 10, clusters=("a", "b") if batch % 5 == 0 else ("a",), **content)
         job.log.tidy()
 
 
-def keep_on(folder: Path, stop: Any) -> None:
+def keep_on(folder: Path, stop: Any, passed: Any) -> None:
     """Upkeep in a loop, as hard as it can be: all of it at once, and files removed as soon as that is allowed."""
-    passes = 0
     settings = UpkeepSettings(keep_rounds_hours=100, keep_decisions_hours=0, keep_broker_loads_hours=0, file_mb=1)
     while not stop.is_set():
         for _ in maintain(Store.at(folder / "tables"), settings, NOW):
             pass
-        passes += 1
-    (folder / "passes").write_text(str(passes))
+        passed.release()
 
 
 @pytest.mark.parametrize("count", [60, pytest.param(1_000, marks=pytest.mark.long)])
 def test_a_job_and_upkeep_at_the_same_tables_both_go_on_and_nothing_is_lost(tmp_path: Path, count: int) -> None:
     context = multiprocessing.get_context("spawn")
-    stop = context.Event()
+    stop, passed = context.Event(), context.Semaphore(0)
     Job(tmp_path)
-    writer, keeper = context.Process(target=write_batches, args=(tmp_path, count)), context.Process(target=keep_on, args=(tmp_path, stop))
+    writer = context.Process(target=write_batches, args=(tmp_path, count, passed))
+    keeper = context.Process(target=keep_on, args=(tmp_path, stop, passed))
     writer.start()
     keeper.start()
     writer.join(timeout=60 + count)
     stop.set()
     keeper.join(timeout=120)
     assert (writer.exitcode, keeper.exitcode) == (0, 0)
-    assert int((tmp_path / "passes").read_text()) >= 3
     job = Job(tmp_path)
     assert rows_of(job, DECISIONS)["log_seq"].to_pylist() == list(range(count))
     assert rows_of(job, BROKER_LOADS)["log_seq"].to_pylist() == [batch for batch in range(count) for _ in range(1 + batch % 2)]
