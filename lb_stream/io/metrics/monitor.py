@@ -30,7 +30,8 @@ from lb_stream.io.metrics.round_figures import Memories, RoundFigures
 from lb_stream.io.metrics.server import PATHS, serve_metrics
 from lb_stream.io.metrics.spark_progress import is_batch, lag, spark_phases, state_of
 from lb_stream.io.tables.commits import Table
-from lb_stream.io.tables.delta import TIDY_EVERY, append_rows, open_table, tidy
+from lb_stream.io.tables.compaction import TIDY_EVERY, tidy
+from lb_stream.io.tables.delta import append_rows, open_table
 from lb_stream.store import tables_of
 from lb_stream.stream.ports import Logged
 

@@ -33,6 +33,8 @@ KEPT_S = 60.0
 """A version that a checkpoint has made needless stays in `_delta_log` for so long at least (io.tables.delta.HISTORY)."""
 SURE_S = KEPT_S / 2
 """For so long after a look or a commit a version that is absent is one that nobody has made: there was no time to remove it."""
+REARRANGE = "OPTIMIZE"
+"""Delta's word for a commit after which the rows are the same, in other files."""
 COMMIT_ATTEMPTS = 10
 COMMIT_TROUBLES = (CommitFailedError, DeltaError, OSError)
 """What a commit may raise when somebody else is at the table, and also once it has been made: an answer may be lost."""
@@ -128,18 +130,21 @@ class Table(DeltaTable):
         by: str | None = None,
         replaced: Live | None = None,
         durable: bool = False,
+        rearranges: bool = False,
     ) -> None:
         """Make the next version: with these files, without those of `replaced`, and marked as these transactions.
 
         The first of `marks` is the commit's own transaction. `by`: the column that the table is partitioned by. `durable`: it is on disk
-        when this returns. If others commit meanwhile, it is tried again after theirs. Raises CommitFailedError when one of theirs is that
-        transaction or a later one, when files are replaced, which follow from an older version then, and when others never pause.
+        when this returns. `rearranges`: the rows of `added` are those of `replaced`. If others commit meanwhile, it is tried again after
+        theirs. Raises CommitFailedError when one of theirs is that transaction or a later one, when files are replaced, which follow from
+        an older version then (but where they are only rearranged, and are still there), and when others never pause.
         """
-        lines = [_info(by, bool(replaced and replaced.files)), *map(_txn, marks), *map(_add, added), *_removals(replaced, by)]
+        how = REARRANGE if rearranges else "Overwrite" if replaced and replaced.files else "Append"
+        lines = [_info(by, how), *map(_txn, marks), *map(_add, added), *_removals(replaced, by, changes=not rearranges)]
         content = "\n".join(map(json.dumps, lines)).encode()
         for _ in range(COMMIT_ATTEMPTS):
             self.renew()
-            self._check(marks[:1], replaced)
+            self._check(marks[:1], replaced, rearranges)
             if self._made(content, durable):
                 break
             self.refresh()
@@ -150,15 +155,17 @@ class Table(DeltaTable):
             kept = {path: one for path, one in self._live.files.items() if replaced is None or path not in replaced.files}
             new = {one.path: LiveFile(one.size, next(iter(one.partition_values.values()), None)) for one in added}
             self._live = Live(self._last, kept | new)
-        if self._last // CHECKPOINT_EVERY > self._checkpoints:
+        if self._last // CHECKPOINT_EVERY > self._checkpoints and not rearranges:  # upkeep rearranges, too: checkpoints are the writer's
             self._checkpoint()
 
-    def _check(self, own: Marks, replaced: Live | None) -> None:
+    def _check(self, own: Marks, replaced: Live | None, rearranges: bool) -> None:
         """Raise CommitFailedError when a commit mustn't follow what is known of the table."""
         for app, version in own:
             if (known := self.mark(app)) is not None and known >= version:
                 raise CommitFailedError(f"{self.store} has transaction {known} of {app} already")
-        if replaced is not None and replaced.version != self.newest:
+        if replaced is None or replaced.version == self.newest:
+            return
+        if not rearranges or not replaced.files.keys() <= self.live().files.keys():
             raise CommitFailedError(f"another writer has made version {replaced.version + 1} of {self.store}")
 
     def _made(self, content: bytes, durable: bool) -> bool:
@@ -195,10 +202,10 @@ def _file(version: int) -> str:
     return f"_delta_log/{version:020d}.json"
 
 
-def _info(by: str | None, overwrites: bool) -> Mapping[str, Any]:
-    how = {"mode": "Overwrite" if overwrites else "Append", "partitionBy": json.dumps([by] if by else [])}
-    told = {"timestamp": time.time_ns() // 1_000_000, "operation": "WRITE", "operationParameters": how, "engineInfo": "lb_stream"}
-    return {"commitInfo": told}
+def _info(by: str | None, how: str) -> Mapping[str, Any]:
+    parameters = {} if how == REARRANGE else {"mode": how, "partitionBy": json.dumps([by] if by else [])}
+    told = {"timestamp": time.time_ns() // 1_000_000, "operation": REARRANGE if how == REARRANGE else "WRITE", "engineInfo": "lb_stream"}
+    return {"commitInfo": told | {"operationParameters": parameters}}
 
 
 def _txn(mark: Mark) -> Mapping[str, Any]:
@@ -211,8 +218,8 @@ def _add(file: AddAction) -> Mapping[str, Any]:
     return {"add": told | {"dataChange": file.data_change, "stats": file.stats}}
 
 
-def _removals(replaced: Live | None, by: str | None) -> Iterator[Mapping[str, Any]]:
+def _removals(replaced: Live | None, by: str | None, changes: bool) -> Iterator[Mapping[str, Any]]:
     now_ms = time.time_ns() // 1_000_000
     for path, file in replaced.files.items() if replaced is not None else ():
-        told = {"path": path, "deletionTimestamp": now_ms, "dataChange": True, "extendedFileMetadata": True, "size": file.size}
+        told = {"path": path, "deletionTimestamp": now_ms, "dataChange": changes, "extendedFileMetadata": True, "size": file.size}
         yield {"remove": told | {"partitionValues": {by: file.partition} if by else {}}}

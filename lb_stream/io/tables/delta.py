@@ -28,10 +28,6 @@ from lb_stream.io.tables.commits import CHECKPOINT_EVERY, COMMIT_ATTEMPTS, COMMI
 from lb_stream.store import Store
 from lb_stream.stream.ports import Stopped
 
-TIDY_EVERY = 100
-"""A writer makes one file of its small ones after so many batches."""
-TIDY_BYTES = 8 * 2**20
-"""Larger files are left to upkeep: putting them together would take noticeable time in the batch."""
 ONLY_COMMIT = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 """Commit properties for everybody but the table's own writer, who alone makes checkpoints and removes old files of `_delta_log`."""
 HISTORY = "interval 1 minutes"
@@ -236,29 +232,54 @@ def write_rows(table: Table, rows: pa.Table, name: str, durable: bool = False) -
     `name` tells people where the file comes from, what is added to it makes it unique: a writer who is refused leaves no mark on
     another's file. `durable`: on the disk, not only in the memory of the operating system.
     """
+    return write_parts(table, rows.schema, [rows], name, durable)
+
+
+def write_parts(
+    table: Table, schema: pa.Schema, parts: Iterable[pa.Table], name: str, durable: bool = False, changes: bool = True
+) -> AddAction:
+    """The same of rows that come one part after another, at least one. `changes`: the table hasn't had them before."""
     path = f"{name}-{uuid.uuid4().hex[:12]}.parquet"
-    out = pa.BufferOutputStream()
-    pq.write_table(rows, out, compression="zstd")
+    out, bounds = pa.BufferOutputStream(), Bounds(table)
+    with pq.ParquetWriter(out, schema, compression="zstd") as writer:
+        for part in parts:
+            writer.write_table(part)
+            bounds.take(part)
     content = out.getvalue()
     table.store.put_whole(path, content, lasts=durable)
     now_ms = time.time_ns() // 1_000_000
-    return AddAction(
-        path=path, size=content.size, partition_values={}, modification_time=now_ms, data_change=True, stats=_stats(table, rows)
-    )
+    return AddAction(path=path, size=content.size, partition_values={}, modification_time=now_ms, data_change=changes, stats=bounds.stats)
 
 
-def _stats(table: Table, rows: pa.Table) -> str:
+class Bounds:
     """Delta's statistics of a file, which readers skip files by.
 
     Of exactly the columns that the table's properties name: delta-rs's dataset takes any other for one that no filter matches.
     """
-    stats: dict[str, Any] = {"numRecords": len(rows), "minValues": {}, "maxValues": {}, "nullCount": {}}
-    for name in filter(None, (table.metadata().configuration.get(STATS_COLUMNS) or "").split(",")):
-        bounds = pc.min_max(rows[name]).as_py()
-        stats["nullCount"][name] = rows[name].null_count
-        if bounds["min"] is not None:
-            stats["minValues"][name], stats["maxValues"][name] = bounds["min"], bounds["max"]
-    return json.dumps(stats if stats["nullCount"] else {"numRecords": len(rows)})
+
+    def __init__(self, table: Table) -> None:
+        named = filter(None, (table.metadata().configuration.get(STATS_COLUMNS) or "").split(","))
+        self._bounds: dict[str, list[Any]] = {name: [] for name in named}
+        self._nulls = dict.fromkeys(self._bounds, 0)
+        self._rows = 0
+
+    def take(self, rows: pa.Table) -> None:
+        """Some of the file's rows."""
+        self._rows += len(rows)
+        for name, bounds in self._bounds.items():
+            self._nulls[name] += rows[name].null_count
+            found = pc.min_max(pa.chunked_array([*rows[name].chunks, pa.array(bounds, rows[name].type)])).as_py()
+            self._bounds[name] = [] if found["min"] is None else [found["min"], found["max"]]
+
+    @property
+    def stats(self) -> str:
+        """As a commit tells them."""
+        stats: dict[str, Any] = {"numRecords": self._rows}
+        if self._bounds:
+            known = {name: bounds for name, bounds in self._bounds.items() if bounds}
+            stats["minValues"] = {name: least for name, (least, _) in known.items()}
+            stats |= {"maxValues": {name: greatest for name, (_, greatest) in known.items()}, "nullCount": self._nulls}
+        return json.dumps(stats)
 
 
 def add_files(
@@ -279,19 +300,3 @@ def add_files(
 def append_rows(table: Table, spec: TableSpec, rows: pa.Table, name: str, marks: Marks = (), durable: bool = False) -> None:
     """Append rows to a table without partitions. Costs the same however many files it has, unlike `write_deltalake`."""
     add_files(table, spec, [write_rows(table, rows, name, durable)], marks, durable=durable)
-
-
-def tidy(table: Table) -> Mapping[str, Any] | None:
-    """Make larger files of the table's small ones; for its writer, now and then. None: there was nothing to do, or upkeep is at it.
-
-    The files that are replaced stay on the disk until upkeep removes them.
-    """
-    table.refresh()
-    if len(table.file_uris()) < TIDY_EVERY // 2:
-        return None
-    try:
-        return table.optimize.compact(target_size=TIDY_BYTES)
-    except COMMIT_TROUBLES:
-        return None
-    finally:
-        table.refresh()

@@ -14,7 +14,8 @@ from pyarrow.dataset import Dataset
 from lb_stream.contracts.tables import ROUNDS
 from lb_stream.io.kafka.checkpoint import checkpoint_uuid
 from lb_stream.io.tables.commits import COMMIT_ATTEMPTS, COMMIT_TROUBLES, Mark, Table
-from lb_stream.io.tables.delta import TIDY_EVERY, add_files, by_numbers, committed, open_table, tidy, write_rows
+from lb_stream.io.tables.compaction import TIDY_EVERY, tidy
+from lb_stream.io.tables.delta import add_files, by_numbers, committed, open_table, write_rows
 from lb_stream.store import Store
 from lb_stream.stream.ports import Logged, Stopped
 
@@ -130,7 +131,7 @@ class RoundLog:
     def tidy(self) -> None:
         """Now and then, make larger files of those that single batches have left; between two batches."""
         if self._appended >= TIDY_EVERY:
-            tidy(self._table)
+            tidy(self._table, durable=True)
             self._appended = 0
 
     def _logged_meanwhile(self, batch_id: int, error: Exception) -> Logged:

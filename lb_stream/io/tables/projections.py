@@ -29,16 +29,8 @@ from lb_stream.contracts.tables import (
     SHADOW_ROUNDS,
 )
 from lb_stream.io.tables.commits import Mark, Marks, Table
-from lb_stream.io.tables.delta import (
-    TIDY_EVERY,
-    add_files,
-    commit_once,
-    committed,
-    dataset,
-    open_table,
-    tidy,
-    write_rows,
-)
+from lb_stream.io.tables.compaction import TIDY_EVERY, tidy
+from lb_stream.io.tables.delta import add_files, commit_once, committed, dataset, open_table, write_rows
 from lb_stream.io.tables.keyed import KeyedTable
 from lb_stream.store import Store
 from lb_stream.stream.ports import Entries, Logged

@@ -22,6 +22,7 @@ from pyarrow.dataset import Dataset
 from lb_stream.contracts.table_spec import TableSpec
 from lb_stream.contracts.tables import ROUNDS, TABLES
 from lb_stream.io.tables.commits import Table
+from lb_stream.io.tables.compaction import next_compaction
 from lb_stream.io.tables.delta import by_numbers, existing_table, open_table, plain, renew_properties, transaction, write_rows
 from lb_stream.io.tables.log import LogError, pipeline_of, read_batches
 from lb_stream.io.tables.projections import FILE_TABLES, PRESENT_TABLES, ROW_TABLES, named_files
@@ -105,7 +106,7 @@ def rebuildable() -> list[str]:
 def rebuild(root: Store, names: Sequence[str], report: Report = lambda *_: None) -> Iterator[Rebuilt]:
     """Write these tables anew, one after another. `root`: the folder of all tables.
 
-    Raises RebuildRefused when a job writes to the table meanwhile, LogError when there is no log.
+    Raises RebuildRefused when a job or upkeep writes to the table meanwhile, LogError when there is no log.
     """
     log = _open(root)
     for spec in (spec for spec in TABLES if spec.name in names):
@@ -149,10 +150,12 @@ def _rebuild(root: Store, spec: TableSpec, log: _Log, report: Report) -> Rebuilt
     try:
         renew_properties(table, spec)
         files = list(_write(table, spec, rows(), done))
-        marks = transaction([(log.pipeline, log.last)])
+        marks = transaction([(log.pipeline, log.last), next_compaction(table)])
         table.create_write_transaction([*files], mode="overwrite", schema=spec.schema, commit_properties=marks)  # the columns, too
     except CommitFailedError as error:
-        raise RebuildRefused(f"a job writes to {spec.name}: stop it, then rebuild once more. No row was changed ({error})") from error
+        raise RebuildRefused(
+            f"a job, or upkeep, writes to {spec.name}: stop it, then rebuild once more. No row was changed ({error})"
+        ) from error
     done.seconds = time.perf_counter() - begin
     return done
 

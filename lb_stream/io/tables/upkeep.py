@@ -10,7 +10,6 @@ import math
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import timedelta
 from urllib.parse import unquote
 
 import numpy as np
@@ -23,6 +22,7 @@ from lb_stream.contracts.table_spec import TableSpec
 from lb_stream.contracts.tables import ROUNDS, TABLES
 from lb_stream.io.messages.troubles import of_the_disk
 from lb_stream.io.tables.commits import Table
+from lb_stream.io.tables.compaction import compact
 from lb_stream.io.tables.delta import ONLY_COMMIT, by_numbers, existing_table, replaced_ms
 from lb_stream.io.tables.log import pipeline_of
 from lb_stream.store import Store
@@ -32,8 +32,6 @@ WRITTEN_MS = HOUR_MS
 """A file that no table has named yet stays for so long: an executor may just have written it, and its batch isn't done."""
 SLICE_MS = 24 * HOUR_MS
 """Rows are deleted a day at a time: a commit that takes longer than the table's history is kept can't be made beside a running job."""
-COMPACTION_COMMITS = timedelta(seconds=20)
-"""... for the same reason, large compactions are committed piece by piece."""
 ATTEMPTS = 5
 _WRITTEN_WHOLE = frozenset({"ownership", "merge_advice", "bundle_averages"})
 """Tables whose rows the job replaces: it keeps their files few by itself, and our compaction would make it repeat its commits."""
@@ -126,7 +124,7 @@ def _keep(table: Table, spec: TableSpec, settings: UpkeepSettings, now_ms: int, 
             _delete(table, spec, now_ms - hours * HOUR_MS, protected, done, dry_run)
         if spec.name not in _WRITTEN_WHOLE:
             _compact(table, settings.file_mb * 2**20, done, dry_run)
-        table.update_incremental()
+        table.refresh()
         if not dry_run:
             done.files_after, done.bytes_after = _size(table)
         _vacuum(table, spec, settings, protected, done, dry_run)
@@ -179,8 +177,8 @@ def _compact(table: Table, target_bytes: int, done: MaintenanceResult, dry_run: 
         sizes = [size for size in pa.table(table.get_add_actions())["size_bytes"].to_pylist() if size < target_bytes]
         done.files_after = done.files_before - len(sizes) + math.ceil(sum(sizes) / target_bytes)
         return
-    table.update_incremental()
-    table.optimize.compact(target_size=target_bytes, min_commit_interval=COMPACTION_COMMITS, post_commithook_properties=ONLY_COMMIT)
+    table.refresh()
+    compact(table, target_bytes, durable=True)
 
 
 def _vacuum(table: Table, spec: TableSpec, settings: UpkeepSettings, protected: Protected, done: MaintenanceResult, dry_run: bool) -> None:

@@ -145,7 +145,7 @@ def test_missed_batches_are_read_in_order_and_some_at_a_time(job: Job, monkeypat
 
 
 def test_the_number_of_files_stays_small_and_no_row_is_lost(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("delta", "log"):
+    for module in ("compaction", "log"):
         monkeypatch.setattr(f"lb_stream.io.tables.{module}.TIDY_EVERY", 10)
     for batch in range(95):
         job.log.append_once(batch, job.rounds(batch))
@@ -273,7 +273,7 @@ def test_a_table_of_an_earlier_version_gets_no_statistics_that_it_does_not_ask_f
 
 
 def test_the_tables_files_stay_few_too(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("delta", "projections"):
+    for module in ("compaction", "projections"):
         monkeypatch.setattr(f"lb_stream.io.tables.{module}.TIDY_EVERY", 10)
     project(job, *range(60), decisions=[decision("a")], ownership=[ownership("a", "x", owner="one")], loads=1)
     for spec in (DECISIONS, OWNERSHIP, BROKER_LOADS):

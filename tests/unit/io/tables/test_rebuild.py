@@ -146,7 +146,7 @@ def test_a_table_that_a_job_writes_to_meanwhile_is_refused_and_keeps_the_jobs_ro
         job.tables_of.project(job.log.append_once(10, job.rounds(10, decisions=[decision("a")])))
 
     monkeypatch.setattr(rebuilding, "read_batches", meddled)
-    with pytest.raises(RebuildRefused, match="a job writes to decisions: stop it, then rebuild once more"):
+    with pytest.raises(RebuildRefused, match="a job, or upkeep, writes to decisions: stop it, then rebuild once more"):
         made(job, DECISIONS.name)
     assert len(rows_of(job, DECISIONS)) == 10
 

@@ -1,0 +1,131 @@
+"""Small files are put together: the rows stay the same, whatever others do to the table meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+from deltalake.exceptions import CommitFailedError
+
+from lb_stream.contracts.table_spec import TableSpec
+from lb_stream.contracts.tables import BROKER_LOADS, DECISIONS, ROUNDS
+from lb_stream.io.tables.commits import Live, LiveFile, Table
+from lb_stream.io.tables.compaction import compact, groups, next_compaction
+from lb_stream.io.tables.delta import ONLY_COMMIT, append_rows, dataset, open_table, transaction, write_rows
+from lb_stream.store import Store
+
+MIB = 2**20
+Change = Callable[[Table, TableSpec], Any]
+
+
+def row_of(spec: TableSpec, number: int) -> pa.Table:
+    """One row that says its number, and that as its time."""
+    known = {"log_seq": number, spec.kept_by: number, "cluster": f"cluster {number}"}
+    return pa.table([pa.array([known.get(one.name)], one.type) for one in spec.schema], spec.schema)
+
+
+def opened(folder: Path, spec: TableSpec, *numbers: int) -> Table:
+    table = open_table(Store.at(folder), spec)
+    for number in numbers:
+        append_rows(table, spec, row_of(spec, number), f"{number:012d}")
+    return table
+
+
+def numbers_of(folder: Path, spec: TableSpec) -> list[int]:
+    """As a reader sees them who has nothing of ours."""
+    return sorted(DeltaTable(str(folder / spec.name)).to_pyarrow_table()["log_seq"].to_pylist())
+
+
+def append(table: Table, spec: TableSpec) -> None:
+    append_rows(table, spec, row_of(spec, 9), "9")
+
+
+def delete_some(table: Table, spec: TableSpec) -> None:
+    table.catch_up()
+    table.delete(f"{spec.kept_by} >= 1 AND {spec.kept_by} < 2", post_commithook_properties=ONLY_COMMIT)
+
+
+def replace_all(table: Table, spec: TableSpec) -> None:
+    table.catch_up()
+    files = [write_rows(table, row_of(spec, 7), "new")]
+    marks = transaction([("p", 7), next_compaction(table)])
+    table.create_write_transaction(files, mode="overwrite", schema=spec.schema, commit_properties=marks)
+
+
+def put_together(table: Table, spec: TableSpec) -> None:
+    compact(table, MIB)
+
+
+AFTER: dict[Change, list[int]] = {append: [0, 1, 2, 9], delete_some: [0, 2], replace_all: [7], put_together: [0, 1, 2]}
+
+
+@pytest.mark.parametrize("spec", [DECISIONS, BROKER_LOADS, ROUNDS], ids=lambda spec: spec.name)
+@pytest.mark.parametrize("other", AFTER)
+def test_a_compaction_that_has_not_seen_another_commit_keeps_its_rows_or_is_refused(spec: TableSpec, other: Change, tmp_path: Path) -> None:
+    opened(tmp_path, spec, 0, 1, 2)
+    late, quick = opened(tmp_path, spec), opened(tmp_path, spec)
+    late.live()
+    other(quick, spec)
+    if other is append:
+        compact(late, MIB)
+    else:
+        with pytest.raises(CommitFailedError):
+            compact(late, MIB)
+    assert numbers_of(tmp_path, spec) == AFTER[other]
+
+
+@pytest.mark.parametrize("spec", [DECISIONS, BROKER_LOADS, ROUNDS], ids=lambda spec: spec.name)
+@pytest.mark.parametrize("other", AFTER)
+def test_whoever_has_not_seen_a_compaction_keeps_its_rows_or_is_refused(spec: TableSpec, other: Change, tmp_path: Path) -> None:
+    opened(tmp_path, spec, 0, 1, 2)
+    late, quick = opened(tmp_path, spec), opened(tmp_path, spec)
+    late.live()
+    compact(quick, MIB)
+    if other is append:
+        append(late, spec)
+    else:
+        with pytest.raises(CommitFailedError):
+            other(late, spec)
+    assert numbers_of(tmp_path, spec) == sorted({0, 1, 2, *((9,) if other is append else ())})
+
+
+def test_rows_that_delta_rs_and_an_earlier_version_have_written_stay_what_they_are(tmp_path: Path) -> None:
+    table = opened(tmp_path, DECISIONS)
+    together = pa.concat_tables([row_of(DECISIONS, number) for number in range(3)])
+    append_rows(table, DECISIONS, together, "3")
+    delete_some(table, DECISIONS)  # its files hold texts as views
+    earlier = row_of(DECISIONS, 5).drop_columns(["proposal_id"])  # added by a later version
+    table.refresh()
+    append_rows(table, DECISIONS, earlier, "5")
+    before = dataset(table).to_table(DECISIONS.schema.names).sort_by("log_seq")
+    compact(table, MIB)
+    after = dataset(table).to_table(DECISIONS.schema.names).sort_by("log_seq")
+    assert len(table.file_uris()) == 1
+    assert after.cast(DECISIONS.schema) == before.cast(DECISIONS.schema)
+    assert numbers_of(tmp_path, DECISIONS) == [0, 2, 5]
+
+
+def test_the_new_file_tells_what_the_old_ones_told_and_is_no_change_of_data(tmp_path: Path) -> None:
+    table = opened(tmp_path, DECISIONS, 0, 1, 2)
+    compact(table, MIB, durable=True)
+    table.catch_up()
+    told = pa.table(table.get_add_actions(flatten=True)).to_pylist()
+    assert len(told) == 1 and told[0]["path"].startswith(f"{0:012d}-")
+    assert (told[0]["num_records"], told[0]["min.log_seq"], told[0]["max.log_seq"], told[0]["null_count.log_seq"]) == (3, 0, 2, 0)
+    last = (tmp_path / f"decisions/_delta_log/{table.newest:020d}.json").read_text()
+    assert '"dataChange": false' in last and '"dataChange": true' not in last and '"OPTIMIZE"' in last
+    again = table.newest
+    compact(table, MIB)
+    assert table.newest == again, "one file is not written anew"
+
+
+def test_files_are_grouped_in_the_order_of_their_numbers_and_large_ones_left_alone() -> None:
+    sizes = {"5-a": 40, "1-a": 30, "3-a": 200, "2-a": 50, "4-a": 90, "6-a": 70}
+    live = Live(3, {path: LiveFile(size, None) for path, size in sizes.items()})
+    assert [list(group.files) for group in groups(live, 100)] == [["1-a", "2-a"]]
+    assert [list(group.files) for group in groups(live, 150)] == [["1-a", "2-a"], ["4-a", "5-a"]]
+    assert list(groups(Live(3, {}), 100)) == []
