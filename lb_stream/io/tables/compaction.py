@@ -7,6 +7,7 @@ is there no more. docs/decisions/0022-commits-of-our-own.md.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -20,6 +21,8 @@ TIDY_BYTES = 8 * 2**20
 """Larger files are left to upkeep: putting them together would take noticeable time in the batch."""
 PART_BYTES = 64 * 2**20
 """Of rows in memory, which become a part of the new file (a row group) together."""
+THREADS = 8
+"""Files that are asked for at one time: a far store's answers are waited for together."""
 TOGETHER = "together"
 """Begins the name of a file whose rows come from files that tell no number of a batch."""
 COMPACTION = "compaction"
@@ -78,9 +81,9 @@ def _worth(live: Live, paths: Sequence[str]) -> Iterator[Live]:
 def _parts(table: Table, schema: pa.Schema, paths: Sequence[str]) -> Iterator[pa.Table]:
     """The rows of some files, at least one part."""
     waiting, size = [schema.empty_table()], 0
-    for path in paths:
-        with table.store.open(path) if table.store.local is not None else pa.BufferReader(table.store.get(path)) as source:
-            for batch in pq.ParquetFile(source).iter_batches():
+    with ThreadPoolExecutor(THREADS) as threads:
+        for content in threads.map(table.store.get, paths):
+            for batch in pq.ParquetFile(pa.BufferReader(content)).iter_batches():
                 waiting.append(_as(schema, pa.Table.from_batches([batch])))
                 size += batch.nbytes
                 if size >= PART_BYTES:
