@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from deltalake.exceptions import DeltaError
 
 from lb_stream.io.tables.commits import COMMIT_TROUBLES, Live, Mark, Table
 from lb_stream.io.tables.delta import plain, write_parts
@@ -42,10 +43,10 @@ def tidy(table: Table, durable: bool = False) -> None:
 
 
 def compact(table: Table, target_bytes: int, durable: bool = False) -> None:
-    """Make files of about `target_bytes` out of those that are smaller, one commit for each. The table has no partitions.
+    """Make files of about `target_bytes` out of those that are smaller, one commit for each. Files in partitions stay as they are.
 
-    Raises CommitFailedError when somebody else replaces or removes these files meanwhile. What has been committed stays; a file that no
-    commit names is left to upkeep.
+    Raises CommitFailedError when somebody else replaces or removes these files meanwhile, DeltaError when one is damaged. What has been
+    committed stays; a file that no commit names is left to upkeep.
     """
     for group in groups(table.live(), target_bytes):
         schema = pa.schema([(one.name, plain(one.type)) for one in pa.schema(table.schema().to_arrow())])
@@ -64,7 +65,7 @@ def groups(live: Live, target_bytes: int) -> Iterator[Live]:
     """Files to be put together, in the order of their names, which begin with numbers of batches mostly."""
     some: list[str] = []
     size = 0
-    for path in sorted(path for path, file in live.files.items() if file.size < target_bytes):
+    for path in sorted(path for path, file in live.files.items() if file.size < target_bytes and file.partition is None):
         if size + live.files[path].size > target_bytes:
             yield from _worth(live, some)
             some, size = [], 0
@@ -82,18 +83,23 @@ def _parts(table: Table, schema: pa.Schema, paths: Sequence[str]) -> Iterator[pa
     """The rows of some files, at least one part."""
     waiting, size = [schema.empty_table()], 0
     with ThreadPoolExecutor(THREADS) as threads:
-        for content in threads.map(table.store.get, paths):
-            for batch in pq.ParquetFile(pa.BufferReader(content)).iter_batches():
-                waiting.append(_as(schema, pa.Table.from_batches([batch])))
-                size += batch.nbytes
+        for path, content in zip(paths, threads.map(table.store.get, paths), strict=True):
+            for rows in _rows(f"{table.store}/{path}", content, schema):
+                waiting.append(rows)
+                size += rows.nbytes
                 if size >= PART_BYTES:
                     yield pa.concat_tables(waiting)
                     waiting, size = [schema.empty_table()], 0
     yield pa.concat_tables(waiting)
 
 
-def _as(schema: pa.Schema, rows: pa.Table) -> pa.Table:
-    """With the table's columns: one that was added since is empty."""
-    there = set(rows.column_names)
-    columns = [rows[one.name].cast(one.type) if one.name in there else pa.nulls(len(rows), one.type) for one in schema]
-    return pa.table(columns, schema)
+def _rows(path: str, content: pa.Buffer, schema: pa.Schema) -> Iterator[pa.Table]:
+    """A file's rows with the table's columns: one that was added since is empty."""
+    try:
+        for batch in pq.ParquetFile(pa.BufferReader(content)).iter_batches():
+            there = set(batch.schema.names)
+            yield pa.table(
+                [batch[one.name].cast(one.type) if one.name in there else pa.nulls(len(batch), one.type) for one in schema], schema
+            )
+    except pa.ArrowException as error:
+        raise DeltaError(f"{path} can't be read: {error}") from error

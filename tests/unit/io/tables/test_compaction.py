@@ -9,12 +9,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
-from deltalake.exceptions import CommitFailedError
+from deltalake.exceptions import CommitFailedError, DeltaError
 
 from lb_stream.contracts.table_spec import TableSpec
 from lb_stream.contracts.tables import BROKER_LOADS, DECISIONS, ROUNDS
+from lb_stream.io.tables import compaction
 from lb_stream.io.tables.commits import Live, LiveFile, Table
-from lb_stream.io.tables.compaction import compact, groups, next_compaction
+from lb_stream.io.tables.compaction import compact, groups, next_compaction, tidy
 from lb_stream.io.tables.delta import ONLY_COMMIT, append_rows, dataset, open_table, transaction, write_rows
 from lb_stream.store import Store
 
@@ -129,3 +130,18 @@ def test_files_are_grouped_in_the_order_of_their_numbers_and_large_ones_left_alo
     assert [list(group.files) for group in groups(live, 100)] == [["1-a", "2-a"]]
     assert [list(group.files) for group in groups(live, 150)] == [["1-a", "2-a"], ["4-a", "5-a"]]
     assert list(groups(Live(3, {}), 100)) == []
+
+
+def test_a_damaged_file_is_named_and_a_writer_goes_on_without(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = opened(tmp_path, DECISIONS, 0, 1, 2)
+    damaged = next((tmp_path / "decisions").glob("000000000001-*.parquet"))
+    damaged.write_bytes(damaged.read_bytes()[:-9])
+    with pytest.raises(DeltaError, match=f"{damaged.name} can't be read"):
+        compact(table, MIB)
+    monkeypatch.setattr(compaction, "TIDY_EVERY", 4)
+    tidy(table)
+    assert len(table.live().files) == 3
+
+
+def test_files_in_partitions_are_left_alone() -> None:
+    assert list(groups(Live(3, {name: LiveFile(1, "part 1") for name in "abc"}), 100)) == []
