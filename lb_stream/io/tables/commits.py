@@ -144,15 +144,17 @@ class Table(DeltaTable):
         content = "\n".join(map(json.dumps, lines)).encode()
         for _ in range(COMMIT_ATTEMPTS):
             self.renew()
-            self._check(marks[:1], replaced, rearranges)
+            self._check(() if rearranges else marks[:1], replaced, rearranges)
             if self._made(content, durable):
                 break
             self.refresh()
         else:
             raise CommitFailedError(f"others commit to {self.store} all the time")
         self._marks.update(marks)
-        if self._live is not None and self._live.version == self._last - 1:
-            kept = {path: one for path, one in self._live.files.items() if replaced is None or path not in replaced.files}
+        if replaced is None:  # who only adds need not know what is there
+            self._live = None
+        elif self._live is not None and self._live.version == self._last - 1:
+            kept = {path: one for path, one in self._live.files.items() if path not in replaced.files}
             new = {one.path: LiveFile(one.size, next(iter(one.partition_values.values()), None)) for one in added}
             self._live = Live(self._last, kept | new)
         if self._last // CHECKPOINT_EVERY > self._checkpoints and not rearranges:  # upkeep rearranges, too: checkpoints are the writer's

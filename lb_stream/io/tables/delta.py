@@ -118,8 +118,7 @@ def check_columns(table: Table, spec: TableSpec) -> None:
         if field.name in found and plain(found[field.name]) != field.type
     ]
     troubles += [f"it has a column {name!r} that is not known here" for name in found if name not in spec.schema.names]
-    if (features := table.protocol().writer_features) or table.protocol().min_writer_version > WRITER_VERSION:
-        needs = ", ".join(features or [f"protocol version {table.protocol().min_writer_version}"])
+    if needs := asks_more(table):
         troubles.append(f"whoever writes to it must know {needs}")
     partitions = [spec.partition_by] if spec.partition_by else []
     if (by := table.metadata().partition_columns) != partitions:
@@ -127,6 +126,13 @@ def check_columns(table: Table, spec: TableSpec) -> None:
     if troubles:
         where = f"the table {spec.name} at {table.table_uri}"
         raise UnfitTable(f"{where} was written by another version: {'; '.join(troubles)}. {_advice(spec)}")
+
+
+def asks_more(table: Table) -> str:
+    """What the table asks of its writers that ours know nothing of; empty: nothing."""
+    protocol = table.protocol()
+    more = protocol.writer_features or protocol.min_writer_version > WRITER_VERSION
+    return ", ".join(protocol.writer_features or [f"protocol version {protocol.min_writer_version}"]) if more else ""
 
 
 def _advice(spec: TableSpec) -> str:

@@ -131,7 +131,7 @@ class RoundLog:
     def tidy(self) -> None:
         """Now and then, make larger files of those that single batches have left; between two batches."""
         if self._appended >= TIDY_EVERY:
-            tidy(self._table, durable=True)
+            tidy(self._table)
             self._appended = 0
 
     def _logged_meanwhile(self, batch_id: int, error: Exception) -> Logged:

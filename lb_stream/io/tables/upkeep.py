@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from urllib.parse import unquote
 
@@ -119,22 +120,31 @@ def _keep(table: Table, spec: TableSpec, settings: UpkeepSettings, now_ms: int, 
     done.files_before, done.bytes_before = _size(table)
     done.files_after, done.bytes_after = done.files_before, done.bytes_before
     hours = getattr(settings, f"keep_{spec.name}_hours", 0) if spec.kept_by else 0
-    try:
+    with _leaving(done):
         if hours:
             _delete(table, spec, now_ms - hours * HOUR_MS, protected, done, dry_run)
+    with _leaving(done):
         if spec.name not in _WRITTEN_WHOLE:
             _compact(table, settings.file_mb * 2**20, done, dry_run)
+    with _leaving(done):
         table.refresh()
         if not dry_run:
             done.files_after, done.bytes_after = _size(table)
         _vacuum(table, spec, settings, protected, done, dry_run)
-    except CommitFailedError:
-        done.left = "the job was quicker: left for the next time"
-    except (DeltaError, OSError) as error:  # the job has removed a file of `_delta_log` that was about to be read
-        line = of_the_disk(error)
-        done.left, done.failed = line or f"left for the next time: {error}", bool(line)
     done.seconds = time.perf_counter() - begin
     return done
+
+
+@contextmanager
+def _leaving(done: MaintenanceResult) -> Iterator[None]:
+    """What can't be done now is left for the next time, and doesn't keep from what comes after it."""
+    try:
+        yield
+    except CommitFailedError:
+        done.left = done.left or "the job was quicker: left for the next time"
+    except (DeltaError, OSError) as error:  # the job has removed a file of `_delta_log` that was about to be read
+        line = of_the_disk(error)
+        done.left, done.failed = done.left or line or f"left for the next time: {error}", done.failed or bool(line)
 
 
 def _size(table: Table) -> tuple[int, int]:
@@ -178,7 +188,7 @@ def _compact(table: Table, target_bytes: int, done: MaintenanceResult, dry_run: 
         done.files_after = done.files_before - len(sizes) + math.ceil(sum(sizes) / target_bytes)
         return
     table.refresh()
-    compact(table, target_bytes, durable=True)
+    compact(table, target_bytes)
 
 
 def _vacuum(table: Table, spec: TableSpec, settings: UpkeepSettings, protected: Protected, done: MaintenanceResult, dry_run: bool) -> None:

@@ -7,16 +7,18 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, TableFeatures, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError
+from deltalake.transaction import AddAction
 
 from lb_stream.contracts.table_spec import TableSpec
-from lb_stream.contracts.tables import BROKER_LOADS, DECISIONS, ROUNDS
+from lb_stream.contracts.tables import BROKER_LOADS, BUNDLE_AVERAGES, DECISIONS, ROUNDS
 from lb_stream.io.tables import compaction
 from lb_stream.io.tables.commits import Live, LiveFile, Table
-from lb_stream.io.tables.compaction import compact, groups, next_compaction, tidy
-from lb_stream.io.tables.delta import ONLY_COMMIT, append_rows, dataset, open_table, transaction, write_rows
+from lb_stream.io.tables.compaction import COMPACTION, compact, groups, next_compaction, tidy
+from lb_stream.io.tables.delta import ONLY_COMMIT, append_rows, committed, dataset, open_table, transaction, write_parts, write_rows
 from lb_stream.store import Store
 
 MIB = 2**20
@@ -112,7 +114,7 @@ def test_rows_that_delta_rs_and_an_earlier_version_have_written_stay_what_they_a
 
 def test_the_new_file_tells_what_the_old_ones_told_and_is_no_change_of_data(tmp_path: Path) -> None:
     table = opened(tmp_path, DECISIONS, 0, 1, 2)
-    compact(table, MIB, durable=True)
+    compact(table, MIB)
     table.catch_up()
     told = pa.table(table.get_add_actions(flatten=True)).to_pylist()
     assert len(told) == 1 and told[0]["path"].startswith(f"{0:012d}-")
@@ -132,16 +134,71 @@ def test_files_are_grouped_in_the_order_of_their_numbers_and_large_ones_left_alo
     assert list(groups(Live(3, {}), 100)) == []
 
 
-def test_a_damaged_file_is_named_and_a_writer_goes_on_without(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    table = opened(tmp_path, DECISIONS, 0, 1, 2)
+def test_a_damaged_file_is_named_and_keeps_nobody_from_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    table = opened(tmp_path, DECISIONS, 0, 1, 2, 3)
     damaged = next((tmp_path / "decisions").glob("000000000001-*.parquet"))
+    two_files = 2 * max(file.size for file in table.live().files.values())
     damaged.write_bytes(damaged.read_bytes()[:-9])
     with pytest.raises(DeltaError, match=f"{damaged.name} can't be read"):
-        compact(table, MIB)
+        compact(table, two_files)
+    assert sorted(path[:12] for path in table.live().files) == [f"{number:012d}" for number in (0, 1, 2)]
     monkeypatch.setattr(compaction, "TIDY_EVERY", 4)
     tidy(table)
-    assert len(table.live().files) == 3
+    assert len(table.live().files) == 3 and f"{damaged.name} can't be read" in caplog.text
 
 
-def test_files_in_partitions_are_left_alone() -> None:
-    assert list(groups(Live(3, {name: LiveFile(1, "part 1") for name in "abc"}), 100)) == []
+def test_tables_with_partitions_and_of_other_writers_are_left_alone(tmp_path: Path) -> None:
+    parts = open_table(Store.at(tmp_path), BUNDLE_AVERAGES)
+    for bundle in "ab":
+        row = pa.Table.from_pylist([{"cluster": "a", "bundle": bundle, "part": None}], BUNDLE_AVERAGES.schema)
+        write_deltalake(str(tmp_path / BUNDLE_AVERAGES.name), row, mode="append")
+    table = opened(tmp_path, DECISIONS, 0, 1, 2)
+    table.alter.add_feature(TableFeatures.DeletionVectors, allow_protocol_versions_increase=True)
+    for one in (parts, table):
+        one.refresh()
+        before = one.newest
+        assert list(groups(one.live(), MIB))
+        compact(one, MIB)
+        assert one.newest == before
+
+
+def test_a_new_file_that_upkeep_has_removed_is_not_committed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = opened(tmp_path, DECISIONS, 0, 1, 2)
+    monkeypatch.setattr(compaction, "write_parts", lambda *given, **more: _without(table, write_parts(*given, **more)))
+    with pytest.raises(CommitFailedError, match="is gone"):
+        compact(table, MIB)
+    assert numbers_of(tmp_path, DECISIONS) == [0, 1, 2]
+
+
+def _without(table: Table, file: AddAction) -> AddAction:
+    table.store.delete(file.path)
+    return file
+
+
+def test_two_compactions_of_other_files_both_count(tmp_path: Path) -> None:
+    table = opened(tmp_path, DECISIONS, 0, 1)
+    late = opened(tmp_path, DECISIONS)
+    (group,) = groups(late.live(), MIB)
+    opened(tmp_path, DECISIONS, 2, 3)
+    table.refresh()
+    newer = table.live().some(lambda path, _: path not in group.files)
+    for one, files in ((table, newer), (late, group)):
+        compaction._put_together(one, files)
+    assert (numbers_of(tmp_path, DECISIONS), len(late.live().files)) == ([0, 1, 2, 3], 2)
+
+
+def test_a_pipeline_of_that_name_loses_nothing(tmp_path: Path) -> None:
+    table = opened(tmp_path, DECISIONS, 0, 1)
+    compact(table, MIB)
+    assert committed(table, COMPACTION.strip(":")) is None
+
+
+def test_rows_are_decoded_few_at_a_time_where_they_are_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    out = pa.BufferOutputStream()
+    pq.write_table(pa.table({"text": [f"{number:0100000d}" for number in range(40)]}), out, use_dictionary=False)
+    monkeypatch.setattr(compaction, "PART_BYTES", 1_000_000)
+    schema = pa.schema([("text", pa.string())])
+    sizes = [rows.nbytes for rows in compaction._rows("x", out.getvalue(), schema)]
+    assert sum(sizes) >= 4_000_000 and max(sizes) <= 1_100_000
