@@ -20,8 +20,8 @@ class LeastMovesConfig(KeyModel):
     """Settings of LeastMoves. Factors are of an even load: what a broker carries when load is spread as well as rules allow."""
 
     least_moves_trigger: float = key(1.08, "a broker above this is hot: a pass begins", unit="factor", gt=1)
-    least_moves_enough: float = key(1.05, "a pass relieves brokers above this until they are below it", unit="factor", ge=1)
-    least_moves_aim: float = key(1.02, "they are brought down to this where least_moves_spare allows it", unit="factor", ge=1)
+    least_moves_enough: float = key(1.0475, "a pass relieves brokers above this until they are below it", unit="factor", ge=1)
+    least_moves_aim: float = key(1.01, "they are brought down to this where least_moves_spare allows it", unit="factor", ge=1)
     least_moves_spare: float = key(
         0.1,
         "part of its moves that may be made beyond the fewest there can be, to bring all brokers nearer to the aim: "

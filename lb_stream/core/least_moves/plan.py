@@ -69,10 +69,10 @@ class Plan:
     disruption: Disruption
     welcome: Rows  # how many more bundles each broker may be given
     moves: list[Move] = field(default_factory=list)
-    _moved: Bools = field(init=False)  # bundles that the plan has moved: none moves twice
+    moved: Bools = field(init=False)  # bundles that the plan has moved: none moves twice
 
     def __post_init__(self) -> None:
-        self._moved = np.zeros(len(self.demand), np.bool_)
+        self.moved = np.zeros(len(self.demand), np.bool_)
 
     def state(self) -> State:
         """How far it is."""
@@ -82,8 +82,8 @@ class Plan:
         """Go back to there."""
         self.share, self.welcome = state.share.copy(order="F"), state.welcome.copy()
         self.disruption, self.moves = state.disruption, list(state.moves)
-        self._moved[:] = False
-        self._moved[[one.bundle for one in self.moves]] = True
+        self.moved[:] = False
+        self.moved[[one.bundle for one in self.moves]] = True
 
     def bring_down(self, source: int, rows: Rows, others: Callable[[], dict[int, Rows]], search: bool) -> None:
         """Relieve a source by single moves; or, with `search`, by a swap or by making room for a large bundle, where that takes fewer.
@@ -175,7 +175,7 @@ class Plan:
 
     def _still(self, rows: Rows) -> Rows:
         """Those that the plan hasn't moved yet."""
-        return rows[~self._moved[rows]]
+        return rows[~self.moved[rows]]
 
     def _rank(self, source: int, relieved: bool, before: State) -> tuple[float, int]:
         """What a plan for a source leaves undone, then how many moves it takes: the least is the best."""
@@ -286,7 +286,7 @@ class Plan:
         self.share[source] -= demand * self.per_unit[source]
         self.share[destination] += demand * self.per_unit[destination]
         self.welcome[destination] -= 1
-        self._moved[bundle] = True
+        self.moved[bundle] = True
         self.disruption = self.disruption.less(np.array([bundle]))
 
     def _within_budget(self, rows: Rows) -> Bools:

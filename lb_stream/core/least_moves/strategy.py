@@ -10,6 +10,7 @@ import numpy as np
 
 from lb_stream.core.least_moves import told
 from lb_stream.core.least_moves.config import LeastMovesConfig
+from lb_stream.core.least_moves.even_out import even_out
 from lb_stream.core.least_moves.fleet import FULL, Fleet, fleet_of, fullness, load_of, observe_fleet, samples_of
 from lb_stream.core.least_moves.memory import UNSERVED_MS, LeastMovesMemory
 from lb_stream.core.least_moves.payback import Payback
@@ -80,7 +81,8 @@ def shed_least(context: Context) -> tuple[Unloads, LeastMovesMemory]:
     above = surely if known is None else known
     moved_ms, came_from = _moved_lately(view, memory)
     moved_ms[context.movable & ~context.eligible] = view.now_ms  # by operators and drains
-    plan = _plan(context, fleet, target, (share, per_unit), open_, view.now_ms - moved_ms < DEARER_MS, came_from)
+    lately = view.now_ms - moved_ms < DEARER_MS
+    plan = _plan(context, fleet, target, (share, per_unit), open_, lately, came_from)
     rested = (moved_ms == NEVER_MS) | (view.now_ms - view.bundles.owner_since_ms >= config.least_moves_dwell_ms)
     movable = context.movable & rested
     rows = rows_by_broker(view, np.flatnonzero(hot | (above > config.least_moves_aim)), movable)
@@ -99,9 +101,11 @@ def shed_least(context: Context) -> tuple[Unloads, LeastMovesMemory]:
     if known is not None:
         sources = touch_up(plan, relieve, known, int(memory.spare))
         fewest, limit, memory = len(sources), plan.enough, memory.after_touching_up(len(plan.moves), view.now_ms)
+        even_out(plan, others, lately)
     else:
         levels = _levels(plan, hot, above, rows, config)
         sources, fewest = _evenly(plan, relieve, levels, config)
+        even_out(plan, others, lately)
         if came_from and (plan.welcome[open_] > 0).all():  # else somebody takes more once what is coming has come
             _send_back(context, plan, sources, rows, others)
         limit = config.least_moves_trigger
