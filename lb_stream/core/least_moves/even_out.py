@@ -20,7 +20,7 @@ COLDEST = 12
 """Destinations that are tried for a bundle that stands in for another one."""
 TRIED = 12
 """Changes of a move that are held against the rules, the best first."""
-DEARER = 1.5
+DEARER = 1.25
 """Factor on what a move costs: a bundle that stands in for another one costs at most so much more."""
 EVEN = 1.04
 """A plan that leaves nobody above this can bear one bundle in the place of another that has moved lately."""

@@ -33,6 +33,10 @@ BELIEVED_MS = 300_000
 """In this time half of what a broker's bandwidth is in use for more than before, and no bundle explains, is believed."""
 WAVE_MS = 900_000
 """Brokers that come and go within this time may belong to one wave of restarts."""
+RETURN_MS = 180_000
+"""One broker that has restarted may be the first of a wave. It isn't filled for so long at most: by then the next one restarts."""
+AFTER_ANOTHER = 4.0
+"""Moves that a plan which comes after another leaves for touching up, at least: load changes, so what it goes by was passing in part."""
 SURE = 0.1
 """Bytes are taken to explain half of the cpu, give or take this, as long as reports don't say otherwise more clearly."""
 
@@ -67,7 +71,9 @@ class LeastMovesMemory:
     direct_sums: tuple[float, ...] = ()  # of the regression of direct memory on bytes coming in: n, I, I², d, Id
     direct_slope: float = 0.0  # direct memory that a byte/s coming in takes, bytes
     spare: float = 0.0  # moves that touching up may make
-    planned_ms: int = 0  # when moves were last planned, or thought about
+    planned_ms: int = 0  # when moves were last planned, or touching up was thought about
+    plan_ms: int = 0  # when the last plan was made
+    between_ms: int = 0  # how long after the one before
     beyond: Mapping[str, tuple[float, float, int]] = field(default_factory=dict)  # broker → bytes/s in, out of no bundle; when (ms)
     unserved_ms: float | None = None  # how long a bundle that moves has no owner, about the median
 
@@ -87,7 +93,7 @@ class LeastMovesMemory:
 
     def to_dict(self) -> dict[str, Any]:
         """As the JSON object that `read` takes."""
-        unknown = {name for name in ("unserved_ms", "spare", "planned_ms", "beyond") if not getattr(self, name)}
+        unknown = {name for name in ("unserved_ms", "spare", "planned_ms", "plan_ms", "between_ms", "beyond") if not getattr(self, name)}
         return {name: _plain(value) for name, value in asdict(self).items() if name not in unknown}
 
     def without_forgotten(self, names: Sequence[str]) -> LeastMovesMemory:
@@ -108,12 +114,16 @@ class LeastMovesMemory:
         return replace(self, serving=tuple(alive), changes=kept + tuple((now_ms, name) for name in changed))
 
     def calm_at(self) -> int:
-        """When (ms) a wave of restarts is over: nobody has come or gone for half as long again as its longest pause; 0: there is none."""
+        """When (ms) restarts are over: nobody has come or gone for half as long again as the longest pause between them; 0: there are none.
+
+        Where only one broker has gone and come back, that is soon: after RETURN_MS at most.
+        """
         moments = [when for when, _ in self.changes]
-        if len({name for _, name in self.changes}) < 2 or moments[-1] == moments[0]:
+        if not moments or moments[-1] == moments[0]:
             return 0
-        longest = max(later - earlier for earlier, later in pairwise(moments))
-        return moments[-1] + longest * 3 // 2
+        wait = max(later - earlier for earlier, later in pairwise(moments)) * 3 // 2
+        alone = len({name for _, name in self.changes}) == 1
+        return moments[-1] + (min(wait, RETURN_MS) if alone else wait)
 
     def learn_noise(self, names: Sequence[str], rate: Floats, bundles: Sequence[int], spread: Floats) -> LeastMovesMemory:
         """Take two reports of the same bundles, one after the other: what they differ by is noise, nearly all of it.
@@ -188,11 +198,15 @@ class LeastMovesMemory:
     def after_plan(self, moves: int, fewest: int, spare: float, now_ms: int) -> LeastMovesMemory:
         """Take that so many moves are planned, and how many there must be at least.
 
-        What `spare` allows and the plan doesn't use is left for touching up. A plan that goes on with the one before adds nothing to that.
+        What `spare` allows and the plan doesn't use is left for touching up: AFTER_ANOTHER moves at least, unless it is the first.
         """
         if not moves:
             return self
-        return replace(self, spare=max(self.spare, spare * fewest - max(moves - fewest, 0)), planned_ms=now_ms)
+        left = spare * fewest - max(moves - fewest, 0)
+        if self.plan_ms and spare:
+            left = max(left, AFTER_ANOTHER)
+        between_ms = now_ms - self.plan_ms if self.plan_ms else 0
+        return replace(self, spare=max(self.spare, left), planned_ms=now_ms, plan_ms=now_ms, between_ms=between_ms)
 
     def after_touching_up(self, moves: int, now_ms: int) -> LeastMovesMemory:
         """Take that so many moves touch up brokers. None: it is thought about again when as much time has passed as after any."""

@@ -7,13 +7,15 @@ from collections.abc import Callable
 import numpy as np
 
 from lb_stream.core.least_moves.config import LeastMovesConfig
-from lb_stream.core.least_moves.fleet import Fleet
+from lb_stream.core.least_moves.fleet import CPU, Fleet
 from lb_stream.core.least_moves.memory import LeastMovesMemory
 from lb_stream.core.least_moves.plan import Plan
-from lb_stream.core.model.view import ClusterView, Floats, Rates, Rows
+from lb_stream.core.model.view import ClusterView, Floats, Rows
 
 CALM = 0.02
-"""Load is calm while no broker's bundles carry more or less than on the long average by more than this part."""
+"""Load is calm while no broker's bundles carry more or less than on the short average by more than this part, and it is no noise."""
+QUIET_MS = 3_600_000
+"""Load that was quiet for so long between two plans will be for long enough again."""
 AT_LEAST = 0.01
 """Nobody is touched up who is nearer to the aim than this."""
 WORTH = 0.03
@@ -27,27 +29,26 @@ def known_well(view: ClusterView, fleet: Fleet, peak: Floats, memory: LeastMoves
     """How full each broker is at least, within one standard error; None: it isn't the time to touch up.
 
     That is where no move is left over or on its way, the last plan isn't old enough for its moves to show in the averages, brokers come
-    and go, or load changes: what is even now isn't in ten minutes, and a move too many. `peak`: the brokers' shares.
+    and go, or load changes: what is even now isn't in ten minutes, and a move too many. Where plans follow one another within the
+    hour, load is trusted once it has been quiet for as long as between the last two. `peak`: the brokers' shares.
     """
     waited_ms, brokers = view.now_ms - memory.planned_ms, view.brokers
     if memory.spare < 1 or not config.least_moves_touch_up_ms or waited_ms < config.least_moves_touch_up_ms:
         return None
-    if view.bundles.in_flight.any() or view.now_ms < memory.calm_at() or not _is_calm(view, memory):
+    if view.bundles.in_flight.any() or view.now_ms < memory.calm_at() or not _is_calm(view, fleet, memory):
+        return None
+    if view.now_ms - memory.plan_ms < memory.between_ms < QUIET_MS:
         return None
     known = np.where(brokers.alive, peak * (1.0 - fleet.error), -np.inf)
     return known if known.max() > config.least_moves_aim + AT_LEAST else None
 
 
-def _is_calm(view: ClusterView, memory: LeastMovesMemory) -> bool:
-    """Whether each broker's bundles carry together what they do on the long average."""
-    rows, count = view.bundles.owner.astype(np.intp) + 1, len(view.brokers) + 1
-
-    def carried(mean: Rates) -> Floats:
-        total: Floats = np.bincount(rows, mean.rate + memory.byte_cost * mean.throughput, count)[1:].astype(np.float64)
-        return total
-
-    now, long = carried(view.bundles.short), carried(view.bundles.long)
-    return bool((np.abs(now - long) <= CALM * long)[view.brokers.alive].all())
+def _is_calm(view: ClusterView, fleet: Fleet, memory: LeastMovesMemory) -> bool:
+    """Whether each broker's bundles carry together what they do on the short average."""
+    rows, count, mean = view.bundles.owner.astype(np.intp) + 1, len(view.brokers) + 1, view.bundles.short
+    now = np.bincount(rows, fleet.demand[:, CPU], count)[1:]
+    usual = np.bincount(rows, mean.rate + memory.byte_cost * mean.throughput, count)[1:]
+    return bool((np.abs(now - usual) <= CALM * usual)[view.brokers.alive].all())
 
 
 def touch_up(plan: Plan, relieve: Callable[[float], Rows], known: Floats, most: int) -> Rows:
