@@ -23,7 +23,7 @@ class LeastMovesConfig(KeyModel):
     least_moves_enough: float = key(1.0475, "a pass relieves brokers above this until they are below it", unit="factor", ge=1)
     least_moves_aim: float = key(1.01, "they are brought down to this where least_moves_spare allows it", unit="factor", ge=1)
     least_moves_spare: float = key(
-        0.1,
+        0.095,
         "part of its moves that may be made beyond the fewest there can be, to bring all brokers nearer to the aim: "
         "half of it at once, what is left later, by touching up",
         unit="ratio",

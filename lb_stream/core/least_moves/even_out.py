@@ -22,7 +22,7 @@ TRIED = 12
 """Changes of a move that are held against the rules, the best first."""
 DEARER = 1.25
 """Factor on what a move costs: a bundle that stands in for another one costs at most so much more."""
-EVEN = 1.04
+EVEN = 1.03
 """A plan that leaves nobody above this can bear one bundle in the place of another that has moved lately."""
 
 
@@ -125,8 +125,7 @@ class _Evening:
         rows = rows[~plan.moved[rows] & (plan.cost[rows] <= DEARER * plan.cost[bundle])]
         rows = rows[(self.moved[bundle] | ~self.moved[rows]) & (plan.disruption.budget[rows] == plan.disruption.budget[bundle])]
         before = plan.share[source] + plan.demand[bundle] * plan.per_unit[source]
-        worth = plan.payback.after_s(source, before, plan.demand[rows] * plan.per_unit[source], rows) <= plan.payback.within_s
-        found: Rows = rows[worth]
+        found: Rows = rows[plan.payback.pay_each(source, before, plan.demand[rows] * plan.per_unit[source], rows)]
         return found
 
     def _best(self, number: int, bundles: Rows, destinations: Rows, below: float) -> Iterator[Change]:

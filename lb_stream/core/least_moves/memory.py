@@ -36,7 +36,7 @@ WAVE_MS = 900_000
 RETURN_MS = 180_000
 """One broker that has restarted may be the first of a wave. It isn't filled for so long at most: by then the next one restarts."""
 AFTER_ANOTHER = 4.0
-"""Moves that a plan which comes after another leaves for touching up, at least: load changes, so what it goes by was passing in part."""
+"""Moves that a later plan leaves for touching up: load changes, so what it goes by is passing in part, and a tenth of few moves is none."""
 SURE = 0.1
 """Bytes are taken to explain half of the cpu, give or take this, as long as reports don't say otherwise more clearly."""
 
@@ -198,14 +198,14 @@ class LeastMovesMemory:
     def after_plan(self, moves: int, fewest: int, spare: float, now_ms: int) -> LeastMovesMemory:
         """Take that so many moves are planned, and how many there must be at least.
 
-        What `spare` allows and the plan doesn't use is left for touching up: AFTER_ANOTHER moves at least, unless it is the first.
+        What `spare` allows and the plan doesn't use is left for touching up. A plan that follows another adds nothing to that, as it may
+        go on with it; but it leaves as many moves as it makes, up to AFTER_ANOTHER.
         """
         if not moves:
             return self
-        left = spare * fewest - max(moves - fewest, 0)
+        left, between_ms = spare * fewest - max(moves - fewest, 0), now_ms - self.plan_ms if self.plan_ms else 0
         if self.plan_ms and spare:
-            left = max(left, AFTER_ANOTHER)
-        between_ms = now_ms - self.plan_ms if self.plan_ms else 0
+            left = max(left, min(float(moves), AFTER_ANOTHER))
         return replace(self, spare=max(self.spare, left), planned_ms=now_ms, plan_ms=now_ms, between_ms=between_ms)
 
     def after_touching_up(self, moves: int, now_ms: int) -> LeastMovesMemory:

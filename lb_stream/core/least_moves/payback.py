@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lb_stream.core.model.view import Floats, Rows
+from lb_stream.core.model.view import Bools, Floats, Rows
 
 ABOVE_FULL = 10.0
 """How many times what a broker can't carry at all counts: it piles up."""
@@ -34,6 +34,11 @@ class Payback:
     def pay_together(self, broker: int, before: Floats, after: Floats, bundles: Rows) -> bool:
         """Whether moves of these bundles, wherever they leave, are worth that one broker comes down from one share to another."""
         return bool(self._cost(bundles).sum() <= self.within_s * self._saved(broker, before, after))
+
+    def pay_each(self, broker: int, share: Floats, weight: Floats, bundles: Rows) -> Bools:
+        """The same of many bundles, for each as if it were the only one."""
+        worth: Bools = self._cost(bundles) <= self.within_s * self._saved(broker, share, share - weight)
+        return worth
 
     def after_s(self, broker: int, share: Floats, weight: Floats, bundles: Rows) -> Floats:
         """In what time moving each of these bundles out of a broker saves what it costs; infinite if it saves nothing."""

@@ -111,11 +111,8 @@ def shed_least(context: Context) -> tuple[Unloads, LeastMovesMemory]:
         limit = config.least_moves_trigger
         refusals += told.left_undone(view, plan, sources, rows, target, config.least_moves_enough)
         memory = memory.after_plan(len(plan.moves), levels[config.least_moves_enough], config.least_moves_spare, view.now_ms)
-    known_ms = max(DEARER_MS, config.least_moves_dwell_ms)
-    left = {name: one for name, one in memory.left.items() if view.now_ms - one[1] < known_ms}
-    left |= {view.bundles.name(one.bundle): (view.brokers.names[one.source], view.now_ms) for one in plan.moves}
     proposals = told.proposals(plan, peak, target, limit)
-    return Unloads(proposals, tuple(refusals), replace(facts, fewest=fewest)), replace(memory, left=left)
+    return Unloads(proposals, tuple(refusals), replace(facts, fewest=fewest)), replace(memory, left=_left(context, plan))
 
 
 def _plan(
@@ -214,6 +211,13 @@ def _evenly(plan: Plan, relieve: Callable[[float], Rows], fewest: dict[float, in
     sources, level, state = best
     plan.restore(state)
     return sources, fewest[level]
+
+
+def _left(context: Context, plan: Plan) -> dict[str, tuple[str, int]]:
+    """Bundle → the broker that it was moved from, and when (ms): what still counts of what is remembered, and this plan's moves."""
+    view, known_ms = context.view, max(DEARER_MS, context.config.least_moves_dwell_ms)
+    left = {name: one for name, one in context.memory.left.items() if view.now_ms - one[1] < known_ms}
+    return left | {view.bundles.name(one.bundle): (view.brokers.names[one.source], view.now_ms) for one in plan.moves}
 
 
 def _send_back(context: Context, plan: Plan, sources: Rows, rows: dict[int, Rows], others: Callable[[], dict[int, Rows]]) -> None:

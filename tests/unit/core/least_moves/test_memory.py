@@ -8,7 +8,7 @@ from functools import reduce
 import numpy as np
 import pytest
 
-from lb_stream.core.least_moves.memory import WAVE_MS, LeastMovesMemory
+from lb_stream.core.least_moves.memory import RETURN_MS, WAVE_MS, LeastMovesMemory
 
 NAMES, KINDS = [f"b{at}" for at in range(6)], ["small"] * 3 + ["large"] * 3
 SPEEDS = np.array([1_000.0] * 3 + [2_000.0] * 3)
@@ -59,12 +59,22 @@ def test_a_broker_that_has_not_reported_is_as_fast_as_its_kind() -> None:
 def test_touching_up_may_make_what_a_plan_leaves_over_of_its_spare_moves() -> None:
     planned = LeastMovesMemory().after_plan(moves=42, fewest=40, spare=0.1, now_ms=5_000)
     assert (planned.spare, planned.planned_ms) == (2.0, 5_000)
-    going_on = planned.after_plan(moves=11, fewest=10, spare=0.1, now_ms=8_000)
+    going_on = planned.after_plan(moves=1, fewest=1, spare=0.1, now_ms=8_000)
     assert (going_on.spare, going_on.planned_ms) == (2.0, 8_000), "the rest of the same plan, say"
     assert planned.after_plan(moves=0, fewest=0, spare=0.1, now_ms=9_000) is planned
     assert planned.after_touching_up(1, 9_000).spare == 1.0 and planned.after_touching_up(1, 9_000).planned_ms == 9_000
     assert planned.after_touching_up(0, 9_000).planned_ms == 9_000, "it isn't thought about in every round"
     assert LeastMovesMemory.read(json.loads(json.dumps(planned.to_dict()))) == planned
+
+
+@pytest.mark.parametrize(("moves", "spare", "left"), [(1, 0.1, 1.0), (3, 0.1, 3.0), (9, 0.1, 4.0), (60, 0.1, 6.0), (3, 0.0, 0.0)])
+def test_a_later_plan_leaves_as_many_moves_as_it_makes_up_to_four(moves: int, spare: float, left: float) -> None:
+    first = LeastMovesMemory().after_plan(moves=10, fewest=10, spare=0.0, now_ms=5_000)
+    later = first.after_plan(moves=moves, fewest=moves, spare=spare, now_ms=605_000)
+    assert (later.spare, later.plan_ms, later.between_ms) == (left, 605_000, 600_000)
+    assert (first.spare, first.plan_ms, first.between_ms) == (0.0, 5_000, 0)
+    assert later.after_touching_up(1, 950_000).plan_ms == 605_000, "touching up is no plan"
+    assert LeastMovesMemory.read(json.loads(json.dumps(later.to_dict()))) == later
 
 
 def test_noise_is_what_two_reports_of_the_same_bundles_differ_by_and_a_leap_is_none() -> None:
@@ -102,7 +112,9 @@ def seen(*rounds: tuple[int, str]) -> LeastMovesMemory:
 
 
 def test_brokers_that_restart_one_after_the_other_are_a_wave_until_none_has_for_longer_than_usual() -> None:
-    assert seen((0, "abc"), (100, "bc"), (190, "abc")).calm_at() == 0, "one broker is no wave"
+    assert seen((0, "abc"), (100, "bc")).calm_at() == 0, "one that is gone is no wave"
+    assert seen((0, "abc"), (100, "bc"), (190, "abc")).calm_at() == (190 + 135) * 1000, "one that is back may be the first of a wave"
+    assert seen((0, "abc"), (100, "bc"), (500, "abc")).calm_at() == 500 * 1000 + RETURN_MS, "but not for long"
     assert seen((0, "abc"), (100, "bc"), (190, "abc"), (280, "ac")).calm_at() == (280 + 135) * 1000
     assert seen((0, "abcd"), (100, "ab"), (190, "abcd")).calm_at() == (190 + 135) * 1000
     assert seen((0, "abcd"), (100, "ab")).calm_at() == 0, "what goes at once is no wave"

@@ -1,0 +1,137 @@
+"""Evening out: a plan's moves are changed, and stay as many, as cheap and as lawful as they were."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lb_stream.core.least_moves.even_out import DEARER, EVEN, even_out
+from lb_stream.core.least_moves.plan import Move, Plan
+from lb_stream.core.model.view import Bools
+from lb_stream.core.shedding.base import Disruption
+from tests.unit.core.least_moves.test_plan import LIMIT, a_plan, parts, rows_of
+
+Moved = list[tuple[int, int, int]]
+
+
+def planned(loads: list[float], owner: list[int], moves: list[tuple[int, int]], brokers: int = 3) -> Plan:
+    """A plan that is made: bundles, and where they go."""
+    after = dict(moves)
+    plan = a_plan(np.array(loads)[:, None], [after.get(bundle, one) for bundle, one in enumerate(owner)], brokers)
+    plan.moves = [Move(bundle, owner[bundle], destination, 0.0, -1, np.inf) for bundle, destination in moves]
+    plan.moved[[bundle for bundle, _ in moves]] = True
+    return plan
+
+
+def evened(plan: Plan, owner: list[int], moved: list[int] | None = None) -> Moved:
+    """Bundle, source and destination of each move after evening out. `moved`: bundles that have moved lately."""
+    lately: Bools = np.isin(np.arange(len(owner)), moved or [])
+    even_out(plan, lambda: {broker: rows_of(owner, broker) for broker in range(len(plan.share))}, lately)
+    return [(one.bundle, one.source, one.destination) for one in plan.moves]
+
+
+def test_the_fullest_destination_gives_a_move_to_another_broker() -> None:
+    owner = [0, 1, 2, 0]
+    plan = planned([0.5, 0.6, 0.4, 0.9], owner, [(0, 1)])
+    assert evened(plan, owner) == [(0, 0, 2)]
+    assert plan.share[:, 0] == pytest.approx([0.9, 0.6, 0.9]) and plan.moves[0].share == pytest.approx(0.9)
+    assert (plan.moves[0].second, plan.moves[0].second_share) == (1, pytest.approx(1.1))
+    assert plan.welcome.tolist() == [4, 5, 3], "room for one more where it doesn't go any longer"
+
+
+def test_two_moves_exchange_their_destinations() -> None:
+    owner = [0, 0, 1, 2, 0]
+    plan = planned([0.5, 0.3, 0.7, 0.5, 0.9], owner, [(0, 1), (1, 2)])
+    assert sorted(evened(plan, owner)) == [(0, 0, 2), (1, 0, 1)]
+    assert plan.share[:, 0] == pytest.approx([0.9, 1.0, 1.0])
+
+
+def test_a_lighter_bundle_of_the_same_source_stands_in_and_so_does_a_heavier_one() -> None:
+    owner = [0, 0, 1, 2, 0]
+    lighter = planned([0.5, 0.4, 0.6, 1.0, 0.4], owner, [(0, 1)])
+    assert evened(lighter, owner) == [(1, 0, 1)] and lighter.share[:2, 0] == pytest.approx([0.9, 1.0])
+    heavier = planned([0.4, 0.5, 0.5, 1.0, 0.6], owner, [(0, 1)])
+    assert evened(heavier, owner) == [(1, 0, 1)] and heavier.share[:2, 0] == pytest.approx([1.0, 1.0])
+
+
+@pytest.mark.parametrize("factor", [DEARER, DEARER * 1.01])
+def test_what_stands_in_is_hardly_dearer(factor: float) -> None:
+    owner = [0, 0, 1, 2, 0]
+    plan = planned([0.5, 0.4, 0.6, 1.0, 0.4], owner, [(0, 1)])
+    plan.cost[1] *= factor
+    plan.cost[4] *= 10
+    assert evened(plan, owner) == [(1 if factor == DEARER else 0, 0, 1)]
+
+
+def test_a_bundle_of_another_budget_or_that_may_not_go_there_stands_in_for_none() -> None:
+    owner, loads = [0, 0, 1, 2, 0], [0.5, 0.4, 0.6, 1.0, 0.4]
+    budgets = replace(Disruption.none(5), budget=np.array([0, 1, 0, 0, 1], np.int32), left=np.array([5, 5]))
+    assert evened(replace_moves(planned(loads, owner, [(0, 1)]), disruption=budgets), owner) == [(0, 0, 1)]
+    only = {1: np.array([True, False, True]), 4: np.array([True, False, True])}
+    bound = replace_moves(planned(loads, owner, [(0, 1)]), may_take=lambda bundle: only.get(bundle, np.ones(3, np.bool_)))
+    assert evened(bound, owner) == [(0, 0, 1)]
+
+
+def replace_moves(plan: Plan, **changes: object) -> Plan:
+    """The plan with other rules, as far as before."""
+    changed = replace(plan, **changes)  # type: ignore[arg-type]
+    changed.moved[:] = plan.moved
+    return changed
+
+
+def test_an_exchange_stays_whole() -> None:
+    owner = [0, 1, 2, 0]
+    plan = planned([0.9, 0.2, 0.1, 0.4], owner, [(0, 1), (1, 0)])
+    plan.moves[0] = plan.moves[0]._replace(with_next=True)
+    plan.share[1] = 1.2
+    assert evened(plan, owner) == [(0, 0, 1), (1, 1, 0)]
+
+
+def test_a_bundle_that_has_moved_lately_stays_where_another_one_can_go() -> None:
+    owner = [0, 0, 1, 2, 0]
+    loads = [0.3, 0.3, 0.7, 1.0, 0.6]
+    assert evened(planned(loads, owner, [(0, 1)]), owner, moved=[0]) == [(1, 0, 1)]
+    assert evened(planned(loads, owner, [(0, 1)]), owner, moved=[0, 1, 4]) == [(0, 0, 1)]
+    assert evened(planned([0.3, 0.35, *loads[2:]], owner, [(0, 1)]), owner, moved=[0]) == [(0, 0, 1)], "that would be too much"
+
+
+@settings(deadline=None, max_examples=200)
+@given(st.data())
+def test_whatever_is_changed_it_is_as_many_moves_within_all_rules_and_nobody_is_fuller_than_the_fullest_was(data: st.DataObject) -> None:
+    brokers, count = data.draw(st.integers(2, 6)), data.draw(st.integers(2, 30))
+    demand = np.array(data.draw(st.lists(st.tuples(parts, parts), min_size=count, max_size=count))) / 3
+    owner = data.draw(st.lists(st.integers(0, brokers - 1), min_size=count, max_size=count))
+    refused = data.draw(st.lists(st.sets(st.integers(0, brokers - 1)), min_size=count, max_size=count))
+    masks = [np.array([broker not in one for broker in range(brokers)]) for one in refused]
+    lately = np.array(data.draw(st.lists(st.booleans(), min_size=count, max_size=count)))
+    budget = np.array(data.draw(st.lists(st.integers(-1, 1), min_size=count, max_size=count)))
+    into = data.draw(st.integers(1, 5))
+    plan = a_plan(demand, owner, brokers, masks.__getitem__)
+    plan.cost[:] = data.draw(st.lists(st.floats(0.5, 2.0), min_size=count, max_size=count))
+    plan.disruption = replace(plan.disruption, budget=budget.astype(np.int32), left=np.array([2, 3]))
+    plan.welcome = np.full(brokers, into)
+    everybody = {broker: rows_of(owner, broker) for broker in range(brokers)}
+    for source in range(brokers):
+        plan.bring_down(source, everybody[source], lambda: everybody, search=data.draw(st.booleans()))
+    made, before = list(plan.moves), plan.share.copy()
+    even_out(plan, lambda: everybody, lately)
+
+    assert len(plan.moves) == len(made) and [one.source for one in plan.moves] == [one.source for one in made]
+    assert [one.with_next for one in plan.moves] == [one.with_next for one in made]
+    moved = [one.bundle for one in plan.moves]
+    assert len(set(moved)) == len(moved) == int(plan.moved.sum()) and all(owner[one.bundle] == one.source for one in plan.moves)
+    assert all(masks[one.bundle][one.destination] and one.destination != one.source for one in plan.moves)
+    assert budget[moved].tolist() == [budget[one.bundle] for one in made]
+    assert sum(lately[moved]) <= sum(lately[one.bundle] for one in made)
+    after = dict(zip(moved, (one.destination for one in plan.moves), strict=True))
+    again = a_plan(demand, [after.get(bundle, one) for bundle, one in enumerate(owner)], brokers)
+    assert plan.share == pytest.approx(again.share)
+    assert plan.share.max() <= max(before.max(), EVEN) + 1e-9
+    given_to = np.bincount([one.destination for one in plan.moves], minlength=brokers)
+    assert (plan.welcome == into - given_to).all() and (given_to <= into).all()
+    sources = np.isin(np.arange(brokers), [one.source for one in plan.moves])
+    assert (plan.share.max(axis=1) <= np.maximum(before.max(axis=1), LIMIT) + 1e-9)[~sources].all()
