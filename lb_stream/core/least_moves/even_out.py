@@ -1,4 +1,4 @@
-"""Evening out: the moves of a finished plan are changed, none is added, until the fullest brokers can't be brought nearer to even by that."""
+"""Evening out: the moves of a finished plan are changed, and none is added, as long as that lowers the fullest brokers."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lb_stream.core.least_moves.plan import NOBODY, Plan
-from lb_stream.core.model.view import Bools, Floats, Rows
+from lb_stream.core.least_moves.plan import NOBODY, Move, Plan
+from lb_stream.core.model.view import Bools, Rows
 
 LEAST = 1e-4
 """By so much a change lowers the fullest of the brokers that it concerns."""
@@ -105,9 +105,8 @@ class _Evening:
             full[~self._may_take(bundle) | (plan.welcome <= 0)] = np.inf
             full[[self.source[number], destination]] = np.inf
             second = int(full.argmin())
-            there, other = float(plan.share[destination].max()), float(full[second])
-            told = {"share": there, "second": second if other < np.inf else -1, "second_share": other}
-            plan.moves[number] = plan.moves[number]._replace(bundle=bundle, destination=destination, **told)
+            share, other = float(plan.share[destination].max()), float(full[second])
+            plan.moves[number] = Move(bundle, int(self.source[number]), destination, share, second if other < np.inf else -1, other)
 
     def let_stay(self) -> None:
         """Let bundles that have moved lately stay where another one can go in their place, and everybody stays even enough."""
