@@ -33,7 +33,7 @@ BELIEVED_MS = 300_000
 """In this time half of what a broker's bandwidth is in use for more than before, and no bundle explains, is believed."""
 WAVE_MS = 900_000
 """Brokers that come and go within this time may belong to one wave of restarts."""
-RETURN_MS = 180_000
+RETURN_MS = 120_000
 """One broker that has restarted may be the first of a wave. It isn't filled for so long at most: by then the next one restarts."""
 AFTER_ANOTHER = 4.0
 """Moves that a later plan leaves for touching up: load changes, so what it goes by is passing in part, and a tenth of few moves is none."""
