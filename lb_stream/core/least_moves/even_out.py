@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from lb_stream.core.least_moves.plan import NOBODY, Move, Plan
-from lb_stream.core.model.view import Bools, Rows
+from lb_stream.core.model.view import Bools, Floats, Rows
 
 LEAST = 1e-4
 """By so much a change lowers the fullest of the brokers that it concerns."""
@@ -20,10 +20,10 @@ COLDEST = 12
 """Destinations that are tried for a bundle that stands in for another one."""
 TRIED = 12
 """Changes of a move that are held against the rules, the best first."""
-DEARER = 1.25
+DEARER = 1.4
 """Factor on what a move costs: a bundle that stands in for another one costs at most so much more."""
 EVEN = 1.03
-"""A plan that leaves nobody above this can bear one bundle in the place of another that has moved lately."""
+"""Brokers below this can bear one bundle in the place of another that has moved lately."""
 
 
 class Change(NamedTuple):
@@ -46,7 +46,7 @@ def even_out(plan: Plan, others: Callable[[], dict[int, Rows]], moved: Bools) ->
     evening = _Evening(plan, others, moved)
     stuck, changes = set[int](), 0
     while len(stuck) < STUCK and changes < CHANGES:
-        peaks = plan.share.max(axis=1)
+        peaks = evening.peaks()
         peaks[list(stuck)] = -np.inf
         fullest = int(peaks.argmax())
         if peaks[fullest] <= 1.0:
@@ -58,6 +58,7 @@ def even_out(plan: Plan, others: Callable[[], dict[int, Rows]], moved: Bools) ->
             evening.make(best)
             changes += 1
     evening.let_stay()
+    evening.order()
 
 
 @dataclass
@@ -74,11 +75,19 @@ class _Evening:
         self.bundle, self.source, self.destination = (np.array(one, np.intp) for one in list(zip(*moves, strict=True))[:3])
         exchanged = np.array([one.with_next for one in moves])
         self.single = ~(exchanged | np.append(False, exchanged[:-1]))  # the others are decided in pairs
+        self.planned_cost = self.plan.cost[self.bundle]
 
     @cached_property
     def rows(self) -> dict[int, Rows]:
         """Brokers → the bundles of each that may move."""
         return self.others()
+
+    def peaks(self) -> Floats:
+        """How full the brokers are that single moves concern; the others, which can't be helped, are -inf."""
+        peaks = np.full(len(self.plan.share), -np.inf)
+        concerned = np.concatenate([self.source[self.single], self.destination[self.single]])
+        peaks[concerned] = self.plan.share[concerned].max(axis=1)
+        return peaks
 
     def changes(self, broker: int, below: float) -> Iterator[Change]:
         """For each move of a broker the best change that leaves all whom it concerns less full than this."""
@@ -88,7 +97,8 @@ class _Evening:
             yield from self._trade(number, below)
             yield from self._best(number, self._stand_ins(number), np.array([broker]), below)
         for number in np.flatnonzero(self.single & (self.source == broker)).tolist():
-            coldest = np.argsort(self.plan.share.max(axis=1), kind="stable")[:COLDEST]
+            full = np.where(self.plan.limit >= 0, self.plan.share.max(axis=1), np.inf)
+            coldest = np.argsort(full, kind="stable")[:COLDEST]
             now = self.destination[number]
             yield from self._best(number, self._stand_ins(number), np.append(coldest[coldest != now], now), below)
 
@@ -102,7 +112,7 @@ class _Evening:
             self._count(number, 1)
         for number, bundle, destination in change.moves:
             full = (plan.share + plan.demand[bundle] * plan.per_unit).max(axis=1)
-            full[~self._may_take(bundle) | (plan.welcome <= 0)] = np.inf
+            full[~self._may_take(bundle) | (plan.welcome <= 0) | (full > plan.limit)] = np.inf
             full[[self.source[number], destination]] = np.inf
             second = int(full.argmin())
             share, other = float(plan.share[destination].max()), float(full[second])
@@ -110,18 +120,27 @@ class _Evening:
 
     def let_stay(self) -> None:
         """Let bundles that have moved lately stay where another one can go in their place, and everybody stays even enough."""
-        below = max(float(self.plan.share.max()), EVEN)
+        fullest = self.peaks().max()
         for number in np.flatnonzero(self.single & self.moved[self.bundle]).tolist():
             fresh = self._stand_ins(number)
             fresh = fresh[~self.moved[fresh] & (self.plan.cost[fresh] <= self.plan.cost[self.bundle[number]])]
+            below = max(EVEN, min(fullest, self.plan.limit[self.destination[number]]))
             for change in self._best(number, fresh, self.destination[[number]], below):
                 self.make(change)
+
+    def order(self) -> None:
+        """Put moves to brokers that others leave last: of a plan that is carried out in part, they have given before they take."""
+        gives = np.zeros(len(self.plan.share), np.bool_)
+        gives[self.source] = True
+        late = self.single & gives[self.destination]
+        self.plan.moves[:] = [self.plan.moves[at] for at in np.argsort(late, kind="stable").tolist()]
 
     def _stand_ins(self, number: int) -> Rows:
         """Bundles that could move in the place of one: of the same source and the same budget, not much dearer, worth it."""
         plan, bundle, source = self.plan, self.bundle[number], int(self.source[number])
         rows = self.rows.get(source, NOBODY)
-        rows = rows[~plan.moved[rows] & (plan.cost[rows] <= DEARER * plan.cost[bundle])]
+        rows = rows[~plan.moved[rows] & (plan.cost[rows] <= DEARER * self.planned_cost[number])]
+        rows = rows[plan.demand[rows].max(axis=1, initial=0.0) > 0]
         rows = rows[(self.moved[bundle] | ~self.moved[rows]) & (plan.disruption.budget[rows] == plan.disruption.budget[bundle])]
         before = plan.share[source] + plan.demand[bundle] * plan.per_unit[source]
         found: Rows = rows[plan.payback.pay_each(source, before, plan.demand[rows] * plan.per_unit[source], rows)]

@@ -62,7 +62,8 @@ def _trust(off: Floats, error: Floats, rare: float) -> Floats:
 def observe_fleet(view: ClusterView, memory: LeastMovesMemory) -> LeastMovesMemory:
     """Learn from the brokers' new reports: what a message and a byte cost, how fast each broker is, how noisy samples are."""
     brokers, bundles = view.brokers, view.bundles
-    memory = memory.without_forgotten(brokers.names).learn_fleet([brokers.names[row] for row in np.flatnonzero(brokers.alive)], view.now_ms)
+    alive = [brokers.names[row] for row in np.flatnonzero(brokers.alive)]
+    memory = memory.until(view.now_ms).without_forgotten(brokers.names).learn_fleet(alive, view.now_ms)
     fresh = brokers.sampled & brokers.alive
     rows = np.flatnonzero(fresh)
     if not len(rows):

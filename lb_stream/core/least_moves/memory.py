@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import pairwise
@@ -37,6 +38,8 @@ RETURN_MS = 120_000
 """One broker that has restarted may be the first of a wave. It isn't filled for so long at most: by then the next one restarts."""
 AFTER_ANOTHER = 4.0
 """Moves that a later plan leaves for touching up: load changes, so what it goes by is passing in part, and a tenth of few moves is none."""
+FLAPPING = 4
+"""A broker that came and went so often is no restart of a wave: it goes twice."""
 SURE = 0.1
 """Bytes are taken to explain half of the cpu, give or take this, as long as reports don't say otherwise more clearly."""
 
@@ -98,12 +101,28 @@ class LeastMovesMemory:
 
     def without_forgotten(self, names: Sequence[str]) -> LeastMovesMemory:
         """Without brokers that the view has forgotten, and kinds that nobody is of any more."""
-        if max(len(self.own), len(self.last), len(self.kind_of), len(self.beyond)) <= len(names):
+        known = max(len(self.own), len(self.last), len(self.kind_of), len(self.beyond))
+        if known <= len(names) and len(self.kinds) <= len(set(self.kind_of.values())):
             return self
         kind_of = _of(self.kind_of, names)
         kinds = {kind: one for kind, one in self.kinds.items() if kind in set(kind_of.values())}
         kept = replace(self, own=_of(self.own, names), last=_of(self.last, names), beyond=_of(self.beyond, names))
         return replace(kept, kind_of=kind_of, kinds=kinds)
+
+    def until(self, now_ms: int) -> LeastMovesMemory:
+        """Without moments that are still to come: where the clock has been set back, they are taken to be now."""
+        timed = *self.hot.values(), *(one[0] for one in self.changes), *(one[1] for one in self.left.values())
+        if max(self.planned_ms, self.plan_ms, *timed, *(one[2] for one in self.beyond.values())) <= now_ms:
+            return self
+        return replace(
+            self,
+            hot={name: min(when, now_ms) for name, when in self.hot.items()},
+            changes=tuple((min(when, now_ms), name) for when, name in self.changes),
+            left={name: (broker, min(when, now_ms)) for name, (broker, when) in self.left.items()},
+            planned_ms=min(self.planned_ms, now_ms),
+            plan_ms=min(self.plan_ms, now_ms),
+            beyond={name: (into, out, min(when, now_ms)) for name, (into, out, when) in self.beyond.items()},
+        )
 
     def learn_fleet(self, alive: Sequence[str], now_ms: int) -> LeastMovesMemory:
         """Take the names of brokers that are alive."""
@@ -116,13 +135,15 @@ class LeastMovesMemory:
     def calm_at(self) -> int:
         """When (ms) restarts are over: nobody has come or gone for half as long again as the longest pause between them; 0: there are none.
 
-        Where only one broker has gone and come back, that is soon: after RETURN_MS at most.
+        Where only one broker has gone and come back, that is soon: after RETURN_MS at most. One that goes again and again doesn't count.
         """
-        moments = [when for when, _ in self.changes]
+        often = Counter(name for _, name in self.changes)
+        changes = [(when, name) for when, name in self.changes if often[name] < FLAPPING]
+        moments = [when for when, _ in changes]
         if not moments or moments[-1] == moments[0]:
             return 0
         wait = max(later - earlier for earlier, later in pairwise(moments)) * 3 // 2
-        alone = len({name for _, name in self.changes}) == 1
+        alone = len({name for _, name in changes}) == 1
         return moments[-1] + (min(wait, RETURN_MS) if alone else wait)
 
     def learn_noise(self, names: Sequence[str], rate: Floats, bundles: Sequence[int], spread: Floats) -> LeastMovesMemory:

@@ -157,7 +157,8 @@ def _hot(context: Context, fleet: Fleet, peak: Floats, target: Floats) -> tuple[
     brokers, config, memory, now_ms = context.view.brokers, context.config, context.memory, context.view.now_ms
     trigger = config.least_moves_trigger
     sure = trigger + config.least_moves_certainty * fleet.error * peak
-    above = brokers.alive & (peak > sure)
+    open_ = brokers.alive & brokers.speaking  # others have no target, so they look full
+    above = open_ & (peak > sure)
     since = {brokers.names[row]: memory.hot.get(brokers.names[row], now_ms) for row in np.flatnonzero(above).tolist()}
     urgent = above & (fullness(brokers) >= FULL) & (samples_of(context.reported) >= KNOWN)
     patience_ms = config.least_moves_patience_ms * max(1.0, (memory.noise or 0.0) / USUAL_NOISE)
@@ -165,10 +166,10 @@ def _hot(context: Context, fleet: Fleet, peak: Floats, target: Floats) -> tuple[
     hot = urgent | (above & (waited_ms >= patience_ms) & (now_ms >= calm_ms))
     surely = np.full(len(brokers), -np.inf)
     if hot.any() and now_ms >= calm_ms:
-        surely = np.where(brokers.alive, peak - (sure - trigger), -np.inf)
+        surely = np.where(open_, peak - (sure - trigger), -np.inf)
         hot |= surely > config.least_moves_enough
     refusals = told.waiting(context.view, above & ~hot, waited_ms, patience_ms, calm_ms)
-    unsure = brokers.alive & (peak > trigger) & ~above
+    unsure = open_ & (peak > trigger) & ~above
     refusals += told.within_noise(context.view, np.flatnonzero(unsure & ~hot), peak * target, sure * target)
     return hot, surely, replace(memory, hot=since), refusals
 

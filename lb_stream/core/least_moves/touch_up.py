@@ -9,7 +9,7 @@ import numpy as np
 from lb_stream.core.least_moves.config import LeastMovesConfig
 from lb_stream.core.least_moves.fleet import CPU, Fleet
 from lb_stream.core.least_moves.memory import LeastMovesMemory
-from lb_stream.core.least_moves.plan import Plan
+from lb_stream.core.least_moves.plan import NOBODY, Plan
 from lb_stream.core.model.view import ClusterView, Floats, Rows
 
 CALM = 0.02
@@ -22,7 +22,6 @@ WORTH = 0.03
 """By so much, divided by the number of brokers, each move must lower the greatest share: a hundredth is worth a move for three brokers."""
 LEVELS, FINEST = 8, 0.0005
 """Levels that are tried between the fullest broker and the aim, and how finely between the last two, where moves run out."""
-NOBODY: Rows = np.empty(0, np.intp)
 
 
 def known_well(view: ClusterView, fleet: Fleet, peak: Floats, memory: LeastMovesMemory, config: LeastMovesConfig) -> Floats | None:
@@ -39,7 +38,7 @@ def known_well(view: ClusterView, fleet: Fleet, peak: Floats, memory: LeastMoves
         return None
     if view.now_ms - memory.plan_ms < memory.between_ms < QUIET_MS:
         return None
-    known = np.where(brokers.alive, peak * (1.0 - fleet.error), -np.inf)
+    known = np.where(brokers.alive & brokers.speaking, peak * (1.0 - fleet.error), -np.inf)
     return known if known.max() > config.least_moves_aim + AT_LEAST else None
 
 

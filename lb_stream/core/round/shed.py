@@ -90,7 +90,7 @@ def unload_from_hot(state: RoundState) -> None:
         state.relieved = frozenset(proposal.source for proposal in unloads.proposals)
     room = MoveBudget.of(state)
     for proposals in _exchanges(unloads.proposals):
-        if _has_room(state, proposals, holds, room):
+        if _has_room(state, proposals, holds, room) and _by_rules(state, proposals):
             before = len(state.decisions)
             for proposal in proposals:
                 _decide(state, proposal, room)
@@ -118,18 +118,18 @@ def _without_drained(view: ClusterView) -> ClusterView:
 
 
 def _movable(state: RoundState, held: Bools) -> Bools:
-    """Bundles that may leave their broker at all: free ones that nothing holds, of namespaces that are not excluded."""
+    """Bundles that may leave their broker at all: free ones that nothing holds, long enough there, of namespaces that are not excluded."""
     movable = state.free_bundles() & ~held
+    if state.config.balancer.min_dwell_ms:
+        movable &= state.now_ms - state.view.bundles.owner_since_ms >= state.config.balancer.min_dwell_ms
     for namespace in state.config.balancer.shedding_excluded_namespaces:
         movable[state.view.bundles.rows_of_namespace(namespace)] = False
     return movable
 
 
 def _not_lately(state: RoundState, movable: Bools) -> Bools:
-    """Bundles that a shedder may choose: not unloaded within the grace period, and long enough where they are."""
+    """Bundles that a shedder may choose: not unloaded within the grace period."""
     eligible = movable.copy()
-    if state.config.balancer.min_dwell_ms:
-        eligible &= state.now_ms - state.view.bundles.owner_since_ms >= state.config.balancer.min_dwell_ms
     recent = state.view.bundles.rows_of(state.inputs.recently_unloaded)
     eligible[recent[recent >= 0]] = False
     return eligible
@@ -205,19 +205,27 @@ def _has_room(state: RoundState, proposals: list[Unload], holds: Holds, room: Mo
     return limit is None
 
 
+def _by_rules(state: RoundState, proposals: list[Unload]) -> bool:
+    """Whether rules let all of these move: half of an exchange is none."""
+    kept = _kept_apart if _goes_by_takers(state) else _kept_by_policies
+    against = [(rule, one) for one in proposals if (rule := kept(state, one)) is not None]
+    view = state.view
+    state.refusals += [refusal(rule, view.brokers.names[one.source], [view.bundles.name(one.bundle)]) for rule, one in against]
+    return not against
+
+
+def _goes_by_takers(state: RoundState) -> bool:
+    """Whether the strategy goes by what rules allowed before this round, and moves in the manager's own way."""
+    return traits_of(state.config.shedder).manager == "any"
+
+
 def _decide(state: RoundState, proposal: Unload, room: MoveBudget) -> None:
     view, plan = state.view, state.proposed.plan
-    name, source = view.bundles.name(proposal.bundle), view.brokers.names[proposal.source]
-    traits = traits_of(state.config.shedder)
-    by_takers = traits.manager == "any"  # it goes by what rules allowed before this round, and moves in the manager's own way
-    rule = _kept_apart(state, proposal) if by_takers else _kept_by_policies(state, proposal)
-    if rule is not None:
-        state.refusals.append(refusal(rule, source, [name]))
-        return
-    if traits.chooses_destination:
+    source = view.brokers.names[proposal.source]
+    if traits_of(state.config.shedder).chooses_destination:
         destination = proposal.destination
         candidates = [Candidate(broker=view.brokers.names[row], score=score) for row, score in proposal.considered]
-        at_once = destination is not None and not (by_takers and state.config.balancer.load_manager == "modular")
+        at_once = destination is not None and not (_goes_by_takers(state) and state.config.balancer.load_manager == "modular")
         kind: DecisionKind = "transfer" if at_once else "unload"
     else:
         choice = place_shed(state, proposal.bundle)

@@ -107,6 +107,17 @@ def test_what_plans_have_left_over_lowers_the_fullest_once_they_are_known_well(
         assert not never.decisions
 
 
+@pytest.mark.parametrize("silent_s", [0, 15])
+def test_a_silent_broker_is_not_emptied_because_another_one_is_hot(silent_s: int) -> None:
+    view = holding(170, 90, 90, 90, 90, 90)
+    seen_ms, heard = view.brokers.seen_ms.copy(), np.zeros(len(view.brokers), np.bool_)
+    seen_ms[5] -= silent_s * 1_000
+    heard[5] = silent_s > 0  # it sends heartbeats, too, so that it is missed when it doesn't
+    done = ask(replace(view, brokers=replace(view.brokers, heartbeats=heard, seen_ms=seen_ms)), **AT_ONCE)
+    assert {one.source for one in done.decisions} == {"0"}
+    assert ("5" in {one.destination for one in done.decisions}) == (not silent_s)
+
+
 def test_nobody_is_touched_up_while_load_changes() -> None:
     view = holding(104, 99, 99, 99, 99)
     memory = remembering(3.0, ask(view, **AT_ONCE))

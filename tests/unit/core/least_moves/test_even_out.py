@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lb_stream.core.least_moves.even_out import DEARER, EVEN, even_out
+from lb_stream.core.least_moves.even_out import DEARER, EVEN, STUCK, even_out
 from lb_stream.core.least_moves.plan import Move, Plan
 from lb_stream.core.model.view import Bools
 from lb_stream.core.shedding.base import Disruption
@@ -39,7 +40,7 @@ def test_the_fullest_destination_gives_a_move_to_another_broker() -> None:
     plan = planned([0.5, 0.6, 0.4, 0.9], owner, [(0, 1)])
     assert evened(plan, owner) == [(0, 0, 2)]
     assert plan.share[:, 0] == pytest.approx([0.9, 0.6, 0.9]) and plan.moves[0].share == pytest.approx(0.9)
-    assert (plan.moves[0].second, plan.moves[0].second_share) == (1, pytest.approx(1.1))
+    assert plan.moves[0].second == -1, "nobody else has room"
     assert plan.welcome.tolist() == [4, 5, 3], "room for one more where it doesn't go any longer"
 
 
@@ -99,6 +100,48 @@ def test_a_bundle_that_has_moved_lately_stays_where_another_one_can_go() -> None
     assert evened(planned([0.3, 0.35, *loads[2:]], owner, [(0, 1)]), owner, moved=[0]) == [(0, 0, 1)], "that would be too much"
 
 
+def _pairs(moves: list[Move]) -> list[tuple[int, int, int, int]]:
+    """Bundles and brokers of each exchange."""
+    both = pairwise(moves)
+    return [(one.bundle, one.destination, back.bundle, back.destination) for one, back in both if one.with_next]
+
+
+def test_a_bundle_stays_only_where_its_own_brokers_bear_that() -> None:
+    owner, loads = [0, 0, 1, 2, 3, 0], [0.3, 0.02, 0.6, 0.98, 1.5, 1.0]
+    plan = planned(loads, owner, [(0, 1)], brokers=4)
+    plan.cost[5] = 10
+    assert evened(plan, owner, moved=[0]) == [(0, 0, 1)], "another broker's 1.5 allows nothing here"
+
+
+def test_nothing_stands_in_that_carries_nothing() -> None:
+    owner = [0, 0, 1, 2, 0]
+    plan = planned([0.08, 0.0, 1.0, 1.0, 0.97], owner, [(0, 1)])
+    plan.cost[4] = 10
+    assert evened(plan, owner) == [(0, 0, 1)]
+
+
+def test_a_chain_of_stand_ins_is_no_dearer_than_one() -> None:
+    owner = [0, 0, 0, 0, 1, 2, 0]
+    plan = planned([0.10, 0.14, 0.18, 0.22, 0.6, 1.0, 0.8], owner, [(0, 1)])
+    plan.cost[:] = [1, DEARER, DEARER**2, DEARER**3, 9, 9, 99]
+    assert evened(plan, owner) == [(1, 0, 1)]
+
+
+@pytest.mark.parametrize("others", [STUCK - 1, STUCK, 3 * STUCK])
+def test_brokers_that_take_nothing_and_give_nothing_are_in_nobodys_way(others: int) -> None:
+    for full in (0.0, 1e8):
+        owner = [0, 1, 2, 0, *range(3, 3 + others)]
+        plan = planned([0.5, 0.6, 0.4, 0.9, *[full] * others], owner, [(0, 1)], brokers=3 + others)
+        plan.limit[3:] = -np.inf
+        assert evened(plan, owner) == [(0, 0, 2)]
+
+
+def test_a_broker_has_given_before_it_takes() -> None:
+    owner = [0, 1, 2, 0, 1, 3]
+    plan = planned([0.3, 0.7, 0.75, 1.0, 0.5, 0.2], owner, [(0, 2), (1, 3)], brokers=4)
+    assert evened(plan, owner) == [(1, 1, 3), (0, 0, 1)]
+
+
 @settings(deadline=None, max_examples=200)
 @given(st.data())
 def test_whatever_is_changed_it_is_as_many_moves_within_all_rules_and_nobody_is_fuller_than_the_fullest_was(data: st.DataObject) -> None:
@@ -120,12 +163,18 @@ def test_whatever_is_changed_it_is_as_many_moves_within_all_rules_and_nobody_is_
     made, before = list(plan.moves), plan.share.copy()
     even_out(plan, lambda: everybody, lately)
 
-    assert len(plan.moves) == len(made) and [one.source for one in plan.moves] == [one.source for one in made]
-    assert [one.with_next for one in plan.moves] == [one.with_next for one in made]
+    gives = {one.source for one in made}
+    late, pair = list[bool](), False
+    for one in plan.moves:
+        alone, pair = not (pair or one.with_next), one.with_next
+        late.append(alone and one.destination in gives)
+    assert late == sorted(late), "into brokers that give comes last"
+    assert sorted((one.source, one.with_next) for one in plan.moves) == sorted((one.source, one.with_next) for one in made)
+    assert _pairs(plan.moves) == _pairs(made)
     moved = [one.bundle for one in plan.moves]
     assert len(set(moved)) == len(moved) == int(plan.moved.sum()) and all(owner[one.bundle] == one.source for one in plan.moves)
     assert all(masks[one.bundle][one.destination] and one.destination != one.source for one in plan.moves)
-    assert budget[moved].tolist() == [budget[one.bundle] for one in made]
+    assert sorted(budget[moved].tolist()) == sorted(budget[one.bundle] for one in made)
     assert sum(lately[moved]) <= sum(lately[one.bundle] for one in made)
     after = dict(zip(moved, (one.destination for one in plan.moves), strict=True))
     again = a_plan(demand, [after.get(bundle, one) for bundle, one in enumerate(owner)], brokers)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from functools import reduce
 
 import numpy as np
 import pytest
 
-from lb_stream.core.least_moves.memory import RETURN_MS, WAVE_MS, LeastMovesMemory
+from lb_stream.core.least_moves.memory import BELIEVED_MS, RETURN_MS, WAVE_MS, LeastMovesMemory
 
 NAMES, KINDS = [f"b{at}" for at in range(6)], ["small"] * 3 + ["large"] * 3
 SPEEDS = np.array([1_000.0] * 3 + [2_000.0] * 3)
@@ -120,6 +121,33 @@ def test_brokers_that_restart_one_after_the_other_are_a_wave_until_none_has_for_
     assert seen((0, "abcd"), (100, "ab")).calm_at() == 0, "what goes at once is no wave"
     late = WAVE_MS // 1000 + 200
     assert seen((0, "abc"), (100, "bc"), (190, "abc"), (280, "ac"), (late + 280, "ac")).calm_at() == 0
+
+
+def test_a_broker_that_comes_and_goes_all_the_time_is_no_wave() -> None:
+    flapping = [(second, "bc" if second // 60 % 2 else "abc") for second in range(0, 240, 10)]
+    assert seen(*flapping[:18]).calm_at() > 170_000, "it has restarted once"
+    assert seen(*flapping, (240, "abc")).calm_at() == 0
+    wave = seen(*flapping, (240, "abc"), (250, "ac"), (310, "abc"), (320, "ab"))
+    assert wave.calm_at() == (320 + 90) * 1000, "others' restarts count beside it"
+
+
+def test_where_the_clock_is_set_back_nothing_waits_for_it_to_come_on_again() -> None:
+    memory = seen((86_400, "abc"), (86_460, "bc"), (86_520, "abc")).learn_beyond(["a"], np.array([[1e6, 1e6]]), 86_520_000)
+    memory = replace(memory, hot={"a": 86_520_000}, left={"t/n/0x0_0x1": ("a", 86_520_000)}, planned_ms=86_520_000, plan_ms=86_500_000)
+    assert memory.until(86_520_000) is memory
+    back = memory.until(60_000)
+    assert (back.hot, back.left, back.planned_ms, back.plan_ms) == ({"a": 60_000}, {"t/n/0x0_0x1": ("a", 60_000)}, 60_000, 60_000)
+    assert back.calm_at() == 0
+    assert back.learn_beyond(["a"], np.array([[3e6, 1e6]]), 60_000 + BELIEVED_MS).beyond["a"] == (2e6, 1e6, 60_000 + BELIEVED_MS)
+
+
+def test_kinds_that_nobody_is_of_any_more_are_forgotten_though_all_brokers_stay() -> None:
+    memory = LeastMovesMemory()
+    for kinds in (["old", "old"], ["old", "new"], ["new", "new"]):
+        memory = memory.learn_cpu(["a", "b"], kinds, np.array([100.0, 200.0]), np.full(2, 1e5), np.array([0.3, 0.5])).without_forgotten(
+            "ab"
+        )
+    assert set(memory.kinds) == {"new"}
 
 
 def test_brokers_that_are_no_more_are_forgotten_and_so_are_their_kinds() -> None:

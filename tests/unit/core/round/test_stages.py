@@ -11,12 +11,16 @@ from lb_stream.core.commands.responder import Received
 from lb_stream.core.config.cluster_config import ClusterConfig, cluster_config
 from lb_stream.core.model.blocks import Shard
 from lb_stream.core.model.memory import Memory, Pending
+from lb_stream.core.model.operator_state import OperatorState
+from lb_stream.core.model.rules import Decides
 from lb_stream.core.model.view import ClusterView
 from lb_stream.core.round.decide import Inbox, answer, balance, decide, may_decide, place
 from lb_stream.core.round.observe import observe
 from lb_stream.core.round.record import record
 from lb_stream.core.round.settle import settle
+from lb_stream.core.round.shed import unload_from_hot
 from lb_stream.core.round.state import RoundState
+from lb_stream.core.shedding.base import ShedContext, Traits, Unload, Unloads
 from tests.support.build import Report, batch_of
 
 NOW_MS = 1_000_000
@@ -112,6 +116,41 @@ def test_balance_does_nothing_while_it_is_switched_off() -> None:
     on = begun(a=BUNDLES, b=[])
     balance(on, ())
     assert (off.shed, on.shed) == (False, True)
+
+
+def test_an_exchange_of_which_a_rule_keeps_one_half_is_not_made() -> None:
+    red, free, blue = "t/red/0x00000000_0xffffffff", BUNDLES[0], "t/blue/0x00000000_0xffffffff"
+
+    def exchange(context: ShedContext[Any, Any]) -> tuple[Unloads, Any]:
+        names = context.view.bundles.names.to_pylist()
+        there, back = (
+            Unload(names.index(one), at, "Overloaded", Decides.ABOVE_EVEN, 1.0, 1.0, None, None, 1 - at)
+            for at, one in ((0, red), (1, free))
+        )
+        return Unloads((replace(there, with_next=True), back)), context.memory
+
+    swaps = replace(CONFIG.shedder, function=exchange, traits=Traits(manager="any", chooses_destination=True))
+    apart = {"t/red": "apart", "t/blue": "apart"}
+    for groups, made in ((dict[str, str](), [red, free]), (apart, [])):
+        state = begun(
+            Memory(orders=OperatorState(anti_affinity=groups)), config=replace(CONFIG, shedder=swaps), a=[red], b=[free, blue], c=[]
+        )
+        unload_from_hot(state)
+        assert [one.bundle for one in state.decisions] == made
+        assert [(one.rule, one.broker) for one in state.refusals] == ([] if made else [("anti_affinity", "a")])
+
+
+def test_a_bundle_stays_for_its_dwell_time_with_a_shedder_that_passes_over_the_grace_period() -> None:
+    config = cluster_config({**CONFIG.given, "min_dwell_ms": 1})
+    asked = list[ShedContext[Any, Any]]()
+
+    def ask(context: ShedContext[Any, Any]) -> tuple[Unloads, Any]:
+        asked.append(context)
+        return Unloads(()), context.memory
+
+    for settings in (CONFIG, config):
+        unload_from_hot(begun(config=replace(settings, shedder=replace(settings.shedder, function=ask)), a=BUNDLES, b=[]))
+    assert [one.movable.any() for one in asked] == [True, False], "they have just come"
 
 
 def test_record_remembers_what_was_decided_and_writes_its_ownership_records() -> None:
