@@ -54,23 +54,20 @@ class Moved:
         fields = {"bundle": self.bundle, "source": A, "destination": B, "issued_ms": START, "expires_ms": START + 60_000}
         return example_decision(**(fields | changes))
 
-    def carry_out(self, decision: Decision | None = None, now_ms: int = START, later_ms: int = 0) -> tuple[Verdict, Ack]:
-        """`later_ms`: how much later it is once the hook has answered."""
-        verdict, ack = obeyed(self.broker, Seen(), decision or self.decision, now_ms, self.hooks, later_ms)
+    def carry_out(self, decision: Decision | None = None, now_ms: int = START) -> tuple[Verdict, Ack]:
+        verdict, ack = obeyed(self.broker, Seen(), decision or self.decision, now_ms, self.hooks)
         assert ack is not None
         return verdict, ack
 
 
-def obeyed(
-    broker: SimBroker, seen: Seen, decision: Decision, now_ms: int, hooks: MoveHooks, later_ms: int = 0
-) -> tuple[Verdict, Ack | None]:
+def obeyed(broker: SimBroker, seen: Seen, decision: Decision, now_ms: int, hooks: MoveHooks) -> tuple[Verdict, Ack | None]:
     """What an agent does, which waits for the hook's answer."""
     verdict, ack = carry_out(broker, seen, decision, now_ms, hooks)
     if verdict.action != "wait":
         return verdict, ack
     assert ack is None
     until(lambda: decision in hooks.answered())
-    return carry_out(broker, seen, decision, now_ms + later_ms, hooks)
+    return carry_out(broker, seen, decision, now_ms, hooks)
 
 
 def until(there: Callable[[], bool], timeout_s: float = 90.0) -> None:
@@ -332,8 +329,13 @@ def test_a_slow_hook_holds_up_the_moves_that_it_is_asked_about_and_nothing_else(
 
 
 def test_what_expires_while_the_hook_is_asked_does_not_move(server: Webhook) -> None:
-    moved = Moved(before_move=server.url())
-    verdict, ack = moved.carry_out(later_ms=60_001)
+    moved, seen = Moved(before_move=server.url()), Seen()
+    server.hold = True
+    assert carry_out(moved.broker, seen, moved.decision, START, moved.hooks)[0].action == "wait"
+    server.release.set()
+    until(lambda: moved.decision in moved.hooks.answered())
+    verdict, ack = carry_out(moved.broker, seen, moved.decision, START + 60_001, moved.hooks)
+    assert ack is not None
     assert (verdict.action, ack.reason) == ("refuse", "expired 1 ms ago") and moved.broker.owns(moved.bundle)
     assert moved.hooks.answered() == []
 
