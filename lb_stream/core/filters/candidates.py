@@ -120,8 +120,7 @@ class Candidates:
         self.census.add(bundle, destination)
 
     def _reachable(self) -> Rows:
-        """Who can hear an assignment: brokers that live and speak."""
-        rows: Rows = np.flatnonzero(self.view.brokers.alive & self.view.brokers.speaking)
+        rows: Rows = np.flatnonzero(self.view.brokers.reachable)
         return rows
 
     def _asked(self, bundle: int, targets: Targets) -> FilterContext:

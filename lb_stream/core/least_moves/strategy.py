@@ -68,7 +68,7 @@ def shed_least(context: Context) -> tuple[Unloads, LeastMovesMemory]:
     """Bring hot brokers down with as few moves, and as cheap ones, as that takes."""
     view, config = context.view, context.config
     fleet = fleet_of(view, context.reported, context.memory)
-    open_ = view.brokers.alive & view.brokers.speaking
+    open_ = view.brokers.reachable
     target = targets(view, fleet, context.takers, open_)
     share, per_unit = _shares(view, fleet, target)
     peak = share.max(axis=1)
@@ -157,8 +157,7 @@ def _hot(context: Context, fleet: Fleet, peak: Floats, target: Floats) -> tuple[
     brokers, config, memory, now_ms = context.view.brokers, context.config, context.memory, context.view.now_ms
     trigger = config.least_moves_trigger
     sure = trigger + config.least_moves_certainty * fleet.error * peak
-    open_ = brokers.alive & brokers.speaking  # others have no target, so they look full
-    above = open_ & (peak > sure)
+    above = brokers.reachable & (peak > sure)  # others have no target, so they look full
     since = {brokers.names[row]: memory.hot.get(brokers.names[row], now_ms) for row in np.flatnonzero(above).tolist()}
     urgent = above & (fullness(brokers) >= FULL) & (samples_of(context.reported) >= KNOWN)
     patience_ms = config.least_moves_patience_ms * max(1.0, (memory.noise or 0.0) / USUAL_NOISE)
@@ -166,10 +165,10 @@ def _hot(context: Context, fleet: Fleet, peak: Floats, target: Floats) -> tuple[
     hot = urgent | (above & (waited_ms >= patience_ms) & (now_ms >= calm_ms))
     surely = np.full(len(brokers), -np.inf)
     if hot.any() and now_ms >= calm_ms:
-        surely = np.where(open_, peak - (sure - trigger), -np.inf)
+        surely = np.where(brokers.reachable, peak - (sure - trigger), -np.inf)
         hot |= surely > config.least_moves_enough
     refusals = told.waiting(context.view, above & ~hot, waited_ms, patience_ms, calm_ms)
-    unsure = open_ & (peak > trigger) & ~above
+    unsure = brokers.reachable & (peak > trigger) & ~above
     refusals += told.within_noise(context.view, np.flatnonzero(unsure & ~hot), peak * target, sure * target)
     return hot, surely, replace(memory, hot=since), refusals
 

@@ -38,7 +38,7 @@ def known_well(view: ClusterView, fleet: Fleet, peak: Floats, memory: LeastMoves
         return None
     if view.now_ms - memory.plan_ms < memory.between_ms < QUIET_MS:
         return None
-    known = np.where(brokers.alive & brokers.speaking, peak * (1.0 - fleet.error), -np.inf)
+    known = np.where(brokers.reachable, peak * (1.0 - fleet.error), -np.inf)
     return known if known.max() > config.least_moves_aim + AT_LEAST else None
 
 

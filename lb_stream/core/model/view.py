@@ -114,6 +114,11 @@ class Brokers:
         """For how long nothing has been heard of each broker, by the time of its own partition."""
         return self.clock_ms - self.seen_ms
 
+    @property
+    def reachable(self) -> Bools:
+        """Who can hear a decision: brokers that live and speak."""
+        return self.alive & self.speaking
+
 
 @dataclass(frozen=True, slots=True)
 class Bundles:

@@ -119,8 +119,7 @@ def _unload(state: RoundState, command: UnloadCommand) -> list[BundleAnswer]:
         wanted = np.array([found])
     destination: int | None = None
     if command.destination is not None:
-        reachable = view.brokers.alive & view.brokers.speaking
-        live = [name for name, there in zip(view.brokers.names, reachable.tolist(), strict=True) if there]
+        live = [name for name, there in zip(view.brokers.names, view.brokers.reachable.tolist(), strict=True) if there]
         if broker_of(command.destination) not in live:
             text = f"not allowed: {broker_of(command.destination)} is an inactive destination broker; active are {named(live)}"
             return [BundleAnswer("refused", text, "inactive_destination")]
