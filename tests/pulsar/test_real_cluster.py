@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -116,27 +116,32 @@ def owners(pipeline: Pipeline) -> dict[str, str | None]:
     return {row["bundle"]: row["owner"] for row in rows(pipeline, "ownership") if row["bundle"].startswith(f"{NAMESPACE}/")}
 
 
-def looked_up(bed: Bed, asked: int) -> dict[str, str | None]:
+def looked_up(bed: Bed, asked: int, topics: Sequence[str] = TOPICS) -> dict[str, str | None]:
     """Bundle → owner by Pulsar's own lookups of all topics."""
-    return {bed.bundle_of(topic, asked): bed.owner_of(topic, asked) for topic in TOPICS}
+    return {bed.bundle_of(topic, asked): bed.owner_of(topic, asked) for topic in topics}
 
 
 def crowd_onto_the_first_broker(bed: Bed) -> None:
     """The skew to begin with: all that carries traffic is at one broker."""
-    admin, first = bed.admin(1), bed.names[0]
+    bring(bed, dict.fromkeys(looked_up(bed, 1), bed.names[0]))
+
+
+def bring(bed: Bed, owners: Mapping[str, str], topics: Sequence[str] = TOPICS) -> None:
+    """Unload bundles until each is at its broker."""
+    admin = bed.admin(1)
     answers: list[object] = []
 
-    def crowded() -> bool:
-        elsewhere = {bundle for bundle, owner in looked_up(bed, 1).items() if owner != first}
+    def brought() -> bool:
+        elsewhere = {bundle for bundle, owner in looked_up(bed, 1, topics).items() if owner != owners[bundle]}
         for bundle in elsewhere:
             namespace, _, bounds = bundle.rpartition("/")
-            answers.append(admin.put(f"/admin/v2/namespaces/{namespace}/{bounds}/unload", {"destinationBroker": first}))
+            answers.append(admin.put(f"/admin/v2/namespaces/{namespace}/{bounds}/unload", {"destinationBroker": owners[bundle]}))
         return not elsewhere
 
     try:
-        wait_until(crowded, "all bundles to be at the first broker", 180)
+        wait_until(brought, "each bundle to be at its broker", 180)
     except AssertionError as error:
-        raise AssertionError(f"{error}: {looked_up(bed, 1)}; the last answers {answers[-3:]}") from None
+        raise AssertionError(f"{error}: {looked_up(bed, 1, topics)}; the last answers {answers[-3:]}") from None
 
 
 def test_our_decisions_balance_a_real_cluster_and_our_table_follows_it(
