@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from statistics import median
@@ -180,37 +180,36 @@ def played(bed: Bed, event: Event, pipeline: Pipeline) -> Settled:
         return found
 
 
-def test_brokers_are_evener_with_least_moves_than_with_threshold_shedder_for_no_more_unloads(
-    kafka: EmbeddedKafka, unique_topic: Callable[..., str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+@pytest.fixture
+def bed(tmp_path: Path) -> Iterator[Bed]:
+    """A cluster for one event alone, so that nothing of the events before is left in it."""
     if reason := missing() or nics.missing():
         pytest.skip(reason)
+    ports = {number: BASE_PORT + 100 + number for number in range(1, BROKERS + 1)}
+    settings = {"loadBalancerOverrideBrokerNicSpeedGbps": str(NIC_GBPS), "statsUpdateFrequencyInSecs": "10"}
+    with (
+        nics.cards(tmp_path / "cards", ports) as environment,
+        started_bed(SCRIPTS, tmp_path / "pulsar", settings=settings, environment=environment) as started,
+    ):
+        started.create_namespace(BUNDLES)
+        yield started
 
-    def tell(text: str) -> None:
-        with capsys.disabled():
-            print(text, flush=True)
 
-    def one(bed: Bed, event: Event, strategy: str) -> Settled:
-        folder = tmp_path / f"{EVENTS.index(event)}-{strategy}"
+@pytest.mark.parametrize("event", EVENTS, ids=lambda event: event.name.replace(" ", "-"))
+def test_brokers_are_evener_with_least_moves_than_with_threshold_shedder_for_no_more_unloads(
+    event: Event, bed: Bed, kafka: EmbeddedKafka, unique_topic: Callable[..., str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = dict[str, Settled]()
+    for strategy in ("ThresholdShedder", "LeastMoves"):
+        folder = tmp_path / strategy
         folder.mkdir()
         pipeline = Pipeline(kafka.bootstrap, topics_by(unique_topic), folder, {**SETTINGS, "shedding_strategy": strategy})
         pipeline.create_topics()
-        found = played(bed, event, pipeline)
-        tell(f"{event.name}: {strategy}: max/mean {found.max_over_mean:.3f} after {found.unloads} unloads")
-        return found
-
-    with ExitStack() as stack:
-        ports = {number: BASE_PORT + 100 + number for number in range(1, BROKERS + 1)}
-        environment = stack.enter_context(nics.cards(tmp_path / "cards", ports))
-        settings = {"loadBalancerOverrideBrokerNicSpeedGbps": str(NIC_GBPS), "statsUpdateFrequencyInSecs": "10"}
-        bed = stack.enter_context(started_bed(SCRIPTS, tmp_path / "pulsar", settings=settings, environment=environment))
-        bed.create_namespace(BUNDLES)
-        found = [(event.name, one(bed, event, "ThresholdShedder"), one(bed, event, "LeastMoves")) for event in EVENTS]
-    tell("\n| event | ThresholdShedder: max/mean, usage, unloads | LeastMoves: max/mean, usage, unloads |\n| --- | --- | --- |")
-    for name, *both in found:
-        cells = (f"{run.max_over_mean:.3f}, {run.highest:.0%} → {run.last:.0%}, {run.unloads}" for run in both)
-        tell(f"| {name} | {' | '.join(cells)} |")
-    for name, threshold, least in found:
-        assert threshold.unloads, f"{name}: ThresholdShedder does nothing, so there is nothing to compare with"
-        assert least.unloads <= threshold.unloads, name
-        assert least.max_over_mean < threshold.max_over_mean + A_TOPIC, name
+        found[strategy] = run = played(bed, event, pipeline)
+        with capsys.disabled():
+            usage = f"usage at most {run.highest:.0%} and at the end {run.last:.0%}"
+            print(f"\n{event.name}: {strategy}: max/mean {run.max_over_mean:.3f}, {usage}, {run.unloads} unloads", flush=True)
+    threshold, least = found["ThresholdShedder"], found["LeastMoves"]
+    assert threshold.unloads, "ThresholdShedder does nothing, so there is nothing to compare with"
+    assert least.unloads <= threshold.unloads
+    assert least.max_over_mean < threshold.max_over_mean + A_TOPIC
