@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 
 import pytest
+from kafka.errors import RetriableError
 
 from lb_stream.contracts.commands import Claim
 from lb_stream.contracts.settings import Settings, TopicSettings
@@ -58,9 +59,16 @@ def called(members: list[Member]) -> list[bool]:
 
 
 def claims(settings: Settings) -> list[int]:
-    """When each claim was made, by Kafka's time."""
-    with closing(SignReader(settings)) as reader:
-        return [one.append_ms for one in reader.to_end() if isinstance(one.sign, Claim)]
+    """When each claim was made, by Kafka's time. A Kafka that was away may know of no broker for a moment: its controller missed it too."""
+    end = time.monotonic() + LONGEST_S
+    while True:
+        try:
+            with closing(SignReader(settings)) as reader:
+                return [one.append_ms for one in reader.to_end() if isinstance(one.sign, Claim)]
+        except RetriableError:
+            if time.monotonic() > end:
+                raise
+            time.sleep(0.1)
 
 
 def stops_in_order(clock: Clock) -> None:
