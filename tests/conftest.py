@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import os
 import uuid
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -56,6 +57,14 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     """Print what the tests have counted."""
     for line in config.stash.get(_COUNTED, []):
         terminalreporter.write_line(line)
+
+
+@pytest.fixture(scope="session")
+def seed(count: Callable[[str], None]) -> int:
+    """Return the seed of what a test does by chance, LB_TEST_SEED if it is set; the run's last lines name it."""
+    number = int(os.environ.get("LB_TEST_SEED", "20261121"))
+    count(f"seed {number} (LB_TEST_SEED sets another)")
+    return number
 
 
 _LAST_WORDS = pytest.StashKey[dict[str, Any]]()

@@ -4,6 +4,7 @@ import fcntl
 import json
 import os
 import pty
+import random
 import re
 import shlex
 import signal
@@ -209,16 +210,18 @@ def test_what_can_not_be_is_told_before_anything_starts(folder: Path) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.kills
 @pytest.mark.parametrize("after_s", [0.2, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 24.0])
-def test_a_stop_at_any_moment_leaves_nothing_running(folder: Path, after_s: float) -> None:
+def test_a_stop_at_any_moment_leaves_nothing_running(folder: Path, after_s: float, seed: int) -> None:
     demo = Demo(folder)
     demo.says("lb_stream demo")  # from here on it is up to the demo
-    time.sleep(after_s)
+    time.sleep(after_s + random.Random(seed).uniform(0, 1))
     demo.process.send_signal(signal.SIGTERM)
     assert demo.ends() == 130
 
 
 @pytest.mark.long
+@pytest.mark.kills
 def test_what_a_killed_demo_has_left_is_ended_by_the_next_one(folder: Path) -> None:
     demo = Demo(folder)
     demo.says("first round is on its way", within_s=90)

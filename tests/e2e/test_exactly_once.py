@@ -24,15 +24,15 @@ from lb_stream.io.local.embedded_kafka import EmbeddedKafka
 from tests.e2e import backlog
 from tests.e2e.kafka_reads import committed
 from tests.e2e.pipeline import LONGEST_RUN_S, Pipeline, wait_until
+from tests.support.killing import kill_kafka
 from tests.support.topics import topics_named, with_own_outputs
 
-pytestmark = [pytest.mark.jvm, pytest.mark.e2e, pytest.mark.long]
+pytestmark = [pytest.mark.jvm, pytest.mark.e2e, pytest.mark.long, pytest.mark.kills]
 
 ROUNDS = 260
 LONGEST_S = 900
 RANDOM_KILLS = 22
 BROKER_KILLS = 5
-SEED = int(os.environ.get("LB_TEST_SEED", "20261121"))
 # Those at the start of a job come right after one that leaves them something to do.
 POINTS = (
     "on_entry",
@@ -98,10 +98,9 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedKafka]:
 
 
 @pytest.fixture(scope="module")
-def runs(broker: EmbeddedKafka, tmp_path_factory: pytest.TempPathFactory, count: Callable[[str], None]) -> Runs:
+def runs(broker: EmbeddedKafka, tmp_path_factory: pytest.TempPathFactory, seed: int) -> Runs:
     """The same backlog twice: once undisturbed, once with everything killed that can be."""
-    count(f"exactly once: seed {SEED} (LB_TEST_SEED sets another)")
-    chance = random.Random(SEED)
+    chance = random.Random(seed)
     folder = tmp_path_factory.mktemp("exactly-once")
     killed = Pipeline(broker.bootstrap, TOPICS, folder / "killed", backlog.SETTINGS)
     quiet = Pipeline(broker.bootstrap, QUIET_TOPICS, folder / "quiet", backlog.SETTINGS | {"stream.pipeline_id": "exactly-once-quiet"})
@@ -151,10 +150,9 @@ def kill_brokers(done: Runs, broker: EmbeddedKafka, chance: random.Random) -> No
                 if job.poll() is not None:
                     break
                 time.sleep(chance.uniform(0, 1))
-                os.kill(broker.pid or 0, signal.SIGKILL)
-                wait_until(lambda: broker.pid is None, "Kafka's end", timeout_s=30)
+                kill_kafka(broker)
                 done.brokers += 1
-                broker.start()
+                broker.start(LONGEST_RUN_S)
             wait_for_batches(done.killed, job, 2)
             assert job.poll() != 0, "the backlog is too short"
             done.ended_by_broker += job.poll() is not None

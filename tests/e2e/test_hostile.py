@@ -4,7 +4,7 @@ The two play a script (`tests.e2e.calm_brokers`), first alone, then while a host
 and while the job, its Python workers, agents and Kafka are killed. What is decided about them must be the same. Time, and with it the
 numbers of rounds, is Kafka's own: so decisions are compared without their ids and times, otherwise byte for byte and in their order.
 
-LB_HOSTILE_KILLS sets another number of kills than 26, LB_TEST_SEED another seed. `make test-hostile` prints what was seen as JSON.
+LB_HOSTILE_KILLS sets another number of kills than 26. `make test-hostile` prints what was seen as JSON.
 """
 
 from __future__ import annotations
@@ -34,11 +34,10 @@ from tests.e2e.attacks import FUZZ, PARTITIONS, WILD, Attacker
 from tests.e2e.calm_brokers import NAMES
 from tests.e2e.kafka_reads import committed
 from tests.e2e.pipeline import Pipeline, wait_until
-from tests.e2e.test_killed_workers import workers
-from tests.e2e.test_soak import processes
+from tests.support.killing import kill_kafka, kill_worker, processes
 from tests.support.topics import topics_named
 
-pytestmark = [pytest.mark.jvm, pytest.mark.e2e, pytest.mark.long]
+pytestmark = [pytest.mark.jvm, pytest.mark.e2e, pytest.mark.long, pytest.mark.kills]
 
 CALM = ("calm-1", "calm-2")
 VICTIMS = {"a Python worker": 8, "a calm cluster's agent": 7, "the wild cluster's agent": 3, "the whole job": 4, "Kafka": 4}
@@ -47,7 +46,6 @@ KILLS_A_STEP = 2
 ATTACKS = 11
 STEPS = 1 + ATTACKS + 1 + -(-KILLS // KILLS_A_STEP)
 """The first step is left alone: it comes with the job's start. After the attacks that a job must outlive comes the bomb."""
-SEED = int(os.environ.get("LB_TEST_SEED", "20261122"))
 STEP_S, ANSWERS_S = 400, 600
 OUT_OF_MEMORY = 3  # the job's exit code
 UNTIMED = {
@@ -190,20 +188,18 @@ class Play:
     def kill(self, victim: str, broker: EmbeddedKafka, chance: random.Random) -> None:
         """SIGKILL; tend() starts it again, but for Kafka, which is started here."""
         if victim == "Kafka":
-            os.kill(broker.pid or 0, signal.SIGKILL)
-            wait_until(lambda: broker.pid is None, "Kafka's end", timeout_s=30)
-            broker.start()
+            kill_kafka(broker)
+            broker.start(STEP_S)
         elif victim == "the whole job":
-            with suppress(ProcessLookupError):
-                self.pipeline.kill(self.job)
+            self.until(lambda: self.job.poll() is None, "a job to kill", STEP_S)
+            self.pipeline.kill(self.job)
         elif victim == "a Python worker":
-            self.until(lambda: workers(self.job.pid), "a Python worker", STEP_S)
-            with suppress(ProcessLookupError):
-                os.kill(chance.choice(workers(self.job.pid)), signal.SIGKILL)
+            self.until(lambda: kill_worker(self.job.pid, chance), "a Python worker to kill", STEP_S)
         else:
-            agent = self._agents[WILD if "wild" in victim else chance.choice(CALM)]
-            agent.kill()
-            agent.wait()
+            cluster = WILD if "wild" in victim else chance.choice(CALM)
+            self.until(lambda: self._agents[cluster].poll() is None, f"an agent of {cluster} to kill", STEP_S)
+            self._agents[cluster].kill()
+            self._agents[cluster].wait()
         self.kills[victim] += 1
 
     def look(self) -> Counter[str]:
@@ -247,10 +243,10 @@ def new_pipeline(broker: EmbeddedKafka, folder: Path, name: str) -> Pipeline:
 
 
 @pytest.fixture(scope="module")
-def runs(broker: EmbeddedKafka, tmp_path_factory: pytest.TempPathFactory, last_words: dict[str, Any]) -> Runs:
+def runs(broker: EmbeddedKafka, tmp_path_factory: pytest.TempPathFactory, last_words: dict[str, Any], seed: int) -> Runs:
     """The same script twice: undisturbed, and with everything done at once."""
-    chance, folder = random.Random(SEED), tmp_path_factory.mktemp("hostile")
-    last_words["seed"] = SEED
+    chance, folder = random.Random(seed), tmp_path_factory.mktemp("hostile")
+    last_words["seed"] = seed
     quiet = Play(new_pipeline(broker, folder, "quiet"), CALM)
     pipeline = new_pipeline(broker, folder, "disturbed")
     attacker = Attacker(broker.bootstrap, pipeline.topics, chance)

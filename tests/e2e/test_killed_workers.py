@@ -1,13 +1,10 @@
 """Python workers are killed under a running job, and the daemon that forks them: it goes on, and decides what it would have decided."""
 
 import json
-import os
 import random
-import signal
 import time
 from collections import Counter
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -16,23 +13,13 @@ from lb_stream.contracts.settings import TopicSettings
 from lb_stream.io.local.embedded_kafka import EmbeddedKafka
 from tests.e2e import backlog
 from tests.e2e.pipeline import Pipeline, wait_until
-from tests.e2e.test_soak import processes
+from tests.support.killing import kill_worker
 from tests.support.topics import with_own_outputs
 
-pytestmark = [pytest.mark.jvm, pytest.mark.e2e, pytest.mark.long]
+pytestmark = [pytest.mark.jvm, pytest.mark.e2e, pytest.mark.long, pytest.mark.kills]
 
 ROUNDS, KILLS = 60, 14
 COMPARED = ("log_seq", "cluster", "seq", "now_ms", "decisions", "outcomes", "ownership", "refusals", "error")
-
-
-def workers(jvm: int) -> list[int]:
-    """Python workers and their daemon."""
-    found = []
-    for pid in processes(jvm):
-        with suppress(OSError):
-            if "lb_stream.job.python_workers" in Path(f"/proc/{pid}/cmdline").read_text():
-                found.append(pid)
-    return found
 
 
 def test_a_job_whose_workers_are_killed_decides_each_thing_once(
@@ -40,9 +27,10 @@ def test_a_job_whose_workers_are_killed_decides_each_thing_once(
     topic_names: TopicSettings,
     unique_topic: Callable[..., str],
     tmp_path: Path,
+    seed: int,
     count: Callable[[str], None],
 ) -> None:
-    chance = random.Random(int(os.environ.get("LB_TEST_SEED", "20261122")))
+    chance = random.Random(seed)
     others = with_own_outputs(topic_names, unique_topic)
     killed = Pipeline(kafka.bootstrap, topic_names, tmp_path / "killed", backlog.SETTINGS)
     quiet = Pipeline(kafka.bootstrap, others, tmp_path / "quiet", backlog.SETTINGS | {"stream.pipeline_id": "no-worker-killed"})
@@ -54,12 +42,11 @@ def test_a_job_whose_workers_are_killed_decides_each_thing_once(
     with killed.running("--once") as job:
         wait_until(lambda: killed.table("rounds").num_rows > 0 or job.poll() is not None, "a round")
         while kills < KILLS and job.poll() is None:
-            if found := workers(job.pid):
-                os.kill(chance.choice(found), signal.SIGKILL)
-                kills += 1
+            kills += kill_worker(job.pid, chance)
             time.sleep(chance.uniform(0.2, 2.5))
         code = job.wait(timeout=600)
     assert code == 0, killed.log()[-4000:]
+    assert kills, "the backlog is too short"
     quiet.run_once(600)
     ours, theirs = (one.table("rounds").sort_by([("log_seq", "ascending"), ("cluster", "ascending")]) for one in (killed, quiet))
     for name in COMPARED:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import random
+import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -20,7 +22,7 @@ from tests.e2e.pipeline import Pipeline, wait_until
 from tests.support.s3_server import Request, s3_server
 from tests.support.topics import topics_named
 
-pytestmark = [pytest.mark.jvm, pytest.mark.e2e, pytest.mark.long]
+pytestmark = [pytest.mark.jvm, pytest.mark.e2e, pytest.mark.long, pytest.mark.kills]
 
 ROUNDS = 16
 """More than the batches after which the state store writes a snapshot beside its changes."""
@@ -47,8 +49,9 @@ def finished(pipeline: Pipeline) -> int:
 
 
 @pytest.fixture(scope="module")
-def run(kafka: EmbeddedKafka, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
+def run(kafka: EmbeddedKafka, tmp_path_factory: pytest.TempPathFactory, seed: int) -> Iterator[Run]:
     """The backlog, read by a job that is killed in between."""
+    chance = random.Random(seed)
     retrieve(extras=["s3"])
     with s3_server() as server:
         settings = backlog.SETTINGS | server.settings("lb")
@@ -58,6 +61,7 @@ def run(kafka: EmbeddedKafka, tmp_path_factory: pytest.TempPathFactory) -> Itera
         for batches in KILLED_AFTER:
             with pipeline.running("--once") as job:
                 wait_until(lambda least=batches: finished(pipeline) >= least or job.poll() is not None, "batches in the bucket", LONGEST_S)
+                time.sleep(chance.uniform(0, 1))
                 assert job.poll() is None, pipeline.log()[-4000:]
                 pipeline.kill(job)
         pipeline.run_once(LONGEST_S)

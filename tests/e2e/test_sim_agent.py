@@ -2,6 +2,7 @@
 
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -21,6 +22,7 @@ from lb_stream.io.kafka.topics import create_topics, topic_specs
 from lb_stream.io.local.embedded_kafka import EmbeddedKafka
 from lb_stream.sim import SimBroker, SimCluster, build_cluster
 from lb_stream.sim.brokers import wall_clock_ms
+from tests.support.killing import kill_kafka
 from tests.support.webhook import webhook
 
 pytestmark = pytest.mark.e2e
@@ -273,9 +275,11 @@ def test_an_agent_begins_where_it_is_told_to(stage: Stage, start: str, obeyed: l
     assert [ack.decision_id for ack in stage.acks(A)] == [f"eu-1:1:{number}" for number in obeyed]
 
 
+@pytest.mark.kills
 def test_an_agent_is_heard_again_after_kafka_was_away_for_longer_than_its_records_wait(
-    tmp_path: Path, topic_names: TopicSettings, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, topic_names: TopicSettings, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
+    chance = random.Random(seed)
     monkeypatch.setattr(connection, "DELIVERY_MS", 3_000)
     with EmbeddedKafka(tmp_path) as broker:
         create_topics(broker.bootstrap, topic_specs(topic_names))
@@ -285,9 +289,8 @@ def test_an_agent_is_heard_again_after_kafka_was_away_for_longer_than_its_record
         agent = Agent(config, [SimBroker(cluster, name) for name in cluster.brokers])
         agent.start()
         for _ in range(3):
-            os.kill(broker.pid or 0, signal.SIGKILL)
-            until(lambda: broker.pid is None)
-            time.sleep(5)
+            kill_kafka(broker)
+            time.sleep(chance.uniform(4, 7))  # longer than DELIVERY_MS
             broker.start()
             back_ms = wall_clock_ms()
             with KafkaConsumer(topic_names.reports, bootstrap_servers=broker.bootstrap, auto_offset_reset="earliest") as consumer:

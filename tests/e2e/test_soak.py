@@ -22,6 +22,7 @@ from lb_stream.io.tables.upkeep import maintain
 from lb_stream.store import Store
 from tests.e2e import backlog
 from tests.e2e.pipeline import Pipeline, wait_until
+from tests.support.killing import processes
 
 pytestmark = [pytest.mark.jvm, pytest.mark.e2e, pytest.mark.long]
 
@@ -34,18 +35,6 @@ MOST_IN_A_THOUSAND = {"descriptors": 20, "threads": 20, "JVM's live kB": 10_000,
 """Growth within a thousand batches. With a socket for each task, descriptors grew by 2,000; files by 9,000."""
 OLD_S = 300.0
 """What is replaced is kept for half a minute, what Spark may go back to for a hundred batches: no more and no fewer files are older."""
-
-
-def processes(group: int) -> set[int]:
-    """Those of the job: of its process group, and the Python workers, which are in groups of their own but are descended from it."""
-    parents, found = {}, {group}
-    for folder in Path("/proc").iterdir():
-        if folder.name.isdigit():
-            with suppress(OSError):
-                parents[int(folder.name)] = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
-    while more := {pid for pid, parent in parents.items() if parent in found} - found:
-        found |= more
-    return found
 
 
 def live_heap_kb(job: Pipeline, jvm: int) -> float:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -65,13 +66,15 @@ def assert_one_led_at_a_time(stage: Stage) -> None:
     assert epochs == sorted(set(epochs)), "each epoch is one job's"
 
 
-def test_of_two_that_stand_by_one_takes_over_when_the_leader_is_killed(stage: Stage) -> None:
+@pytest.mark.kills
+def test_of_two_that_stand_by_one_takes_over_when_the_leader_is_killed(stage: Stage, seed: int) -> None:
     leader = stage.start("--standby")
     stage.await_leader(leader)
     others = [stage.start("--standby") for _ in range(2)]
     for job in others:
         stage.await_warm(job)
     before = decides(stage)
+    time.sleep(random.Random(seed).uniform(0, 3))
     leader.signal(signal.SIGKILL)
     assert decides(stage) > before
     assert sorted(job.leads for job in others) == [0, 1], "one leads, the other goes on standing by"

@@ -1,7 +1,7 @@
 """Troubles that pass, one after another, under load: the job mends each within itself, and its process never ends.
 
 Python workers and the daemon that forks them are killed, or stand still until Spark loses patience; Kafka is killed and started again.
-`make test-long` does this for an hour: LB_SOAK_MINUTES sets how long, five minutes where it isn't set. LB_TEST_SEED sets another seed.
+`make test-long` does this for an hour: LB_SOAK_MINUTES sets how long, five minutes where it isn't set.
 """
 
 import json
@@ -22,28 +22,22 @@ from lb_stream.job.process import end_session
 from tests.e2e.kafka_reads import committed
 from tests.e2e.pipeline import Pipeline, wait_until
 from tests.e2e.test_hostile import UNTIMED
-from tests.e2e.test_killed_workers import workers
 from tests.e2e.under_load import STEP_S, Load, Play, decided, logged
+from tests.support.killing import kill_kafka, kill_worker, workers
 from tests.support.topics import topics_named
 
-pytestmark = [pytest.mark.jvm, pytest.mark.e2e, pytest.mark.long]
+pytestmark = [pytest.mark.jvm, pytest.mark.e2e, pytest.mark.long, pytest.mark.kills]
 
 MINUTES = float(os.environ.get("LB_SOAK_MINUTES", "5"))
-SEED = int(os.environ.get("LB_TEST_SEED", "20261123"))
 STANDSTILL_S = 20.0
 """Longer than Spark waits for a Python worker to connect back."""
 SETTINGS = UNTIMED | dict.fromkeys(("unloading_timeout_ms", "heartbeat_timeout_ms", "silent_after_ms"), 3_600_000)
 
 
-def found(job: int) -> list[int]:
-    """The Python workers and their daemon, once there are any: Spark ends those that are idle."""
-    wait_until(lambda: bool(workers(job)), "a Python worker", STEP_S)
-    return workers(job)
-
-
 def stand_still(job: int) -> None:
     """Every Python worker, and their daemon, for longer than Spark waits."""
-    stopped = found(job)
+    wait_until(lambda: bool(workers(job)), "a Python worker: Spark ends those that are idle", STEP_S)
+    stopped = workers(job)
     for number in (signal.SIGSTOP, signal.SIGCONT):
         for pid in stopped:
             with suppress(ProcessLookupError):
@@ -52,17 +46,9 @@ def stand_still(job: int) -> None:
             time.sleep(STANDSTILL_S)
 
 
-def kill_worker(job: int, chance: random.Random) -> None:
-    """One of them, or the daemon."""
-    with suppress(ProcessLookupError):
-        os.kill(chance.choice(found(job)), signal.SIGKILL)
-
-
 def restart(broker: EmbeddedKafka) -> None:
     """Kafka, after some seconds without it."""
-    assert broker.pid, "Kafka has ended by itself"
-    os.kill(broker.pid, signal.SIGKILL)
-    wait_until(lambda: broker.pid is None, "Kafka's end", timeout_s=30)
+    kill_kafka(broker)
     time.sleep(5)
     broker.start(timeout_s=STEP_S)
 
@@ -76,8 +62,8 @@ def broker(tmp_path: Path) -> Iterator[EmbeddedKafka]:
     started.stop()
 
 
-def test_what_passes_never_ends_the_job(broker: EmbeddedKafka, tmp_path: Path, count: Callable[[str], None]) -> None:
-    chance, done = random.Random(SEED), Counter[str]()
+def test_what_passes_never_ends_the_job(broker: EmbeddedKafka, tmp_path: Path, seed: int, count: Callable[[str], None]) -> None:
+    chance, done = random.Random(seed), Counter[str]()
     pipeline = Pipeline(broker.bootstrap, topics_named("stays-up"), tmp_path / "job", SETTINGS)
     pipeline.folder.mkdir()
     pipeline.create_topics(reports=2, decisions=1, ownership=1)
@@ -87,7 +73,7 @@ def test_what_passes_never_ends_the_job(broker: EmbeddedKafka, tmp_path: Path, c
             assert job.poll() is None, pipeline.log()[-4000:]
 
         troubles: dict[str, Callable[[], Any]] = {
-            "a Python worker killed": lambda: kill_worker(job.pid, chance),
+            "a Python worker killed": lambda: wait_until(lambda: kill_worker(job.pid, chance), "a Python worker to kill", STEP_S),
             "all Python workers standing still": lambda: stand_still(job.pid),
             "Kafka killed": lambda: restart(broker),
         }

@@ -1,7 +1,9 @@
 """Two jobs where one belongs: on one checkpoint, or under one transactional id. One wins, the other says why; nothing is doubled."""
 
 import json
+import random
 import subprocess
+import time
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -106,9 +108,11 @@ def test_a_second_job_is_refused_before_spark_starts_and_one_that_is_to_take_ove
     assert_nothing_is_doubled(first)
 
 
-def test_after_a_kill_the_next_start_is_not_refused(first: Pipeline) -> None:
+@pytest.mark.kills
+def test_after_a_kill_the_next_start_is_not_refused(first: Pipeline, seed: int) -> None:
     with first.running() as old:
         wait_until(lambda: has_read(first, ROUNDS) or old.poll() is not None, "the first half of the backlog")
+        time.sleep(random.Random(seed).uniform(0, 3))
         first.kill(old)
     with first.running() as new:
         finishes(new, first, first)

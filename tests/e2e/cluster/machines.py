@@ -26,7 +26,7 @@ from typing import Self
 
 from lb_stream.io.local.jars import default_folder
 from lb_stream.io.local.java import find_java
-from tests.e2e.test_soak import processes
+from tests.support.killing import processes
 
 PROJECT = Path(__file__).parents[3]
 STORE = "/mnt/lb-stream"

@@ -16,8 +16,8 @@ from typing import Self
 
 from tests.e2e.cluster.machines import PROJECT, STORE, Machine, Network
 from tests.e2e.pipeline import OPTION, Pipeline, wait_until
-from tests.e2e.test_soak import processes
 from tests.e2e.under_load import STEP_S
+from tests.support.killing import processes
 
 PAGE, HEADING = PROJECT / "docs" / "operating.md", "### A Spark standalone cluster"
 WORKERS = ("worker-1", "worker-2")

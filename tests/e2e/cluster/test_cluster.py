@@ -4,7 +4,7 @@ The store is a bucket of a small server that answers as S3 does, then a folder t
 
 Master, two workers and the driver are machines made of namespaces (`machines`), and run the lines of docs/operating.md word for word.
 Driver, executors and workers are killed under load: topic, log and table must hold the same decisions, none twice. LB_CLUSTER_KILLS sets
-another number of kills than three, LB_TEST_SEED another seed. `make test-cluster` prints what was seen as JSON.
+another number of kills than three. `make test-cluster` prints what was seen as JSON.
 """
 
 from __future__ import annotations
@@ -32,11 +32,10 @@ from tests.e2e.under_load import CALM, STEP_S, Load, Play, decided, logged
 from tests.support.s3_server import s3_server
 from tests.support.topics import topics_named
 
-pytestmark = [pytest.mark.jvm, pytest.mark.e2e, pytest.mark.long]
+pytestmark = [pytest.mark.jvm, pytest.mark.e2e, pytest.mark.long, pytest.mark.kills]
 
 VICTIMS = ("driver", "executor", "worker")
 KILLS = int(os.environ.get("LB_CLUSTER_KILLS", str(len(VICTIMS))))
-SEED = int(os.environ.get("LB_TEST_SEED", "20261123"))
 NOT_SHARED = "of-the-driver"
 
 
@@ -62,10 +61,10 @@ class Ran:
 
 
 @pytest.fixture(scope="module", params=["bucket", "folder"])  # delta-rs' threads stay in the network in which they were started
-def ran(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, last_words: dict[str, Any]) -> Iterator[Ran]:
+def ran(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, last_words: dict[str, Any], seed: int) -> Iterator[Ran]:
     """All of it, once for each kind of store."""
     folder = tmp_path_factory.mktemp(request.param)
-    seen = last_words[request.param] = {"seed": SEED}
+    seen = last_words[request.param] = {"seed": seed}
     store = folder / "store"
     store.mkdir()
     shared = store if request.param == "folder" else None
@@ -82,15 +81,15 @@ def ran(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
             cluster.machines[name].at(PROJECT / "lb.toml").write_text(settings(pipeline, shared))
         ran = Ran(cluster, pipeline, stack.enter_context(Play(pipeline, cluster.tend).agents()))
         try:
-            disturbed(ran, seen)
+            disturbed(ran, seen, random.Random(seed))
         finally:
             note(ran, seen)
         yield ran
 
 
-def disturbed(ran: Ran, seen: dict[str, Any]) -> None:
+def disturbed(ran: Ran, seen: dict[str, Any], chance: random.Random) -> None:
     """The job from its start to its end, under load, with all kills."""
-    cluster, play, chance = ran.cluster, ran.play, random.Random(SEED)
+    cluster, play = ran.cluster, ran.play
     with Load(ran.pipeline.bootstrap, ran.pipeline.topics.reports) as load:
         cluster.machines["driver"].said(f"touch /tmp/{NOT_SHARED} /root/{NOT_SHARED} {PROJECT}/{NOT_SHARED}")
         cluster.start("driver")

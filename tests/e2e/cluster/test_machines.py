@@ -9,8 +9,8 @@ import pytest
 
 from tests.e2e.cluster.machines import PROJECT, STORE, Machine, Network
 from tests.e2e.pipeline import wait_until
-from tests.e2e.test_soak import processes
 from tests.e2e.under_load import STEP_S
+from tests.support.killing import processes
 
 pytestmark = pytest.mark.long
 
