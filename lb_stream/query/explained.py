@@ -12,7 +12,7 @@ from lb_stream.io.messages.times import clock
 from lb_stream.query import QueryError
 from lb_stream.query.costs import move_cost
 from lb_stream.query.lake import records, run
-from lb_stream.query.rule_words import why_decided, why_refused
+from lb_stream.query.rule_words import is_confirmed, why_decided, why_refused
 
 if TYPE_CHECKING:
     import duckdb
@@ -91,7 +91,8 @@ def explained(lake: Lake, decision: Row) -> Explained:
     next_one = _next(lake, decision)
     parts = tuple(_parts(lake, decision, siblings, next_one))
     followed_by = None if next_one is None else next_one["decision_id"]
-    sentence = _sentence(decision, parts, _has_it(lake, decision))
+    ended_badly = decision["outcome"] is not None and not is_confirmed(decision)
+    sentence = _sentence(decision, parts, _owner_now(lake, decision) if ended_badly else None)
     return Explained(sentence, decision, parts, len(siblings), _follows(lake, decision), followed_by, move_cost(lake, decision))
 
 
@@ -123,12 +124,14 @@ def _follows(lake: Lake, decision: Row) -> str | None:
     return None if row is None else str(row["decision_id"])
 
 
-def _has_it(lake: Lake, decision: Row) -> str:
-    """Who has the bundle of a move that did not reach its destination."""
-    if decision["kind"] not in MOVES or decision["outcome"] not in ("failed", "superseded"):
-        return ""
-    row = _first(lake, "SELECT owner FROM ownership WHERE cluster = $1 AND bundle = $2", [decision["cluster"], decision["bundle"]])
-    return f"; {row['owner'] if row and row['owner'] else 'nobody'} has the bundle now"
+def _owner_now(lake: Lake, decision: Row) -> str | None:
+    """The broker that has the decision's bundle now, as far as the ownership records know."""
+    row = _first(
+        lake,
+        "SELECT owner FROM ownership WHERE cluster = $1 AND bundle = $2",
+        [decision["cluster"], decision["bundle"]],
+    )
+    return None if row is None else row["owner"]
 
 
 def _parts(lake: Lake, decision: Row, siblings: list[Row], next_one: Row | None) -> list[Part]:
@@ -163,41 +166,64 @@ def _first(lake: Lake, query: str, parameters: list[Any]) -> Row | None:
     return rows[0] if rows else None
 
 
-def _sentence(decision: Row, parts: tuple[Part, ...], has_it: str) -> str:
-    """What was decided, why, and what came of it, in words."""
-    target = f" for {decision['destination']}" if decision["destination"] else ", its new broker to be found"
-    what = {
-        "assign": f"gave {decision['bundle']} to {decision['destination']}",
-        "split": f"had {decision['source']} split {decision['bundle']} ({decision['algorithm']})",
-        "merge": f"had {decision['source']} merge {decision['bundle']} and {decision['neighbour']}",
-    }.get(decision["kind"], f"moved {decision['bundle']} away from {decision['source']}{target}")
+def _sentence(decision: Row, parts: tuple[Part, ...], owner: str | None) -> str:
+    """What was decided, why, and how it ended. Only what reports have confirmed is told as done."""
     why = why_decided(decision["rule"], decision["source"], decision["explain"])
     dry = ", in a dry run," if decision["dry_run"] else ""
-    approved = f" {decision['approved_by']} approved it ({decision['proposal_id']})." if decision["approved_by"] else ""
-    return f"Round {decision['seq']} of {decision['cluster']}{dry} {what}: {why}.{approved} {_came_of_it(decision, parts, has_it)}"
+    approved = ""
+    if decision["approved_by"]:
+        approved = f" {decision['approved_by']} approved it ({decision['proposal_id']})."
+    begin = f"Round {decision['seq']} of {decision['cluster']}{dry}"
+    action, end = _describe_action(decision), _describe_end(decision, parts, owner)
+    return f"{begin} {action}: {why}.{approved} {end}"
 
 
-def _came_of_it(decision: Row, parts: tuple[Part, ...], has_it: str) -> str:
+_MOVE, _HAVE = ("moved", "moved", "move"), ("had", "had", "have")
+"""Verbs: past tense, participle, infinitive."""
+
+
+def _describe_action(decision: Row) -> str:
+    """The decision with its verb: the past tense is kept for what was carried out."""
+    destination = decision["destination"]
+    target = f" for {destination}" if destination else ", its new broker to be found"
+    bundle, source = decision["bundle"], decision["source"]
+    verbs, what = {
+        "assign": (("gave", "given", "give"), f"{bundle} to {destination}"),
+        "split": (_HAVE, f"{source} split {bundle} ({decision['algorithm']})"),
+        "merge": (_HAVE, f"{source} merge {bundle} and {decision['neighbour']}"),
+    }.get(decision["kind"], (_MOVE, f"{bundle} away from {source}{target}"))
+    past, participle, infinitive = verbs
     if decision["dry_run"]:
-        return "Nobody was told."
+        return f"would have {participle} {what}"
+    return f"{past} {what}" if is_confirmed(decision) else f"decided to {infinitive} {what}"
+
+
+def _describe_end(decision: Row, parts: tuple[Part, ...], owner: str | None) -> str:
+    if decision["dry_run"]:
+        return "It was not published."
     if decision["outcome"] is None:
-        return "No report has confirmed it yet."
-    told = {
-        "confirmed": "A report confirmed it",
-        "superseded": "It was superseded",
-        "refused": "It was refused",
-        "expired": "It expired",
-        "failed": "It failed",
-    }[decision["outcome"]]
-    told += f" after {decision['took_ms'] / 1000:.1f} s" + ("" if decision["outcome"] == "confirmed" else f" ({decision['detail']})")
-    told += has_it
-    source = next((part for part in parts if part.role == "source" and part.before and part.after), None)
+        return f"No report has confirmed it yet. It expires at {clock(decision['expires_ms'])}."
+    took = f"after {decision['took_ms'] / 1000:.1f} s"
+    if not is_confirmed(decision):
+        verb = "was " if decision["outcome"] in ("refused", "superseded") else ""
+        told = f"It {verb}{decision['outcome']} {took} ({decision['detail']})"
+        return told + _describe_place(decision, owner)
+    told = f"A report confirmed it {took}"
+    source = next((part for part in parts if part.role == "source"), None)
     if source is None or decision["kind"] in RESHAPES or source.before is None or source.after is None:
         return f"{told}."
-    return (
-        f"{told}; the usage of {source.broker} went from {figure(source.before['usage_ratio'], 'ratio')} "
-        f"to {figure(source.after['usage_ratio'], 'ratio')}."
-    )
+    before, after = (figure(load["usage_ratio"], "ratio") for load in (source.before, source.after))
+    return f"{told}; the usage of {source.broker} went from {before} to {after}."
+
+
+def _describe_place(decision: Row, owner: str | None) -> str:
+    """Where the bundle of a decision is that was not carried out."""
+    stays = decision["outcome"] in ("refused", "expired")
+    if stays and decision["kind"] in MOVES:
+        return f". The bundle stayed at {decision['source']}."
+    if stays and decision["kind"] in RESHAPES:
+        return ". The bundle stayed as it was."
+    return f"; {owner or 'nobody'} has the bundle now."
 
 
 # --- a bundle, a broker, a round ---

@@ -1,4 +1,7 @@
-"""What the rules say in words (`core.model.rules`), with the figures of a decision in their units."""
+"""What the rules say in words (`core.model.rules`), with the figures of a decision in their units.
+
+And how decisions ended.
+"""
 
 from __future__ import annotations
 
@@ -26,6 +29,33 @@ def why_decided(rule: str, source: str | None, explain: Mapping[str, Any]) -> st
         f"{words} {figures[name]}" for name, words in (("saw", "saw"), ("limit", "limit"), ("average", "average")) if figures[name] != "-"
     ]
     return f"rule {rule}" + (f": {', '.join(told)}" if told else "")
+
+
+def describe_outcome(row: Mapping[str, Any]) -> str:
+    """How a decision ended, for lists and feeds; with the reason, unless it ended well.
+
+    `row`: dry_run, outcome, took_ms and detail, as the tables decisions and outcomes have them.
+    """
+    if row["dry_run"] or row["outcome"] is None:
+        return "dry run" if row["dry_run"] else "open"
+    took = "" if row["took_ms"] is None else f" in {row['took_ms'] / 1000:.1f} s"
+    reason = outcome_reason(row)
+    return f"{row['outcome']}{took}" + (f": {reason}" if reason else "")
+
+
+def outcome_reason(row: Mapping[str, Any]) -> str:
+    """Why a decision was not carried out, in the words of whoever ended it.
+
+    Empty where it was carried out, is open, or no reason was given.
+    """
+    if row["outcome"] is None or is_confirmed(row):
+        return ""
+    return str(row["detail"] or "")
+
+
+def is_confirmed(row: Mapping[str, Any]) -> bool:
+    """Whether reports have shown that a decision was carried out."""
+    return bool(row["outcome"] == "confirmed")
 
 
 def why_refused(rule: str) -> str:

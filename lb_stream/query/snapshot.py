@@ -41,7 +41,7 @@ _CLUSTERS = """
 """
 _DECISIONS = f"""
     SELECT decision_id, decisions.cluster, decisions.seq, kind, decisions.bundle, source, destination, reason, rule, strategy, issued_ms,
-           expires_ms, dry_run, outcome, took_ms
+           expires_ms, dry_run, outcome, detail, took_ms
     FROM decisions LEFT JOIN outcomes USING (decision_id)
     WHERE $1 IS NULL OR decisions.cluster = $1
     ORDER BY issued_ms DESC, decisions.seq DESC, TRY_CAST(string_split(decision_id, ':')[-1] AS INT) DESC

@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from lb_stream.cli.demo.watch import BALANCED, BrokerFigures, Made, Watch, unevenness
+from lb_stream.query.rule_words import outcome_reason
 
 STATUS_EVERY_S = 5.0
 WIDE = 100
@@ -75,7 +76,9 @@ class PlainView:
             if told == "":
                 self._line(f"{_what(made)}: {_why(made)}")
             if told in ("", None) and made.outcome is not None:
-                self._line(f"{_how_it_ended(made)}: {_what(made)}")
+                reason = _reason(made)
+                ended = f"{_how_it_ended(made)}: {_what(made)}"
+                self._line(f"{ended}: {reason}" if reason else ended)
             self._told[made.decision.decision_id] = made.outcome
         if watch.error not in (None, self._error):
             self._line(f"a round failed: {watch.error}")
@@ -173,8 +176,11 @@ def _decision_line(made: Made) -> Text:
     way = " → ".join(short(broker) for broker in (decision.source, decision.destination) if broker)
     took = "" if made.took_ms is None else f"  {made.took_ms / 1000:.1f} s"
     ended = "" if made.outcome in (None, "confirmed") else f"  {made.outcome}"
+    reason = _reason(made)
     what = f"{decision.kind:<6} {decision.bundle.partition('/')[2]}  {'→ ' if decision.kind == 'assign' else ''}{way}"
-    return Text.assemble((f"{made.at_s:6.1f} s ", "dim"), (mark, style), " ", what, (ended, style), (took, "dim"))
+    at = f"{made.at_s:6.1f} s "
+    line = Text.assemble((at, "dim"), (mark, style), " ", what, (ended, style), (took, "dim"))
+    return line.append(f"  {reason}") if reason else line
 
 
 def _what(made: Made) -> str:
@@ -189,6 +195,11 @@ def _how_it_ended(made: Made) -> str:
     if made.outcome is None:
         return "made"
     return made.outcome if made.took_ms is None else f"{made.outcome} after {made.took_ms / 1000:.1f} s"
+
+
+def _reason(made: Made) -> str:
+    """Why a decision was not carried out; empty where it was."""
+    return outcome_reason({"outcome": made.outcome, "detail": made.detail})
 
 
 def _why(made: Made) -> str:

@@ -28,6 +28,7 @@ class Made:
     at_s: float
     outcome: str | None = None
     took_ms: int | None = None
+    detail: str | None = None  # why it ended so
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +95,8 @@ class Watch:
 
     def __post_init__(self) -> None:
         self._rounds = NewRows(self.tables / ROUNDS.name, ["cluster", "log_seq", "seq", "error"])
-        self._outcomes = NewRows(self.tables / OUTCOMES.name, ["decision_id", "outcome", "took_ms"])
+        columns = ["decision_id", "outcome", "detail", "took_ms"]
+        self._outcomes = NewRows(self.tables / OUTCOMES.name, columns)
 
     # --- what comes in ---
 
@@ -129,7 +131,7 @@ class Watch:
             self._early[row["decision_id"]] = row
         for decision_id in [known for known in self._early if known in self.made]:
             row, made = self._early.pop(decision_id), self.made[decision_id]
-            made.outcome, made.took_ms = row["outcome"], row["took_ms"]
+            made.outcome, made.took_ms, made.detail = row["outcome"], row["took_ms"], row["detail"]
 
     # --- what follows from it ---
 

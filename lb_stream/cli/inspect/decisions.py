@@ -10,6 +10,7 @@ import typer
 from lb_stream.cli.shared.options import BrokerConf, Cluster, ConfigFile, Effective, Format, Json, Output, Set, effective
 from lb_stream.cli.shared.output import CommandError, console, emit_json, emit_line, emit_rich, emit_rows, note, styled, table
 from lb_stream.io.messages.times import clock
+from lb_stream.query.rule_words import is_confirmed, outcome_reason
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -114,7 +115,9 @@ def _figure(value: float, unit: str | None) -> str:
 def _outcome(row: dict[str, Any]) -> Text:
     if row["dry_run"] or row["outcome"] is None:
         return styled("dry run" if row["dry_run"] else "open")
-    return styled((row["outcome"], "green" if row["outcome"] == "confirmed" else "red"), f"in {row['took_ms'] / 1000:.1f} s")
+    colour = "green" if is_confirmed(row) else "red"
+    took = f"in {row['took_ms'] / 1000:.1f} s"
+    return styled((row["outcome"], colour), took, *filter(None, [outcome_reason(row)]))
 
 
 def _follow(given: Effective, cluster: str | None, last: int, json: bool) -> None:

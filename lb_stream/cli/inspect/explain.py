@@ -211,6 +211,7 @@ def _refusal(row: Row) -> tuple[str, ...]:
 
 def _round(lake: Lake, text: str, json: bool) -> None:
     from lb_stream.query.explained import explain_round
+    from lb_stream.query.rule_words import describe_outcome
 
     cluster, _, number = text.rpartition(":")
     if not cluster or not number.isdigit():
@@ -236,7 +237,8 @@ def _round(lake: Lake, text: str, json: bool) -> None:
         emit("\nIt decided:\n")
         for one in found["decisions"]:
             way = " → ".join(name for name in (one["source"], one["destination"]) if name)
-            emit_line(f"{one['decision_id']} {one['kind']} {one['bundle']} {way}, {one['rule']}")
+            what = f"{one['decision_id']} {one['kind']} {one['bundle']} {way}"
+            emit_line(f"{what}, {one['rule']}: {describe_outcome(one)}")
     else:
         emit("\nIt decided nothing.\n")
     _show_refusals(found["refusals"])

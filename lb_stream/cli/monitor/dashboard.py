@@ -14,6 +14,7 @@ from rich.text import Text
 
 from lb_stream.io.messages.shown import shown_within
 from lb_stream.io.messages.times import ago, clock
+from lb_stream.query.rule_words import describe_outcome
 from lb_stream.query.snapshot import PHASES, Rows, Snapshot, unevenness
 
 WIDE = 120
@@ -200,13 +201,14 @@ def _decision(row: dict[str, Any], width: int, unicode: bool) -> Text:
         "merge": f"at {row['source']}",
     }.get(row["kind"], f"{row['source']} {arrow} {row['destination'] or '?'}")
     took = "" if row["took_ms"] is None else f" {row['took_ms'] / 1000:.1f} s"
-    ended = row["outcome"] if row["outcome"] not in (None, "confirmed") else "dry run" if row["dry_run"] else ""
+    well = row["outcome"] in (None, "confirmed") and not row["dry_run"]
     line = Text.assemble((f"{clock(row['issued_ms'])[-8:]} ", "dim"), (mark, style), f" {row['kind']:<8} {row['bundle']} {what}")
-    if ended:
-        line.append(f" {ended}", style)
-    line.append(took, "dim")
-    reason = f" {row['rule']}"
-    return line.append(reason, "dim") if cell_len(line.plain) + len(reason) <= width else line
+    if well:
+        line.append(took, "dim")
+    else:
+        line.append(f" {describe_outcome(row)}", style)
+    rule = f" {row['rule']}"
+    return line.append(rule, "dim") if cell_len(line.plain) + len(rule) <= width else line
 
 
 def _refusals(snapshot: Snapshot, unicode: bool) -> Section:

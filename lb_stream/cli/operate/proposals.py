@@ -184,4 +184,5 @@ def _state(row: dict[str, Any]) -> str:
         return f"until {clock(row['expires_ms'])}"
     until = f"until {clock(row['until_ms'])}" if row["until_ms"] else ""
     by = f"by {row['by']}" if row["by"] else ""
-    return ", ".join(filter(None, (by, row["why"], until, row["decision_id"], row["outcome"])))
+    ended = row["outcome"] + (f": {row['outcome_reason']}" if row["outcome_reason"] else "")
+    return ", ".join(filter(None, (by, row["why"], until, row["decision_id"], ended)))

@@ -13,6 +13,7 @@ from lb_stream.cli.report.svg import COLOURS, Over, bar_chart, line_chart, mark_
 from lb_stream.contracts.decisions import MOVES
 from lb_stream.io.messages.shown import in_html
 from lb_stream.query.past.report_figures import ENDS, MOST_DECISIONS, ClusterFigures, Row
+from lb_stream.query.rule_words import describe_outcome
 
 MOST_COSTS = 200
 """Rows of what moves have cost."""
@@ -126,20 +127,13 @@ def _key(one: ClusterFigures) -> str:
 def _marks(one: ClusterFigures) -> dict[str, list[tuple[int, str, str]]]:
     rows: dict[str, list[tuple[int, str, str]]] = {}
     for row in one.decisions:
-        rows.setdefault(row["kind"], []).append(
-            (row["issued_ms"], _style_of(row), f"{row['decision_id']} {_what(row)}: {row['rule']}, {_end(row)}")
-        )
+        what = f"{row['decision_id']} {_what(row)}: {row['rule']}, {describe_outcome(row)}"
+        rows.setdefault(row["kind"], []).append((row["issued_ms"], _style_of(row), what))
     return dict(sorted(rows.items()))
 
 
 def _what(row: Row) -> str:
     return f"{row['kind']} {row['bundle']} " + " → ".join(name for name in (row["source"], row["destination"]) if name)
-
-
-def _end(row: Row) -> str:
-    if row["dry_run"]:
-        return "dry run"
-    return "open" if row["outcome"] is None else f"{row['outcome']} in {row['took_ms'] / 1000:.1f} s"
 
 
 def _reasons(one: ClusterFigures) -> str:
@@ -195,7 +189,7 @@ def _decisions(one: ClusterFigures) -> str:
             row["source"] or "",
             row["destination"] or "",
             row["rule"],
-            _end(row),
+            describe_outcome(row),
         ]
         for row in reversed(one.decisions[-MOST_DECISIONS:])
     ]

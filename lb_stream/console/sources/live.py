@@ -144,7 +144,8 @@ def decision_row(value: bytes) -> Row:
     """A decision, as its topic has it, as a row of the feed. Raises ValidationError, ValueError."""
     one = read_decision(value)
     row = one.model_dump(mode="json", exclude={"explain"}) | {"explain": one.explain.model_dump(mode="json")}
-    return with_why(row | {"entry": "decision", "id": one.decision_id, "at_ms": one.issued_ms, "outcome": None, "took_ms": None})
+    row |= {"entry": "decision", "id": one.decision_id, "at_ms": one.issued_ms}
+    return with_why(row | dict.fromkeys(("outcome", "detail", "took_ms")))
 
 
 def _answer(value: bytes) -> Row:

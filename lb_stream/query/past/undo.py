@@ -13,6 +13,7 @@ from lb_stream.core.model.operator_state import OperatorState
 from lb_stream.io.messages.times import clock
 from lb_stream.query import QueryError
 from lb_stream.query.lake import records, run
+from lb_stream.query.rule_words import outcome_reason
 
 if TYPE_CHECKING:
     import duckdb
@@ -28,7 +29,8 @@ _COMMANDS = """
     GROUP BY cluster, id ORDER BY at_ms DESC, log_seq DESC
 """
 _DECISIONS = f"""
-    SELECT decision_id, decisions.cluster, kind, decisions.bundle, source, destination, dry_run, outcome, issued_ms
+    SELECT decision_id, decisions.cluster, kind, decisions.bundle, source, destination, dry_run, outcome, detail,
+           issued_ms
     FROM decisions LEFT JOIN outcomes USING (decision_id)
     WHERE ($1 IS NULL OR decisions.cluster = $1)
     AND (list_contains($2, decision_id) OR (issued_ms >= $3 AND kind IN {MOVES} AND NOT dry_run))
@@ -164,7 +166,9 @@ def _why_not(mine: Sequence[Row], home: str | None, owner: str | None, last: str
     if newest["outcome"] is None:
         return f"{newest['decision_id']} is under way: try again when it has ended"
     if home is None:
-        return f"{newest['decision_id']} has not come about ({newest['outcome']})"
+        reason = outcome_reason(newest)
+        ended = newest["outcome"] + (f": {reason}" if reason else "")
+        return f"{newest['decision_id']} was not carried out ({ended})"
     if owner == home:
         return f"{home} has it already"
     if owner is None:

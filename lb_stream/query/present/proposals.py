@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     Lake = duckdb.DuckDBPyConnection
 
 _LAST = """
-    SELECT p.*, first.explain AS whole, coalesce(outcome, '') AS outcome
+    SELECT p.*, first.explain AS whole, coalesce(outcome, '') AS outcome,
+           CASE WHEN outcome <> 'confirmed' THEN coalesce(detail, '') ELSE '' END AS outcome_reason
     FROM (
         FROM proposals WHERE ($1 IS NULL OR cluster = $1)
         QUALIFY row_number() OVER (PARTITION BY cluster, proposal_id ORDER BY log_seq DESC) = 1
@@ -44,14 +45,15 @@ def waiting_proposals(lake: Lake, cluster: str | None = None) -> list[Row]:
 def ended_proposals(lake: Lake, cluster: str | None, last: int) -> list[Row]:
     """The last that wait no more, the newest at the end: as above, with all candidates that the log has told.
 
-    `outcome`: what came of the decision; empty: none yet, or none made.
+    `outcome`: of the decision; empty: none yet, or none made. `outcome_reason`: why the decision was not carried out.
     """
     return [_told(row) for row in records(run(lake, _ENDED, [cluster, last]))]
 
 
 def _waiting(now: Standing, one: Proposal) -> Row:
     row = {name: getattr(one, name) for name in PROPOSALS.schema.names if hasattr(one, name)}
-    row |= {"cluster": now.cluster, "state": "waiting", "by": "", "why": "", "until_ms": None, "decision_id": None, "outcome": ""}
+    row |= {"cluster": now.cluster, "state": "waiting", "by": "", "why": "", "until_ms": None, "decision_id": None}
+    row |= {"outcome": "", "outcome_reason": ""}
     return row | {"seq": now.seq, "now_ms": now.now_ms, "told": why_decided(one.rule, one.source, one.explain)}
 
 

@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING
 
 from lb_stream.query.lake import records, run
-from lb_stream.query.rule_words import why_decided
+from lb_stream.query.rule_words import outcome_reason, why_decided
 from lb_stream.query.screens.lists import Row
 
 if TYPE_CHECKING:
@@ -21,7 +21,8 @@ WHAT = ("all", "moves", "decisions", "commands")
 
 _DECISIONS = f"""
     SELECT 'decision' AS entry, decision_id AS id, decisions.cluster, decisions.seq, issued_ms AS at_ms, kind, decisions.bundle, source,
-           destination, rule, strategy, dry_run, explain, outcome, took_ms, expires_ms, NULL AS "by", NULL AS arguments, NULL AS text
+           destination, rule, strategy, dry_run, explain, outcome, detail, took_ms,
+           expires_ms, NULL AS "by", NULL AS arguments, NULL AS text
     FROM decisions LEFT JOIN outcomes USING (decision_id)
     WHERE ($1 IS NULL OR decisions.cluster = $1) AND ($2 IS NULL OR issued_ms < $2)
       AND ($3 <> 'moves' OR kind IN ('unload', 'transfer')) AND $3 <> 'commands'
@@ -31,8 +32,8 @@ _DECISIONS = f"""
 _COMMAND = """
     SELECT 'command' AS entry, id, cluster, max(seq) AS seq, any_value(at_ms) AS at_ms, any_value(kind) AS kind, NULL AS bundle,
            NULL AS source, NULL AS destination, arg_max(rule, log_seq) AS rule, NULL AS strategy, false AS dry_run, NULL AS explain,
-           arg_max(outcome, log_seq) AS outcome, NULL AS took_ms, NULL AS expires_ms, any_value("by") AS "by",
-           any_value(arguments) AS arguments, arg_max(text, log_seq) AS text
+           arg_max(outcome, log_seq) AS outcome, NULL AS detail, NULL AS took_ms, NULL AS expires_ms,
+           any_value("by") AS "by", any_value(arguments) AS arguments, arg_max(text, log_seq) AS text
     FROM commands
 """
 _COMMANDS = f"""
@@ -53,8 +54,9 @@ _PENDING = f"""
 
 
 def feed(lake: Lake, cluster: str | None, *, before_ms: int | None = None, what: str = "all", text: str = "") -> tuple[Row, ...]:
-    """The newest entries, before a time if one is given. `entry` decision: `why` in words; command: `by`, `arguments`, `text`.
+    """The newest entries, before a time if one is given.
 
+    `entry` decision: `why` in words, `outcome_reason`: why it was not carried out; command: `by`, `arguments`, `text`.
     `what`: one of WHAT. `outcome` None: still open.
     """
     asked = [cluster, before_ms, what, text.lower()]
@@ -72,7 +74,8 @@ def with_why(row: Row) -> Row:
     """A decision (its `explain` as JSON text, or unpacked) with `why` in words, without its figures."""
     explain = json.loads(row["explain"] or "{}") if isinstance(row["explain"], str) else row["explain"] or {}
     told = {name: value for name, value in row.items() if name != "explain"}
-    return told | {"why": why_decided(row["rule"], row["source"], explain)}
+    reason = outcome_reason(row) if "outcome" in row else ""
+    return told | {"why": why_decided(row["rule"], row["source"], explain), "outcome_reason": reason}
 
 
 def commands(lake: Lake, cluster: str, name: str) -> tuple[Row, ...]:

@@ -157,7 +157,7 @@ def test_a_person_reads_the_sentence_then_the_figures(recorded: Recorder, ask: A
     ("changes", "outcome", "words"),
     [
         ({}, None, "No report has confirmed it yet."),
-        ({"dry_run": True}, None, "Round 42 of eu-1, in a dry run, moved"),
+        ({"dry_run": True}, None, "Round 42 of eu-1, in a dry run, would have moved"),
         (
             {"kind": "split", "algorithm": "halves", "children": ["a", "b"], "destination": None},
             "confirmed",
