@@ -14,7 +14,7 @@ from lb_stream.core.model.view import ClusterView
 from lb_stream.core.round.decide import Inbox, Round, decide
 from lb_stream.query import QueryError
 from lb_stream.query.lake import open_lake, run
-from lb_stream.query.past.reports import decoded, read_reports
+from lb_stream.query.past.reports import decoded, read_reports, require_taken
 from lb_stream.query.present.view import present_view
 from lb_stream.store import Store
 
@@ -25,12 +25,15 @@ def load_reports(file: str | Path, cluster: str = "recorded", broker: str | None
     """The cluster after all reports of a file: one report on a line, as `lbctl reports send` reads them, also gzipped.
 
     `broker` is whose a report is that doesn't say itself; `settings` are the cluster's, as far as the averages need them.
-    Raises QueryError, naming the line and what is wrong with it, and SettingError for a setting.
+    Raises QueryError, naming the line and what is wrong with it, also where the job would reject
+    the report; SettingError for a setting.
     """
     config, path = cluster_config(settings), Path(file)
-    batch = decoded(cluster, read_reports(path, broker))
+    reports = read_reports(path, broker)
+    batch = decoded(path, cluster, reports)
     now_ms = max(batch.reports["append_ms"].to_pylist(), default=0)
-    shard, _ = fold(Shard.empty(), batch, now_ms, config.fold)
+    shard, refused = fold(Shard.empty(), batch, now_ms, config.fold)
+    require_taken(path, reports, refused)
     return view_of(cluster, [shard], now_ms, config.balancer.weights)
 
 

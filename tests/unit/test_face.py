@@ -1,5 +1,6 @@
 """`import lb_stream`: its example runs as it stands, on a machine without Java, and it gives every name that it promises."""
 
+import json
 import re
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import pytest
 import lb_stream
 from lb_stream.contracts.keys import SettingError
 from lb_stream.query import QueryError
+from lb_stream.query.past.reports import past_of_reports
 from tests.support.recorded_tables import Recorder
 
 PROJECT = Path(__file__).parents[2]
@@ -77,3 +79,58 @@ def test_an_unknown_cluster_strategy_or_setting_is_refused_with_those_there_are(
     view = lb_stream.load_tables(recorded.root)
     with pytest.raises(SettingError, match="ThresholdShedder"):
         lb_stream.ask(view, shedding_strategy="NoSuchShedder")
+
+
+BUNDLE = "shop/orders/0x00000000_0x80000000"
+STATS = {name: 1.0 for name in ("msgRateIn", "msgRateOut", "msgThroughputIn", "msgThroughputOut")}
+WRONG: list[tuple[dict[str, object], str]] = [
+    # apache/pulsar #382: figures that can't be
+    ({"msgRateIn": -1.0}, r"msgRateIn = -1.0: expected greater than or equal to 0"),
+    ({"cpu": {"usage": "NaN", "limit": 100.0}}, r"cpu.usage = 'NaN': expected .*number"),
+    ({"lastStats": {BUNDLE: STATS | {"msgRateOut": -0.5}}}, r"msgRateOut = -0.5: expected greater"),
+    ({"lastStats": {BUNDLE: STATS | {"topics": -2}}}, r"topics = -2: expected greater"),
+    ({"lastStats": {"shop/orders/0x0_0x1": STATS}}, r"bundle = shop/orders/0x0_0x1: expected <tenant>"),
+    ({"bundles": ["shop/orders"]}, r"bundle = shop/orders: expected <tenant>"),
+    ({"loadReportType": "Sundry"}, r"loadReportType = Sundry: expected LocalBrokerData or LoadReport"),
+    ({"lastUpdate": 500}, r"lastUpdate = 500: expected >= 1000, the broker's last report"),
+]
+
+
+def write_captured(file: Path, *reports: tuple[str, int, dict[str, object]]) -> None:
+    """A file of captured reports: broker, time of capture, fields beside those that all have."""
+    common = {"loadReportType": "LocalBrokerData", "lastStats": {}, "startTimestamp": 1}
+    lines = [
+        {"capturedAtMs": at_ms, "broker": broker, "report": common | {"lastUpdate": at_ms} | fields}
+        for broker, at_ms, fields in reports
+    ]
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+@pytest.mark.parametrize(("fields", "told"), WRONG)
+def test_a_report_that_the_job_would_reject_is_named_by_line_field_and_value(
+    tmp_path: Path, fields: dict[str, object], told: str
+) -> None:
+    file = tmp_path / "reports.jsonl"
+    write_captured(file, ("a:8080", 1000, {}), ("b:8080", 1001, {}), ("a:8080", 1002, fields))
+    with pytest.raises(QueryError, match=rf"reports\.jsonl, line 3: .*{told}") as error:
+        lb_stream.load_reports(file)
+    assert error.value.code == 2
+    with pytest.raises(QueryError, match=rf"reports\.jsonl, line 3: .*{told}"):
+        past_of_reports(file, "shop", resolution_ms=1)
+
+
+def test_half_of_a_report_without_its_other_half_is_named_too(tmp_path: Path) -> None:
+    file = tmp_path / "reports.jsonl"
+    write_captured(file, ("a:8080", 1000, {}))
+    half = {"capturedAtMs": 1001, "broker": "b:8080", "report": {"topBundlesLoadData": []}}
+    file.write_text(file.read_text() + json.dumps(half) + "\n")
+    with pytest.raises(QueryError, match=r"line 2: key = b:8080: expected .*broker"):
+        lb_stream.load_reports(file)
+
+
+def test_of_several_bad_lines_the_first_is_named_and_the_others_are_counted(tmp_path: Path) -> None:
+    file = tmp_path / "reports.jsonl"
+    bad: dict[str, object] = {"msgRateIn": -1.0}
+    write_captured(file, ("b:8080", 1009, bad), ("a:8080", 1000, bad), ("c:8080", 1001, {}))
+    with pytest.raises(QueryError, match=r"line 1: .*and 1 more such lines"):
+        lb_stream.load_reports(file)

@@ -28,6 +28,7 @@ class Report:
     broker: str
     value: bytes
     at_ms: float | None
+    line: int = 0  # its number in the file, from 1; 0: not from a file
 
 
 class _Line(msgspec.Struct):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import gzip
+import json
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -15,7 +17,7 @@ import pyarrow as pa
 from lb_stream.contracts.tables import BROKER_LOADS
 from lb_stream.core.averages import fold
 from lb_stream.core.config.cluster_config import cluster_config
-from lb_stream.core.model.blocks import Batch, Shard, from_bytes
+from lb_stream.core.model.blocks import NO_EVENTS, Batch, Shard, from_bytes
 from lb_stream.io.local.report_lines import Report, Unsendable, read_line
 from lb_stream.io.messages.times import utc
 from lb_stream.query import QueryError
@@ -53,25 +55,50 @@ def _reports(path: Path, broker: str | None) -> Iterator[Report]:
             number += 1
             report = read_line(line, broker)
             if report is not None:
-                yield report
+                yield replace(report, line=number)
     except Unsendable as error:
         raise QueryError(f"{path}, line {number}: {error}", 2) from None
     except (OSError, EOFError, zlib.error) as error:
         raise QueryError(f"{path} can't be read: {error}", 2) from None
 
 
-def decoded(cluster: str, reports: Iterable[Report], first_offset: int = 0) -> Batch:
-    """All reports as the stream's decoder hands them to the fold, each appended at the time that it was captured. Raises QueryError."""
+def decoded(path: Path, cluster: str, reports: Sequence[Report], first_offset: int = 0) -> Batch:
+    """Decode all reports as the stream does, each appended at the time that it was captured.
+
+    Raises QueryError, which names the line, for a report that the job would reject.
+    """
     records = [
-        {"key": f"{cluster}/{one.broker}".encode(), "value": one.value, "topic": "reports", "partition": 0, "offset": offset}
-        | {"append_ms": int(one.at_ms or 0), "kind": None}
-        for offset, one in enumerate(reports, first_offset)
+        {"key": f"{cluster}/{report.broker}".encode(), "value": report.value, "kind": None}
+        | {"topic": "reports", "partition": 0, "offset": offset, "append_ms": int(report.at_ms or 0)}
+        for offset, report in enumerate(reports, first_offset)
     ]
-    blocks = decode([pa.RecordBatch.from_pylist(records, _RECORD)], DecodeConfig(cluster, "commands", {}))
-    rows: list[dict[str, Any]] = [row for block in blocks for row in block.to_pylist() if row["cluster"] == cluster]
+    config = DecodeConfig(cluster, "commands", {})
+    blocks = decode([pa.RecordBatch.from_pylist(records, _RECORD)], config)
+    rows = [row for block in blocks for row in block.to_pylist() if row["cluster"] == cluster]
+    for row in rows:
+        if row["events"] is not None:
+            require_taken(path, reports, from_bytes(row["events"]), first_offset)
     if not rows or rows[0]["reports"] is None:
-        raise QueryError("no report can be taken: `lbctl reports send` and the table rejected_reports say of each why not")
-    return Batch(from_bytes(rows[0]["reports"]), from_bytes(rows[0]["samples"]), Batch.empty().events)
+        raise QueryError(f"{path} has no load report of {cluster}: expected one on a line", 2)
+    samples = from_bytes(rows[0]["samples"])
+    return Batch(from_bytes(rows[0]["reports"]), samples, NO_EVENTS)
+
+
+def require_taken(
+    path: Path, reports: Sequence[Report], events: pa.Table, first_offset: int = 0
+) -> None:
+    """Raise QueryError, which names line, field, value and what was expected, if one was rejected.
+
+    `events`: rows of EVENT_SCHEMA; their offsets count the reports from `first_offset`.
+    """
+    rejected = [event for event in events.to_pylist() if event["kind"] == "rejected"]
+    if not rejected:
+        return
+    first = min(rejected, key=lambda event: reports[event["offset"] - first_offset].line)
+    line, why = reports[first["offset"] - first_offset].line, json.loads(first["payload"])
+    told = f"{why['field']} = {why['value']}: expected {why['expected']}"
+    more = f" (and {len(rejected) - 1} more such lines)" if len(rejected) > 1 else ""
+    raise QueryError(f"{path}, line {line}: {told}{more}. The job would reject this report", 2)
 
 
 def past_of_reports(
@@ -97,7 +124,8 @@ def past_of_reports(
     for _, group in groupby(taken, key=lambda one: int(one.at_ms or 0) // resolution_ms):
         some = list(group)
         now_ms = int(some[-1].at_ms or 0)
-        shard, _ = fold(shard, decoded(cluster, some, offset), now_ms, config)
+        shard, refused = fold(shard, decoded(path, cluster, some, offset), now_ms, config)
+        require_taken(path, some, refused, offset)
         offset += len(some)
         if (slot := next_slot(before_ms, now_ms, resolution_ms)) is not None:
             bundles.append(bundle_rows(cluster, shard, slot))
