@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import fields
 from functools import cache, lru_cache
 from operator import attrgetter
@@ -23,6 +24,24 @@ Signed = Annotated[FiniteFloat, Field(ge=-GREATEST, le=GREATEST)]
 Count = Annotated[int, Field(ge=0, le=2**63 - 1)]
 CLUSTER_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$"
 """Names of clusters and pipelines: they become parts of keys, paths and ids."""
+
+NAMESPACE_PATTERN = r"^[^/\s]+(/[^/\s]+){1,2}$"
+SERVED_NAMESPACE_PATTERN = r"^[^/]+/[^/]+$"
+BUNDLE_NAME_PATTERN = r"^[^/\s]+(/[^/\s]+){2,3}$"
+BOOTSTRAP_PATTERN = r"^[^,\s]+:\d+(,[^,\s]+:\d+)*$"
+LISTEN_PATTERN = r"^(0?|[^\s/]+:\d{1,5})$"
+USER_PATTERN = r"^[A-Za-z0-9._@+-]{1,128}$"
+
+PATTERN_WORDS = {
+    CLUSTER_PATTERN: "letters, digits, dots, dashes and underscores only",
+    NAMESPACE_PATTERN: "<tenant>/<namespace>, such as shop/orders",
+    SERVED_NAMESPACE_PATTERN: "<tenant>/<namespace>, such as shop/orders",
+    BUNDLE_NAME_PATTERN: "<tenant>/<namespace>/0xLLLLLLLL_0xHHHHHHHH",
+    BOOTSTRAP_PATTERN: "host:port, or several with commas between",
+    LISTEN_PATTERN: 'host:port, or "" or 0 for nowhere',
+    USER_PATTERN: "1 to 128 letters, digits, dots, dashes, underscores, @ or +",
+}
+"""What each pattern of a field asks for, in words: a user is never shown the expression itself."""
 
 LARGEST_RECORD_BYTES = 10 * 1024 * 1024
 """What a record may have: a report of 10 000 bundles is 2–3 MB."""
@@ -56,6 +75,13 @@ class OwnRecord(BaseModel):
     def to_json(self) -> str:
         """Canonical JSON of the record: the same record always gives the same bytes."""
         return canonical_json(self.model_dump(mode="json"))
+
+
+def expected_by(error: Mapping[str, Any]) -> str:
+    """What one of pydantic's errors asks for: its message, or the words for a field's pattern."""
+    if error["type"] == "string_pattern_mismatch":
+        return PATTERN_WORDS[error["ctx"]["pattern"]]
+    return str(error["msg"]).removeprefix("Input should be ")
 
 
 def canonical_json(value: Any) -> str:

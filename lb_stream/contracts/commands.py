@@ -12,16 +12,32 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, ConfigDict, Field, RootModel, model_validator
 from pydantic_core import PydanticCustomError
 
-from lb_stream.contracts.base import LONGEST_BROKER, LONGEST_NAMESPACE, Millis, OwnRecord
+from lb_stream.contracts.base import (
+    BUNDLE_NAME_PATTERN,
+    LONGEST_BROKER,
+    LONGEST_NAMESPACE,
+    NAMESPACE_PATTERN,
+    Millis,
+    OwnRecord,
+)
 from lb_stream.contracts.namespaces import MOST_BUNDLES, ClusterNamespaces, NamespaceIsolation
 
 SCHEMA_VERSION = 1
 
-NamespaceName = Annotated[str, Field(pattern=r"^[^/\s]+(/[^/\s]+){1,2}$", max_length=LONGEST_NAMESPACE, description="<tenant>/<namespace>")]
+NamespaceName = Annotated[
+    str,
+    Field(
+        pattern=NAMESPACE_PATTERN,
+        max_length=LONGEST_NAMESPACE,
+        description="<tenant>/<namespace>",
+    ),
+]
 BrokerName = Annotated[
     str, Field(min_length=1, max_length=LONGEST_BROKER, description="host:port as in its reports; http(s):// before it is left out")
 ]
-BundleName = Annotated[str, Field(pattern=r"^[^/\s]+(/[^/\s]+){2,3}$", max_length=LONGEST_NAMESPACE + 256)]
+BundleName = Annotated[
+    str, Field(pattern=BUNDLE_NAME_PATTERN, max_length=LONGEST_NAMESPACE + 256)
+]
 LONGEST_PIN_MS = 366 * 86_400_000
 LONGEST_WORD = 256
 """Characters of a key, a range, the name of an algorithm or of a group."""

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import Field, FiniteFloat, field_validator
 
-from lb_stream.contracts.base import LONGEST_NAMESPACE, OwnRecord
+from lb_stream.contracts.base import LONGEST_NAMESPACE, SERVED_NAMESPACE_PATTERN, OwnRecord
 
 RING_END = 0xFFFFFFFF
 MOST_BUNDLES = 1 << 14
@@ -20,7 +20,11 @@ class Namespace(OwnRecord):
     `boundaries` rise strictly from 0 to 0xffffffff: a namespace of n bundles has n + 1.
     """
 
-    name: str = Field(pattern=r"^[^/]+/[^/]+$", max_length=LONGEST_NAMESPACE, description="<tenant>/<namespace>")
+    name: str = Field(
+        pattern=SERVED_NAMESPACE_PATTERN,
+        max_length=LONGEST_NAMESPACE,
+        description="<tenant>/<namespace>",
+    )
     boundaries: Annotated[list[int], Field(max_length=MOST_BUNDLES + 1)]
     anti_affinity_group: str | None = None
 

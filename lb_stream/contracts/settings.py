@@ -13,7 +13,12 @@ from pydantic import AfterValidator, BeforeValidator, StringConstraints
 from pydantic_core import PydanticCustomError
 
 from lb_stream.contracts.balancer import Texts
-from lb_stream.contracts.base import CLUSTER_PATTERN, trouble_with
+from lb_stream.contracts.base import (
+    BOOTSTRAP_PATTERN,
+    CLUSTER_PATTERN,
+    LISTEN_PATTERN,
+    trouble_with,
+)
 from lb_stream.contracts.keys import KeyModel, SettingError, key, split_text
 
 SHADOW = "shadow"
@@ -77,7 +82,7 @@ class KafkaSettings(KeyModel):
     """The Kafka cluster. `options` are passed through to every client (kafka-python's names: security_protocol, sasl_mechanism, ...)."""
 
     bootstrap_servers: str = key(
-        "127.0.0.1:9092", "host:port, or several with commas between", dynamic=False, pattern=r"^[^,\s]+:\d+(,[^,\s]+:\d+)*$"
+        "127.0.0.1:9092", "host:port, or several with commas between", dynamic=False, pattern=BOOTSTRAP_PATTERN
     )
     options: dict[str, Any] = key(
         {},
@@ -178,7 +183,7 @@ class StreamSettings(KeyModel):
         "127.0.0.1:9474",
         'host:port where metrics are served for Prometheus; port 0: any free one, see the job\'s log; "" or 0: nowhere',
         dynamic=False,
-        pattern=r"^(0?|[^\s/]+:\d{1,5})$",
+        pattern=LISTEN_PATTERN,
     )
     crash_at: Annotated[str, AfterValidator(_checked_crash)] = key(
         "", "for tests: POINT:NUMBER, as after_log:3, kills the job when it reaches that point for the third time", dynamic=False

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import msgspec
 from pydantic import BaseModel, ValidationError
 
-from lb_stream.contracts.base import LONGEST_BROKER, canonical_json
+from lb_stream.contracts.base import LONGEST_BROKER, canonical_json, expected_by
 from lb_stream.contracts.commands import COMMAND_KINDS, SCHEMA_VERSION, Command, Split
 from lb_stream.contracts.fast import struct_of
 from lb_stream.contracts.reports import (
@@ -131,9 +131,8 @@ def _validated(model: type[BaseModel], value: bytes) -> Any:
 
 def _reject(error: ValidationError) -> NoReturn:
     first = error.errors()[0]
-    raise Rejection(
-        ".".join(map(str, first["loc"])) or "value", repr(first["input"]), first["msg"].removeprefix("Input should be ")
-    ) from None
+    field = ".".join(map(str, first["loc"])) or "value"
+    raise Rejection(field, repr(first["input"]), expected_by(first)) from None
 
 
 def _identity(broker: str, name: str | None, url: str | None) -> str:

@@ -65,7 +65,7 @@ def test_a_tick_is_no_command() -> None:
         ({"id": "c1", "kind": "pause-cluster", "schema_version": 2}, "schema_version", "1 or less"),
         ({"id": "c1", "kind": "pause-cluster", "urgent": True}, "urgent", "Extra inputs are not permitted"),
         ({"id": "c1", "kind": "unload", "namespace": "t/n", "destination": "b:1"}, "value", "a destination only together with a bundle"),
-        ({"id": "c1", "kind": "unload", "namespace": "nonsense"}, "namespace", "String should match pattern"),
+        ({"id": "c1", "kind": "unload", "namespace": "nonsense"}, "namespace", "<tenant>/<namespace>, such as shop/orders"),
         ({"id": "c1", "kind": "set-config", "values": {}}, "values", "Dictionary should have at least 1 item"),
         ({"id": "c1" * 100, "kind": "pause-cluster"}, "id", "String should have at most 128 characters"),
         (b'{"id": "c1", "kind": "set-config", "values": {"cpu_weight": NaN}}', "values.cpu_weight", "a finite number"),

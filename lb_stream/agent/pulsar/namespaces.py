@@ -9,6 +9,7 @@ from pydantic import ValidationError
 
 from lb_stream.agent.adapter import BrokerError
 from lb_stream.agent.pulsar.admin import AdminClient
+from lb_stream.contracts.base import expected_by
 from lb_stream.contracts.namespaces import ClusterNamespaces, Namespace, NamespaceIsolation
 
 NAMESPACES = "/admin/v2/namespaces"
@@ -50,7 +51,8 @@ def _namespace(admin: AdminClient, name: str, cluster: str) -> Namespace | None:
     try:
         return Namespace(name=name, boundaries=_boundaries(policies.get("bundles"), name), anti_affinity_group=group or None)
     except ValidationError as error:
-        raise BrokerError(f"namespace {name}: {error.errors()[0]['msg']}") from None
+        first = error.errors()[0]
+        raise BrokerError(f"namespace {name}: expected {expected_by(first)}") from None
 
 
 def _boundaries(given: Any, namespace: str) -> list[int]:

@@ -28,7 +28,14 @@ from lb_stream.cli.run.agent_options import (
     VerifyHostname,
 )
 from lb_stream.cli.shared.options import BrokerConf, ConfigFile, Effective, Json, Set, cluster_name, effective, kafka_at, require_topics
-from lb_stream.cli.shared.output import CommandError, emit, emit_json, emit_line, note
+from lb_stream.cli.shared.output import (
+    CommandError,
+    emit,
+    emit_json,
+    emit_line,
+    note,
+    warn_if_exposed,
+)
 
 if TYPE_CHECKING:
     from lb_stream.agent.agent import Agent
@@ -174,7 +181,17 @@ def _settings(
 
 def _clients(settings: Sequence[AdminSettings]) -> list[AdminClient]:
     from lb_stream.agent.pulsar.admin import AdminClient
+    from lb_stream.io.local.settings_files import has_private_key
 
+    files: dict[Path, str] = {}
+    for access in settings:
+        if access.token_file is not None:
+            files[access.token_file] = "a token"
+        key_file = access.key_file or access.cert_file
+        if key_file is not None and has_private_key(key_file):
+            files[key_file] = "a private key"
+    for path, holds in files.items():
+        warn_if_exposed(path, holds)
     try:
         return [AdminClient(one) for one in settings]
     except ValueError as error:

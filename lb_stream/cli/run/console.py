@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lb_stream.cli.shared.options import BrokerConf, ConfigFile, Effective, Json, Set, effective
-from lb_stream.cli.shared.output import CommandError, emit, emit_json, note
+from lb_stream.cli.shared.output import CommandError, emit, emit_json, note, warn_if_exposed
 
 if TYPE_CHECKING:
     from lb_stream.console.acting import SendOrder
@@ -98,11 +98,14 @@ def _access(users: Path | None, header: str | None, proxies: tuple[str, ...]) ->
     if header is None and proxies:
         raise CommandError("--proxy: expected --user-header NAME, too", 2)
     try:
-        return Access.of(users, header, proxies)
+        access = Access.of(users, header, proxies)
     except UsersError as error:
         raise CommandError(f"--users: {error}", 2) from None
     except ValueError as error:
         raise CommandError(f"--proxy: {error}", 2) from None
+    if users is not None:
+        warn_if_exposed(users, "users and hashes of their passwords")
+    return access
 
 
 def _sends(given: Effective) -> SendOrder:
@@ -131,7 +134,9 @@ def user(
     in_cluster: Annotated[
         list[str] | None, typer.Option("--in", metavar="CLUSTER=ROLE", help="Another role in one cluster; can be given several times.")
     ] = None,
-    no_password: Annotated[bool, typer.Option(help="For --user-header: the proxy checks passwords.")] = False,
+    no_password: Annotated[
+        bool, typer.Option("--no-password", help="For --user-header: the proxy checks passwords.")
+    ] = False,
 ) -> None:
     """Print the lines of the file of users that make one; asks for the password."""
     from lb_stream.console.who.users import UsersError, user_lines

@@ -20,6 +20,8 @@ from lb_stream.io.messages.secrets import hide
 from lb_stream.io.messages.shown import in_json, shown
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from rich.console import Console, RenderableType
     from rich.text import Text
 
@@ -77,6 +79,14 @@ def hush() -> None:
 def note(text: str) -> None:
     """Write a line for people to stderr."""
     print(shown(hide(text), "\n"), file=sys.stderr, flush=True)
+
+
+def warn_if_exposed(path: Path, holds: str) -> None:
+    """Say on stderr that other users can open a file of secrets."""
+    from lb_stream.io.local.settings_files import describe_exposure
+
+    if exposed := describe_exposure(path, holds):
+        note(f"warning: {exposed}")
 
 
 def emit_json(value: Any) -> None:

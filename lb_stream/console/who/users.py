@@ -14,10 +14,11 @@ from argon2.exceptions import Argon2Error, InvalidHashError
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 from pydantic_core import PydanticCustomError
 
+from lb_stream.contracts.base import USER_PATTERN, expected_by
+
 Role = Literal["viewer", "operator", "admin"]
 ROLES: tuple[Role, ...] = get_args(Role)
 """Each may do what those before it may."""
-NAME_PATTERN = r"^[A-Za-z0-9._@+-]{1,128}$"
 AT_ONCE = 2
 """Passwords that are checked at the same time: each takes 64 MiB and a tenth of a second, on purpose."""
 
@@ -50,7 +51,7 @@ class User(BaseModel):
 class _File(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
-    users: dict[Annotated[str, Field(pattern=NAME_PATTERN)], User] = {}
+    users: dict[Annotated[str, Field(pattern=USER_PATTERN)], User] = {}
 
 
 NOBODY = User()
@@ -94,9 +95,17 @@ class Users:
         except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
             raise UsersError(f"{self._path}: {error}") from None
         except ValidationError as error:
-            first = error.errors()[0]
-            raise UsersError(f"{self._path}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+            raise UsersError(f"{self._path}: {_describe_first(error)}") from None
         self._users, self._stamp = found.users, stamp
+
+
+def _describe_first(error: ValidationError) -> str:
+    """The first thing that is wrong with a file: the field, its value where it has no secret."""
+    first = error.errors()[0]
+    field = ".".join(str(part) for part in first["loc"] if part != "[key]")
+    if first["type"] == "string_pattern_mismatch":
+        return f"{field}: expected {expected_by(first)} in a user's name"
+    return f"{field}: {first['msg']}"
 
 
 @cache
@@ -111,8 +120,7 @@ def user_lines(name: str, password: str | None, role: str, clusters: Mapping[str
     try:
         user = _File.model_validate({"users": {name: given}}).users[name]
     except ValidationError as error:
-        first = error.errors()[0]
-        raise UsersError(f"{'.'.join(map(str, first['loc'][1:]))}: {first['msg']}") from None
+        raise UsersError(_describe_first(error).removeprefix("users.")) from None
     lines = [f'[users."{name}"]', f'role = "{user.role}"']
     if user.password is not None:
         lines.append(f'password = "{user.password}"')

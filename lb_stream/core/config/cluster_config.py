@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from pydantic import TypeAdapter, ValidationError
 
 from lb_stream.contracts.balancer import PROFILES, SHEDDER_PROFILES, BalancerConfig, NamespaceConfig
+from lb_stream.contracts.base import expected_by
 from lb_stream.contracts.keys import KeyModel, SettingError, pulsar_names
 from lb_stream.contracts.unread import UnreadKeys, told
 from lb_stream.core.averages import FoldConfig
@@ -219,7 +220,7 @@ def expected(error: Any) -> str:
     for prefix, words in _EXPECTED.items():
         if kind.startswith(prefix):
             return words.format(**context)
-    return str(error["msg"]).removeprefix("Input should be ")
+    return expected_by(error)
 
 
 _EXPECTED = {

@@ -11,10 +11,13 @@ from typing import Any
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from pydantic import ValidationError
 
+from lb_stream.contracts.base import expected_by
 from lb_stream.contracts.commands import COMMANDS, Command, CommandResult
 
 LARGEST_COMMAND = 10 * 1024 * 1024
 SEND_S = 30
+LONGEST_SHOWN = 200
+"""Characters of a value that a message repeats."""
 
 
 class BadOrder(ValueError):
@@ -29,6 +32,9 @@ def order(kind: str, fields: Mapping[str, Any], by: str, command_id: str | None 
     except ValidationError as error:
         first = error.errors()[0]
         name = ".".join(map(str, first["loc"]))
+        if first["type"] == "string_pattern_mismatch":
+            given = repr(first["input"])[:LONGEST_SHOWN]
+            raise BadOrder(f"{name} = {given}: expected {expected_by(first)}") from None
         raise BadOrder(f"{name + ': ' if name else ''}{first['msg']}") from None
 
 

@@ -23,7 +23,7 @@ from lb_stream.core.config.cluster_config import ClusterConfig, all_models, cano
 from lb_stream.core.config.namespaces import PREFIX, SECTION, flat
 from lb_stream.core.config.windows import check_window_texts
 from lb_stream.core.shadow.settings import check_shadow, shadow_config
-from lb_stream.io.local.settings_files import properties, text_of
+from lb_stream.io.local.settings_files import find_exposures, properties, text_of
 from lb_stream.io.messages.secrets import learn
 
 ENVIRONMENT_PREFIX = "LB_"
@@ -51,7 +51,8 @@ class Given:
 class Loaded:
     """Checked settings, and of every key that somebody gave (under our name): who gave it.
 
-    `warnings` tells what of them was replaced by something that works.
+    `warnings` tells what of them was replaced by something that works, and which files of secrets
+    other users can open.
     """
 
     settings: Settings
@@ -95,7 +96,9 @@ def load(
         for one in shadow_config(settings.of_cluster(cluster), {}, own).warnings
         if one not in cluster_config(settings.of_cluster(cluster)).warnings
     )
-    told = tuple(dict.fromkeys((*replaced, *warnings, *of_shadows)))
+    values = {path: one.value for path, one in given.items()}
+    exposed = find_exposures(values, {} if toml is None else {toml: over})
+    told = tuple(dict.fromkeys((*replaced, *filter(None, exposed), *warnings, *of_shadows)))
     return Loaded(settings, {path: one.origin for path, one in given.items()}, told)
 
 
@@ -191,10 +194,6 @@ def _expected_in_section(path: KeyPath, error: Any) -> str:
     if error["type"] == "extra_forbidden":
         known = _known_in(path[0])
         return f"one of the known keys; nearest: {', '.join(get_close_matches(path[-1], known, n=3) or known)}"
-    if path == ("kafka", "bootstrap_servers"):
-        return "host:port, or several with commas between"
-    if error["type"] == "string_pattern_mismatch":
-        return "letters, digits, dots, dashes and underscores only"
     return expected(error)
 
 

@@ -11,10 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 from typer.core import TyperGroup
 from typer.main import get_command
 
 import lb_stream
+from lb_stream.cli.demo.command import command as demo_command
 from lb_stream.cli.main import app
 from lb_stream.io.local.configuration import load_settings
 from lb_stream.io.local.jars import JarsError
@@ -67,6 +69,16 @@ def test_another_word_for_a_command_does_the_same_and_says_how_it_is_called(tmp_
     named = help_text.rpartition("Another word for: lbctl ")[2].split()
     (called,) = (path for path in COMMANDS if list(path) == named[: len(path)])
     assert ALIASES[alias].help == COMMANDS[called].help
+
+
+def test_no_flag_that_begins_with_no_has_a_negation_with_two_of_them() -> None:
+    demo = typer.Typer()
+    demo.command()(demo_command)
+    every = {**COMMANDS, **ALIASES, ("demo",): get_command(demo)}
+    flags = [option for command in every.values() for option in command.params]
+    negations = [name for option in flags for name in option.secondary_opts]
+    assert [name for name in negations if name.startswith("--no-no-")] == []
+    assert {"--no-ask", "--no-verify-hostname"} <= set(negations), "negations are looked at"
 
 
 def options(command: tuple[str, ...]) -> set[str]:

@@ -1,0 +1,99 @@
+"""Where a field has a form, a user is told the form in words, never the regular expression."""
+
+import json
+import re
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+from pkgutil import walk_packages
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+import lb_stream.console.who
+import lb_stream.contracts
+from lb_stream.console.who.users import UsersError, user_lines
+from lb_stream.contracts.base import PATTERN_WORDS
+from lb_stream.contracts.keys import SettingError
+from lb_stream.io.kafka.orders import BadOrder, order
+from lb_stream.io.local.configuration import load
+from lb_stream.stream.records import Rejection, command_record
+from tests.support.lbctl_runner import lbctl
+
+EXPRESSION = re.compile(r"\[\^|\\S|\{\d,|\(\?|pattern")
+
+
+def every_model(kind: type[BaseModel] = BaseModel) -> Iterator[type[BaseModel]]:
+    for model in kind.__subclasses__():
+        if model.__module__.startswith("lb_stream."):
+            yield model
+        yield from every_model(model)
+
+
+def patterns(schema: Any) -> Iterator[str]:
+    if isinstance(schema, dict):
+        if isinstance(schema.get("pattern"), str):
+            yield schema["pattern"]
+        for part in schema.values():
+            yield from patterns(part)
+    elif isinstance(schema, list):
+        for part in schema:
+            yield from patterns(part)
+
+
+def test_every_pattern_of_a_model_has_its_words() -> None:
+    for package in (lb_stream.contracts, lb_stream.console.who):
+        for module in walk_packages(package.__path__, package.__name__ + "."):
+            import_module(module.name)
+    used = {one for model in every_model() for one in patterns(model.model_json_schema())}
+    assert len(used) > 4
+    assert used <= set(PATTERN_WORDS)
+    assert not any(map(EXPRESSION.search, PATTERN_WORDS.values()))
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("unload", "shop"),
+        ("split", "shop", "-b", "HOT"),
+        ("merge", "shop", "--advised", "1"),
+        ("create", "shop"),
+        ("delete", "shop orders"),
+        ("set-policies", "shop", "-g", "payment"),
+        ("pin", "shop", "-b", "0x00000000_0x80000000"),
+    ],
+)
+def test_lbctl_names_the_form_of_a_namespace(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    result = lbctl("namespaces", *arguments, "--cluster", "eu", cwd=tmp_path)
+    assert result.code == 2
+    assert "expected <tenant>/<namespace>" in result.err
+    assert "shop" in result.err
+    assert not EXPRESSION.search(result.err), result.err
+
+
+@pytest.mark.parametrize(
+    ("setting", "words"),
+    [
+        ("stream.metrics_address=localhost", 'host:port, or "" or 0 for nowhere'),
+        ("kafka.bootstrap_servers=localhost", "host:port, or several with commas between"),
+        ("stream.pipeline_id=a b", "letters, digits, dots, dashes and underscores only"),
+        ("notify.targets.a b=json://x", "letters, digits, dots, dashes and underscores only"),
+    ],
+)
+def test_a_setting_of_another_form_is_refused_in_words(setting: str, words: str) -> None:
+    with pytest.raises(SettingError) as error:
+        load(arguments=[setting], environment={})
+    assert words in str(error.value) and not EXPRESSION.search(str(error.value))
+
+
+def test_orders_records_and_users_of_another_form_are_refused_in_words() -> None:
+    with pytest.raises(BadOrder, match=r"namespace = 'shop': expected <tenant>/<namespace>, such as"):
+        order("unload", {"namespace": "shop"}, "somebody")
+    record = {"id": "c", "kind": "unload", "namespace": "shop"}
+    with pytest.raises(Rejection, match=r"namespace = 'shop': expected <tenant>/<namespace>, such as"):
+        command_record(json.dumps(record).encode())
+    with pytest.raises(UsersError, match=r"^a b: expected 1 to 128 letters, digits"):
+        user_lines("a b", None, "viewer", {})
+
+
