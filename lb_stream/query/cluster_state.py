@@ -114,6 +114,7 @@ def the_only_in(lake: duckdb.DuckDBPyConnection, cluster: str | None) -> Standin
     """The same, from tables that are open already."""
     found = standing_in(lake, cluster)
     if not found:
+        require_cluster(lake, cluster)
         raise QueryError(f"no round of {f'a cluster {cluster}' if cluster else 'any cluster'} has been logged yet")
     if len(found) > 1:
         raise QueryError(f"which cluster? --cluster one of {', '.join(one.cluster for one in found)}", 2)

@@ -81,6 +81,20 @@ def explain_decision(lake: Lake, decision_id: str) -> Explained:
     return explained(lake, _unpacked(rows[0]))
 
 
+def explain_last(lake: Lake, cluster: str | None) -> Explained | None:
+    """The last decision of a cluster (None: of any); of a move its unload, which has the reason.
+
+    None where nothing has been decided.
+    """
+    query = f"""{_DECIDED} WHERE $1 IS NULL OR decisions.cluster = $1
+        ORDER BY issued_ms DESC, decisions.seq DESC, ordinal DESC LIMIT 1"""
+    row = _first(lake, query, [cluster])
+    if row is None:
+        return None
+    first = _follows(lake, row)
+    return explained(lake, _unpacked(row)) if first is None else explain_decision(lake, first)
+
+
 def _unpacked(row: Row) -> Row:
     return row | {"explain": json.loads(row["explain"])}
 
@@ -252,10 +266,21 @@ def _whose_and_until(row: Row) -> str:
     return f" ({', '.join(filter(None, told))})" if any(told) else ""
 
 
-def seen_broker(lake: Lake, broker: str, cluster: str | None) -> bool:
-    """Whether any round has seen such a broker, dead or alive."""
-    query = "SELECT 1 AS one FROM broker_loads WHERE broker = $1 AND ($2 IS NULL OR cluster = $2) LIMIT 1"
-    return _first(lake, query, [broker, cluster]) is not None
+def require_broker(lake: Lake, broker: str, cluster: str | None) -> list[str]:
+    """The clusters whose rounds have seen a broker, dead or alive.
+
+    Raises QueryError (exit code 2) where none has.
+    """
+    query = """
+        SELECT DISTINCT cluster FROM broker_loads
+        WHERE broker = $1 AND ($2 IS NULL OR cluster = $2) ORDER BY cluster
+    """
+    found = [str(row["cluster"]) for row in records(run(lake, query, [broker, cluster]))]
+    if not found:
+        of = f" of {cluster}" if cluster else ""
+        hint = "lbctl brokers lists them, with their ports"
+        raise QueryError(f"no round{of} has seen a broker {broker}: {hint}", code=2)
+    return found
 
 
 def explain_round(lake: Lake, cluster: str, seq: int) -> Row:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from lb_stream.contracts.decisions import RESHAPES
 from lb_stream.query import QueryError, checks
 from lb_stream.query.checks import Check, Situation
-from lb_stream.query.explained import Row, decisions_about, refusals_about
+from lb_stream.query.explained import Row, decisions_about, refusals_about, require_broker
 from lb_stream.query.lake import last_loads, records, run
 
 if TYPE_CHECKING:
@@ -45,7 +45,6 @@ _LOADS = """
            latest_rate_in_msgs_per_s + latest_rate_out_msgs_per_s AS msgs_per_s
     FROM {rows} ORDER BY broker
 """
-_CLUSTERS_OF = "SELECT DISTINCT cluster FROM broker_loads WHERE broker = $1 AND ($2 IS NULL OR cluster = $2) ORDER BY cluster"
 RECENT_MS = 600_000
 """Refusals of so long before the last round are shown; those of the last pass hold."""
 
@@ -94,13 +93,15 @@ def why_not(lake: Lake, bundle: str, cluster: str | None) -> WhyNot:
     return WhyNot(_sentence(f"{bundle} stays where it is", checked, now, drained), now.cluster, bundle, owner, checked, tuple(refusals))
 
 
-def why_hot(lake: Lake, broker: str, cluster: str | None) -> WhyNot | None:
-    """What keeps a broker's load where it is; None: no round has seen such a broker."""
-    found = [row["cluster"] for row in records(run(lake, _CLUSTERS_OF, [broker, cluster]))]
+def why_hot(lake: Lake, broker: str, cluster: str | None) -> WhyNot:
+    """What keeps a broker's load where it is.
+
+    Raises QueryError for a broker that no round has seen, and for one of several clusters where
+    none was named.
+    """
+    found = require_broker(lake, broker, cluster)
     if len(found) > 1:
         raise QueryError(f"{broker} is in {', '.join(found)}: say which, --cluster NAME", code=2)
-    if not found:
-        return None
     now = situation(lake, found[0])
     refusals = recent_refusals(lake, now, "$3 = '' OR broker = $4 OR (broker IS NULL AND len(subjects) = 0)", [broker, broker])
     drained = now.drained(broker)

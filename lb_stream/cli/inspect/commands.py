@@ -43,6 +43,7 @@ def commands(
     from lb_stream.cli.shared.staleness import warn_if_stale
     from lb_stream.query.cluster_state import require_cluster
     from lb_stream.query.lake import open_lake, records, run
+    from lb_stream.query.past.names import similar_commands
 
     lake = open_lake(given.tables)
     require_cluster(lake, cluster)
@@ -52,7 +53,9 @@ def commands(
     if emit_rows(rows, output, json):
         pass
     elif not rows:
-        note(f"no command{f' with the id {command_id}' if command_id else ''} has been answered yet{f' by {cluster}' if cluster else ''}")
+        which = f" with the id {command_id}" if command_id else ""
+        near = similar_commands(lake, command_id, cluster) if command_id else ""
+        note(f"no command{which} has been answered yet{f' by {cluster}' if cluster else ''}{near}")
     else:
         cells = [
             (clock(row["at_ms"]), row["cluster"], row["by"], f"{row['kind']} {_shown(row['arguments'])}", _outcome(row)) for row in rows

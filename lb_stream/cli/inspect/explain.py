@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lb_stream.cli.shared.broker_names import full_name
-from lb_stream.cli.shared.options import BrokerConf, Cluster, ConfigFile, Json, Set, effective
+from lb_stream.cli.shared.options import (
+    BrokerConf,
+    Cluster,
+    ConfigFile,
+    Effective,
+    Json,
+    Set,
+    effective,
+)
 from lb_stream.cli.shared.output import CommandError, emit, emit_json, emit_line, emit_rich, note, styled, table
 from lb_stream.io.messages.figures import figure
 from lb_stream.io.messages.times import clock
@@ -45,36 +53,34 @@ def explain(
     asked = {"DECISION": decision, "--bundle": bundle, "--broker": broker, "--round": round_, "--why-not": why_not}
     if sum(value is not None for value in asked.values()) != 1:
         raise CommandError(f"say what to explain: one of {', '.join(asked)}", code=2)
+    from lb_stream.query.cluster_state import require_cluster
     from lb_stream.query.lake import open_lake
 
     given = effective(config, broker_conf, set_)
     lake = open_lake(given.tables)
+    require_cluster(lake, cluster)
     if decision is not None:
         _decision(lake, decision, cluster, json)
     elif round_ is not None:
         _round(lake, round_, json)
     elif why_not is not None:
-        _why_not(lake, why_not if "/" in why_not else full_name(given, cluster, why_not), cluster, json)
+        _why_not(lake, *_bundle_or_broker(lake, given, why_not, cluster), cluster, json)
     elif broker is not None:
         _about(lake, "broker", full_name(given, cluster, broker), cluster, last, json)
     else:
-        _about(lake, "bundle", str(bundle), cluster, last, json)
+        _about(lake, "bundle", _bundle(lake, str(bundle), cluster), cluster, last, json)
 
 
 def _decision(lake: Lake, decision: str, cluster: str | None, json: bool) -> None:
-    from lb_stream.query.explained import explain_decision
-    from lb_stream.query.lake import records, run
+    from lb_stream.query.explained import explain_decision, explain_last
+    from lb_stream.query.past.names import find_decision
 
     if decision == "last":
-        query = """
-            SELECT decision_id FROM decisions WHERE $1 IS NULL OR cluster = $1
-            ORDER BY issued_ms DESC, seq DESC, TRY_CAST(string_split(decision_id, ':')[-1] AS INT) DESC LIMIT 1
-        """
-        rows = records(run(lake, query, [cluster]))
-        if not rows:
+        found = explain_last(lake, cluster)
+        if found is None:
             raise CommandError("nothing has been decided yet")
-        decision = rows[0]["decision_id"]
-    found = explain_decision(lake, decision)
+    else:
+        found = explain_decision(lake, find_decision(lake, decision, cluster))
     if json:
         emit_json(found.to_dict())
     else:
@@ -172,15 +178,14 @@ def _candidates(row: Row, candidates: list[Row]) -> RenderableType:
 
 
 def _about(lake: Lake, column: str, value: str, cluster: str | None, last: int, json: bool) -> None:
-    from lb_stream.query.explained import decisions_about, explained, refusals_about, seen_broker
+    from lb_stream.query.explained import decisions_about, explained, refusals_about, require_broker
 
     rows = decisions_about(lake, column, value, cluster, last)
     condition = "list_contains(subjects, $1)" if column == "bundle" else "broker = $1"
     refusals = refusals_about(lake, f"{condition} AND ($2 IS NULL OR cluster = $2)", [value, cluster])
     found = [explained(lake, row) for row in rows]
-    if column == "broker" and not found and not refusals and not seen_broker(lake, value, cluster):
-        of = f" of {cluster}" if cluster else ""
-        raise CommandError(f"no round{of} has seen a broker {value}: lbctl brokers lists them, with their ports", code=2)
+    if column == "broker" and not found and not refusals:
+        require_broker(lake, value, cluster)
     if json:
         emit_json({column: value, "decisions": [one.to_dict() for one in found], "refusals": refusals})
         return
@@ -253,10 +258,41 @@ def _figures(load: Row) -> tuple[str, str, str, str]:
     )
 
 
-def _why_not(lake: Lake, bundle: str, cluster: str | None, json: bool) -> None:
+def _bundle(lake: Lake, given: str, cluster: str | None, live: bool = False) -> str:
+    """The bundle that is meant, which is noted where only a part of its name was given."""
+    from lb_stream.query.past.names import find_bundle
+
+    bundle = find_bundle(lake, given, cluster, live=live)
+    if bundle != given:
+        note(f"{given} is taken for {bundle}")
+    return bundle
+
+
+def _bundle_or_broker(
+    lake: Lake, given: Effective, name: str, cluster: str | None
+) -> tuple[str | None, str | None]:
+    """The bundle, or else the broker, that is meant. A tenant may begin a bundle's name."""
+    from lb_stream.query.past.names import fitting_bundles
+
+    if "/" in name:
+        return _bundle(lake, name, cluster, live=True), None
+    try:
+        return None, full_name(given, cluster, name)
+    except CommandError:
+        if not fitting_bundles(lake, f"{name}/", cluster, live=True):
+            raise
+        return _bundle(lake, f"{name}/", cluster, live=True), None
+
+
+def _why_not(
+    lake: Lake, bundle: str | None, broker: str | None, cluster: str | None, json: bool
+) -> None:
     from lb_stream.query.why_not import why_hot, why_not
 
-    found: WhyNot = (None if "/" in bundle else why_hot(lake, bundle, cluster)) or why_not(lake, bundle, cluster)
+    if bundle is None:
+        found: WhyNot = why_hot(lake, str(broker), cluster)
+    else:
+        found = why_not(lake, bundle, cluster)
     if json:
         emit_json(found.to_dict())
         return

@@ -38,6 +38,7 @@ def lookup(
     from lb_stream.core.model.topics import full_topic_name, namespace_of_topic, topic_hash
     from lb_stream.query.cluster_state import require_cluster
     from lb_stream.query.lake import open_lake, records, run
+    from lb_stream.query.past.names import similar_namespaces
 
     try:
         full, namespace, hashed = full_topic_name(topic), namespace_of_topic(topic), topic_hash(topic)
@@ -54,7 +55,8 @@ def lookup(
             if row["cluster"] not in best or rank < best[row["cluster"]][0]:
                 best[row["cluster"]] = (rank, row)
     if not best:
-        note(f"no bundle of {namespace} is known" + (f" in {cluster}" if cluster else ""))
+        near = similar_namespaces(lake, namespace, cluster)
+        note(f"no bundle of {namespace} is known" + (f" in {cluster}" if cluster else "") + near)
         raise typer.Exit(1)
     for name, (_, row) in sorted(best.items()):
         if json:

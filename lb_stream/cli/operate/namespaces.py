@@ -247,6 +247,7 @@ def bundles(
     from lb_stream.core.observing.known_bundles import ring_of
     from lb_stream.query.cluster_state import the_only
     from lb_stream.query.lake import open_lake, records, run
+    from lb_stream.query.past.names import similar_namespaces
 
     here = the_only(given.tables, cluster)
     lake = open_lake(given.tables)
@@ -256,7 +257,8 @@ def bundles(
         empty = {"state": "unowned", "owner": None, "topics": None, "long_msgs_per_s": None, "long_bytes_per_s": None}
         rows = [{"bundle": name} | empty for name in ring_of(namespace, here.orders.namespaces[namespace]).names]
     if not rows:
-        note(f"no bundle of a namespace {namespace} is known in {here.cluster}")
+        near = similar_namespaces(lake, namespace, here.cluster)
+        note(f"no bundle of a namespace {namespace} is known in {here.cluster}{near}")
         raise typer.Exit(1)
     if emit_rows(rows, output, json):
         return

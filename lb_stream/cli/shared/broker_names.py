@@ -68,10 +68,12 @@ def _named(names: Sequence[str]) -> str:
 
 def _known(tables: Store, cluster: str | None) -> list[str]:
     from lb_stream.query import NoTables
+    from lb_stream.query.cluster_state import require_cluster
     from lb_stream.query.lake import open_lake, records, run
 
     try:
         with open_lake(tables, whole=False) as lake:
+            require_cluster(lake, cluster)
             return [row["broker"] for row in records(run(lake, _KNOWN, [cluster]))]
     except NoTables:
         return []

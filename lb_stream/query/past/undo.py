@@ -12,7 +12,9 @@ from lb_stream.core.commands.undo import CannotUndo, Order, taken_back_by
 from lb_stream.core.model.operator_state import OperatorState
 from lb_stream.io.messages.times import clock
 from lb_stream.query import QueryError
+from lb_stream.query.cluster_state import require_cluster
 from lb_stream.query.lake import records, run
+from lb_stream.query.past.names import similar_ids
 from lb_stream.query.rule_words import outcome_reason
 
 if TYPE_CHECKING:
@@ -89,12 +91,18 @@ def undo_one(lake: Lake, name: str, cluster: str | None) -> Undo:
         return _undo(lake, commands[0]["cluster"], commands, commands[0]["decision_ids"] or (), None)
     decisions = records(run(lake, _DECISIONS, [cluster, [name], None]))
     if not decisions:
-        raise QueryError(f"no decision and no command has the id {name}: lbctl decisions --json and lbctl commands --json show ids", code=2)
+        hint = "lbctl decisions --json and lbctl commands --json show ids"
+        near = similar_ids(lake, name, cluster)
+        raise QueryError(f"no decision and no command has the id {name}: {hint}{near}", code=2)
     return _undo(lake, decisions[0]["cluster"], (), [name], None)
 
 
 def undo_since(lake: Lake, since_ms: int, cluster: str) -> Undo:
-    """What takes back all moves and commands of a cluster since then, the newest command first."""
+    """What takes back all moves and commands of a cluster since then, the newest command first.
+
+    Raises QueryError (exit code 2) for a cluster that the tables don't know.
+    """
+    require_cluster(lake, cluster)
     return _undo(lake, cluster, records(run(lake, _COMMANDS, [cluster, None, since_ms])), (), since_ms)
 
 

@@ -22,6 +22,11 @@ from tests.support.lbctl_runner import Result, lbctl
 from tests.support.recorded_tables import Recorder, record
 from tests.unit.cli.inspect.test_tables import decided, fill
 
+BUNDLE = "shop/app-11/0x80000000_0xc0000000"
+NO_CLUSTER = "there is no cluster nowhere: there are demo"
+READERS = ("decisions", "commands", "brokers", "monitor", "cost", "proposals", "shadow")
+FITS = "expected one of those that it fits"
+
 
 @pytest.fixture
 def ask(recorded: Recorder, tmp_path: Path) -> Any:
@@ -150,7 +155,15 @@ def test_a_person_reads_the_sentence_then_the_figures(recorded: Recorder, ask: A
     ):
         assert words in out
     assert max(map(len, out.splitlines())) <= 80
-    assert ask("last").out.startswith(f"Round {last.seq + 1} of demo gave ")
+
+
+def test_the_last_move_is_explained_by_its_unload(recorded: Recorder, ask: Any) -> None:
+    made = [decision for one in recorded.rounds for decision in one.decisions]
+    assert (made[-1].kind, made[-1].rule) == ("assign", "released")
+    out = " ".join(ask("last").out.split())
+    seq = last_unload(recorded).seq
+    assert out.startswith(f"Round {seq} of demo moved {made[-1].bundle} away from ")
+    assert f"followed by {made[-1].decision_id}" in out
 
 
 @pytest.mark.parametrize(
@@ -239,14 +252,81 @@ def test_a_round_tells_what_it_saw_decided_and_what_ended(recorded: Recorder, as
             "broker broker-17: expected a broker's name, or its host without domain and port; nearest: broker-1:8080",
         ),
         (("--broker", "broker-17:8080"), "no round has seen a broker broker-17:8080: lbctl brokers lists them, with their ports"),
-        (("--broker", "broker-1:8080", "--cluster", "nowhere"), "no round of nowhere has seen a broker broker-1:8080"),
+        (("--broker", "broker-1:8080", "--cluster", "nowhere"), NO_CLUSTER),
         (("--why-not", "no/such/0x00000000_0x40000000"), "no report names no/such"),
+        (("--why-not", "broker-17:8080"), "no round has seen a broker broker-17:8080"),
+        (("--why-not", "shop"), f"bundle shop/: {FITS}: shop/app-01/0x00000000_0x40000000, "),
+        (("--why-not", "shop/app-11"), f"bundle shop/app-11: {FITS}: shop/app-11/0x00000000_"),
+        (("--bundle", "shop/app-11"), f"bundle shop/app-11: {FITS}: shop/app-11/0x00000000_"),
+        (("--bundle", "shop/app-1"), f"bundle shop/app-1: {FITS}: shop/app-10/0x00000000_"),
+        (("--bundle", "shop/app-17"), "no report names shop/app-17: "),
+        (("--bundle", "shop/app-17"), "nearest are shop/app-01, shop/app-07, shop/app-10"),
+        (("--bundle", "zzz"), "namespaces are shop/app-01, shop/app-02, "),
+        (("--bundle", f"{BUNDLE}1"), f"no report names {BUNDLE}1"),
+        (("demo:5",), f"decision demo:5: {FITS}: demo:5:0, demo:5:1"),
+        (("last", "--cluster", "nowhere"), NO_CLUSTER),
+        (("--bundle", BUNDLE, "--cluster", "nowhere"), NO_CLUSTER),
+        (("--why-not", BUNDLE, "--cluster", "nowhere"), NO_CLUSTER),
+        (("--why-not", "broker-1", "--cluster", "nowhere"), NO_CLUSTER),
     ],
 )
 def test_what_cannot_be_explained_says_what_can(ask: Any, arguments: tuple[str, ...], words: str) -> None:
     result = ask(*arguments)
     assert (result.code, result.out) == (2, "")
     assert words in result.err
+
+
+@pytest.mark.parametrize("option", ["--bundle", "--why-not"])
+@pytest.mark.parametrize("given", ["shop/app-11/0x8", BUNDLE[:-4], f"persistent://{BUNDLE}"])
+def test_the_begin_of_one_bundles_name_is_taken_for_it(ask: Any, option: str, given: str) -> None:
+    result = ask(option, given)
+    assert (result.code, result.err) == (0, f"{given} is taken for {BUNDLE}\n")
+    assert BUNDLE in result.out
+
+
+def test_a_namespace_with_one_bundle_is_taken_for_it(tmp_path: Path) -> None:
+    """Though the name of another one begins so, too."""
+    names = ("shop/app-1/0x0_0xf", "shop/app-16/0x0_0x8", "shop/app-16/0x8_0xf")
+    rows = [{"cluster": "eu-1", "bundle": name, "part": "eu-1"} for name in names]
+    fill(tmp_path / "tables", BUNDLE_AVERAGES, rows)
+    fill(tmp_path / "tables", DECISIONS, [decided(example_decision(bundle=names[0]))])
+    fill(tmp_path / "tables", OUTCOMES, [])
+    asked = ("--bundle", "shop/app-1", "--json", "--set", "stream.tables=tables")
+    (found,) = lbctl("explain", *asked, cwd=tmp_path).objects
+    assert found["bundle"] == names[0]
+    assert found["decisions"][0]["decision"]["decision_id"] == "eu-1:42:0"
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("what-if --cluster nowhere --drain broker-1", NO_CLUSTER),
+        ("undo --since 10m --cluster nowhere --preview", NO_CLUSTER),
+        ("undo demo:5 --preview", "nearest are demo:5:0, demo:5:1"),
+        ("config overrides --cluster nowhere", NO_CLUSTER),
+        ("namespaces bundles shop/app-17", "nearest are shop/app-01"),
+        ("namespaces bundles shop/app-11 --cluster nowhere", NO_CLUSTER),
+        ("lookup shop/app-17/orders", "no bundle of shop/app-17 is known; nearest are shop/app-01"),
+        ("plan --cluster nowhere", NO_CLUSTER),
+        ("report --cluster nowhere --out page.html", "demo"),
+        ("commands --id nowhere", "no command with the id nowhere"),
+        *((f"{name} --cluster nowhere", NO_CLUSTER) for name in READERS),
+    ],
+)
+def test_every_command_that_reads_answers_an_unknown_name_with_what_there_is(
+    recorded: Recorder, tmp_path: Path, line: str, words: str
+) -> None:
+    result = lbctl(*line.split(), "--set", f"stream.tables={recorded.root}", cwd=tmp_path)
+    assert result.code != 0 and result.out == ""
+    assert words in result.err
+
+
+def test_a_decision_of_another_cluster_than_the_named_one_is_not_explained(tmp_path: Path) -> None:
+    made = [example_decision(), example_decision(cluster="us-1", decision_id="us-1:7:0", seq=7)]
+    fill(tmp_path / "tables", DECISIONS, [decided(decision) for decision in made])
+    asked = ("eu-1:42:0", "--cluster", "us-1", "--set", "stream.tables=tables")
+    result = lbctl("explain", *asked, cwd=tmp_path)
+    assert (result.code, "eu-1:42:0 is of eu-1, not of us-1" in result.err) == (2, True)
 
 
 def test_nothing_to_tell_points_at_why_not(ask: Any) -> None:
@@ -316,9 +396,6 @@ def with_orders(made: Recorder, **changes: Any) -> None:
     orders = {name: changes.pop(name) for name in ("paused", "drained") if name in changes}
     memory = replace(memory, orders=replace(memory.orders, **orders), **changes)
     fill(made.root, ROUNDS, [row | {"log_seq": row["log_seq"] + 1, "memory": memory.to_json()}])
-
-
-BUNDLE = "shop/app-11/0x80000000_0xc0000000"
 
 
 def test_what_held_once_is_no_cause_any_more_a_drain_and_a_limit_are(tmp_path: Path) -> None:
