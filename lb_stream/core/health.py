@@ -68,7 +68,7 @@ class ClusterFacts:
     mode: Literal["observe", "approve", "act"] = "act"
     proposals: int = 0  # that wait for approval
     drained: tuple[str, ...] = ()
-    draining: tuple[str, ...] = ()  # of these: who has bundles yet
+    draining: tuple[str, ...] = ()  # of these: who has bundles yet, or is about to get some
     limited: tuple[str, ...] = ()  # brokers out of which as many moves are under way as are allowed
     brokers: int = 0
     silent: tuple[str, ...] = ()  # since lately: dead ones, and those whose silence suspends the cluster

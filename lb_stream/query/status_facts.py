@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from lb_stream.contracts.decisions import MOVES
 from lb_stream.core.config.windows import closed
 from lb_stream.core.health import LAG_LIMIT, SUSPENDING, ClusterFacts, Facts, JobFacts, StandbyFacts, stale
+from lb_stream.core.model.memory import bound_for
 from lb_stream.core.model.names import is_system_bundle
 from lb_stream.io.leadership.leader import Leader
 from lb_stream.query import QueryError
@@ -202,7 +203,11 @@ def _cluster(one: Standing, brokers: list[dict[str, Any]], owners: set[tuple[str
         mode=balancer.mode,
         proposals=len(one.memory.proposals),
         drained=one.orders.drained,
-        draining=tuple(name for name in one.orders.drained if (one.cluster, name) in owners),
+        draining=tuple(
+            name
+            for name in one.orders.drained
+            if (one.cluster, name) in owners or bound_for(name, one.memory.pending)
+        ),
         limited=tuple(sorted(name for name, count in under_way.items() if count >= balancer.max_moves_in_flight_per_broker)),
         brokers=len(brokers),
         silent=tuple(sorted(silent)),

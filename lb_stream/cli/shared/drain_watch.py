@@ -6,6 +6,7 @@ import time
 from contextlib import suppress
 
 from lb_stream.cli.shared.output import note
+from lb_stream.core.model.memory import bound_for
 from lb_stream.core.model.names import is_system_bundle
 from lb_stream.io.messages.times import clock
 from lb_stream.query import QueryError
@@ -52,7 +53,10 @@ class DrainWatch:
         left = [bundle for bundle in owned if not is_system_bundle(bundle)]
         self._first = len(left) if self._first is None else max(self._first, len(left))
         rule = refused[0]["rule"] if refused else None
-        return f"{self._broker}: {len(left)} of {self._first} bundles left{self._to_go(len(left))}{_remaining(left, now, rule)}"
+        arriving = bound_for(self._broker, now.memory.pending).difference(left)
+        coming = f", {len(arriving)} on their way to it" if arriving else ""
+        progress = f"{len(left)} of {self._first} bundles left{coming}{self._to_go(len(left))}"
+        return f"{self._broker}: {progress}{_remaining(left, now, rule)}"
 
     def _to_go(self, left: int) -> str:
         assert self._first is not None

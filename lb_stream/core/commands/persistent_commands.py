@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
+import pyarrow as pa
 
 from lb_stream.contracts.commands import (
     MOST_PINS,
@@ -22,10 +22,12 @@ from lb_stream.contracts.commands import (
     SetPolicies,
     UndrainBroker,
 )
+from lb_stream.contracts.decisions import MOVES, Decision
 from lb_stream.core.commands.proposals import reject
 from lb_stream.core.commands.responder import CommandResponder, Received, named
 from lb_stream.core.config.cluster_config import ClusterConfig
-from lb_stream.core.model.names import is_system_bundle
+from lb_stream.core.model.memory import Pending, bound_for
+from lb_stream.core.model.names import is_system_bundle, namespace_of
 from lb_stream.core.model.operator_state import NO_ORDERS, OperatorState, Waiting, isolation_policy
 from lb_stream.core.model.view import ClusterView
 from lb_stream.core.observing.known_bundles import compact, missing, with_bundles
@@ -52,8 +54,15 @@ def apply_operator_state(view: ClusterView, orders: OperatorState, wanted: bool 
 
 
 def forget_ended(desk: CommandResponder, view: ClusterView) -> None:
-    """Deleted namespaces of which no bundle is known any more need no remembering, nor do pins and rejections whose time is over."""
-    left = tuple(name for name in desk.orders.deleted if _size(view, name))
+    """Forget deleted namespaces that nothing is left of, and pins and rejections whose time is over.
+
+    A bundle that is not known yet may be on its way to its first owner.
+    """
+    left = tuple(
+        name
+        for name in desk.orders.deleted
+        if _size(view, name) or about_namespace(name, desk.pending)
+    )
     if left != desk.orders.deleted:
         desk.change(deleted=left)
     if any(until_ms <= view.now_ms for until_ms in desk.orders.pins.values()):
@@ -67,6 +76,24 @@ def broker_of(given: str) -> str:
     return given.rpartition("://")[2].strip("/")
 
 
+def served_by(view: ClusterView, broker: int) -> list[str]:
+    """List the bundles of the broker in that row, without those that belong to it for good (heartbeats)."""
+    mine = (view.bundles.owner == broker) & ~view.bundles.system
+    names: list[str] = view.bundles.names.filter(pa.array(mine)).to_pylist()
+    return names
+
+
+def served_of(view: ClusterView, namespace: str) -> set[str]:
+    """Find the bundles of a namespace that have an owner."""
+    rows = view.bundles.rows_of_namespace(namespace)
+    return set(view.bundles.names[rows].filter(pa.array(view.bundles.owner[rows] >= 0)).to_pylist())
+
+
+def about_namespace(namespace: str, decisions: Iterable[Pending | Decision]) -> set[str]:
+    """Find the bundles of a namespace that decisions under way are about."""
+    return {name for one in decisions for name in one.bundles if namespace_of(name) == namespace}
+
+
 def _size(view: ClusterView, namespace: str) -> int:
     rows = view.bundles.rows_of_namespace(namespace)
     return int(rows.stop - rows.start)
@@ -74,7 +101,8 @@ def _size(view: ClusterView, namespace: str) -> int:
 
 def _pause(desk: CommandResponder, received: Received, command: PauseCluster, view: ClusterView, config: ClusterConfig) -> None:
     text = "paused: nothing is shed or split until it is resumed"
-    desk.answer(received, "done", "paused already" if desk.orders.paused else text)
+    text = "paused already" if desk.orders.paused else text
+    desk.answer(received, "done", text + desk.still_under_way())
     desk.change(paused=True)
 
 
@@ -88,18 +116,24 @@ def _drain(desk: CommandResponder, received: Received, command: DrainBroker, vie
     if broker not in view.brokers.names:
         desk.answer(received, "refused", f"no broker {broker} has reported; there are {named(view.brokers.names)}", "unknown_broker")
         return
-    if broker in desk.orders.drained:
-        desk.answer(received, "done", f"{broker} is being drained already")
-        return
+    begun = broker in desk.orders.drained
     desk.change(drained=tuple(sorted({*desk.orders.drained, broker})))
     row = view.brokers.names.index(broker)
-    bundles = int(np.count_nonzero((view.bundles.owner == row) & ~view.bundles.system))
+    serves = served_by(view, row)
+    arriving = bound_for(broker, desk.pending).difference(serves)
     if config.balancer.dry_run:
-        desk.answer(received, "done", f"dry run: {broker} takes no bundle, and its {bundles} stay because decisions aren't published")
-    elif bundles == 0:
-        desk.answer(received, "done", f"{broker} has no bundle, and takes none from now on")
+        stay = f"its {len(serves)} stay because decisions aren't published"
+        desk.answer(received, "done", f"dry run: {broker} takes no bundle, and {stay}")
+    elif not serves and not arriving:
+        text = f"{broker} has no bundle, and takes none from now on"
+        desk.answer(received, "done", f"{broker} is being drained already, and has no bundle" if begun else text)
     else:
-        text = f"{bundles} bundles leave {broker}, and it takes none from now on"
+        text = f"{broker} takes none from now on"
+        if serves:
+            text = f"{len(serves)} bundles leave {broker}, and it takes none from now on"
+        if arriving:
+            text += f"; {len(arriving)} on their way to it leave it again"
+        text = f"{broker} is being drained already; {text}" if begun else text
         desk.answer(received, "accepted", text)
         desk.change(waiting=(*desk.orders.waiting, Waiting(received.head, text, broker=broker)))
 
@@ -111,7 +145,9 @@ def _undrain(desk: CommandResponder, received: Received, command: UndrainBroker,
         desk.answer(received, "refused", text, "unknown_broker" if broker not in view.brokers.names else "not_drained")
         return
     desk.change(drained=tuple(name for name in desk.orders.drained if name != broker))
-    desk.answer(received, "done", f"{broker} may take bundles again")
+    leaving = sum(one.source == broker and one.kind in MOVES for one in desk.pending)
+    moves = f"; the moves of {leaving} bundles away from it are under way, and go on" if leaving else ""
+    desk.answer(received, "done", f"{broker} may take bundles again{moves}")
 
 
 def _pin(desk: CommandResponder, received: Received, command: PinBundles, view: ClusterView, config: ClusterConfig) -> None:
@@ -171,9 +207,14 @@ def _delete(desk: CommandResponder, received: Received, command: DeleteNamespace
         desk.answer(received, "refused", f"{name} has {topics} topics: delete these first", "namespace_not_empty")
     else:
         kept = {other: cut for other, cut in orders.namespaces.items() if other != name}
-        served = int(np.count_nonzero(view.bundles.owner[rows] >= 0))
+        left = served_of(view, name) | about_namespace(name, desk.pending)
         desk.change(namespaces=kept, deleted=tuple(sorted({*orders.deleted, name})))
-        desk.answer(received, "done", f"{name} is deleted" + (f"; its {served} bundles leave their brokers" if served else ""))
+        text = f"{name} is deleted" + (f"; its {len(left)} bundles leave their brokers" if left else "")
+        if not left or config.balancer.dry_run:
+            desk.answer(received, "done", text)
+        else:
+            desk.answer(received, "accepted", text)
+            desk.change(waiting=(*desk.orders.waiting, Waiting(received.head, text)))
 
 
 def _import(desk: CommandResponder, received: Received, command: ImportNamespaces, view: ClusterView, config: ClusterConfig) -> None:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
-
-import pyarrow as pa
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 
 from lb_stream.contracts.decisions import MOVES, Decision
-from lb_stream.core.commands.persistent_commands import broker_of
+from lb_stream.core.commands.persistent_commands import about_namespace, broker_of, served_by, served_of
 from lb_stream.core.commands.responder import CommandResponder, named
+from lb_stream.core.filters.candidates import superseded
+from lb_stream.core.model.memory import Pending, bound_for
+from lb_stream.core.model.names import BundleRange, namespace_of, parse_bundle
 from lb_stream.core.model.operator_state import Waiting
+from lb_stream.core.model.rules import Decides
 from lb_stream.core.model.view import ClusterView
 from lb_stream.core.observing.known_bundles import cut_anew, joined
 from lb_stream.core.observing.outcomes import Settled
@@ -18,59 +20,63 @@ from lb_stream.core.observing.outcomes import Settled
 SHOWN_FAILURES = 3
 
 
-def update_command_progress(
-    desk: CommandResponder, view: ClusterView, settled: Settled, decided: Sequence[Decision], reserved: Collection[str]
-) -> None:
-    """Answer the commands that have come to their end. `view`: with the dead marked, and with pending moves still where they were.
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What a round knows of the decisions that commands wait for.
 
-    `reserved`: released bundles whose unload has named a destination. A command isn't done before they are there.
+    `view`: with the dead marked, and with pending moves still where they were. `reserved`: released
+    bundles whose unload has named a destination. `places`: the balancer gives owners to bundles
+    that have none; else the next lookup does.
     """
-    if not desk.orders.waiting and not settled.ended:
+
+    view: ClusterView
+    settled: Settled
+    decided: Sequence[Decision]
+    reserved: Collection[str]
+    places: bool
+
+    @property
+    def under_way(self) -> list[Pending | Decision]:
+        """The decisions that no report has confirmed yet, those of this round included."""
+        return [*self.settled.open, *(one for one in self.decided if not one.dry_run)]
+
+
+def update_command_progress(desk: CommandResponder, now: Progress) -> None:
+    """Answer the commands that have come to their end: nothing under way can change it any more."""
+    if not desk.orders.waiting and not now.settled.ended:
         return
-    under_way = {pending.decision_id for pending in settled.open} | {decision.decision_id for decision in decided if not decision.dry_run}
-    moving = {one.bundle: one.source for one in (*settled.open, *(one for one, _ in settled.ended)) if one.kind in MOVES}
-    moving |= {one.bundle: one.source for one in decided if one.kind in MOVES}
     waiting = []
     for one in desk.orders.waiting:
-        drains = one.broker is not None
-        now = _drained(desk, view, moving, one) if drains else _settled(desk, view, settled, decided, under_way, reserved, one)
-        waiting += [] if now is None else [now]
+        if one.broker is not None:
+            after = _drained(desk, now, one)
+        elif one.command["kind"] == "delete-namespace":
+            after = _deleted(desk, now, one)
+        else:
+            after = _settled(desk, now, one)
+        waiting += [] if after is None else [after]
     if tuple(waiting) != desk.orders.waiting:
         desk.change(waiting=tuple(waiting))
-    done = [pending for pending, outcome in settled.ended if outcome.outcome == "confirmed"]
+    done = [pending for pending, outcome in now.settled.ended if outcome.outcome == "confirmed"]
     split, merged = ([one.bundle for one in done if one.kind == kind] for kind in ("split", "merge"))
     if (split or merged) and desk.orders.namespaces:
-        desk.change(namespaces=joined(cut_anew(desk.orders.namespaces, view, split), merged))
+        desk.change(namespaces=joined(cut_anew(desk.orders.namespaces, now.view, split), merged))
 
 
-def _settled(
-    desk: CommandResponder,
-    view: ClusterView,
-    settled: Settled,
-    decided: Sequence[Decision],
-    under_way: Collection[str],
-    reserved: Collection[str],
-    one: Waiting,
-) -> Waiting | None:
+def _settled(desk: CommandResponder, now: Progress, one: Waiting) -> Waiting | None:
     """The same command, still waiting; None when it has been answered."""
-    fine = ("confirmed", "released")
+    mine = [each for each in now.settled.ended if each[0].decision_id in one.decision_ids]
     failures = tuple(
         f"{pending.bundle}: {outcome.outcome}, {outcome.detail}"
-        for pending, outcome in settled.ended
-        if pending.decision_id in one.decision_ids and outcome.outcome not in fine
+        for pending, outcome in mine
+        if outcome.outcome not in ("confirmed", "released")
     )
-    mine = {bundle for bundle in one.bundles if bundle in reserved}
-    released = mine | {
-        pending.bundle for pending, outcome in settled.ended if pending.decision_id in one.decision_ids and outcome.outcome in fine
-    }
-    assigned = {each.bundle: each for each in decided if each.kind == "assign" and each.bundle in released}
-    follow_ups = tuple(each.decision_id for each in assigned.values())
-    one = replace(one, decision_ids=one.decision_ids + follow_ups, failures=one.failures + failures)
-    unassigned = {bundle for bundle in mine if bundle not in assigned or assigned[bundle].dry_run}
-    if unassigned or any(decision_id in under_way for decision_id in one.decision_ids):
+    split = [pending for pending, outcome in mine if outcome.outcome == "confirmed"]
+    one = _with_follow_ups(now, replace(one, failures=one.failures + failures), split)
+    ids = {each.decision_id for each in now.under_way}
+    if _unplaced(desk, now, one) or any(decision_id in ids for decision_id in one.decision_ids):
         return one
     if not one.failures:
-        one = replace(one, failures=_elsewhere(view, one))
+        one = replace(one, failures=_elsewhere(now.view, one))
     if one.failures:
         more = len(one.failures) - SHOWN_FAILURES
         text = "; ".join(one.failures[:SHOWN_FAILURES]) + (f"; and {more} more" if more > 0 else "")
@@ -78,6 +84,60 @@ def _settled(
     else:
         desk.say(one.command, "done", f"{one.text}; reports show it", None, one.decision_ids)
     return None
+
+
+def _with_follow_ups(now: Progress, one: Waiting, ended: Sequence[Pending]) -> Waiting:
+    """The command with what this round has decided for it: second halves of moves, and moves of split children."""
+    parents = [parse_bundle(each.bundle) for each in ended if each.unload_children]
+    children = [
+        each
+        for each in now.decided
+        if parents and each.rule == Decides.SPLIT_CHILD.name and _is_inside(each.bundle, parents)
+    ]
+    bundles = one.bundles + tuple(each.bundle for each in children)
+    one = replace(one, bundles=bundles)
+    wanted = _moved(one)
+    follow_ups = [each for each in now.decided if each.kind == "assign" and each.bundle in wanted]
+    more = tuple(each.decision_id for each in (*children, *follow_ups))
+    return replace(one, decision_ids=one.decision_ids + more)
+
+
+def _moved(one: Waiting) -> list[str]:
+    """List the bundles that are to get another owner before the command is done.
+
+    What becomes of those whose decisions have failed is no longer the command's.
+    """
+    failed = {failure.partition(":")[0] for failure in one.failures}
+    merges = one.command["kind"] == "merge"
+    return [] if merges else [bundle for bundle in one.bundles if bundle not in failed]
+
+
+def _is_inside(bundle: str, parents: Sequence[BundleRange]) -> bool:
+    namespace, lower, upper = parse_bundle(bundle)
+    return any(
+        parent.namespace == namespace and parent.lower <= lower and upper <= parent.upper
+        for parent in parents
+    )
+
+
+def _unplaced(desk: CommandResponder, now: Progress, one: Waiting) -> bool:
+    """Whether a bundle that the command has released is nobody's, and no decision gives it an owner yet."""
+    assigned = {each.bundle for each in now.under_way}
+    if any(bundle in now.reserved and bundle not in assigned for bundle in one.bundles):
+        return True
+    if not now.places:
+        return False
+    rows = {name: row for name, row in _rows(now.view, _moved(one)).items() if row >= 0}
+    unowned = {name: row for name, row in rows.items() if now.view.bundles.owner[row] < 0}
+    gone = superseded(now.view, unowned.values())
+    return any(
+        row not in gone and name not in assigned and namespace_of(name) not in desk.orders.deleted
+        for name, row in unowned.items()
+    )
+
+
+def _rows(view: ClusterView, bundles: Sequence[str]) -> dict[str, int]:
+    return dict(zip(bundles, view.bundles.rows_of(bundles).tolist(), strict=True))
 
 
 def _elsewhere(view: ClusterView, one: Waiting) -> tuple[str, ...]:
@@ -95,17 +155,44 @@ def _elsewhere(view: ClusterView, one: Waiting) -> tuple[str, ...]:
     )
 
 
-def _drained(desk: CommandResponder, view: ClusterView, moving: Mapping[str, str | None], one: Waiting) -> Waiting | None:
-    """A drain: the same command, still waiting; None when it has been answered. `moving`: bundles that leave a broker or have just left."""
+def _drained(desk: CommandResponder, now: Progress, one: Waiting) -> Waiting | None:
+    """A drain: the same command, still waiting; None when it has been answered.
+
+    It is done when the broker has no bundle and none is on its way to it: whoever stops the broker
+    then stops nothing.
+    """
     broker = str(one.broker)
-    row = view.brokers.names.index(broker) if broker in view.brokers.names else -1
-    left = [] if row < 0 else view.bundles.names.filter(pa.array((view.bundles.owner == row) & ~view.bundles.system)).to_pylist()
-    if left and broker in desk.orders.drained:
-        return replace(one, bundles=tuple(sorted(bundle for bundle, source in moving.items() if source == broker)))
-    if left:
-        desk.say(one.command, "failed", f"{broker} was undrained with {len(left)} bundles left: {named(left)}")
-    elif row >= 0 and not view.brokers.alive[row]:
+    row = now.view.brokers.names.index(broker) if broker in now.view.brokers.names else -1
+    left = served_by(now.view, row) if row >= 0 else []
+    arriving = bound_for(broker, now.under_way).difference(left) if row >= 0 else set()
+    if row >= 0 and not now.view.brokers.alive[row]:
         desk.say(one.command, "done", f"{broker} is not alive any more: its bundles go to others")
+        return None
+    if (left or arriving) and broker in desk.orders.drained:
+        moves = [*now.under_way, *(pending for pending, _ in now.settled.ended), *now.decided]
+        leaving = {each.bundle for each in moves if each.kind in MOVES and each.source == broker}
+        return replace(one, bundles=tuple(sorted(leaving)))
+    if left or arriving:
+        some = f"{len(left)} bundles left" + (f" and {len(arriving)} on their way" if arriving else "")
+        text = f"{broker} was undrained with {some}: {named([*left, *sorted(arriving)])}"
+        desk.say(one.command, "failed", text)
     else:
-        desk.say(one.command, "done", f"{broker} has no bundle any more")
+        desk.say(one.command, "done", f"{broker} has no bundle any more, and none is on its way to it")
+    return None
+
+
+def _deleted(desk: CommandResponder, now: Progress, one: Waiting) -> Waiting | None:
+    """A deleted namespace: the same command, still waiting; None when it has been answered.
+
+    It is done when no broker serves a bundle of it and no decision about one is under way.
+    """
+    namespace = str(one.command["arguments"]["namespace"])
+    left = served_of(now.view, namespace) | about_namespace(namespace, now.under_way)
+    if not left:
+        desk.say(one.command, "done", f"{namespace} is deleted; no broker has a bundle of it any more")
+    elif namespace not in desk.orders.deleted:
+        text = f"{namespace} was made again with {len(left)} bundles left: {named(sorted(left))}"
+        desk.say(one.command, "failed", text)
+    else:
+        return one
     return None

@@ -15,6 +15,7 @@ from typing import Any, Literal
 from lb_stream.contracts.base import canonical_json
 from lb_stream.contracts.commands import COMMANDS, Command, CommandOutcome
 from lb_stream.core.commands.proposal_book import ProposalBook
+from lb_stream.core.model.memory import Pending
 from lb_stream.core.model.operator_state import OperatorState
 
 WINDOW_MS = 300_000
@@ -112,10 +113,15 @@ _REMEMBERED = ("id", "at_ms", "outcome", "text", "rule", "decision_ids")
 
 @dataclass(slots=True)
 class CommandResponder:
-    """Where one round's commands are answered. `orders` is what is in force from now on, `book` what waits for approval."""
+    """Where one round's commands are answered.
+
+    `orders` is what is in force from now on, `book` what waits for approval, `pending` what was
+    under way when the round began.
+    """
 
     orders: OperatorState
     book: ProposalBook = field(default_factory=ProposalBook)
+    pending: tuple[Pending, ...] = ()
     answers: list[CommandAnswer] = field(default_factory=list)
     declared: frozenset[str] = frozenset()  # brokers that an operator takes for dead
     _new: dict[str, dict[str, Any]] = field(default_factory=dict)  # id → what is remembered beside the answer
@@ -181,6 +187,13 @@ class CommandResponder:
         least = max(len(lately) + 1 - MOST_REMEMBERED, 0)
         forgotten_ms = max([self.orders.forgotten_ms, *(one.get("sent_ms", 0) for one in lately[:least])])
         self.orders = replace(self.orders, answers=(*lately[least:], said), forgotten_ms=forgotten_ms)
+
+    def still_under_way(self) -> str:
+        """What an answer adds about earlier decisions: a command takes none of them back."""
+        if not self.pending:
+            return ""
+        some = f"{len(self.pending)} decisions that are" if len(self.pending) > 1 else "1 decision that is"
+        return f"; {some} under way already {'go' if len(self.pending) > 1 else 'goes'} on"
 
     def change(self, **changes: Any) -> None:
         """Lay something down."""

@@ -108,9 +108,10 @@ def _take(
                 after, text = _set(settings, command.values, given)
                 mode = canonical(command.values).get("mode", "observe")
                 text += _beside(balances) if mode != "observe" else ""
+                text += desk.still_under_way() if _stops(canonical(command.values)) else ""
             case DryRun():
                 after, text = _dry_run(settings, command.on, given)
-                text += "" if command.on else _beside(balances)
+                text += desk.still_under_way() if command.on else _beside(balances)
             case DeleteConfig():
                 after = _without(settings, [our_name(command.key, "")])
                 if len(after) == len(settings):
@@ -125,6 +126,12 @@ def _take(
         return
     desk.change(settings=after)
     desk.answer(received, "done", text)
+
+
+def _stops(values: Mapping[str, Any]) -> bool:
+    """Whether these settings, under our names, switch publishing or balancing off."""
+    switched_off = values.get("enabled") is False or values.get("shedding_enabled") is False
+    return switched_off or values.get("mode") == "observe"
 
 
 def _dry_run(settings: dict[str, Any], on: bool, given: Mapping[str, Any]) -> tuple[dict[str, Any], str]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from lb_stream.contracts.base import canonical_json, fields_of
-from lb_stream.contracts.decisions import RESHAPES, DecisionKind
+from lb_stream.contracts.decisions import RESHAPES, Decision, DecisionKind
 from lb_stream.core.model.operator_state import OperatorState
 
 
@@ -45,6 +45,15 @@ class Pending:
         if self.neighbour is None:
             del found["neighbour"]
         return found
+
+
+def bound_for(broker: str, decisions: Iterable[Pending | Decision]) -> set[str]:
+    """Find the bundles that decisions under way send to a broker.
+
+    A move counts before its bundle has left its source: agents of Pulsar brokers have the source
+    hand it over to the destination, without another decision.
+    """
+    return {one.bundle for one in decisions if one.destination == broker and one.kind not in RESHAPES}
 
 
 @dataclass(frozen=True, slots=True)

@@ -74,12 +74,19 @@ def _by_reservation(state: RoundState, name: str) -> bool:
 
 
 def _reserved_row(state: RoundState, name: str) -> int | None:
-    """The destination that the bundle's unload has named, if that one lives, speaks, and isn't drained."""
+    """The destination that the bundle's unload has named, if that one lives, speaks, and isn't drained.
+
+    Nor may a policy of an operator forbid it that has come into force since the unload was decided.
+    """
     brokers, reserved = state.view.brokers, state.reserved.get(name)
     if reserved is None or reserved not in brokers.names or reserved in state.view.policies.drained:
         return None
     row = brokers.names.index(reserved)
-    return row if brokers.alive[row] and brokers.speaking[row] else None
+    if not brokers.alive[row] or not brokers.speaking[row]:
+        return None
+    bundle = int(state.view.bundles.rows_of([name])[0])
+    forbidden = state.candidates.refused_by(bundle, row, state.targets)
+    return row if forbidden is None else None
 
 
 def _system_last(state: RoundState, rows: Rows) -> Rows:

@@ -51,7 +51,7 @@ class Observed:
 
 def observe(view: ClusterView, memory: Memory, inbox: Inbox, config: ClusterConfig) -> Observed:
     """Take the commands that count for the whole round, wherever in the batch they stood; then see who and what is there."""
-    desk = CommandResponder(memory.orders, ProposalBook(list(memory.proposals)))
+    desk = CommandResponder(memory.orders, ProposalBook(list(memory.proposals)), memory.pending)
     config, commands = take_settings(desk, inbox.commands, config, memory.balances)
     view = _weighed(view, config.balancer.weights)
     orders = obey_standing(desk, view, commands, config)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from lb_stream.contracts.decisions import Decision, Ownership
-from lb_stream.core.commands.progress import update_command_progress
+from lb_stream.core.commands.progress import Progress, update_command_progress
 from lb_stream.core.commands.proposal_book import ProposalNews
 from lb_stream.core.commands.responder import CommandAnswer
 from lb_stream.core.disruption.budgets import counting, limited_namespaces
@@ -55,7 +55,11 @@ def record(state: RoundState, before: Memory) -> Round:
     for decision in state.decisions if not state.config.balancer.dry_run else ():
         ledger.decided(decision)
     ledger.finish()
-    update_command_progress(state.desk, inputs.reported, inputs.settled, state.decisions, state.reserved.keys())
+    places = state.config.balancer.assign_unowned == "eager"
+    update_command_progress(
+        state.desk,
+        Progress(inputs.reported, inputs.settled, state.decisions, state.reserved.keys(), places),
+    )
     arrivals = follow_moves(inputs.alive.view, state.memory, inputs.settled, state.now_ms)
     observe_moves(state, arrivals.outcomes)
     merges = merges_after(state)
