@@ -12,7 +12,7 @@ from lb_stream.query import QueryError
 from lb_stream.query.explained import decisions_about, explain_decision, explain_round
 from lb_stream.query.screens import brokers, causes, feed
 from lb_stream.query.screens.lists import Row
-from lb_stream.query.why_not import why_hot, why_not
+from lb_stream.query.why_not import explain_no_move
 
 LAST = 30
 """Decisions that are shown of a broker or a bundle."""
@@ -36,7 +36,10 @@ def broker(request: Request) -> Response:
         state=facts.state_of(name),
         bundles=page.ask(("bundles of", cluster, name, wanted), lambda lake: causes.bundles(lake, cluster, wanted, owner=name)),
         wanted=wanted,
-        answer=page.ask(("why hot", cluster, name), lambda lake: why_hot(lake, name, cluster)),
+        answer=page.ask(
+            ("why hot", cluster, name),
+            lambda lake: explain_no_move(lake, page.look.facts, cluster, broker=name),
+        ),
         decisions=page.ask(("decisions", cluster, name), lambda lake: _last(decisions_about(lake, "broker", name, cluster, LAST))),
         chart=address.link("chart", cluster=cluster, broker=name, span=span, end=end_ms),
         span=span,
@@ -60,7 +63,10 @@ def bundle(request: Request) -> Response:
         cluster=cluster,
         name=name,
         row=row,
-        answer=page.ask(("why not", cluster, name), lambda lake: why_not(lake, name, cluster)) if row else None,
+        answer=None if row is None else page.ask(
+            ("why not", cluster, name),
+            lambda lake: explain_no_move(lake, page.look.facts, cluster, bundle=name),
+        ),
         decisions=decisions,
         chart=address.link("chart", cluster=cluster, bundle=name, span=span, end=end_ms),
         span=span,

@@ -13,10 +13,11 @@ from lb_stream.console.page import Page, reader_of, show
 from lb_stream.query import QueryError
 from lb_stream.query.cluster_state import unknown_cluster
 from lb_stream.query.present.proposals import ended_proposals, waiting_proposals
-from lb_stream.query.screens import blockers, brokers, causes, costs, feed, over_time
+from lb_stream.query.screens import brokers, causes, costs, feed, over_time
 from lb_stream.query.screens.lists import Wanted
 from lb_stream.query.screens.overview import overview
 from lb_stream.query.screens.search import search
+from lb_stream.query.why_not import explain_no_move
 
 COST_BY = ("tenant", "namespace")
 COST_EACH = ("week", "day", "total")
@@ -53,7 +54,9 @@ def cluster(request: Request) -> Response:
         config=None if standing is None else standing.config,
         brokers=page.ask(("brokers", name, wanted), lambda lake: brokers.brokers(lake, name, wanted)),
         wanted=wanted,
-        blockers=page.ask(("blockers", name), lambda lake: blockers.blockers(lake, name)),
+        answer=page.ask(
+            ("held up", name), lambda lake: explain_no_move(lake, page.look.facts, name)
+        ),
         waiting=page.ask(("waiting", name), lambda lake: waiting_proposals(lake, name)),
         modes={mode: tuple(act for other, act in MODES.items() if other != mode) for mode in MODES},
         pending=page.ask(("pending", name), lambda lake: feed.pending(lake, name, open_ids)),

@@ -168,28 +168,32 @@ def stale(facts: Facts) -> str | None:
     return f"{found.what}; {age}: lbctl status says more"
 
 
+def job_findings(facts: Facts) -> Iterator[Finding]:
+    """What is wrong with the job itself, and with what it needs to decide at all."""
+    if facts.kafka is not None:
+        said = f"Kafka doesn't answer ({facts.kafka})"
+        yield Finding("down", said, "nothing is read or published without it", event="kafka_down")
+    yield from _of_job(facts)
+    yield from _of_pieces(facts)
+    yield from _of_sight(facts)
+    yield from _of_lag(facts)
+
+
 def _findings(facts: Facts) -> Iterator[Finding]:
     if facts.kafka is not None:
         said, advice = f"Kafka doesn't answer ({facts.kafka})", "nothing is read or published without it; the job goes on by itself"
         yield Finding("down", said, advice, event="kafka_down")
     yield from _of_job(facts)
-    if facts.in_pieces:
-        found = "a batch has ended the job again and again"
-        yield Finding("degraded", found, "wait: it is read in pieces until the record to blame is found", event="job_behind")
+    yield from _of_pieces(facts)
     if facts.set_aside:
         what = f"records that end the job were stepped over: {_named(facts.set_aside)}"
         yield Finding("healthy", what, "see who sent them: rejected_reports has the reasons")
-    if facts.job.epoch is not None and facts.job.running is None:
-        said = f"whether the job runs can't be told from here ({facts.job.seen})"
-        yield Finding("degraded", said, f"see on {facts.job.host}", event="job_unknown")
+    yield from _of_sight(facts)
     if facts.job.running and not facts.clusters:
         yield Finding("degraded", "no broker has reported yet", "start the agents: lbctl agent pulsar --help", event="no_reports")
     for one in facts.clusters:
         yield from _of_cluster(one, facts.now_ms)
-    if (facts.job.lag_records or 0) > facts.lag_limit:
-        said = f"{facts.job.lag_records} records wait to be read"
-        advice = "decisions are late: if it grows, see lb_stream_phase_seconds, give the job more cores"
-        yield Finding("degraded", said, advice, event="job_behind")
+    yield from _of_lag(facts)
     least = min(LEAST_DISK_BYTES, LEAST_DISK_SHARE * (facts.disk_size or 0))
     if facts.disk_free is not None and facts.disk_free < least:
         said = f"{facts.disk_free / 2**30:.1f} GiB are free where the tables are"
@@ -214,6 +218,27 @@ def _of_job(facts: Facts) -> Iterator[Finding]:
         else:
             why = f"see its log on {job.host}, or {start}"
             yield Finding("down", f"the job has finished no batch {since}", why, event="job_down")
+
+
+def _of_pieces(facts: Facts) -> Iterator[Finding]:
+    if facts.in_pieces:
+        found = "a batch has ended the job again and again"
+        advice = "wait: it is read in pieces until the record to blame is found"
+        yield Finding("degraded", found, advice, event="job_behind")
+
+
+def _of_sight(facts: Facts) -> Iterator[Finding]:
+    if facts.job.epoch is not None and facts.job.running is None:
+        said = f"whether the job runs can't be told from here ({facts.job.seen})"
+        yield Finding("degraded", said, f"see on {facts.job.host}", event="job_unknown")
+
+
+def _of_lag(facts: Facts) -> Iterator[Finding]:
+    if (facts.job.lag_records or 0) > facts.lag_limit:
+        said = f"{facts.job.lag_records} records wait to be read"
+        grows = "if it grows, see lb_stream_phase_seconds, give the job more cores"
+        advice = f"decisions are late: {grows}"
+        yield Finding("degraded", said, advice, event="job_behind")
 
 
 def _of_cluster(one: ClusterFacts, now_ms: int) -> Iterator[Finding]:

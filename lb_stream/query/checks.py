@@ -6,26 +6,31 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lb_stream.contracts.decisions import MOVES
 from lb_stream.core.config.windows import Limited, closed
-from lb_stream.core.disruption.budgets import budgets
+from lb_stream.core.disruption.budgets import Budget, budgets
+from lb_stream.core.health import Facts, job_findings, stale
 from lb_stream.core.model.memory import Memory
 from lb_stream.core.model.names import is_system_bundle
-from lb_stream.core.model.rules import PLACES
+from lb_stream.core.model.rules import Refuses
 from lb_stream.core.round.limits import MINUTE_MS
 from lb_stream.core.shedding.base import MB
 from lb_stream.io.messages.figures import figure
 from lb_stream.io.messages.times import clock
 from lb_stream.query.explained import Row
-from lb_stream.query.rule_words import HOLDS_BY, place_of, told_closed, why_refused
+from lb_stream.query.rule_words import HOLDS_BY, place_of, precedence, told_closed, why_refused
 from lb_stream.query.strategy_numbers import numbers
 
 if TYPE_CHECKING:
     from lb_stream.core.config.cluster_config import ClusterConfig
+
+
+MOST_NAMED = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +67,24 @@ class Situation:
     def drained(self, broker: str | None) -> bool:
         """Whether the broker is to be emptied."""
         return broker in self.orders.get("drained", ())
+
+
+def job(facts: Facts) -> Iterator[Check]:
+    """Whether the job runs, and decides on the figures of now: without it nothing moves.
+
+    Tables that no job has signed hold up nothing: they are looked at as they are.
+    """
+    findings = list(job_findings(facts))
+    if not findings:
+        yield Check("job", f"it runs ({facts.job.seen})")
+    old = stale(facts)
+    for finding in findings:
+        is_stale = old is not None and old.startswith(finding.what)
+        found = str(old) if is_stale else f"{finding.what}: {finding.advice}"
+        yield Check("job", found, facts.job.epoch is not None and finding.event != "job_unknown")
+    if facts.standbys:
+        names = ", ".join(standby.instance for standby in facts.standbys)
+        yield Check("standby", f"{names} stands by, and takes over when the leader's ticks stop")
 
 
 def drain(now: Situation, broker: str | None, drained: bool) -> Check:
@@ -102,6 +125,18 @@ def pinned(now: Situation, bundle: str, drained: bool) -> Check:
     return Check("pin", f"an operator's command has pinned it until {clock(until_ms)}", not drained)
 
 
+def set_aside(now: Situation) -> Iterator[Check]:
+    """How many bundles of the cluster operators have set aside; nothing where there is none."""
+    pins = [until_ms for until_ms in now.orders.get("pins", {}).values() if until_ms > now.now_ms]
+    if pins:
+        told = f"{len(pins)} bundles are pinned to where they are by operators' commands"
+        yield Check("pins", told, until_ms=min(pins))
+    rejected = [one for one in now.orders.get("rejections", ()) if one["until_ms"] > now.now_ms]
+    if rejected:
+        told = f"{len(rejected)} bundles are left as they are: proposals about them were rejected"
+        yield Check("rejections", told, until_ms=min(one["until_ms"] for one in rejected))
+
+
 def approval(now: Situation, bundle: str, drained: bool) -> Iterator[Check]:
     """Whether somebody has rejected what balancing wants with the bundle, or is yet to approve it; nothing where nobody is asked."""
     for one in now.orders.get("rejections", ()):
@@ -118,19 +153,27 @@ def approval(now: Situation, bundle: str, drained: bool) -> Iterator[Check]:
         yield Check("approval", "what balancing wants waits for approval (mode = approve); nothing about it does")
 
 
-def proposed(now: Situation, broker: str, drained: bool) -> Iterator[Check]:
-    """Whether moves from a broker wait for approval; nothing where nobody is asked."""
-    mine = [one for one in now.memory.get("proposals", ()) if one["source"] == broker]
-    if now.config.balancer.mode == "approve":
-        told = f"{len(mine)} proposals about its bundles wait for approval" + (": lbctl proposals" if mine else "")
-        yield Check("approval", told, bool(mine) and not drained, min((one["expires_ms"] for one in mine), default=None))
+def proposed(now: Situation, broker: str | None, drained: bool) -> Iterator[Check]:
+    """Whether moves from a broker (None: any) wait for approval; nothing where nobody is asked."""
+    waiting = now.memory.get("proposals", ())
+    mine = [one for one in waiting if broker in (None, one["source"])]
+    if now.config.balancer.mode == "approve" or mine:
+        whose = "" if broker is None else " about its bundles"
+        told = f"{len(mine)} proposals{whose} wait for approval"
+        told += ": lbctl proposals" if mine else ""
+        until_ms = min((one["expires_ms"] for one in mine), default=None)
+        yield Check("approval", told, bool(mine) and not drained, until_ms)
 
 
 def suspension(now: Situation) -> Iterator[Check]:
     """Whether the cluster decides at all, and whether its last round did."""
-    rules = [one["rule"] for one in json.loads(now.last["refusals"] or "[]") if one["rule"] in HOLDS_BY["suspension"]]
+    refused = json.loads(now.last["refusals"] or "[]")
+    rules = [one["rule"] for one in refused if one["rule"] in HOLDS_BY["suspension"]]
+    clash = now.memory.get("balances") and not now.config.balancer.dry_run
+    if clash and Refuses.BALANCES_ITSELF.name not in rules:  # it isn't said with every round
+        rules.append(Refuses.BALANCES_ITSELF.name)
     error, retry_ms = now.last["error"], now.memory.get("retry_ms", 0)
-    found = f"{rules[0]}: {why_refused(rules[0])}" if rules else "none"
+    found = "; ".join(f"{rule}: {why_refused(rule)}" for rule in rules) or "none"
     if (held := now.memory.get("suspension")) is not None:  # it isn't said with every round
         rules, found = [held["rule"]], f"{held['rule']} since {clock(held['since_ms'])}: {why_refused(held['rule'])}"
     if retry_ms > now.now_ms:
@@ -157,13 +200,16 @@ def owner(now: Situation, known: Row) -> Check:
     return Check("owner", f"{known['owner']} since {clock(known['owner_since_ms'])}")
 
 
-def pending(now: Situation, bundle: str) -> Check:
-    """Whether a decision about it is open."""
+def pending(now: Situation, bundle: str, rules: Mapping[str, str]) -> Check:
+    """Whether a decision about it is open. `rules`: of open decisions, by their ids."""
     found = [one for one in now.memory["pending"] if bundle in (one["bundle"], one.get("neighbour"))]
     if not found:
         return Check("on its way", "no decision about it is open")
     one = found[-1]
-    return Check("on its way", f"{one['kind']} {one['decision_id']} is open until {clock(one['expires_ms'])}", True, one["expires_ms"])
+    rule = rules.get(one["decision_id"])
+    by = "" if rule is None else f" ({rule})"
+    told = f"{one['kind']} {one['decision_id']}{by} is open until {clock(one['expires_ms'])}"
+    return Check("on its way", told, True, one["expires_ms"])
 
 
 def limits(now: Situation, broker: str | None, bytes_per_s: float | None) -> Iterator[Check]:
@@ -193,7 +239,7 @@ def limits(now: Situation, broker: str | None, bytes_per_s: float | None) -> Ite
 def budget(now: Situation, bundle: str, drained: bool) -> Iterator[Check]:
     """How much of its namespace's budget of moves is used, and when there is room."""
     namespace = bundle.rpartition("/")[0]
-    found = budgets(now.config.namespaces, Memory.from_json(now.last["memory"]), (), now.now_ms).get(namespace)
+    found = _budgets(now).get(namespace)
     if found is None:
         yield Check("limits: moves of its namespace an hour", f"{namespace} has no budget (moves_per_hour)")
         return
@@ -201,6 +247,22 @@ def budget(now: Situation, bundle: str, drained: bool) -> Iterator[Check]:
     room = "" if found.left else "; there is never room" if again_ms is None else f"; room at {clock(again_ms)}"
     used = f"{len(found.until_ms)} of {found.most}{room}"
     yield Check("limits: moves of its namespace an hour", used, not found.left and not drained, again_ms)
+
+
+def full_brokers(now: Situation) -> Iterator[Check]:
+    """Brokers out of which as many moves are under way as are allowed, if there are any."""
+    most = now.config.balancer.max_moves_in_flight_per_broker
+    moving = [one for one in now.memory["pending"] if one["kind"] in MOVES and one["source"]]
+    counts = Counter(one["source"] for one in moving)
+    full = sorted(broker for broker, count in counts.items() if count >= most)
+    if full:
+        until_ms = min(one["expires_ms"] for one in moving if one["source"] in full)
+        told = f"{most} of {most} at {_named(full, len(full))}; room when one of them ends"
+        yield Check("limits: moves in flight of a broker", told, True, until_ms)
+
+
+def _budgets(now: Situation) -> dict[str, Budget]:
+    return budgets(now.config.namespaces, Memory.from_json(now.last["memory"]), (), now.now_ms)
 
 
 def policies(now: Situation, bundle: str, drained: bool) -> Iterator[Check]:
@@ -241,44 +303,127 @@ def _left_s(now: Situation, until_ms: int) -> float:
     return float(until_ms - now.now_ms) / 1000
 
 
-def bundles(now: Situation, broker: str, owned: list[Row], drained: bool) -> Check:
-    """How many of a broker's bundles may move now."""
-    config, memory = now.config.balancer, now.memory
-    moving = {one["bundle"] for one in memory["pending"]}
-    graced = {name for name, at_ms in memory["recently_unloaded"].items() if at_ms + config.shedding_grace_period_ms >= now.now_ms}
-    backing = {name for name, retry in memory["retries"].items() if retry["not_before_ms"] > now.now_ms}
-    staying = {row["bundle"] for row in owned if (row["owner_since_ms"] or 0) + config.min_dwell_ms > now.now_ms}
+def bundles(
+    now: Situation, owned: list[Row], refused: Collection[str], drained: bool
+) -> Check:
+    """How many of a broker's bundles may move now. `refused`: those that the last pass refused."""
     names = {row["bundle"] for row in owned}
-    kinds = (("on their way", moving), ("backing off", backing), ("in their grace period", graced), ("in their dwell time", staying))
-    held = [(word, names & some) for word, some in (kinds[:2] if drained else kinds)]
-    system = {name for name in names if is_system_bundle(name)}
-    free = len(names - system.union(*(some for _, some in held)))
-    told = f"{free} of its {len(names)} bundles may move" + "".join(f", {len(some)} {word}" for word, some in held if some)
-    return Check("bundles", told, free == 0)
+    held = [(word, names & some) for word, some in _held(now, owned, refused, drained)]
+    free = len(names.difference(*(some for _, some in held)))
+    told = [f"{free} of its {len(names)} bundles may move"]
+    told += [f"{len(some)} {word}" for word, some in held if some]
+    return Check("bundles", ", ".join(told), free == 0)
 
 
-def of_last_pass(now: Situation, refusals: Sequence[Row], drained: bool) -> Iterator[Check]:
-    """What the last pass refused, by its place. What kept only the shedder, or only an earlier pass, doesn't count any more."""
+def _held(
+    now: Situation, owned: list[Row], refused: Collection[str], drained: bool
+) -> Iterator[tuple[str, set[str]]]:
+    """Why bundles may not move now, and which: what operators want first, as `PLACES` has it."""
+    config, memory, now_ms = now.config.balancer, now.memory, now.now_ms
+    names = {row["bundle"] for row in owned}
+    yield "of the system", {name for name in names if is_system_bundle(name)}
+    yield "on their way", {one["bundle"] for one in memory["pending"]}
+    retries = memory["retries"].items()
+    yield "backing off", {name for name, retry in retries if retry["not_before_ms"] > now_ms}
+    if drained:
+        return  # what concerns only balancing holds nothing then
+    pins = now.orders.get("pins", {}).items()
+    yield "pinned", {name for name, until_ms in pins if until_ms > now_ms}
+    rejections = [one for one in now.orders.get("rejections", ()) if one["until_ms"] > now_ms]
+    yield "rejected by an operator", {one["bundle"] for one in rejections if one["is_move"]}
+    yield "waiting for approval", {one["bundle"] for one in memory.get("proposals", ())}
+    own = now.config.namespaces
+    shut = {name for name, limits in own.items() if closed(limits, now_ms) is not None}
+    yield "of namespaces that are frozen or outside their windows", _of_namespaces(names, shut)
+    used_up = {name for name, budget in _budgets(now).items() if not budget.left}
+    yield "of namespaces whose budget of moves is used up", _of_namespaces(names, used_up)
+    excluded = set(config.shedding_excluded_namespaces)
+    yield "of excluded namespaces", _of_namespaces(names, excluded)
+    unloaded, grace_ms = memory["recently_unloaded"].items(), config.shedding_grace_period_ms
+    yield "in their grace period", {name for name, at_ms in unloaded if at_ms + grace_ms >= now_ms}
+    since_ms = now_ms - config.min_dwell_ms
+    staying = {row["bundle"] for row in owned if (row["owner_since_ms"] or 0) > since_ms}
+    yield "in their dwell time", staying
+    yield "refused by the last pass", set(refused)
+
+
+def _of_namespaces(names: Collection[str], namespaces: Collection[str]) -> set[str]:
+    return {name for name in names if name.rpartition("/")[0] in namespaces}
+
+
+def last_pass(now: Situation, refusals: Sequence[Row], drained: bool) -> Iterator[Check]:
+    """What the last pass refused, by the rules' places and in their order; then when that was.
+
+    `refusals`: rows of the table since `pass_begin_ms`. What an earlier pass refused counts no
+    more, nor does what concerns only the shedder where the broker is drained.
+    """
+    for rule in sorted({row["rule"] for row in refusals}, key=precedence):
+        place = place_of(rule)
+        if place == "operators" or (place == "suspension" and rule not in _OF_A_PASS):
+            continue  # these are checked by themselves
+        begin_ms = _begin_ms(now, place, drained)
+        rows = [row for row in refusals if row["rule"] == rule]
+        rows = [row for row in rows if begin_ms is not None and row["now_ms"] >= begin_ms]
+        if rows and not (drained and place in _OF_SHEDDER):
+            keeps = place not in ("splitting", "")
+            yield Check(place or "noted", _told(rows, place), keeps, _until_ms(rows))
     last_ms, every_ms = now.memory["last_shed_ms"], now.config.balancer.shedding_interval_ms
-    of_pass_ms = max((row["now_ms"] for row in now.loads), default=0) if drained else last_ms
-    for place in PLACES:
-        if place in ("operators", "suspension", "splitting") or (drained and place in ("strategy", "waiting")):
-            continue  # these are checked by themselves, or don't keep a bundle from moving
-        since_ms = now.last["now_ms"] if place == "assigning" else of_pass_ms  # every round assigns
-        found = [row for row in refusals if place_of(row["rule"]) == place and since_ms is not None and row["last_ms"] >= since_ms]
-        for row in found[:1] if place != "limits" or not drained else ():
-            yield Check(place, f"the last {'round' if place == 'assigning' else 'pass'} was refused: {_told(row)}", True)
     if last_ms is None:
         yield Check("shedding pass", "there has been none yet", not drained)
-    else:
-        told = f"last at {clock(last_ms)}, {(now.now_ms - last_ms) / 1000:.0f} s ago; every {every_ms / 1000:g} s"
-        yield Check("shedding pass", told)
+        return
+    ago_s = (now.now_ms - last_ms) / 1000
+    told = f"last at {clock(last_ms)}, {ago_s:.0f} s ago; every {every_ms / 1000:g} s"
+    yield Check("shedding pass", told)
 
 
-def _told(row: Row) -> str:
-    saw = f", saw {figure(row['greatest'], row['unit'])}" if row["greatest"] is not None else ""
-    limit = f", limit {figure(row['limit'], row['unit'])}" if row["limit"] is not None else ""
-    return f"{row['rule']} at {row['broker'] or 'the cluster'} in round {row['last_seq']}: {row['why']}{saw}{limit}"
+_OF_A_PASS = frozenset({Refuses.SINGLE_BROKER.name})
+"""Rules about the cluster's state that only a pass tells; others are in each round, or the memory."""
+_OF_SHEDDER = ("strategy", "waiting", "limits")
+"""Places of rules that don't hold up a drain, or are checked by themselves for it."""
+
+
+def pass_begin_ms(now: Situation, drained: bool) -> int:
+    """From when on refusals can count as the last pass's, or the last round's."""
+    begins = (_begin_ms(now, place, drained) for place in ("assigning", "policies"))
+    return min(begin_ms for begin_ms in begins if begin_ms is not None)
+
+
+def _begin_ms(now: Situation, place: str, drained: bool) -> int | None:
+    """When the last round began that says what a place holds; None: there was none yet."""
+    if place == "assigning":
+        return int(now.last["now_ms"])  # every round assigns
+    if drained:
+        return max((row["now_ms"] for row in now.loads), default=0)
+    last_ms: int | None = now.memory["last_shed_ms"]
+    return last_ms
+
+
+def _told(rows: Sequence[Row], place: str) -> str:
+    """The refusals of one rule."""
+    times, last = sum(row["count"] for row in rows), max(rows, key=lambda row: row["seq"])
+    counted = f", {times} times" if times > 1 else ""
+    brokers = sorted({row["broker"] for row in rows if row["broker"]})
+    subjects = sorted({subject for row in rows for subject in row["subjects"] or ()})
+    about = f" ({_named(subjects, times)})" if subjects else ""
+    seen = [row for row in rows if row["greatest"] is not None]
+    most = max(seen, key=lambda row: row["greatest"], default=None)
+    saw = "" if most is None else f", saw {figure(most['greatest'], most['unit'])}"
+    limit = "" if last["limit"] is None else f", limit {figure(last['limit'], last['unit'])}"
+    until_ms = _until_ms(rows)
+    until = "" if until_ms is None else f", until {clock(until_ms)}"
+    what = f"the last {'round' if place == 'assigning' else 'pass'} was refused: {last['rule']}"
+    where = f"at {_named(brokers, len(brokers)) or 'the cluster'} in round {last['seq']}"
+    return f"{what}{counted} {where}{about}: {why_refused(last['rule'])}{saw}{limit}{until}"
+
+
+def _until_ms(rows: Sequence[Row]) -> int | None:
+    return min((row["until_ms"] for row in rows if row["until_ms"] is not None), default=None)
+
+
+def _named(names: Sequence[str], count: int) -> str:
+    """The first names, and how many there are besides."""
+    first = names[:MOST_NAMED]
+    return ", ".join(first) + (f" and {count - len(first)} more" if count > len(first) else "")
 
 
 def of_strategy(now: Situation, broker: str | None, drained: bool) -> Iterator[Check]:

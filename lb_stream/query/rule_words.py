@@ -82,6 +82,13 @@ def place_of(rule: str) -> str:
     return known.place if known is not None else ""
 
 
+def precedence(rule: str) -> tuple[int, int, str]:
+    """A sort key of refusing rules: the order of docs/rules.md; unknown rules come last."""
+    place, rules = place_of(rule), list(REFUSES)
+    at = list(PLACES).index(place) if place in PLACES else len(PLACES)
+    return at, rules.index(rule) if rule in REFUSES else len(rules), rule
+
+
 def _known(rules: Mapping[str, Rule], name: str) -> Rule | None:
     """The rule of that name, a plug-in's included."""
     if name not in rules:

@@ -64,6 +64,11 @@ def gather_from(lake: Lake | None, tables: Store, settings: Settings) -> Facts:
     return _facts(tables, settings, _job(lake, settings), cluster_facts(lake))
 
 
+def gather_job(lake: Lake, tables: Store, settings: Settings) -> Facts:
+    """What open tables, the job's process and the disk say of the job; nothing of clusters."""
+    return _facts(tables, settings, _job(lake, settings))
+
+
 def _facts(tables: Store, settings: Settings, job: JobFacts, clusters: tuple[ClusterFacts, ...] = ()) -> Facts:
     facts = Facts(_now_ms(), job, clusters, lag_limit=settings.stream.max_offsets_per_trigger or LAG_LIMIT)
     folders = () if (local := tables.local) is None else (local, *local.parents)

@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 from lb_stream.contracts.decisions import RESHAPES
+from lb_stream.core.health import ClusterFacts, Facts, stale
 from lb_stream.query import QueryError, checks
 from lb_stream.query.checks import Check, Situation
 from lb_stream.query.explained import Row, decisions_about, refusals_about, require_broker
 from lb_stream.query.lake import last_loads, records, run
+from lb_stream.query.rule_words import why_decided
 
 if TYPE_CHECKING:
     import duckdb
@@ -45,13 +47,30 @@ _LOADS = """
            latest_rate_in_msgs_per_s + latest_rate_out_msgs_per_s AS msgs_per_s
     FROM {rows} ORDER BY broker
 """
+_DECISION = "SELECT rule, source, explain FROM decisions WHERE decision_id = $1"
+_REFUSED = """
+    SELECT rule, broker, namespace, subjects, seq, now_ms, "count", "limit", least, greatest, unit,
+           until_ms
+    FROM refusals WHERE cluster = $1 AND now_ms >= $2 AND ({where})
+"""
+_ABOUT = """
+    broker = $3 OR broker IS NULL AND (
+        len(subjects) = 0 OR list_has_any(subjects, $4::VARCHAR[])
+        OR "count" > len(subjects)
+        AND (namespace IS NULL OR list_contains($5::VARCHAR[], namespace))
+    )
+"""
+"""$3: a broker, $4: names, $5: namespaces. Of many subjects only the first are named."""
 RECENT_MS = 600_000
 """Refusals of so long before the last round are shown; those of the last pass hold."""
 
 
 @dataclass(frozen=True, slots=True)
 class WhyNot:
-    """The answer in a sentence, and everything that was checked, in order of precedence. `bundle` None: asked of a broker."""
+    """The answer in a sentence, and everything that was checked, in order of precedence.
+
+    `bundle` None: asked of a broker; `broker` None, too: of the cluster.
+    """
 
     sentence: str
     cluster: str
@@ -59,21 +78,51 @@ class WhyNot:
     broker: str | None
     checks: tuple[Check, ...]
     refusals: tuple[Row, ...]
+    stale: str | None = None  # why that isn't how things are now
+
+    @property
+    def keeping(self) -> tuple[Check, ...]:
+        """What keeps it, in order of precedence."""
+        return tuple(check for check in self.checks if check.keeps)
 
     def to_dict(self) -> Row:
         """As JSON-able fields."""
         return asdict(self)
 
 
-def why_not(lake: Lake, bundle: str, cluster: str | None) -> WhyNot:
-    """Raises QueryError for a bundle that nobody has named, or that is in several clusters and none was said."""
+def explain_no_move(
+    lake: Lake,
+    facts: Facts,
+    cluster: str | None,
+    *,
+    bundle: str | None = None,
+    broker: str | None = None,
+) -> WhyNot:
+    """Why a bundle stays, why a broker keeps its load, or, with neither, what holds up a cluster.
+
+    The one answer for the command line, the console and the report. `facts`: of the job. Checked
+    are, in order of precedence, the job, what operators want, the cluster's state, limits,
+    policies and waits, the last pass's refusals, and the strategy's numbers.
+
+    Raises QueryError for a name that the tables don't have, and for one of several clusters where
+    none was named.
+    """
+    if bundle is not None:
+        return _of_bundle(lake, facts, bundle, cluster)
+    if broker is not None:
+        return _of_broker(lake, facts, broker, cluster)
+    return _of_cluster(lake, facts, str(cluster))
+
+
+def _of_bundle(lake: Lake, facts: Facts, bundle: str, cluster: str | None) -> WhyNot:
     known = _known(lake, bundle, cluster)
     now = situation(lake, known["cluster"])
     owner = known["owner"]
-    about = "list_contains(subjects, $3) OR broker = $4 OR (broker IS NULL AND len(subjects) = 0)"
-    refusals = recent_refusals(lake, now, about, [bundle, owner])
     drained = now.drained(owner) or bundle.rpartition("/")[0] in now.orders.get("deleted", ())
+    about: list[Any] = [owner, [bundle], [bundle.rpartition("/")[0]]]
+    refused = pass_refusals(lake, now, drained, _ABOUT, about)
     checked = (
+        *checks.job(_of_now(facts, now)),
         checks.drain(now, owner, drained),
         *checks.operators(now, drained),
         *checks.windows(now, bundle, drained),
@@ -81,31 +130,34 @@ def why_not(lake: Lake, bundle: str, cluster: str | None) -> WhyNot:
         *checks.approval(now, bundle, drained),
         *checks.suspension(now),
         checks.owner(now, known),
-        checks.pending(now, bundle),
+        checks.pending(now, bundle, _rules_of_open(lake, now, bundle)),
         *checks.limits(now, owner, known["short_bytes_per_s"]),
         *checks.budget(now, bundle, drained),
         *checks.policies(now, bundle, drained),
         *checks.waiting(now, known, drained),
-        *checks.of_last_pass(now, refusals, drained),
+        *checks.last_pass(now, refused, drained),
         *checks.of_strategy(now, owner, drained),
         checks.own_load(known),
     )
-    return WhyNot(_sentence(f"{bundle} stays where it is", checked, now, drained), now.cluster, bundle, owner, checked, tuple(refusals))
+    recent = recent_refusals(lake, now, _ABOUT, about)
+    what = f"{bundle} stays where it is"
+    return _answer(facts, now, what, checked, recent, bundle=bundle, broker=owner, drained=drained)
 
 
-def why_hot(lake: Lake, broker: str, cluster: str | None) -> WhyNot:
-    """What keeps a broker's load where it is.
-
-    Raises QueryError for a broker that no round has seen, and for one of several clusters where
-    none was named.
-    """
+def _of_broker(lake: Lake, facts: Facts, broker: str, cluster: str | None) -> WhyNot:
     found = require_broker(lake, broker, cluster)
     if len(found) > 1:
         raise QueryError(f"{broker} is in {', '.join(found)}: say which, --cluster NAME", code=2)
     now = situation(lake, found[0])
-    refusals = recent_refusals(lake, now, "$3 = '' OR broker = $4 OR (broker IS NULL AND len(subjects) = 0)", [broker, broker])
     drained = now.drained(broker)
+    owned = records(run(lake, _OF_BROKER, [now.cluster, broker]))
+    names = [row["bundle"] for row in owned]
+    namespaces = sorted({name.rpartition("/")[0] for name in names})
+    about: list[Any] = [broker, [broker, *names], namespaces]
+    refused = pass_refusals(lake, now, drained, _ABOUT, about)
+    subjects = {subject for row in refused for subject in row["subjects"] or ()}
     checked = (
+        *checks.job(_of_now(facts, now)),
         checks.drain(now, broker, drained),
         *checks.operators(now, drained),
         *checks.windows(now, None, drained),
@@ -113,11 +165,59 @@ def why_hot(lake: Lake, broker: str, cluster: str | None) -> WhyNot:
         *checks.suspension(now),
         checks.alive(now, broker),
         *checks.limits(now, broker, 0.0),
-        checks.bundles(now, broker, records(run(lake, _OF_BROKER, [now.cluster, broker])), drained),
-        *checks.of_last_pass(now, refusals, drained),
+        checks.bundles(now, owned, subjects, drained),
+        *checks.last_pass(now, refused, drained),
         *checks.of_strategy(now, broker, drained),
     )
-    return WhyNot(_sentence(f"{broker} keeps its load", checked, now, drained), now.cluster, None, broker, checked, tuple(refusals))
+    recent = recent_refusals(lake, now, _ABOUT, about)
+    what = f"{broker} keeps its load"
+    return _answer(facts, now, what, checked, recent, broker=broker, drained=drained)
+
+
+def _of_cluster(lake: Lake, facts: Facts, cluster: str) -> WhyNot:
+    now = situation(lake, cluster)
+    hottest = next((row["broker"] for row in sorted(now.loads, key=_heat) if row["alive"]), None)
+    checked = (
+        *checks.job(_of_now(facts, now)),
+        *checks.operators(now, False),
+        *checks.windows(now, None, False),
+        *checks.set_aside(now),
+        *checks.proposed(now, None, False),
+        *checks.suspension(now),
+        *(check for check in checks.limits(now, None, None) if "its broker" not in check.name),
+        *checks.full_brokers(now),
+        *checks.last_pass(now, pass_refusals(lake, now, False, "true", []), False),
+        *checks.of_strategy(now, hottest, False),
+    )
+    recent = recent_refusals(lake, now, "true", [])
+    return _answer(facts, now, f"The balancing of {cluster} is held up", checked, recent)
+
+
+def _answer(
+    facts: Facts,
+    now: Situation,
+    what: str,
+    checked: Sequence[Check],
+    refusals: Sequence[Row],
+    *,
+    bundle: str | None = None,
+    broker: str | None = None,
+    drained: bool = False,
+) -> WhyNot:
+    old = stale(_of_now(facts, now))
+    sentence = _sentence(what, checked, now, drained, bundle or broker)
+    if old is not None and not any(check.keeps for check in checked if check.name == "job"):
+        sentence += f" Not up to date: {old}."
+    return WhyNot(sentence, now.cluster, bundle, broker, tuple(checked), tuple(refusals), old)
+
+
+def _of_now(facts: Facts, now: Situation) -> Facts:
+    """The facts with this cluster alone: it is its last round that may be old."""
+    return replace(facts, clusters=(ClusterFacts(now.cluster, now.last["now_ms"]),))
+
+
+def _heat(row: Row) -> float:
+    return -(row["usage_ratio"] or 0.0)
 
 
 # --- what is known ---
@@ -143,7 +243,10 @@ def situation(lake: Lake, cluster: str) -> Situation:
     from lb_stream.core.commands.settings import in_force
     from lb_stream.core.config.cluster_config import cluster_config
 
-    last = records(run(lake, _ROUND, [cluster]))[0]
+    rounds = records(run(lake, _ROUND, [cluster]))
+    if not rounds:
+        raise QueryError(f"no round of {cluster} is in the log: nothing has been decided there yet")
+    last = rounds[0]
     memory = json.loads(last["memory"])
     config = cluster_config(in_force(json.loads(last["inputs"])["settings"], memory.get("orders", {}).get("settings", {})))
     (batch,) = records(run(lake, _BATCH))
@@ -151,17 +254,51 @@ def situation(lake: Lake, cluster: str) -> Situation:
     return Situation(cluster, last, memory, config, max(last["now_ms"], batch["started_ms"] or 0), loads)
 
 
-def recent_refusals(lake: Lake, now: Situation, where: str, subjects: list[str | None]) -> list[Row]:
-    """Refusals of lately that meet a condition; `subjects` are its parameters from $3 on."""
-    return refusals_about(lake, f"cluster = $1 AND now_ms > $2 AND ({where})", [now.cluster, now.last["now_ms"] - RECENT_MS, *subjects])
+def pass_refusals(
+    lake: Lake, now: Situation, drained: bool, where: str, parameters: list[Any]
+) -> list[Row]:
+    """Rows of refusals that meet a condition and may be the last pass's.
+
+    `parameters` are the condition's own, from $3 on.
+    """
+    asked = [now.cluster, checks.pass_begin_ms(now, drained), *parameters]
+    return records(run(lake, _REFUSED.format(where=where), asked))
 
 
-def _sentence(what: str, checked: Sequence[Check], now: Situation, drained: bool) -> str:
+def _rules_of_open(lake: Lake, now: Situation, bundle: str) -> dict[str, str]:
+    """Open decision about a bundle → its rule in words."""
+    found = {}
+    for pending in now.memory["pending"]:
+        if bundle in (pending["bundle"], pending.get("neighbour")):
+            rows = records(run(lake, _DECISION, [pending["decision_id"]]))
+            for row in rows:
+                why = why_decided(row["rule"], row["source"], json.loads(row["explain"] or "{}"))
+                found[pending["decision_id"]] = f"{row['rule']}: {why}"
+    return found
+
+
+def recent_refusals(lake: Lake, now: Situation, where: str, parameters: list[Any]) -> list[Row]:
+    """Refusals of lately that meet a condition; `parameters` are its own from $3 on."""
+    asked = [now.cluster, now.last["now_ms"] - RECENT_MS, *parameters]
+    return refusals_about(lake, f"cluster = $1 AND now_ms > $2 AND ({where})", asked)
+
+
+def _sentence(
+    what: str, checked: Sequence[Check], now: Situation, drained: bool, subject: str | None
+) -> str:
+    """The gravest thing that keeps it, and the names of the others. `subject` None: the cluster."""
     keeping = [check for check in checked if check.keeps]
-    first = f"{checked[0].found}. " if drained else ""
+    emptied = [check.found for check in checked if check.name == "drain"]
+    first = f"{emptied[0]}. " if drained else ""
     if keeping:
-        return f"{first}{what}: {keeping[0].name}: {keeping[0].found}."
+        others = dict.fromkeys(check.name for check in keeping if check.name != keeping[0].name)
+        more = f" Besides: {', '.join(others)}." if others else ""
+        return f"{first}{what}: {keeping[0].name}: {keeping[0].found}.{more}"
     if drained:
         return f"{first}Nothing forbids that: the next round decides it."
-    told = next((check.found for check in checked if check.name == "numbers"), "its broker's load is not known")
-    return f"{what}, though nothing forbids to change that: the next pass of {now.config.shedder.name} decides. {told}."
+    unknown = "its broker's load is not known"
+    told = next((check.found for check in checked if check.name == "numbers"), unknown)
+    then = f"the next pass of {now.config.shedder.name} decides. {told}."
+    if subject is None:
+        return f"Nothing holds up the balancing of {now.cluster}: {then}"
+    return f"{what}, though nothing forbids to change that: {then}"

@@ -22,6 +22,7 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
+from lb_stream.core.health import Facts, JobFacts
 from lb_stream.query.explained import explain_decision
 from lb_stream.query.lake import open_lake, records, run
 from lb_stream.query.past.report_figures import cluster_figures, clusters
@@ -97,7 +98,7 @@ def check_explanations(tables: Path, figures: dict[str, Any]) -> None:
         ids = [row["decision_id"] for row in records(run(lake, "SELECT decision_id FROM decisions"))]
         found = [explain_decision(lake, one) for one in ids]
         (cluster,) = clusters(lake)
-        page = cluster_figures(lake, cluster, 0, 2**62, within=100)
+        page = cluster_figures(lake, cluster, 0, 2**62, within=100, facts=Facts(0, JobFacts("p")))
     assert len(found) == figures["decisions"]
     assert [one.decision["decision_id"] for one in found if not all(part.before and part.after for part in one.parts)] == []
     assert all("A report confirmed it after" in one.sentence for one in found)

@@ -64,7 +64,7 @@ def explain(
     elif round_ is not None:
         _round(lake, round_, json)
     elif why_not is not None:
-        _why_not(lake, *_bundle_or_broker(lake, given, why_not, cluster), cluster, json)
+        _why_not(lake, given, *_bundle_or_broker(lake, given, why_not, cluster), cluster, json)
     elif broker is not None:
         _about(lake, "broker", full_name(given, cluster, broker), cluster, last, json)
     else:
@@ -285,14 +285,18 @@ def _bundle_or_broker(
 
 
 def _why_not(
-    lake: Lake, bundle: str | None, broker: str | None, cluster: str | None, json: bool
+    lake: Lake,
+    given: Effective,
+    bundle: str | None,
+    broker: str | None,
+    cluster: str | None,
+    json: bool,
 ) -> None:
-    from lb_stream.query.why_not import why_hot, why_not
+    from lb_stream.query.status_facts import gather_job
+    from lb_stream.query.why_not import explain_no_move
 
-    if bundle is None:
-        found: WhyNot = why_hot(lake, str(broker), cluster)
-    else:
-        found = why_not(lake, bundle, cluster)
+    facts = gather_job(lake, given.tables, given.settings)
+    found: WhyNot = explain_no_move(lake, facts, cluster, bundle=bundle, broker=broker)
     if json:
         emit_json(found.to_dict())
         return

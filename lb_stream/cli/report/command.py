@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -42,8 +43,10 @@ def report(
     from lb_stream.cli.report.page import page
     from lb_stream.query.lake import open_lake, records, run
     from lb_stream.query.past.report_figures import cluster_figures, clusters
+    from lb_stream.query.status_facts import gather_job
 
-    lake = open_lake(effective(config, broker_conf, set_).tables)
+    given = effective(config, broker_conf, set_)
+    lake = open_lake(given.tables)
     known = clusters(lake)
     if cluster is not None and cluster not in known:
         raise CommandError(f"no round of {cluster} is in the log: {', '.join(known[:MOST_CLUSTERS]) or 'it is empty'}", code=2)
@@ -52,16 +55,23 @@ def report(
         raise CommandError("no round has been logged yet: there is nothing to report on")
     (last,) = records(run(lake, "SELECT max(now_ms) AS at_ms FROM rounds"))
     begin_ms = 0 if hours is None else int(last["at_ms"] - hours * 3_600_000)
-    figures = [cluster_figures(lake, name, begin_ms, last["at_ms"], within) for name in chosen]
-    if json:
+    facts = gather_job(lake, given.tables, given.settings)
+    figures = [
+        cluster_figures(lake, name, begin_ms, last["at_ms"], within, facts) for name in chosen
+    ]
+    if out is None:
         for one in figures:
             emit_json(one.to_dict())
         return
     text = page(figures, len(known) - len(chosen) if cluster is None else 0, int(time.time() * 1000))
+    _write(out, text, chosen)
+
+
+def _write(out: Path, text: str, chosen: Sequence[str]) -> None:
+    """Raises CommandError for a file that can't be written."""
     if str(out) == "-":
         emit_data(text)
         return
-    assert out is not None
     try:
         out.write_text(text, encoding="utf-8")
     except OSError as error:

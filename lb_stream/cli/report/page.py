@@ -85,6 +85,7 @@ def _section(one: ClusterFigures, several: bool) -> str:
         _thrash(one),
         _costs(one),
         _bundles(one, number),
+        _held_up(one),
         _refusals(one),
         _decisions(one),
         "</section>\n",
@@ -172,6 +173,15 @@ def _bundles(one: ClusterFigures, number: str) -> str:
         return ""
     drawn = bar_chart(f"bundles-{number}", "heaviest bundles", bars, "MB/s")
     return f'<h3>Heaviest bundles now, short-term MB/s, and their owners</h3><div class="scroll">{drawn}</div>'
+
+
+def _held_up(one: ClusterFigures) -> str:
+    if one.held_up is None:
+        return ""
+    rows = [[check.name, check.found] for check in one.held_up.keeping]
+    columns, title = ["what", "found"], "What holds it up now"
+    told = f'<p class="soft">{in_html(one.held_up.sentence)}</p>'
+    return table("held-up", title, columns, rows, "nothing: the next pass decides") + told
 
 
 def _refusals(one: ClusterFigures) -> str:

@@ -11,10 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 from lb_stream.contracts.decisions import MOVES
 from lb_stream.contracts.keys import SettingError
+from lb_stream.core.health import Facts
+from lb_stream.query import QueryError
 from lb_stream.query.cluster_state import standing_in
 from lb_stream.query.costs import move_costs
 from lb_stream.query.lake import records, run
 from lb_stream.query.rule_words import why_refused
+from lb_stream.query.why_not import WhyNot, explain_no_move
 
 if TYPE_CHECKING:
     import duckdb
@@ -115,6 +118,7 @@ class ClusterFigures:
     bundles: list[Row]
     thrash: Thrash
     costs: list[Row]  # of moves, by week and tenant (move_costs)
+    held_up: WhyNot | None  # what holds the balancing up now; None: not known
 
     def to_dict(self) -> Row:
         """As JSON-able fields."""
@@ -128,8 +132,10 @@ def clusters(lake: Lake) -> list[str]:
     return [row["cluster"] for row in records(run(lake, query))]
 
 
-def cluster_figures(lake: Lake, cluster: str, begin_ms: int, end_ms: int, within: int) -> ClusterFigures:
-    """All figures of one cluster between two times, both included."""
+def cluster_figures(
+    lake: Lake, cluster: str, begin_ms: int, end_ms: int, within: int, facts: Facts
+) -> ClusterFigures:
+    """All figures of one cluster between two times, both included. `facts`: of the job."""
     asked = [cluster, begin_ms, end_ms]
     spread = records(run(lake, _SPREAD, asked))
     decisions = records(run(lake, _DECISIONS, asked))
@@ -157,7 +163,15 @@ def cluster_figures(lake: Lake, cluster: str, begin_ms: int, end_ms: int, within
         bundles=records(run(lake, _BUNDLES, [cluster])),
         thrash=thrash(decisions, within),
         costs=move_costs(lake, cluster, begin_ms, "tenant", "week"),
+        held_up=_held_up(lake, cluster, facts),
     )
+
+
+def _held_up(lake: Lake, cluster: str, facts: Facts) -> WhyNot | None:
+    """None where the tables have no round, or a strategy that isn't installed here."""
+    with suppress(QueryError, SettingError):
+        return explain_no_move(lake, facts, cluster)
+    return None
 
 
 def longest_step_ms(times_ms: Sequence[int]) -> int:

@@ -11,6 +11,7 @@ from lb_stream.cli.monitor.dashboard import _decision
 from lb_stream.cli.report.page import _decisions, _marks
 from lb_stream.contracts.decisions import example_decision
 from lb_stream.contracts.tables import BROKER_LOADS, DECISIONS, OUTCOMES, OWNERSHIP, ROUNDS
+from lb_stream.core.health import Facts, JobFacts
 from lb_stream.core.model.memory import Memory
 from lb_stream.query.explained import explain_decision, explain_round
 from lb_stream.query.lake import open_lake
@@ -26,7 +27,12 @@ from tests.unit.console.site import client
 
 REASON = "the namespace's policy says no"
 NOT_CARRIED_OUT = ("refused", "expired", "failed", "superseded")
-DONE = ("moved ", "gave ", " had broker-7.eu.example:8080 split", " had broker-7.eu.example:8080 merge")
+DONE = (
+    "moved ",
+    "gave ",
+    " had broker-7.eu.example:8080 split",
+    " had broker-7.eu.example:8080 merge",
+)
 KINDS: dict[str, dict[str, Any]] = {
     "unload": {},
     "transfer": {"kind": "transfer"},
@@ -38,16 +44,44 @@ KINDS: dict[str, dict[str, Any]] = {
 
 def write(folder: Path, outcome: str | None, **changes: Any) -> Path:
     """Tables of a round that decided one thing and of the round that ended it; the usage is 86.7 % in both."""
-    tables, decision = folder / "tables", example_decision(issued_ms=NOW, expires_ms=NOW + 60_000, **changes)
+    tables, decision = (
+        folder / "tables",
+        example_decision(issued_ms=NOW, expires_ms=NOW + 60_000, **changes),
+    )
     fill(tables, DECISIONS, [decided(decision)])
-    ended = {"decision_id": decision.decision_id, "cluster": "eu-1", "bundle": decision.bundle, "outcome": outcome}
+    ended = {
+        "decision_id": decision.decision_id,
+        "cluster": "eu-1",
+        "bundle": decision.bundle,
+        "outcome": outcome,
+    }
     ended |= {"detail": REASON, "took_ms": 55_900, "at_ms": NOW + 55_900, "seq": 43, "log_seq": 43}
     fill(tables, OUTCOMES, [] if outcome is None else [ended])
-    load = {"cluster": "eu-1", "broker": "broker-7.eu.example:8080", "alive": True, "usage_ratio": 0.867, "now_ms": NOW}
+    load = {
+        "cluster": "eu-1",
+        "broker": "broker-7.eu.example:8080",
+        "alive": True,
+        "usage_ratio": 0.867,
+        "now_ms": NOW,
+    }
     fill(tables, BROKER_LOADS, [load | {"seq": seq, "log_seq": seq} for seq in (42, 43)])
-    fill(tables, OWNERSHIP, [{"cluster": "eu-1", "bundle": decision.bundle, "owner": "broker-8:80", "state": "Owned"}])
-    one = {"cluster": "eu-1", "now_ms": NOW, "memory": Memory(seq=43).to_json(), "inputs": '{"settings": {}}', "outcomes": "[]"}
-    fill(tables, ROUNDS, [one | {"seq": seq, "log_seq": seq, "epoch": 1, "batch_id": seq} for seq in (42, 43)])
+    fill(
+        tables,
+        OWNERSHIP,
+        [{"cluster": "eu-1", "bundle": decision.bundle, "owner": "broker-8:80", "state": "Owned"}],
+    )
+    one = {
+        "cluster": "eu-1",
+        "now_ms": NOW,
+        "memory": Memory(seq=43).to_json(),
+        "inputs": '{"settings": {}}',
+        "outcomes": "[]",
+    }
+    fill(
+        tables,
+        ROUNDS,
+        [one | {"seq": seq, "log_seq": seq, "epoch": 1, "batch_id": seq} for seq in (42, 43)],
+    )
     return tables
 
 
@@ -58,7 +92,9 @@ def sentence(tables: Path) -> str:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("outcome", NOT_CARRIED_OUT)
-def test_what_was_not_carried_out_is_not_told_as_done(tmp_path: Path, outcome: str, kind: str) -> None:
+def test_what_was_not_carried_out_is_not_told_as_done(
+    tmp_path: Path, outcome: str, kind: str
+) -> None:
     told = sentence(write(tmp_path, outcome, **KINDS[kind]))
     assert " decided to " in told and not any(word in told for word in DONE)
     assert f"{outcome} after 55.9 s ({REASON})" in told
@@ -93,7 +129,9 @@ def test_a_dry_run_has_done_nothing(tmp_path: Path, kind: str) -> None:
         ("superseded", "broker-8:80 has the bundle now."),
     ],
 )
-def test_where_the_bundle_is_that_did_not_move_is_told(tmp_path: Path, outcome: str, place: str) -> None:
+def test_where_the_bundle_is_that_did_not_move_is_told(
+    tmp_path: Path, outcome: str, place: str
+) -> None:
     assert sentence(write(tmp_path, outcome)).endswith(place)
 
 
@@ -103,7 +141,9 @@ def test_every_list_and_feed_names_the_reason(tmp_path: Path, outcome: str) -> N
     with open_lake(Store.at(tables)) as lake:
         (entry,) = feed(lake, "eu-1")
         (row,) = looked_up(lake, "eu-1").decisions
-        figures = cluster_figures(lake, "eu-1", NOW - 1, NOW + 60_000, 100)
+        figures = cluster_figures(
+            lake, "eu-1", NOW - 1, NOW + 60_000, 100, Facts(NOW, JobFacts("p"))
+        )
         (of_round,) = explain_round(lake, "eu-1", 42)["decisions"]
         undo = undo_one(lake, "eu-1:42:0", None)
     assert (entry["outcome_reason"], entry["outcome"]) == (REASON, outcome)
@@ -116,7 +156,9 @@ def test_every_list_and_feed_names_the_reason(tmp_path: Path, outcome: str) -> N
         "console": client(tables).get("/cluster?name=eu-1").text.replace("&#39;", "'"),
         "decision": client(tables).get("/decision?id=eu-1:42:0").text.replace("&#39;", "'"),
     }
-    assert {name: REASON in text and outcome in text for name, text in said.items()} == dict.fromkeys(said, True)
+    assert {
+        name: REASON in text and outcome in text for name, text in said.items()
+    } == dict.fromkeys(said, True)
 
 
 @pytest.mark.parametrize("outcome", NOT_CARRIED_OUT)
@@ -127,7 +169,9 @@ def test_the_tables_and_json_of_commands_name_the_reason(tmp_path: Path, outcome
     assert outcome in shown and REASON in shown
     (row,) = lbctl("decisions", "--json", *given, cwd=tmp_path).objects
     assert (row["outcome"], row["detail"]) == (outcome, REASON)
-    of_round = lbctl("explain", "--round", "eu-1:42", *given, cwd=tmp_path, env={"COLUMNS": "250"}).out
+    of_round = lbctl(
+        "explain", "--round", "eu-1:42", *given, cwd=tmp_path, env={"COLUMNS": "250"}
+    ).out
     assert f"{outcome} in 55.9 s: {REASON}" in of_round
 
 
@@ -137,7 +181,12 @@ def test_the_demo_names_the_reason() -> None:
 
 
 def test_a_reason_is_given_only_for_what_was_not_carried_out() -> None:
-    row = {"dry_run": False, "outcome": "confirmed", "took_ms": 2_000, "detail": "reported by b-2:80"}
+    row = {
+        "dry_run": False,
+        "outcome": "confirmed",
+        "took_ms": 2_000,
+        "detail": "reported by b-2:80",
+    }
     assert describe_outcome(row) == "confirmed in 2.0 s"
     assert describe_outcome(row | {"outcome": None}) == "open"
     assert describe_outcome(row | {"dry_run": True, "outcome": None}) == "dry run"

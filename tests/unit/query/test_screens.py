@@ -13,7 +13,7 @@ from lb_stream.core.health import ClusterFacts
 from lb_stream.core.model.memory import Memory
 from lb_stream.core.model.operator_state import OperatorState
 from lb_stream.query.lake import open_lake
-from lb_stream.query.screens import blockers, brokers, causes, feed, over_time, search
+from lb_stream.query.screens import brokers, causes, feed, over_time, search
 from lb_stream.query.screens.lists import Wanted
 from lb_stream.query.screens.overview import overview
 from lb_stream.store import Store
@@ -110,9 +110,3 @@ def test_search_finds_each_kind_and_nothing_for_nothing(lake: Any) -> None:
     }  # fmt: skip
     assert list(search.search(lake, "b-1")) == ["broker"] and list(search.search(lake, "eu:0:0")) == ["decision"]
     assert search.search(lake, "  ") == {}
-
-
-def test_blockers_are_what_keeps_the_whole_cluster(lake: Any) -> None:
-    found = blockers.blockers(lake, "eu")
-    assert [(one.name, one.found) for one in found][:1] == [("operators", "have paused the balancing")]
-    assert all(one.keeps for one in found)

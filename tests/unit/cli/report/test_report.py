@@ -16,6 +16,7 @@ import pytest
 from lb_stream.cli.report.svg import BESIDE, COLOURS, Over, Scale, _spread, bar_chart, line_chart, mark_chart, nice_ticks, short_names
 from lb_stream.contracts.decisions import example_decision
 from lb_stream.contracts.tables import BROKER_LOADS, BUNDLE_AVERAGES, DECISIONS, OUTCOMES, REFUSALS, ROUNDS
+from lb_stream.core.health import Facts, JobFacts
 from lb_stream.query.costs import move_costs
 from lb_stream.query.lake import open_lake, records, run
 from lb_stream.query.past.report_figures import Thrash, cluster_figures, longest_step_ms, thrash
@@ -217,7 +218,9 @@ def test_no_point_and_no_line_covers_a_time_without_rounds(tmp_path: Path) -> No
     ]
     fill(tmp_path / "tables", BROKER_LOADS, rows)
     fill(tmp_path / "tables", ROUNDS, [{"cluster": "eu-1", "seq": 0, "log_seq": 0, "now_ms": at_ms} for at_ms in (times[0], times[-1])])
-    found = cluster_figures(open_lake(Store.at(tmp_path / "tables")), "eu-1", 0, times[-1], 100)
+    facts = Facts(times[-1], JobFacts("p"))
+    lake = open_lake(Store.at(tmp_path / "tables"))
+    found = cluster_figures(lake, "eu-1", 0, times[-1], 100, facts)
     assert set(found.loads["a:1"]) == {2e6, 6e6} and found.rounds_per_point > 1
     assert {times[999], times[-1]} < set(found.times_ms)
     text = written(tmp_path / "tables", tmp_path)
