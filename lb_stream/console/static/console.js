@@ -179,14 +179,16 @@ function draw(figure, chart) {
         showLegend(legend, series, data, self.cursor.idx, chart.unit);
         const mark = self.cursor.left >= 0 ? nearest(self, self.cursor.left) : null;
         self.over.style.cursor = mark ? "pointer" : "";
-        self.over.title = mark ? `${mark.kind} ${mark.bundle}: ${mark.source} → ${mark.destination ?? "nobody yet"}` : "";
+        const way = mark && `${mark.source} → ${mark.destination ?? "nobody yet"}`;
+        self.over.title = mark ? `${mark.kind} ${mark.bundle}: ${way}: ${mark.ended}` : "";
       }],
       draw: [(self) => {
         const { ctx, bbox } = self;
         ctx.save();
-        ctx.fillStyle = resolved("--accent");
         const size = 5 * devicePixelRatio;
         for (const mark of marks) {
+          const moved = mark.outcome === null || mark.outcome === "confirmed";
+          ctx.fillStyle = resolved(moved ? "--accent" : "--down");
           const x = self.valToPos(mark.at_ms / 1000, "x", true), y = bbox.top + bbox.height;
           ctx.beginPath();
           ctx.moveTo(x, y - 1.6 * size);

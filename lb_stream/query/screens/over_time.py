@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from lb_stream.contracts.decisions import MOVES
 from lb_stream.query.lake import records, run
+from lb_stream.query.rule_words import describe_outcome
 from lb_stream.query.screens.lists import Row
 
 if TYPE_CHECKING:
@@ -45,9 +46,11 @@ _OF_BUNDLE = """
     FROM bundle_history WHERE cluster = $1 AND bundle = $5 AND slot_ms BETWEEN $2 AND $3 GROUP BY at_ms ORDER BY at_ms
 """
 _MARKS = f"""
-    SELECT decision_id, issued_ms AS at_ms, kind, bundle, source, destination
-    FROM decisions WHERE cluster = $1 AND issued_ms BETWEEN $2 AND $3 AND kind IN {MOVES}
-      AND ($4 IS NULL OR $4 IN (source, destination)) AND ($5 IS NULL OR bundle = $5)
+    SELECT decision_id, issued_ms AS at_ms, kind, decisions.bundle, source, destination, dry_run,
+           outcome, detail, took_ms
+    FROM decisions LEFT JOIN outcomes USING (decision_id)
+    WHERE decisions.cluster = $1 AND issued_ms BETWEEN $2 AND $3 AND kind IN {MOVES}
+      AND ($4 IS NULL OR $4 IN (source, destination)) AND ($5 IS NULL OR decisions.bundle = $5)
     ORDER BY issued_ms DESC LIMIT {MOST_MARKS}
 """
 _LAST = "SELECT max(now_ms) AS now_ms FROM rounds WHERE cluster = $1"
@@ -64,7 +67,9 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """Lines over the same times (ms since the epoch). `unit`: ratio or bytes/s. `marks`: moves, the earliest first."""
+    """Lines over the same times (ms since the epoch). `unit`: ratio or bytes/s. `marks`: moves, the earliest first,
+    with how they `ended`, in words.
+    """
 
     times_ms: tuple[int, ...]
     lines: tuple[Line, ...]
@@ -127,4 +132,5 @@ def _of_brokers(lake: Lake, asked: Sequence[object], step: int, times: Sequence[
 
 
 def _marks(lake: Lake, asked: Sequence[object], broker: str | None = None, bundle: str | None = None) -> tuple[Row, ...]:
-    return tuple(reversed(records(run(lake, _MARKS, [*asked, broker, bundle]))))
+    rows = reversed(records(run(lake, _MARKS, [*asked, broker, bundle])))
+    return tuple(row | {"ended": describe_outcome(row)} for row in rows)

@@ -30,9 +30,13 @@ _LOADS = """
     GROUP BY cluster
 """
 _MOVES = f"""
-    SELECT cluster, count(*) AS moves
-    FROM decisions JOIN (SELECT cluster, max(now_ms) AS now_ms FROM rounds GROUP BY cluster) USING (cluster)
-    WHERE kind IN {MOVES} AND NOT dry_run AND issued_ms > now_ms - {HOUR_MS} GROUP BY cluster
+    SELECT decisions.cluster, count(*) AS moves
+    FROM decisions JOIN (SELECT cluster, max(now_ms) AS now_ms FROM rounds GROUP BY cluster) AS last
+    ON decisions.cluster = last.cluster
+    LEFT JOIN outcomes USING (decision_id)
+    WHERE kind IN {MOVES} AND NOT dry_run AND issued_ms > last.now_ms - {HOUR_MS}
+      AND coalesce(outcome, '') NOT IN ('refused', 'expired')
+    GROUP BY decisions.cluster
 """
 
 
@@ -40,7 +44,8 @@ def overview(lake: Lake, facts: Sequence[ClusterFacts]) -> tuple[Row, ...]:
     """A row for each cluster of `facts`, which it holds as `facts`.
 
     usage_max, usage_mean: ratios of the living brokers; max_over_mean: of their throughput, as `lbctl monitor` has it; bytes_per_s and
-    msgs_per_s: of all together; moves: begun within the hour before the last round. None where nothing is known.
+    msgs_per_s: of all together; moves: begun within the hour before the
+    last round, without those that were refused or expired. None where nothing is known.
     """
     only = [facts[0].cluster] if len(facts) == 1 else []
     rows = last_loads(lake, only[0]) if only else LAST_LOADS

@@ -11,7 +11,7 @@ from lb_stream.cli.monitor.dashboard import _decision
 from lb_stream.cli.report.page import _decisions, _marks
 from lb_stream.contracts.decisions import example_decision
 from lb_stream.contracts.tables import BROKER_LOADS, DECISIONS, OUTCOMES, OWNERSHIP, ROUNDS
-from lb_stream.core.health import Facts, JobFacts
+from lb_stream.core.health import ClusterFacts, Facts, JobFacts
 from lb_stream.core.model.memory import Memory
 from lb_stream.query.explained import explain_decision, explain_round
 from lb_stream.query.lake import open_lake
@@ -19,6 +19,8 @@ from lb_stream.query.past.report_figures import cluster_figures
 from lb_stream.query.past.undo import undo_one
 from lb_stream.query.rule_words import describe_outcome
 from lb_stream.query.screens.feed import feed
+from lb_stream.query.screens.over_time import of_cluster
+from lb_stream.query.screens.overview import overview
 from lb_stream.query.snapshot import looked_up
 from lb_stream.store import Store
 from tests.support.lbctl_runner import lbctl
@@ -191,3 +193,18 @@ def test_a_reason_is_given_only_for_what_was_not_carried_out() -> None:
     assert describe_outcome(row | {"outcome": None}) == "open"
     assert describe_outcome(row | {"dry_run": True, "outcome": None}) == "dry run"
     assert describe_outcome(row | {"outcome": "failed", "detail": None}) == "failed in 2.0 s"
+
+
+@pytest.mark.parametrize(
+    ("outcome", "moves"), [(None, 1), ("confirmed", 1), ("refused", 0), ("expired", 0)]
+)
+def test_charts_and_counts_tell_moves_by_their_outcome(
+    tmp_path: Path, outcome: str | None, moves: int
+) -> None:
+    tables = write(tmp_path, outcome)
+    with open_lake(Store.at(tables)) as lake:
+        (row,) = overview(lake, [ClusterFacts("eu-1", NOW)])
+        (mark,) = of_cluster(lake, "eu-1", NOW - 60_000, NOW + 60_000).marks
+    reason = f": {REASON}" if outcome in NOT_CARRIED_OUT else ""
+    ended = "open" if outcome is None else f"{outcome} in 55.9 s{reason}"
+    assert (row["moves"], mark["ended"]) == (moves, ended)
