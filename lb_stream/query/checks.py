@@ -159,7 +159,8 @@ def proposed(now: Situation, broker: str | None, drained: bool) -> Iterator[Chec
     mine = [one for one in waiting if broker in (None, one["source"])]
     if now.config.balancer.mode == "approve" or mine:
         whose = "" if broker is None else " about its bundles"
-        told = f"{len(mine)} proposals{whose} wait for approval"
+        what, waits = ("proposal", "waits") if len(mine) == 1 else ("proposals", "wait")
+        told = f"{len(mine)} {what}{whose} {waits} for approval"
         told += ": lbctl proposals" if mine else ""
         until_ms = min((one["expires_ms"] for one in mine), default=None)
         yield Check("approval", told, bool(mine) and not drained, until_ms)

@@ -69,7 +69,7 @@ RECENT_MS = 600_000
 class WhyNot:
     """The answer in a sentence, and everything that was checked, in order of precedence.
 
-    `bundle` None: asked of a broker; `broker` None, too: of the cluster.
+    `bundle` None: asked of a broker; `broker` None, too: of the cluster, without `refusals`.
     """
 
     sentence: str
@@ -176,7 +176,8 @@ def _of_broker(lake: Lake, facts: Facts, broker: str, cluster: str | None) -> Wh
 
 def _of_cluster(lake: Lake, facts: Facts, cluster: str) -> WhyNot:
     now = situation(lake, cluster)
-    hottest = next((row["broker"] for row in sorted(now.loads, key=_heat) if row["alive"]), None)
+    taking_part = [row for row in now.loads if row["alive"] and not now.drained(row["broker"])]
+    hottest = min(taking_part, key=_heat, default={"broker": None})["broker"]
     checked = (
         *checks.job(_of_now(facts, now)),
         *checks.operators(now, False),
@@ -189,8 +190,7 @@ def _of_cluster(lake: Lake, facts: Facts, cluster: str) -> WhyNot:
         *checks.last_pass(now, pass_refusals(lake, now, False, "true", []), False),
         *checks.of_strategy(now, hottest, False),
     )
-    recent = recent_refusals(lake, now, "true", [])
-    return _answer(facts, now, f"The balancing of {cluster} is held up", checked, recent)
+    return _answer(facts, now, f"The balancing of {cluster} is held up", checked, ())
 
 
 def _answer(
