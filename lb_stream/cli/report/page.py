@@ -146,9 +146,12 @@ def _reasons(one: ClusterFigures) -> str:
 def _thrash(one: ClusterFigures) -> str:
     thrash = one.thrash
     note = (
-        f"{thrash.moves} confirmed moves; {len(thrash.returned)} of them were undone within {thrash.within} rounds; "
-        f"{thrash.redundant} lie on cycles: without them every bundle would be where it is."
+        f"{thrash.moves} confirmed moves of balancing; {len(thrash.returned)} of them were undone "
+        f"within {thrash.within} rounds; {thrash.redundant} lie on cycles: without them every "
+        "bundle would be where it is."
     )
+    if thrash.operators_moves:
+        note += f" {thrash.operators_moves} moves of operators (drains, unloads) count for neither."
     rows = [[row["bundle"], " → ".join(row["brokers"]), row["moves"]] for row in thrash.cycles]
     cycles = table("cycles", "", ["bundle", "cycle", "moves"], rows, "") if rows else ""
     back = [[row["bundle"], row["broker"], row["left_in"], row["back_in"]] for row in thrash.returned]

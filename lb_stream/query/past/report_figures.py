@@ -30,6 +30,8 @@ MOST_POINTS = 400
 """Of each line; more rounds than that are put together, neighbours with neighbours."""
 MOST_BROKERS, MOST_BUNDLES, MOST_DECISIONS = 200, 20, 200
 _OVERLOADED = "overloaded_threshold_percent"
+OPERATORS_REASON = "Admin"
+"""The reason of what operators order: drains, unloads, deleted namespaces."""
 ENDS = ("confirmed", "superseded", "refused", "expired", "failed", "open", "dry_run")
 """How decisions end, and those that have not."""
 
@@ -86,13 +88,16 @@ class Thrash:
 
     A bundle's way is the brokers that it was at, one after another, as confirmed; whatever leads it back to a broker where it was
     before is a cycle, and its moves are redundant: without them the bundle would be where it is.
+    An operator's move (a drain, an unload, an undo) is no thrashing: a bundle's way ends before it
+    and another one begins after it.
     """
 
     within: int
-    moves: int
+    moves: int  # of balancing, confirmed
     returned: tuple[Row, ...]  # bundle, broker, left_in, back_in (rounds)
     redundant: int
     cycles: tuple[Row, ...]  # bundle, brokers (the first is the last, too), moves
+    operators_moves: int = 0  # confirmed, and counted nowhere else
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,34 +239,50 @@ def _reasons(decisions: list[Row]) -> list[Row]:
 
 
 def thrash(decisions: Sequence[Row], within: int) -> Thrash:
-    """What the confirmed moves of these decisions (in their order) undid of each other."""
-    ways = _ways(decisions)
+    """What balancing's confirmed moves (decisions in their order) undid of each other."""
+    ways, operators_moves = _ways(decisions)
     returned: list[Row] = []
     cycles: list[Row] = []
-    for bundle in sorted(ways):
-        steps = ways[bundle]
+    for bundle, steps in sorted(ways, key=lambda way: way[0]):
         for at, (left_in, source, _) in enumerate(steps):
             back_in = next((seq for seq, _, destination in steps[at:] if destination == source), None)
             if back_in is not None and back_in - left_in <= within:
                 returned.append({"bundle": bundle, "broker": source, "left_in": left_in, "back_in": back_in})
         cycles += [{"bundle": bundle, "brokers": one, "moves": len(one) - 1} for one in _cycles(steps)]
-    moves = sum(map(len, ways.values()))
-    return Thrash(within, moves, tuple(returned), sum(row["moves"] for row in cycles), tuple(cycles))
+    moves = sum(len(steps) for _, steps in ways)
+    redundant = sum(row["moves"] for row in cycles)
+    return Thrash(within, moves, tuple(returned), redundant, tuple(cycles), operators_moves)
 
 
-def _ways(decisions: Sequence[Row]) -> dict[str, list[tuple[int, str, str]]]:
-    """Bundle → its moves in order: the round of the decision that began it, from, to. Only what reports have confirmed."""
-    ways: dict[str, list[tuple[int, str, str]]] = {}
-    left: dict[str, tuple[int, str]] = {}
+Way = tuple[str, list[tuple[int, str, str]]]
+"""A bundle, and moves of it in order: the round of the decision that began each, from, to."""
+
+
+def _ways(decisions: Sequence[Row]) -> tuple[list[Way], int]:
+    """Each bundle's ways between operators' moves, and how many of these there were.
+
+    Only what reports have confirmed.
+    """
+    ways: list[Way] = []
+    current: dict[str, Way] = {}
+    left: dict[str, Row] = {}
+    operators_moves = 0
     for row in decisions:
         if row["dry_run"] or row["outcome"] != "confirmed":
             continue
         if row["kind"] in ("unload", "transfer"):
-            left[row["bundle"]] = (row["seq"], row["source"])
-        elif row["kind"] == "assign" and row["bundle"] in left:
-            seq, source = left.pop(row["bundle"])
-            ways.setdefault(row["bundle"], []).append((seq, source, row["destination"]))
-    return ways
+            left[row["bundle"]] = row
+        elif row["kind"] == "assign" and (begun := left.pop(row["bundle"], None)) is not None:
+            bundle = row["bundle"]
+            if begun["reason"] == OPERATORS_REASON:
+                operators_moves += 1
+                current.pop(bundle, None)
+                continue
+            if bundle not in current:
+                current[bundle] = (bundle, [])
+                ways.append(current[bundle])
+            current[bundle][1].append((begun["seq"], begun["source"], row["destination"]))
+    return ways, operators_moves
 
 
 def _cycles(steps: Sequence[tuple[int, str, str]]) -> list[list[str]]:

@@ -287,11 +287,13 @@ def test_a_file_that_cannot_be_written_is_an_error(recorded: Recorder, tmp_path:
 # --- thrash ---
 
 
-def way(*brokers: str, bundle: str = "x", every: int = 10) -> list[dict[str, Any]]:
+def way(
+    *brokers: str, bundle: str = "x", every: int = 10, reason: str = "Overloaded"
+) -> list[dict[str, Any]]:
     """Confirmed moves of one bundle along these brokers, one every ten rounds, each as unload and assignment."""
     rows = []
     for number in range(len(brokers) - 1):
-        common = {"bundle": bundle, "dry_run": False, "outcome": "confirmed"}
+        common = {"bundle": bundle, "dry_run": False, "outcome": "confirmed", "reason": reason}
         rows.append(common | {"kind": "unload", "seq": every * number, "source": brokers[number], "destination": None})
         rows.append(common | {"kind": "assign", "seq": every * number + 1, "source": None, "destination": brokers[number + 1]})
     return rows
@@ -323,6 +325,20 @@ def test_a_move_has_come_back_when_the_bundle_is_there_again_soon_enough(within:
 
 def test_moves_of_different_bundles_make_no_cycle() -> None:
     assert thrash([*way("a", "b", bundle="x"), *way("b", "a", bundle="y")], 100) == Thrash(100, 2, (), 0, ())
+
+
+def test_operators_moves_are_no_thrashing() -> None:
+    drain, undo = way(*"ab", reason="Admin"), way(*"ba", reason="Admin")
+    assert thrash([*drain, *undo], 100) == Thrash(100, 0, (), 0, (), operators_moves=2)
+    # balancing fills the broker again after an undrain
+    assert thrash([*drain, *way(*"ba")], 100) == Thrash(100, 1, (), 0, (), operators_moves=1)
+    # an operator takes back what balancing did
+    assert thrash([*way(*"ab"), *undo], 100) == Thrash(100, 1, (), 0, (), operators_moves=1)
+    # a bundle's way goes on where an operator has put it
+    after = thrash([*way(*"ab"), *way(*"bc", reason="Admin"), *way(*"cdc")], 100)
+    assert ["".join(row["brokers"]) for row in after.cycles] == ["cdc"]
+    assert [(row["bundle"], row["broker"]) for row in after.returned] == [("x", "c")]
+    assert (after.moves, after.redundant, after.operators_moves) == (3, 2, 1)
 
 
 def test_what_was_not_confirmed_has_not_moved() -> None:
