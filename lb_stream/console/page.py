@@ -20,6 +20,7 @@ from lb_stream.console.sources.live import now_ms
 from lb_stream.console.sources.reader import Look, Reader
 from lb_stream.console.sources.shared import Shared
 from lb_stream.console.who.visitor import access_of, visitor
+from lb_stream.io.messages.times import local_zone
 from lb_stream.query.cluster_state import Standing, standing_in
 
 T = TypeVar("T")
@@ -65,6 +66,7 @@ def show(page: Page, template: str, status: int = 200, **figures: Any) -> Respon
         "stale": page.look.stale,
         "now_ms": now_ms(),
         "read_ms": page.look.facts.now_ms,
+        "zone": local_zone(),
         "version": __version__,
         "live": not page.request.query_params.get("end"),
     }

@@ -47,11 +47,16 @@ def require_cluster(lake: duckdb.DuckDBPyConnection, cluster: str | None) -> Non
     """Raises QueryError (exit code 2) for a cluster that the tables don't know; None means all of them."""
     if cluster is None:
         return
-    tables = ("rounds", "broker_loads", "decisions")  # upkeep keeps them for different times
-    known = " UNION ".join(f"SELECT DISTINCT cluster FROM {table}" for table in tables)
-    names = [row["cluster"] for row in records(run(lake, f"{known} ORDER BY cluster"))]
+    names = cluster_names(lake)
     if cluster not in names:
         raise QueryError(unknown_cluster(cluster, names), 2)
+
+
+def cluster_names(lake: duckdb.DuckDBPyConnection) -> list[str]:
+    """Every cluster that some table knows, by name."""
+    tables = ("rounds", "broker_loads", "decisions")  # upkeep keeps them for different times
+    known = " UNION ".join(f"SELECT DISTINCT cluster FROM {table}" for table in tables)
+    return [row["cluster"] for row in records(run(lake, f"{known} ORDER BY cluster"))]
 
 
 def unknown_cluster(cluster: str, known: Sequence[str]) -> str:

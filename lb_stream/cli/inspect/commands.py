@@ -23,6 +23,10 @@ _COMMANDS = """
 """
 
 
+WIDEST_ID = 40
+"""Columns: a UUID has 36. Ids that senders made up may be longer, and are folded."""
+
+
 def register(app: typer.Typer) -> None:
     """Add the command to lbctl."""
     app.command("commands", epilog="Example: lbctl commands --last 5")(commands)
@@ -57,12 +61,24 @@ def commands(
         near = similar_commands(lake, command_id, cluster) if command_id else ""
         note(f"no command{which} has been answered yet{f' by {cluster}' if cluster else ''}{near}")
     else:
-        cells = [
-            (clock(row["at_ms"]), row["cluster"], row["by"], f"{row['kind']} {_shown(row['arguments'])}", _outcome(row)) for row in rows
-        ]
-        emit_rich(table(("sent", "cluster", "by", "command", "outcome"), cells))
+        emit_rich(_table(rows))
     if command_id and not rows:
         raise typer.Exit(1)
+
+
+def _table(rows: list[dict[str, Any]]) -> Any:
+    """The id stays in one piece: `lbctl undo` and `lbctl commands --id` want it whole."""
+    cells = [
+        (
+            styled(row["id"], f"{row['kind']} {_shown(row['arguments'])}".rstrip()),
+            styled(clock(row["at_ms"]), row["cluster"], f"by {row['by'] or 'nobody named'}"),
+            _outcome(row),
+        )
+        for row in rows
+    ]
+    made: Any = table(("id, command", "sent", "outcome"), cells)
+    made.columns[0].min_width = min(max(len(row["id"]) for row in rows), WIDEST_ID)
+    return made
 
 
 def _shown(arguments: dict[str, Any]) -> str:

@@ -55,7 +55,7 @@ def decisions(
         _follow(given, cluster, last, json or output is Format.json)
         return
     from lb_stream.cli.shared.staleness import warn_if_stale
-    from lb_stream.query.cluster_state import require_cluster
+    from lb_stream.query.cluster_state import cluster_names, require_cluster
     from lb_stream.query.lake import open_lake, records, run
 
     lake = open_lake(given.tables)
@@ -67,7 +67,7 @@ def decisions(
     if not rows:
         note("none of the past: --last N" if last == 0 else "nothing has been decided yet" + (f" for cluster {cluster}" if cluster else ""))
     else:
-        emit_rich(_table(rows))
+        emit_rich(_table(rows, several=len(cluster_names(lake)) > 1))
 
 
 def _unpacked(row: dict[str, Any]) -> dict[str, Any]:
@@ -76,14 +76,15 @@ def _unpacked(row: dict[str, Any]) -> dict[str, Any]:
     return row | {"explain": json_.loads(row["explain"] or "{}")}
 
 
-def _table(rows: list[dict[str, Any]]) -> Any:
-    clusters = {row["cluster"] for row in rows}
+def _table(rows: list[dict[str, Any]], several: bool) -> Any:
+    """`several`: the tables know more than one cluster, so that each row names its own."""
     cells = []
     for row in rows:
-        what = styled(f"{row['kind']} {row['bundle']}", _way(row))
-        where = [row["cluster"]] if len(clusters) > 1 else []
-        cells.append((styled(*where, clock(row["issued_ms"])), what, styled(*_why(row)), _outcome(row)))
-    made: Any = table(("issued", "decision", "why", "outcome"), cells)
+        what = styled(f"{row['kind']} {row['bundle']}", _way(row), row["decision_id"])
+        where = [row["cluster"]] if several else []
+        issued = styled(*where, clock(row["issued_ms"]))
+        cells.append((issued, what, styled(*_why(row)), _outcome(row)))
+    made: Any = table(("issued", "decision, id", "why", "outcome"), cells)
     longest = max(len(line) for _, what, *_ in cells for line in what.plain.split("\n"))
     made.columns[1].no_wrap = longest <= console().width - ROOM_BESIDE
     return made
@@ -145,4 +146,6 @@ def _follow(given: Effective, cluster: str | None, last: int, json: bool) -> Non
                 emit_json(decision)
             else:
                 why = f"({': '.join(_why(decision))})"
-                emit_line(f"{clock(record.timestamp)} {decision['cluster']} {decision['kind']} {decision['bundle']} {_way(decision)} {why}")
+                what = f"{decision['kind']} {decision['bundle']} {_way(decision)} {why}"
+                head = f"{clock(record.timestamp)} {decision['cluster']}"
+                emit_line(f"{head} {decision['decision_id']} {what}")

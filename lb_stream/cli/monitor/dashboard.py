@@ -13,7 +13,7 @@ from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
 from lb_stream.io.messages.shown import shown_within
-from lb_stream.io.messages.times import ago, clock
+from lb_stream.io.messages.times import ago, clock, day_of, short_clock
 from lb_stream.query.rule_words import describe_outcome
 from lb_stream.query.snapshot import PHASES, Rows, Snapshot, unevenness
 
@@ -176,20 +176,32 @@ def _broker(row: dict[str, Any], name: str, name_width: int, cells: int, rates: 
 
 def _pending(snapshot: Snapshot, unicode: bool) -> Section:
     arrow = "→" if unicode else "->"
-    lines = [
-        Text(f"{row['kind']:<8} {row['bundle']}  {row['source'] or ''} {arrow} {row['destination'] or '?'}, {ago(row['issued_ms'])}")
-        for row in snapshot.pending
-    ]
+    lines = []
+    for row in snapshot.pending:
+        way = f"{row['source'] or ''} {arrow} {row['destination'] or '?'}"
+        what = f"{row['kind']:<8} {_whose(snapshot, row)}{row['bundle']}"
+        lines.append(Text(f"{what}  {way}, {ago(row['issued_ms'])}"))
     return Section(f"pending: {len(lines) or 'none'}", lines, len(lines))
 
 
 def _decisions(snapshot: Snapshot, width: int, unicode: bool) -> Section:
-    lines = [_decision(row, width, unicode) for row in snapshot.decisions]
-    return Section("last decisions" if lines else "nothing has been decided yet", lines, len(lines) if lines else 0)
+    if not snapshot.decisions:
+        return Section("nothing has been decided yet", [], 0)
+    day = day_of(snapshot.decisions[0]["issued_ms"])
+    lines = []
+    for row in snapshot.decisions:
+        begin = short_clock(row["issued_ms"], day)
+        lines.append(_decision(row, begin, _whose(snapshot, row), width, unicode))
+    return Section(f"last decisions, on {day}" if day else "last decisions", lines, len(lines))
 
 
-def _decision(row: dict[str, Any], width: int, unicode: bool) -> Text:
-    """Time, how it ended, what; the rule where there is room."""
+def _whose(snapshot: Snapshot, row: dict[str, Any]) -> str:
+    """A row's cluster, where there are several: brokers of two clusters may have the same name."""
+    return f"{row['cluster']}: " if len(snapshot.clusters) > 1 else ""
+
+
+def _decision(row: dict[str, Any], begin: str, whose: str, width: int, unicode: bool) -> Text:
+    """Time, how it ended, whose and what; the rule where there is room."""
     arrow = "→" if unicode else "->"
     marks = {None: ("…", "yellow"), "confirmed": ("✓", "green")} if unicode else {None: (".", "yellow"), "confirmed": ("+", "green")}
     mark, style = marks.get(row["outcome"], ("✗" if unicode else "x", "red"))
@@ -202,7 +214,8 @@ def _decision(row: dict[str, Any], width: int, unicode: bool) -> Text:
     }.get(row["kind"], f"{row['source']} {arrow} {row['destination'] or '?'}")
     took = "" if row["took_ms"] is None else f" {row['took_ms'] / 1000:.1f} s"
     well = row["outcome"] in (None, "confirmed") and not row["dry_run"]
-    line = Text.assemble((f"{clock(row['issued_ms'])[-8:]} ", "dim"), (mark, style), f" {row['kind']:<8} {row['bundle']} {what}")
+    line = Text.assemble((f"{begin} ", "dim"), (mark, style))
+    line.append(f" {row['kind']:<8} {whose}{row['bundle']} {what}")
     if well:
         line.append(took, "dim")
     else:
@@ -214,8 +227,7 @@ def _decision(row: dict[str, Any], width: int, unicode: bool) -> Text:
 def _refusals(snapshot: Snapshot, unicode: bool) -> Section:
     lines = []
     for row in snapshot.refusals:
-        where = row["last_broker"] or "the cluster"
-        where = where if row["brokers"] <= 1 else f"{row['brokers']} brokers"
+        where = _where_refused(snapshot, row)
         saw = [_number(value) for value in dict.fromkeys((row["least"], row["greatest"])) if value is not None]
         between = "–" if unicode else ".."
         figures = f", saw {between.join(saw)}" if saw else ""
@@ -224,6 +236,19 @@ def _refusals(snapshot: Snapshot, unicode: bool) -> Section:
     if not unicode:
         lines = [Text(line.plain.replace("×", "x")) for line in lines]
     return Section("refusals in ten minutes, by rule" if lines else "no refusals in ten minutes", lines, len(lines))
+
+
+def _where_refused(snapshot: Snapshot, row: dict[str, Any]) -> str:
+    """The broker that a rule refused at, or how many; with the cluster where there are several."""
+    several = len(snapshot.clusters) > 1
+    if row["brokers"] > 1:
+        clusters = row["clusters"]
+        return f"{row['brokers']} brokers" + (f" of {clusters} clusters" if clusters > 1 else "")
+    if row["clusters"] > 1:
+        return f"{row['clusters']} clusters"
+    if row["last_broker"]:
+        return f"{row['last_cluster']}/{row['last_broker']}" if several else str(row["last_broker"])
+    return str(row["last_cluster"]) if several else "the cluster"
 
 
 def _timings(snapshot: Snapshot, unicode: bool) -> Section:

@@ -170,10 +170,10 @@ function draw(figure, chart) {
     return best?.mark ?? null;
   };
   const plot = new uPlot({
-    width: figure.clientWidth, height: 200, legend: { show: false }, series,
+    width: figure.clientWidth, height: 216, legend: { show: false }, series, tzDate: (at) => inZone(1000 * at),
     cursor: { y: false, drag: { x: false, y: false } },
     scales: { x: { range: [data[0][0], data[0][data[0].length - 1]] }, y: { range: (_, least, greatest) => [0, (greatest || (chart.unit === "ratio" ? 0.1 : 1)) * 1.08] } },
-    axes: [{ ...axis, values: clocks }, { ...axis, size: chart.unit === "ratio" ? 56 : 82, values: (_, ticks) => ticks.map((one) => (chart.unit === "ratio" ? `${Number((100 * one).toFixed(1))} %` : told(one, chart.unit))) }],
+    axes: [{ ...axis, values: clocks, space: 64, size: 44, label: zone, labelSize: 16, labelGap: 0, labelFont: axis.font }, { ...axis, size: chart.unit === "ratio" ? 56 : 82, values: (_, ticks) => ticks.map((one) => (chart.unit === "ratio" ? `${Number((100 * one).toFixed(1))} %` : told(one, chart.unit))) }],
     hooks: {
       setCursor: [(self) => {
         showLegend(legend, series, data, self.cursor.idx, chart.unit);
@@ -208,12 +208,25 @@ function draw(figure, chart) {
   showLegend(legend, series, data, null, chart.unit);
 }
 
+// All times are told in the server's zone, as the page's own are, and never in the browser's.
+const zone = document.body.dataset.zone;
+const offset = /^([+-])(\d\d):(\d\d)$/.exec(zone);
+const inZone = (ms) => offset
+  ? uPlot.tzDate(new Date(ms + Number(`${offset[1]}1`) * (60 * offset[2] + Number(offset[3])) * 60000), "UTC")
+  : uPlot.tzDate(new Date(ms), zone);
+const dayOf = (at) => `${at.getFullYear()}-${String(at.getMonth() + 1).padStart(2, "0")}-${String(at.getDate()).padStart(2, "0")}`;
+
+// Times of day; the date below the first one of each day that isn't today.
 function clocks(plot, ticks) {
-  const span = plot.scales.x.max - plot.scales.x.min;
+  const span = plot.scales.x.max - plot.scales.x.min, today = dayOf(inZone(Date.now() + skew));
+  let before = today;
   return ticks.map((one) => {
-    const at = new Date(1000 * one), two = (value) => String(value).padStart(2, "0");
+    const at = inZone(1000 * one), two = (value) => String(value).padStart(2, "0");
     const hours = `${two(at.getHours())}:${two(at.getMinutes())}`;
-    return span > 2 * 86400 ? `${at.getMonth() + 1}-${two(at.getDate())} ${hours}` : span < 600 ? `${hours}:${two(at.getSeconds())}` : hours;
+    const told = span < 600 ? `${hours}:${two(at.getSeconds())}` : hours, day = dayOf(at);
+    const changed = day !== before;
+    before = day;
+    return changed ? `${told}\n${day}` : told;
   });
 }
 

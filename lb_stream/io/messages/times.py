@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import time
 from datetime import UTC, datetime
+from pathlib import Path
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 
 def clock(ms: int | None) -> str:
@@ -12,6 +15,40 @@ def clock(ms: int | None) -> str:
         return "-"
     at = datetime.fromtimestamp(ms / 1000)
     return f"{at:%H:%M:%S}" if at.date() == datetime.now().date() else f"{at:%Y-%m-%d %H:%M:%S}"
+
+
+def day_of(ms: int | None) -> str:
+    """Local date of a time in ms since the epoch; empty for today's."""
+    at = datetime.fromtimestamp((ms or 0) / 1000)
+    return "" if at.date() == datetime.now().date() else f"{at:%Y-%m-%d}"
+
+
+def short_clock(ms: int | None, day: str = "") -> str:
+    """Local time of day for a narrow column; month, day and minute when it wasn't on `day`."""
+    at = datetime.fromtimestamp((ms or 0) / 1000)
+    return f"{at:%H:%M:%S}" if day_of(ms) == day else f"{at:%m-%d %H:%M}"
+
+
+def local_zone() -> str:
+    """This machine's time zone, in which `clock` tells times.
+
+    Its name (Europe/Berlin) where that is known, else the offset of now (+02:00); UTC is UTC.
+    """
+    now = datetime.now().astimezone()
+    offset = now.utcoffset()
+    places = (os.environ.get("TZ", "").lstrip(":"), os.path.realpath("/etc/localtime"))
+    for place in places:
+        name = place.rpartition("zoneinfo/")[2].removeprefix("posix/")
+        try:
+            if name and not Path(name).is_absolute() and ZoneInfo(name).utcoffset(now) == offset:
+                return "UTC" if name in _UTC_NAMES else name
+        except (ZoneInfoNotFoundError, ValueError, OSError):
+            continue
+    hours = f"{now:%z}"
+    return f"{hours[:3]}:{hours[3:5]}" if offset else "UTC"
+
+
+_UTC_NAMES = ("Etc/UTC", "Etc/UCT", "UCT", "Universal", "Etc/Universal", "Zulu", "Etc/Zulu")
 
 
 def ago(ms: int | None) -> str:

@@ -54,6 +54,9 @@ _MARKS = f"""
     ORDER BY issued_ms DESC LIMIT {MOST_MARKS}
 """
 _LAST = "SELECT max(now_ms) AS now_ms FROM rounds WHERE cluster = $1"
+_FIRST = "SELECT min(now_ms) AS now_ms FROM broker_loads WHERE cluster = $1 AND now_ms BETWEEN $2 AND $3"
+SHORTEST_MS = 60_000
+"""A chart is no narrower, however little there is to show."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,11 +85,18 @@ class Chart:
 
 
 def window(lake: Lake, cluster: str, span: str, end_ms: int | None) -> tuple[int, int]:
-    """Begin and end of a span; without an end, that of the last round."""
+    """Begin and end of a span; without an end, that of the last round.
+
+    Where the tables know less than the span, it begins with what they know.
+    """
     if end_ms is None:
         (row,) = records(run(lake, _LAST, [cluster]))
         end_ms = row["now_ms"] or 0
-    return end_ms - SPANS.get(span, SPANS["1h"]), end_ms
+    begin_ms = end_ms - SPANS.get(span, SPANS["1h"])
+    (first,) = records(run(lake, _FIRST, [cluster, begin_ms, end_ms]))
+    if first["now_ms"] is None:
+        return begin_ms, end_ms
+    return max(begin_ms, min(first["now_ms"], end_ms - SHORTEST_MS)), end_ms
 
 
 def of_cluster(lake: Lake, cluster: str, begin_ms: int, end_ms: int) -> Chart:

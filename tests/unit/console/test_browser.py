@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
@@ -100,6 +102,29 @@ def test_every_page_fits_its_width_in_both_themes_without_an_error(
             page.screenshot(path=Path(SHOTS) / f"{number:02}-{width}-{scheme}.png", full_page=True)
     context.close()
     assert (wide, troubles) == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("zone", "hours"), [("UTC", 0), ("Asia/Kolkata", 5.5), ("America/New_York", None), ("-03:30", -3.5)]
+)
+def test_a_charts_axis_tells_times_in_the_servers_zone_and_names_it(
+    browser: Browser, served: Served, troubles: list[str], monkeypatch: pytest.MonkeyPatch,
+    zone: str, hours: float | None,
+) -> None:  # fmt: skip
+    monkeypatch.setattr("lb_stream.console.page.local_zone", lambda: zone)
+    context = browser.new_context(base_url=served.url, timezone_id="Asia/Tokyo")
+    page = context.new_page()
+    page.goto(link("cluster", name="eu-1", word=zone))  # a page that no other test has made
+    page.locator(".uplot").wait_for()
+    axis = "document.querySelector('[data-chart]').plot.axes[0]"
+    told, ticks = page.evaluate(f"[{axis}._values, {axis}._splits]")
+    named = page.evaluate(f"{axis}.label")
+    context.close()
+    there = ZoneInfo(zone) if hours is None else timezone(timedelta(hours=hours))
+    assert len(ticks) > 1 and named == zone
+    times = [f"{datetime.fromtimestamp(tick, there):%H:%M}" for tick in ticks]
+    assert [text.partition("\n")[0][:5] for text in told] == times
+    assert troubles == []
 
 
 def test_a_decision_is_on_the_page_when_it_is_told_and_the_keys_and_the_theme_work(

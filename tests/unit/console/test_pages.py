@@ -117,10 +117,29 @@ def test_it_answers_to_its_own_names_only_and_only_to_those_who_ask(site: TestCl
 def test_a_chart_has_a_value_or_none_for_each_of_its_times(site: TestClient) -> None:
     for given in ({}, {"broker": "b-1:80"}, {"bundle": BUNDLE}):
         chart = site.get(link("chart", cluster="eu-1", span="15m", **given)).json()
-        assert chart["times_ms"] == sorted(chart["times_ms"]) and len(chart["times_ms"]) > 80
+        assert chart["times_ms"] == sorted(chart["times_ms"]) and len(chart["times_ms"]) > 5
         assert {len(line["values"]) for line in chart["lines"]} == {len(chart["times_ms"])}
         assert [mark["decision_id"] for mark in chart["marks"]] == ["eu-1:1:0"]
     assert chart["lines"][0]["values"][-1] == 3e6
+
+
+def test_an_entry_of_a_feed_names_its_cluster(site: TestClient) -> None:
+    for address in ("/", "/history"):
+        (feed,) = Tags(site.get(address).text).all("ol")
+        assert "of-one" not in feed["class"]
+        shown = [tag["href"] for tag in Tags(site.get(address).text).all("a") if tag.get("class") == "whose"]
+        assert set(shown) == {link("cluster", name="eu-1")}
+    (feed,) = Tags(site.get(link("cluster", name="eu-1")).text).all("ol")
+    assert feed["class"] == "feed of-one", "a page of one cluster hides what it says already"
+
+
+def test_every_page_names_the_one_zone_of_its_times(
+    site: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lb_stream.console.page.local_zone", lambda: "Europe/Berlin")
+    page = Tags(site.get("/history?word=zone").text)
+    assert "all times in Europe/Berlin" in page.text
+    assert page.all("body")[0]["data-zone"] == "Europe/Berlin"
 
 
 def test_the_theme_that_was_chosen_is_there_from_the_first_byte(site: TestClient) -> None:

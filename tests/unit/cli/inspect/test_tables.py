@@ -151,6 +151,14 @@ def test_decisions_tell_people_what_why_and_what_came_of_it(ask: Any) -> None:
     assert "dry run" in ask("decisions", "--cluster", "us-1").out
 
 
+def test_every_decision_has_its_id_and_where_there_are_several_clusters_its_cluster(ask: Any) -> None:
+    for arguments in ((), ("--cluster", "eu-1"), ("-n", "1")):
+        out = ask("decisions", *arguments).out
+        shown = re.findall(r"(?<= )(?:eu|us)-1:\d+:\d+", out)
+        assert shown == [row["decision_id"] for row in ask("decisions", *arguments, "--json").objects]
+        assert len(re.findall(r"^(?:eu|us)-1 ", out, re.MULTILINE)) == len(shown)
+
+
 def test_a_bundles_name_stays_in_one_piece_on_eighty_columns(recorded: Recorder, tmp_path: Path) -> None:
     out = lbctl("decisions", "--set", f"stream.tables={recorded.root}", cwd=tmp_path).out
     made = [decision for one in recorded.rounds for decision in one.decisions][-20:]

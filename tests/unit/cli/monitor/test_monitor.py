@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -183,13 +184,40 @@ def test_whatever_there_is_fits_every_screen(troubled: Snapshot, seen: Snapshot,
             assert max(cell_len(line.plain) for line in lines) <= columns
 
 
+def test_with_several_clusters_every_row_names_its_own(troubled: Snapshot, seen: Snapshot) -> None:
+    lines = [line.plain for line in render(troubled, 200, None)]
+    assert sum("unload   eu-1: acme/" in line for line in lines) == 11 + 12
+    assert any("min_throughput  eu-1/b-1:1" in line for line in lines)
+    alone = "\n".join(line.plain for line in render(seen, 200, None))
+    assert "demo: shop" not in alone and "demo/broker" not in alone
+
+
+def test_brokers_of_the_same_name_in_two_clusters_are_two(tmp_path: Path) -> None:
+    row = {"seq": 1, "log_seq": 1, "now_ms": START_MS, "rule": "min_throughput", "count": 1}
+    clusters = [{"cluster": name} for name in ("eu-1", "us-1")]
+    fill(tmp_path, REFUSALS, [row | {"broker": "broker-1:80"} | one for one in clusters])
+    fill(tmp_path, ROUNDS, [{"seq": 1, "log_seq": 1, "now_ms": START_MS} | one for one in clusters])
+    lines = [line.plain for line in render(snapshot(Store.at(tmp_path)), 100, None)]
+    assert any("2 × min_throughput  2 brokers of 2 clusters" in line for line in lines)
+
+
+def test_decisions_of_another_day_say_which(troubled: Snapshot) -> None:
+    rows = [
+        row | {"issued_ms": row["issued_ms"] - 86_400_000 * (number > 0)}
+        for number, row in enumerate(troubled.decisions[:2])
+    ]
+    lines = [line.plain for line in render(replace(troubled, decisions=rows), 120, None)]
+    at = lines.index("last decisions, on 2026-01-01")
+    assert re.match(r"\d\d:\d\d:\d\d ", lines[at + 1]) and re.match(r"12-31 \d\d:\d\d ", lines[at + 2])
+
+
 def test_trouble_is_told_in_words(troubled: Snapshot) -> None:
     whole = "\n".join(line.plain for line in render(troubled, 100, None))
     for words in (
         "39 of 40 brokers",
         "its last round failed: ValueError: no such thing",
         "pending: 11",
-        "6 × min_throughput  b-1:1, saw 5.5M–9.0M, limit 10.5M bytes/s",
+        "6 × min_throughput  eu-1/b-1:1, saw 5.5M–9.0M, limit 10.5M bytes/s",
         " dead ",
         "dry run",
         "eu-1/broker-08 ",
@@ -198,8 +226,8 @@ def test_trouble_is_told_in_words(troubled: Snapshot) -> None:
     assert "long_ago" not in whole
     small = [line.plain for line in render(troubled, 80, 24)]
     assert "and 32 more" in "\n".join(small)
-    assert "last decisions, 1 of 12" in small
-    assert [sum(words in line for line in small) for words in (" ~ unload ", "unload   acme/", "6 × min_throughput")] == [1, 2, 1]
+    assert "last decisions, on 2026-01-01, 1 of 12" in small
+    assert [sum(words in line for line in small) for words in (" ~ unload ", "unload   eu-1: acme/", "6 × min_throughput")] == [1, 2, 1]
     assert [line[5:14] for line in small if line.startswith("eu-1/")][:2] == ["broker-39", "broker-38"]  # the busiest first
 
 

@@ -398,7 +398,20 @@ def test_commands_shows_what_came_of_each(ask: Callable[..., Result]) -> None:
     (row,) = ask("commands", "--json").objects
     assert (row["outcome"], row["text"], row["by"], row["arguments"]) == ("failed", "it expired", "User:ann", {"namespace": "t/n"})
     assert "it expired" in ask("commands", "--id", "c1").out
+    assert re.search(r"^c1 ", ask("commands").out, re.MULTILINE), "undo and --id want it"
     assert ask("commands", "--id", "c2").out == ""
+
+
+def test_a_commands_id_stays_in_one_piece_on_eighty_columns(
+    ask: Callable[..., Result], tmp_path: Path
+) -> None:
+    name = "0b5f7d0e-1c2d-4e3f-8a9b-0c1d2e3f4a5b"
+    row = {"cluster": "eu-1", "id": name, "kind": "unload", "by": "a" * 30, "at_ms": 5}
+    row |= {"outcome": "done", "text": "it is done " * 9, "arguments": "{}", "log_seq": 9}
+    fill(tmp_path / "own", COMMANDS, [row])
+    fill(tmp_path / "own", ROUNDS, [{"cluster": "eu-1", "seq": 1, "log_seq": 1, "now_ms": 5}])
+    out = lbctl("commands", "--set", f"stream.tables={tmp_path / 'own'}", cwd=tmp_path).out
+    assert name in out and max(map(len, out.splitlines())) <= 80
 
 
 def test_a_command_that_nobody_has_answered_is_named_and_exit_code_1(ask: Callable[..., Result]) -> None:
