@@ -17,6 +17,7 @@ from lb_stream.core.model.rules import Decides, Refuses, Rule, decides, refuses
 from lb_stream.core.model.view import Bools, Brokers, Bundles, ClusterView, Floats, Ints, Rates, Rows
 from lb_stream.core.placement.base import Best, Placement, PlacementContext, Targets, placement, simple_placement
 from lb_stream.core.shedding.base import (
+    BundleRules,
     Disruption,
     MoveLearner,
     Need,
@@ -40,6 +41,7 @@ __all__ = [
     "Bools",
     "Boundaries",
     "Brokers",
+    "BundleRules",
     "Bundles",
     "ClusterView",
     "Decides",

@@ -166,15 +166,27 @@ def _allowed(model: type[KeyModel], name: str) -> str:
 
 
 def _profiles() -> str:
-    """What the profile `documented` sets, beside the defaults, which are those of `pulsar-4.0`."""
+    """What each profile sets; a key that it doesn't set has its default, which is what `default` gives."""
     defaults = {name: model.model_fields[name].default for model in reversed(all_models()) for name in model.model_fields}
-    rows = [f"| `{name}` | {_value(defaults[name])} | {_value(value)} |" for name, value in PROFILES["documented"].items()]
-    for one, changes in SHEDDER_PROFILES["documented"].items():
-        rows += [f"| `{name}`, with {one} | {_value(defaults[name])} | {_value(value)} |" for name, value in changes.items()]
+    shedders = dict.fromkeys((one, name) for changes in SHEDDER_PROFILES.values() for one, own in changes.items() for name in own)
+    rows = [
+        (f"`{name}`", name, [given.get(name) for given in PROFILES.values()])
+        for name in dict.fromkeys(name for given in PROFILES.values() for name in given)
+    ]
+    rows += [
+        (f"`{name}`, with {one}", name, [SHEDDER_PROFILES.get(profile, {}).get(one, {}).get(name) for profile in PROFILES])
+        for one, name in shedders
+    ]
+    lines = [
+        f"| {shown} | {' | '.join(_value(defaults[name] if value is None else value) for value in values)} |"
+        for shown, name, values in rows
+    ]
     return (
-        "## Profiles\n\n`profile` says which to follow where Pulsar 4.0 and its documentation differ. A profile replaces\n"
-        "defaults; any value that somebody gives replaces the profile's.\n\n"
-        "| key | `pulsar-4.0` | `documented` |\n|---|---|---|\n" + "\n".join(rows) + "\n"
+        "## Profiles\n\n`profile` says whose behaviour to follow: Pulsar 4.0's without what harms its operators\n"
+        "([what that is](strategies.md#profiles)), Pulsar 4.0's to the letter, or what its documentation\n"
+        "says. A profile replaces defaults; any value that somebody gives replaces the profile's.\n\n"
+        f"| key | {' | '.join(f'`{profile}`' for profile in PROFILES)} |\n|{'---|' * (1 + len(PROFILES))}\n"
+        + "\n".join(lines) + "\n"
     )
 
 

@@ -45,7 +45,10 @@ def _freeze() -> Any:
 class BalancerConfig(KeyModel):
     """When rounds happen, what a broker's usage is, and how far a round may go."""
 
-    profile: Literal["pulsar-4.0", "documented"] = key("pulsar-4.0", "whose behaviour: the reference's own, or what the documents say")
+    profile: Literal["default", "pulsar-4.0", "documented"] = key(
+        "default",
+        "whose behaviour: Pulsar 4.0's without what harms its operators, Pulsar 4.0's to the letter, or what its documents say",
+    )
     load_manager: Annotated[Literal["modular", "simple", "extensible"], BeforeValidator(_short_name)] = key(
         "modular", "which of Pulsar's load managers to be; the short name or Pulsar's class name",
         pulsar="loadManagerClassName",
@@ -218,8 +221,14 @@ class NamespaceConfig(KeyModel):
 
 
 PROFILES: dict[str, dict[str, object]] = {
-    "pulsar-4.0": {},
+    "default": {},
+    "pulsar-4.0": {
+        "uniform_need_allowance": 1000,
+        "unload_idle_bundles": True,
+        "count_system_bundles": True,
+    },
     "documented": {
+        "uniform_need_allowance": 1000,
         "usage_profile": "2.x",
         "modular_preselect_destination": False,
         "threshold_target": "below_average",

@@ -407,8 +407,9 @@ def _told(rows: Sequence[Row], place: str) -> str:
     subjects = sorted({subject for row in rows for subject in row["subjects"] or ()})
     about = f" ({_named(subjects, times)})" if subjects else ""
     seen = [row for row in rows if row["greatest"] is not None]
-    most = max(seen, key=lambda row: row["greatest"], default=None)
-    saw = "" if most is None else f", saw {figure(most['greatest'], most['unit'])}"
+    extremes = (min(seen, key=lambda row: row["least"]), max(seen, key=lambda row: row["greatest"])) if seen else ()
+    figures = [figure(row[name], row["unit"]) for name, row in zip(("least", "greatest"), extremes, strict=False)]
+    saw = f", saw {' to '.join(dict.fromkeys(figures))}" if figures else ""
     limit = "" if last["limit"] is None else f", limit {figure(last['limit'], last['unit'])}"
     until_ms = _until_ms(rows)
     until = "" if until_ms is None else f", until {clock(until_ms)}"

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean, pstdev
 from typing import Any, NamedTuple
 
+from lb_stream.core.shedding.uniform import NEARLY_ZERO
 from lb_stream.io.messages.figures import figure
 
 Loads = Sequence[Mapping[str, Any]]
@@ -39,7 +40,7 @@ def _above_average(config: Any, remembered: Mapping[str, Any], loads: Loads, min
     limit = average + config.threshold
     place = "not below" if saw >= limit else "below"
     told = f"{_usage(saw)} smoothed usage, {place} {_usage(limit)}: the average of {_usage(average)} and the threshold"
-    return Numbers(told, saw >= limit)
+    return Numbers(told, saw >= limit and average > 0.0)
 
 
 def _overloaded(config: Any, remembered: Mapping[str, Any], loads: Loads, mine: Mapping[str, Any]) -> Numbers:
@@ -47,22 +48,36 @@ def _overloaded(config: Any, remembered: Mapping[str, Any], loads: Loads, mine: 
     return Numbers(f"{_usage(saw)} usage, {'not below' if saw >= limit else 'below'} the limit of {_usage(limit)}", saw >= limit)
 
 
+def _above_limit(config: Any, remembered: Mapping[str, Any], loads: Loads, mine: Mapping[str, Any]) -> Numbers:
+    saw, limit = mine["usage_ratio"], config.overloaded_threshold_percent / 100
+    return Numbers(f"{_usage(saw)} usage, {'above' if saw > limit else 'not above'} the limit of {_usage(limit)}", saw > limit)
+
+
 def _uniform(config: Any, remembered: Mapping[str, Any], loads: Loads, mine: Mapping[str, Any]) -> Numbers:
-    rate, flow = ([row[name] or 0.0 for row in loads] for name in ("msgs_per_s", "bytes_per_s"))
-    apart = 100 * (max(rate) - min(rate)) / min(rate) if min(rate) else float("inf")
-    times = max(flow) / min(flow) if min(flow) else float("inf")
+    columns = [[row[name] or 0.0 for row in loads] for name in ("msgs_per_s", "bytes_per_s")]
+    rate, flow = columns
+    least_rate, least_flow = (min(column) if min(column) > NEARLY_ZERO else 1.0 for column in columns)
+    apart, times = 100 * (max(rate) - least_rate) / least_rate, max(flow) / least_flow
     told = f"the busiest broker has {apart:.0f}% more messages than the idlest (limit {config.rate_difference_percent:g}%) "
-    beyond = apart > config.rate_difference_percent > 0 or times > config.throughput_multiplier > 0
     told += f"and {times:.2f} times its throughput (limit {config.throughput_multiplier:g})"
-    busiest = (mine["msgs_per_s"] or 0.0) >= max(rate) or (mine["bytes_per_s"] or 0.0) >= max(flow)
-    return Numbers(told + ("" if busiest else "; this broker is not the busiest: only that one sheds"), beyond and busiest)
+    by_rate, by_flow = apart > config.rate_difference_percent > 0, times > config.throughput_multiplier > 0
+    measure = rate if by_rate or not by_flow else flow  # only rates count where they are too far apart
+    busiest = loads[measure.index(max(measure))]["broker"]
+    if mine["broker"] != busiest:
+        return Numbers(f"{told}; only the busiest broker sheds, {busiest}", False)
+    return Numbers(told, by_rate or by_flow)
 
 
 def _pairs(config: Any, remembered: Mapping[str, Any], loads: Loads, mine: Mapping[str, Any]) -> Numbers:
-    points = 100 * (mine["usage_ratio"] - min(row["usage_ratio"] or 0.0 for row in loads))
-    beyond = points > config.low_threshold_points
-    told = f"{points:.1f} points above the idlest broker, limits {config.low_threshold_points} for {config.hit_count_low} rounds"
-    return Numbers(f"{told} and {config.high_threshold_points} for {config.hit_count_high}", beyond)
+    order = sorted(loads, key=lambda row: row["usage_ratio"] or 0.0)
+    place = next(at for at, row in enumerate(order) if row["broker"] == mine["broker"])
+    partner = order[len(order) - 1 - place]
+    points = 100 * (mine["usage_ratio"] - (partner["usage_ratio"] or 0.0))
+    told = f"{points:.1f} points above {partner['broker']}, with which it is paired"
+    if place < len(order) // 2:
+        return Numbers(f"{told}: only the busier of a pair sheds", False)
+    limits = f"limits {config.low_threshold_points} for {config.hit_count_low} rounds and {config.high_threshold_points}"
+    return Numbers(f"{told}, {limits} for {config.hit_count_high}", points >= config.low_threshold_points)
 
 
 def _deviation(config: Any, remembered: Mapping[str, Any], loads: Loads, mine: Mapping[str, Any]) -> Numbers:
@@ -87,7 +102,7 @@ _OF: Mapping[str, Callable[[Any, Mapping[str, Any], Loads, Mapping[str, Any]], N
     "ThresholdShedder": _above_average,
     "RangeThresholdShedder": _above_average,
     "OverloadShedder": _overloaded,
-    "SimpleLoadManager": _overloaded,
+    "SimpleLoadManager": _above_limit,
     "UniformLoadShedder": _uniform,
     "AvgShedder": _pairs,
     "TransferShedder": _deviation,

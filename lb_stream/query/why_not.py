@@ -10,8 +10,10 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from lb_stream.contracts.decisions import RESHAPES
+from lb_stream.contracts.decisions import MOVES, RESHAPES
 from lb_stream.core.health import ClusterFacts, Facts, stale
+from lb_stream.core.shedding.base import traits_of
+from lb_stream.io.messages.times import clock
 from lb_stream.query import QueryError, checks
 from lb_stream.query.checks import Check, Situation
 from lb_stream.query.explained import Row, decisions_about, refusals_about, require_broker
@@ -48,6 +50,11 @@ _LOADS = """
     FROM {rows} ORDER BY broker
 """
 _DECISION = "SELECT rule, source, explain FROM decisions WHERE decision_id = $1"
+_MOVES = f"""
+    SELECT count(*) AS moves FROM decisions
+    WHERE cluster = $1 AND issued_ms = $2 AND kind IN {MOVES}
+        AND ($3 IS NULL OR bundle = $3) AND ($4 IS NULL OR source = $4)
+"""
 _REFUSED = """
     SELECT rule, broker, namespace, subjects, seq, now_ms, "count", "limit", least, greatest, unit,
            until_ms
@@ -141,7 +148,7 @@ def _of_bundle(lake: Lake, facts: Facts, bundle: str, cluster: str | None) -> Wh
     )
     recent = recent_refusals(lake, now, _ABOUT, about)
     what = f"{bundle} stays where it is"
-    return _answer(facts, now, what, checked, recent, bundle=bundle, broker=owner, drained=drained)
+    return _answer(lake, facts, now, what, checked, recent, bundle=bundle, broker=owner, drained=drained)
 
 
 def _of_broker(lake: Lake, facts: Facts, broker: str, cluster: str | None) -> WhyNot:
@@ -171,7 +178,7 @@ def _of_broker(lake: Lake, facts: Facts, broker: str, cluster: str | None) -> Wh
     )
     recent = recent_refusals(lake, now, _ABOUT, about)
     what = f"{broker} keeps its load"
-    return _answer(facts, now, what, checked, recent, broker=broker, drained=drained)
+    return _answer(lake, facts, now, what, checked, recent, broker=broker, drained=drained)
 
 
 def _of_cluster(lake: Lake, facts: Facts, cluster: str) -> WhyNot:
@@ -190,10 +197,11 @@ def _of_cluster(lake: Lake, facts: Facts, cluster: str) -> WhyNot:
         *checks.last_pass(now, pass_refusals(lake, now, False, "true", []), False),
         *checks.of_strategy(now, hottest, False),
     )
-    return _answer(facts, now, f"The balancing of {cluster} is held up", checked, ())
+    return _answer(lake, facts, now, f"The balancing of {cluster} is held up", checked, ())
 
 
 def _answer(
+    lake: Lake,
     facts: Facts,
     now: Situation,
     what: str,
@@ -205,7 +213,7 @@ def _answer(
     drained: bool = False,
 ) -> WhyNot:
     old = stale(_of_now(facts, now))
-    sentence = _sentence(what, checked, now, drained, bundle or broker)
+    sentence = _sentence(what, checked, now, drained, _last_pass(lake, now, bundle, broker))
     if old is not None and not any(check.keeps for check in checked if check.name == "job"):
         sentence += f" Not up to date: {old}."
     return WhyNot(sentence, now.cluster, bundle, broker, tuple(checked), tuple(refusals), old)
@@ -284,9 +292,9 @@ def recent_refusals(lake: Lake, now: Situation, where: str, parameters: list[Any
 
 
 def _sentence(
-    what: str, checked: Sequence[Check], now: Situation, drained: bool, subject: str | None
+    what: str, checked: Sequence[Check], now: Situation, drained: bool, last_pass: str
 ) -> str:
-    """The gravest thing that keeps it, and the names of the others. `subject` None: the cluster."""
+    """The gravest thing that keeps it, and the names of the others; else what the last pass did."""
     keeping = [check for check in checked if check.keeps]
     emptied = [check.found for check in checked if check.name == "drain"]
     first = f"{emptied[0]}. " if drained else ""
@@ -298,7 +306,30 @@ def _sentence(
         return f"{first}Nothing forbids that: the next round decides it."
     unknown = "its broker's load is not known"
     told = next((check.found for check in checked if check.name == "numbers"), unknown)
-    then = f"the next pass of {now.config.shedder.name} decides. {told}."
-    if subject is None:
-        return f"Nothing holds up the balancing of {now.cluster}: {then}"
-    return f"{what}, though nothing forbids to change that: {then}"
+    return f"{last_pass} {told}."
+
+
+def _last_pass(lake: Lake, now: Situation, bundle: str | None, broker: str | None) -> str:
+    """What the last pass decided about what nothing keeps, and when the next one is due."""
+    shedder, last_ms = now.config.shedder, now.memory["last_shed_ms"]
+    moves = _moves_of(lake, now, bundle, broker)
+    if bundle is not None:
+        nothing, decided = f"Nothing keeps {bundle} where it is", "to move it" if moves else "nothing about it"
+    elif broker is not None:
+        nothing, decided = f"Nothing keeps the load of {broker}", f"{moves or 'no'} moves out of it"
+    else:
+        nothing, decided = f"Nothing holds up the balancing of {now.cluster}", f"{moves or 'no'} moves"
+    if last_ms is None:
+        return f"{nothing}: the first pass of {shedder.name} is still to come."
+    due = f"is due at {clock(last_ms + now.config.balancer.shedding_interval_ms)}"
+    if traits_of(shedder).paces_itself:
+        due = "comes with the next report"
+    last = f"the last pass of {shedder.name}, at {clock(last_ms)}, decided {decided}"
+    return f"{nothing}: {last}; the next {due}."
+
+
+def _moves_of(lake: Lake, now: Situation, bundle: str | None, broker: str | None) -> int:
+    """How many moves of a bundle, or out of a broker, the last pass decided; both None: in all."""
+    asked = [now.cluster, now.memory["last_shed_ms"], bundle, broker if bundle is None else None]
+    (row,) = records(run(lake, _MOVES, asked))
+    return int(row["moves"])

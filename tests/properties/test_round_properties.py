@@ -76,7 +76,7 @@ def lives(draw: st.DrawFn, most: int = 6) -> list[Step]:
 configs = st.fixed_dictionaries(
     {},
     optional={
-        "profile": st.sampled_from(["pulsar-4.0", "documented"]),
+        "profile": st.sampled_from(["default", "pulsar-4.0", "documented"]),
         "shedding_strategy": st.sampled_from(shedder.names),
         "load_manager": st.sampled_from(["modular", "modular", "simple", "extensible"]),
         "placement_strategy": st.sampled_from([name for name in placement.names if name not in shedder.names]),

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from lb_stream.contracts.balancer import SHEDDER_PROFILES, NamespaceConfig
+from lb_stream.contracts.balancer import PROFILES, SHEDDER_PROFILES, NamespaceConfig
 from lb_stream.core import filters
 from lb_stream.core.averages import DEFAULT_FOUR
 from lb_stream.core.config.cluster_config import all_models, cluster_config
 from lb_stream.core.placement import extensible_placement, placement, simple, simple_placement
-from lb_stream.core.shedding import overload, shedder, threshold, transfer_cycle, uniform
+from lb_stream.core.shedding import overload, shedder, threshold, transfer_cycle
 from lb_stream.core.shedding.transfer import TransferShedderConfig
 from lb_stream.core.splitting import split_algorithm, trigger
 from tests.support.scenario import run
@@ -103,7 +103,7 @@ def test_constants_are_those_of_the_code() -> None:
     said = {
         "threshold + 0.05)": threshold.MARGIN == overload.MARGIN == 0.05,
         "threshold · 0.5": threshold.LOWER_BOUNDARY_FACTOR == 0.5,
-        "left + 1 000": uniform.ALLOWANCE == 1_000,
+        "`uniform_need_allowance`: 1 000": PROFILES["pulsar-4.0"]["uniform_need_allowance"] == 1_000,
         "below 75 %": transfer_cycle.SWAP_LEAVES == 0.75,
         "within 5 points": simple.POINTS == 5,
         "with 2 topics or more": trigger.FEWEST_TOPICS == 2,

@@ -148,7 +148,7 @@ def cluster_config(values: Mapping[str, Any], *, dynamic: bool = False) -> Clust
     Raises SettingError, naming the key, the value and what was expected.
     """
     given = canonical(values)
-    profile = given.get("profile", "pulsar-4.0")
+    profile = given.get("profile", BalancerConfig.model_fields["profile"].default)
     given = (PROFILES.get(profile, {}) if isinstance(profile, str) else {}) | given
     resolved = resolve(given, dynamic)
     given = SHEDDER_PROFILES.get(str(profile), {}).get(resolved.shedder.name, {}) | given

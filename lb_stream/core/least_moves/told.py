@@ -13,7 +13,7 @@ from lb_stream.core.least_moves.plan import NEGLIGIBLE, Move, Plan
 from lb_stream.core.model.refusals import Refusal, refusal
 from lb_stream.core.model.rules import Decides, Refuses
 from lb_stream.core.model.view import Bools, ClusterView, Floats, Rows
-from lb_stream.core.shedding.base import Unload
+from lb_stream.core.shedding.base import Unload, too_few_bundles
 
 
 def proposals(plan: Plan, peak: Floats, target: Floats, trigger: float) -> tuple[Unload, ...]:
@@ -69,13 +69,13 @@ def _usages(plan: Plan, target: Floats) -> list[tuple[float, float, float, float
 
 def left_undone(view: ClusterView, plan: Plan, sources: Rows, rows: dict[int, Rows], target: Floats, enough: float) -> list[Refusal]:
     """Why sources that have just reported stay above what is enough."""
-    found, share, bundles = [], plan.share.max(axis=1), view.bundle_counts()
+    found, share, bundles = [], plan.share.max(axis=1), view.bundle_counts(system=False)
     moved = [one.bundle for one in plan.moves]
     for source in sources[view.brokers.sampled[sources] & (share[sources] > enough + NEGLIGIBLE)].tolist():
         name = view.brokers.names[source]
         rest = plan.disruption.within(np.setdiff1d(rows[source], moved))
-        if bundles[source] == 1:
-            found.append(refusal(Refuses.SOLE_BUNDLE, name, saw=[1], limit=2))
+        if (too_few := too_few_bundles(view, source, int(bundles[source]))) is not None:
+            found.append(too_few)
         elif not len(rest):
             found.append(refusal(Refuses.NO_ELIGIBLE_BUNDLE, name, saw=[0], limit=1))
         else:

@@ -151,6 +151,18 @@ class Refuses:
         "bundles",
         place="strategy",
     )
+    IDLE_BUNDLES = Rule(
+        "idle_bundles",
+        "none of the broker's bundles that may move carries anything: no move would relieve it",
+        "bytes/s",
+        place="strategy",
+    )
+    NONE_IN_A_PASS = Rule("none_in_a_pass", "the strategy's settings let one pass move nothing", "bundles", place="strategy")
+    NOTHING_PROPOSED = Rule(
+        "nothing_proposed",
+        "the strategy proposed no move, though the broker's usage is at least 10 points above the brokers' mean",
+        "ratio",
+    )
     RECENTLY_UNLOADED = Rule("recently_unloaded", "it was unloaded within the grace period", place="waiting")
     NOBODY_COMFORTABLE = Rule("nobody_comfortable", "no other broker has room for it", "%", place="strategy")
     COOL_DOWN = Rule("cool_down", "the broker was unloaded lately; its figures don't show it yet", "ms", place="strategy")
@@ -173,8 +185,8 @@ class Refuses:
     NO_TOP_BUNDLES = Rule("no_top_bundles", "the broker names no bundle that could move", "bundles", place="strategy")
     NO_FITTING_BUNDLE = Rule(
         "no_fitting_bundle",
-        "every bundle is too large: moving it would only turn the difference round",
-        "bundles",
+        "every bundle that may move is more than what should: it would only turn the difference round",
+        "bytes/s",
         place="strategy",
     )
     NOT_TRANSFERABLE = Rule("not_transferable", "the destination may not have it", "bundles", place="policies")

@@ -228,10 +228,14 @@ class ClusterView:
     policies: Policies = NO_POLICIES
     quotas: Learned | None = None  # the simple manager's, rows as the bundles; None: nothing learned yet
 
-    def bundle_counts(self) -> Ints:
-        """Number of bundles of each broker."""
-        counts: Ints = np.bincount(self.bundles.owner + 1, minlength=len(self.brokers) + 1)[1:]
-        return counts
+    def bundle_counts(self, *, system: bool = True) -> Ints:
+        """Number of bundles of each broker, heartbeat and SLA-monitor bundles only with `system`. O(bundles)."""
+        owner, brokers = self.bundles.owner, len(self.brokers) + 1
+        counts: Ints = np.bincount(owner + 1, minlength=brokers)[1:]
+        if system:
+            return counts
+        own: Ints = counts - np.bincount(owner[self.bundles.system] + 1, minlength=brokers)[1:]
+        return own
 
 
 def with_moves(view: ClusterView, bundles: Rows, destinations: Rows) -> ClusterView:

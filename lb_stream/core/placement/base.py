@@ -30,6 +30,7 @@ class Targets:
     placed: list[tuple[int, int]] = field(default_factory=list)  # (bundle, destination) of every choice so far
     _arrived: dict[str, Floats] = field(default_factory=dict)  # resource → what the choices so far bring to each broker
     _left: dict[str, Floats] = field(default_factory=dict)  # ... and take from it
+    _own_bundles: Ints | None = None  # once asked for
     _average: tuple[float, dict[str, float]] | None = None  # what the average broker carries, and uses of each resource, once asked for
 
     @staticmethod
@@ -38,6 +39,14 @@ class Targets:
         brokers = view.brokers
         loads = brokers.usage.copy(), brokers.load_ema.copy(), brokers.long.rate.copy(), brokers.topics.copy()
         return Targets(view, seed, *loads)
+
+    def reported_own_bundles(self) -> Ints:
+        """How many bundles each broker has reported, without those heartbeat and SLA-monitor bundles that it owns. O(bundles), once."""
+        if self._own_bundles is None:
+            view = self.view
+            system = view.bundle_counts() - view.bundle_counts(system=False)
+            self._own_bundles = np.maximum(view.brokers.bundles - system, 0)
+        return self._own_bundles
 
     def draw(self, subject: str, candidates: Rows) -> int:
         """One of the candidates (in order) by the round's seed and the subject's name."""

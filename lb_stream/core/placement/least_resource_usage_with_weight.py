@@ -42,6 +42,7 @@ class LeastResourceConfig(ExtensibleLeastResourceConfig):
     history_ratio: float = key(
         0.9, "weight of the past in a broker's smoothed usage", pulsar="loadBalancerHistoryResourcePercentage", ge=0, le=1,
     )  # fmt: skip
+    count_system_bundles: bool = key(False, "a broker that has only heartbeat and SLA-monitor bundles has bundles")
 
 
 @dataclass(slots=True)
@@ -91,7 +92,8 @@ def least_resource_usage(
     brokers, column = targets.view.brokers, memory.beside(targets.view)
     now, before = targets.usage[candidates], column[candidates]
     silent = (brokers.latest.rate_in[candidates] == 0) & (brokers.latest.rate_out[candidates] == 0)
-    starts = np.isnan(before) | silent | (brokers.bundles[candidates] == 0)
+    bundles = brokers.bundles if config.count_system_bundles else targets.reported_own_bundles()
+    starts = np.isnan(before) | silent | (bundles[candidates] == 0)
     usage = np.where(starts, now, before * config.history_ratio + (1 - config.history_ratio) * now)
     column[candidates] = usage
     return _well_below_average(candidates, usage, np.ones(len(candidates), np.bool_), config), memory

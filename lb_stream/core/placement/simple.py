@@ -36,6 +36,7 @@ class SimplePlacementConfig(KeyModel):
         50, "as long as a broker is not above it, empty brokers stay empty", unit="%",
         pulsar="loadBalancerBrokerUnderloadedThresholdPercentage", dynamic=False, ge=0, le=100,
     )  # fmt: skip
+    count_system_bundles: bool = key(False, "a broker that has only heartbeat and SLA-monitor bundles is not empty")
 
 
 @dataclass(slots=True)
@@ -53,13 +54,13 @@ class QuotaTally:
     placed: int = 0  # choices of the round that are in already
 
     @staticmethod
-    def of(view: ClusterView) -> QuotaTally:
-        """Before the round's first choice. O(bundles)."""
+    def of(view: ClusterView, *, system: bool = False) -> QuotaTally:
+        """Before the round's first choice; heartbeat and SLA-monitor bundles are counted only with `system`. O(bundles)."""
         learned = view.quotas or Learned.initial(len(view.bundles))
         owner, in_flight, brokers = view.bundles.owner, view.bundles.in_flight, len(view.brokers)
         loaded = allocated(learned.quotas, np.where(in_flight, -1, owner), brokers, learned.factors)
         preallocated = allocated(learned.quotas, np.where(in_flight, owner, -1), brokers, learned.factors)
-        return QuotaTally(view, learned, loaded, preallocated, view.bundle_counts().copy())
+        return QuotaTally(view, learned, loaded, preallocated, view.bundle_counts(system=system))
 
     def take(self, choices: list[tuple[int, int]]) -> None:
         """Preallocate the bundles that were placed since the last call; they count at their source no more."""
@@ -93,10 +94,10 @@ class SimpleMemory:
         """As the JSON object that `read` takes."""
         return {"cursor": self.cursor}
 
-    def book(self, targets: Targets) -> QuotaTally:
+    def book(self, targets: Targets, config: SimplePlacementConfig) -> QuotaTally:
         """The book of the round, up to its last choice."""
         if self._book is None or self._book.view is not targets.view:
-            self._book = QuotaTally.of(targets.view)
+            self._book = QuotaTally.of(targets.view, system=config.count_system_bundles)
         self._book.take(targets.placed)
         return self._book
 
@@ -155,7 +156,7 @@ def least_loaded_server(context: SimpleContext) -> tuple[Best, SimpleMemory]:
     O(brokers) for each broker that turns out better than the best so far: a few, as they are visited by their load.
     """
     candidates, config, memory = context.candidates, context.config, context.memory
-    book = memory.book(context.targets)
+    book = memory.book(context.targets, config)
     seen = Estimates.of(book, candidates)
     order = np.argsort(np.trunc(seen.load), kind="stable")
     busy = order[book.bundles[candidates[order]] > 0]
@@ -167,7 +168,7 @@ def least_loaded_server(context: SimpleContext) -> tuple[Best, SimpleMemory]:
 def least_msg_per_second(context: SimpleContext) -> tuple[Best, SimpleMemory]:
     """The broker with the lowest expected message rate; an empty one once that is loaded enough. O(brokers)."""
     candidates, config, memory = context.candidates, context.config, context.memory
-    book = memory.book(context.targets)
+    book = memory.book(context.targets, config)
     seen = Estimates.of(book, candidates)
     order = np.argsort(np.trunc(seen.rate), kind="stable")
     busy = order[book.bundles[candidates[order]] > 0]
@@ -180,7 +181,7 @@ def least_msg_per_second(context: SimpleContext) -> tuple[Best, SimpleMemory]:
 def weighted_random_selection(context: SimpleContext) -> tuple[Best, SimpleMemory]:
     """A broker by chance, the likelier the more room it has; where nobody has any, one of them all. O(brokers)."""
     targets, candidates, memory = context.targets, context.candidates, context.memory
-    seen = Estimates.of(memory.book(targets), candidates)
+    seen = Estimates.of(memory.book(targets, context.config), candidates)
     weight = np.trunc(seen.capacity * seen.idle * seen.idle)
     if not weight.any():
         return Best(candidates, seen.load, "%"), memory

@@ -22,6 +22,9 @@ from lb_stream.core.round.relief import place_shed
 from lb_stream.core.round.state import RoundState
 from lb_stream.core.shedding.base import Disruption, ShedContext, Unload, traits_of
 
+UNEVEN = 0.1
+"""A pass that does nothing about a broker so far above the brokers' mean usage says so."""
+
 
 def shedding_is_due(state: RoundState) -> bool:
     """Whether the interval has passed; an interval of 0 means every batch with a new sample."""
@@ -85,7 +88,7 @@ def unload_from_hot(state: RoundState) -> None:
     unloads, memory = strategy.function(_shed_context(state, seen, holds.disruption(state.view)))
     state.remember(strategy, memory)
     state.proposed = unloads
-    state.refusals += [*holds.standing(state.view), *unloads.refusals]
+    state.refusals += [*holds.standing(state.view), *(unloads.refusals or _nothing_proposed(state, seen))]
     if state.config.balancer.count_pending_moves and preselects(state):
         state.relieved = frozenset(proposal.source for proposal in unloads.proposals)
     room = MoveBudget.of(state)
@@ -97,6 +100,17 @@ def unload_from_hot(state: RoundState) -> None:
             made = state.decisions[before:]
             state.exchanges += [tuple(one.bundle for one in made)] if len(made) > 1 else []
             holds.take(made)
+
+
+def _nothing_proposed(state: RoundState, seen: ClusterView) -> list[Refusal]:
+    """Of a strategy that neither proposed nor refused anything: that it did so while a broker is far above the others."""
+    alive = np.flatnonzero(seen.brokers.alive)
+    usage = seen.brokers.usage[alive]
+    highest, limit = int(alive[np.argmax(usage)]), float(usage.mean()) + UNEVEN
+    paced = traits_of(state.config.shedder).paces_itself  # asked in every batch: then brokers that have just reported count
+    if state.proposed.proposals or seen.brokers.usage[highest] < limit or (paced and not seen.brokers.sampled[highest]):
+        return []
+    return [refusal(Refuses.NOTHING_PROPOSED, seen.brokers.names[highest], saw=[float(seen.brokers.usage[highest])], limit=limit)]
 
 
 def _as_decided(state: RoundState) -> ClusterView:

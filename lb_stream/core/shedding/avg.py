@@ -18,7 +18,7 @@ from lb_stream.core.model.refusals import Refusal, refusal
 from lb_stream.core.model.rules import Decides, Refuses
 from lb_stream.core.model.view import ClusterView, Floats, Rows
 from lb_stream.core.placement.base import Best, PlacementContext, placement
-from lb_stream.core.shedding.base import ShedContext, Traits, Unload, Unloads, heaviest_first, rows_by_broker, shedder
+from lb_stream.core.shedding.base import ShedContext, Traits, Unload, Unloads, heaviest_first, none_chosen, rows_by_broker, shedder
 
 
 class AvgShedderConfig(KeyModel):
@@ -110,11 +110,11 @@ def shed_to_partner(context: ShedContext[AvgShedderConfig, AvgMemory]) -> tuple[
         now.hits_low.clear()
         now.hits_high.clear()
         return Unloads(), now
-    firing = [(low, high) for low, high in pairs if _fires(view, config, now, low, high)]
+    refusals: list[Refusal] = []
+    firing = [(low, high) for low, high in pairs if _fires(view, config, now, (low, high), float(score[high] - score[low]), refusals)]
     rows = rows_by_broker(view, np.array([high for _, high in firing], np.intp), context.eligible)
     loads = (view.bundles.short.rate, view.bundles.short.throughput) if firing else ()
     proposals: list[Unload] = []
-    refusals: list[Refusal] = []
     for low, high in firing:
         _level(view, config, now, (low, high), (rows[high], loads, score), proposals, refusals)
     return Unloads(tuple(proposals), tuple(refusals)), now
@@ -141,17 +141,27 @@ def _pairs_apart(view: ClusterView, config: AvgShedderConfig, memory: AvgMemory,
     return pairs
 
 
-def _fires(view: ClusterView, config: AvgShedderConfig, memory: AvgMemory, low: int, high: int) -> bool:
-    """Whether one of the pair's brokers has been apart for long enough; then all four counters start anew."""
-    names = (view.brokers.names[low], view.brokers.names[high])
-    fires = any(
-        memory.hits_high.get(name, 0) >= config.hit_count_high or memory.hits_low.get(name, 0) >= config.hit_count_low for name in names
-    )
-    if fires:
-        for name in names:
-            memory.hits_low.pop(name, None)
-            memory.hits_high.pop(name, None)
-    return fires
+def _fires(
+    view: ClusterView,
+    config: AvgShedderConfig,
+    memory: AvgMemory,
+    pair: tuple[int, int],
+    difference: float,
+    refusals: list[Refusal],
+) -> bool:
+    """Whether one of the pair's brokers has been apart for long enough; then all four counters start anew, else it is refused."""
+    names = [view.brokers.names[broker] for broker in pair]
+    low, high = (max(hits.get(name, 0) for name in names) for hits in (memory.hits_low, memory.hits_high))
+    if low < config.hit_count_low and high < config.hit_count_high:
+        # Far apart, a pair fires by whichever count is reached first.
+        far = difference >= config.high_threshold_points and config.hit_count_high - high <= config.hit_count_low - low
+        hits, limit = (high, config.hit_count_high) if far else (low, config.hit_count_low)
+        refusals.append(refusal(Refuses.HIT_COUNT, names[1], saw=[hits], limit=limit))
+        return False
+    for name in names:
+        memory.hits_low.pop(name, None)
+        memory.hits_high.pop(name, None)
+    return True
 
 
 def _level(
@@ -169,19 +179,21 @@ def _level(
     rate = float(latest.rate[high] - latest.rate[low]) * config.max_unload_ratio
     throughput = float(latest.throughput[high] - latest.throughput[low]) * config.max_unload_ratio
     if rate > config.min_unload_msgs_per_s:
-        load, budget = loads[0], rate
+        load, budget, unit = loads[0], rate, "msg/s"
     elif throughput > config.min_unload_bytes_per_s:
-        load, budget = loads[1], throughput
+        load, budget, unit = loads[1], throughput, "bytes/s"
     else:
         refusals.append(refusal(Refuses.MIN_UNLOAD, names[high], saw=[rate], limit=config.min_unload_msgs_per_s))
         return
-    saw = float(score[high] - score[low])
+    saw, amount, before = float(score[high] - score[low]), budget, len(proposals)
     for row in heaviest_first(rows, load).tolist():
         value = float(load[row])
         if 0 < value <= budget:
             budget -= value
             memory.target[target_key(view, row, config)] = names[low]
             proposals.append(Unload(row, high, "Overloaded", Decides.PAIR_APART, saw, float(config.low_threshold_points), None, None))
+    if len(proposals) == before:
+        refusals.append(none_chosen(view, high, rows, load, amount, unit))
 
 
 @placement("AvgShedder", config=AvgShedderConfig, memory=AvgMemory.read)

@@ -8,14 +8,31 @@ from functools import lru_cache
 from typing import Any, Generic, Literal, Protocol, TypeVar
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
+from lb_stream.contracts.keys import KeyModel, key
 from lb_stream.core.model.refusals import Refusal, refusal
 from lb_stream.core.model.registry import Registry, Strategy
 from lb_stream.core.model.rules import Refuses, Rule
 from lb_stream.core.model.view import Bools, ClusterView, Floats, Ints, Rows
 
 MB = 1024 * 1024
+LEAST_LOAD = 1.0
+"""A bundle that carries less (msg/s or bytes/s) is idle: a broker is not relieved by its move."""
+
+
+class BundleRules(KeyModel):
+    """How a shedder counts and chooses a broker's bundles. Shedders whose settings inherit it may do as Pulsar's do."""
+
+    count_system_bundles: bool = key(
+        False,
+        "heartbeat and SLA-monitor bundles count where a broker is asked whether it has only one bundle, or none,"
+        " as in the reference; they never move",
+    )
+    unload_idle_bundles: bool = key(
+        False, "unload also bundles that carry less than 1 msg/s or 1 byte/s, as the reference does; it relieves nobody"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,30 +251,58 @@ class Need:
     average: float | None
 
 
+def too_few_bundles(view: ClusterView, broker: int, bundles: int) -> Refusal | None:
+    """Why a broker with so many bundles keeps them: moving its only one would only move the trouble. None: it has several."""
+    if bundles > 1:
+        return None
+    rule = Refuses.SOLE_BUNDLE if bundles == 1 else Refuses.NO_BUNDLES
+    return refusal(rule, view.brokers.names[broker], saw=[bundles], limit=2)
+
+
+def carrying(rows: Rows, load: Floats, rules: BundleRules) -> Rows:
+    """Those of the bundles whose move relieves their broker: all but idle ones."""
+    return rows if rules.unload_idle_bundles else rows[load[rows] >= LEAST_LOAD]
+
+
+def none_chosen(view: ClusterView, broker: int, rows: Rows, load: Floats, most: float, unit: str) -> Refusal:
+    """Why none of a broker's eligible bundles was chosen: it has none, all are idle, or each is more than `most`. Loads are in `unit`."""
+    name, busy = view.brokers.names[broker], rows[load[rows] >= LEAST_LOAD]
+    if not len(rows):
+        return refusal(Refuses.NO_ELIGIBLE_BUNDLE, name, saw=[0], limit=1)
+    if not len(busy):
+        return refusal(Refuses.IDLE_BUNDLES, name, saw=load[rows], limit=LEAST_LOAD, unit=unit)
+    names = view.bundles.names.take(pa.array(busy)).to_pylist()
+    return refusal(Refuses.NO_FITTING_BUNDLE, name, names, saw=load[busy], limit=most, unit=unit)
+
+
 def shed_throughput(
-    view: ClusterView, needs: Sequence[Need], eligible: Bools, disruption: Disruption | None = None
+    view: ClusterView,
+    needs: Sequence[Need],
+    eligible: Bools,
+    disruption: Disruption | None = None,
+    rules: BundleRules | None = None,
 ) -> tuple[list[Unload], list[Refusal]]:
     """For each need the broker's heaviest bundles by short-term throughput, until it is met; at least one where there is any.
 
     Of each budget of `disruption` no more are chosen than it leaves, for all needs together. A broker with one bundle or none keeps it:
-    moving it would only move the trouble.
+    moving it would only move the trouble. Idle bundles stay. `rules` may say otherwise.
     """
+    rules = rules or BundleRules()
     proposals: list[Unload] = []
     refusals: list[Refusal] = []
     if not needs:
         return proposals, refusals
-    load, counts = view.bundles.short.throughput, view.bundle_counts()
+    load, counts = view.bundles.short.throughput, view.bundle_counts(system=rules.count_system_bundles)
     budgets = disruption or Disruption.none(len(view.bundles))
     rows = rows_by_broker(view, np.array([need.broker for need in needs], np.intp), eligible)
     for need in needs:
-        bundles = int(counts[need.broker])
-        if bundles <= 1:
-            rule = Refuses.SOLE_BUNDLE if bundles == 1 else Refuses.NO_BUNDLES
-            refusals.append(refusal(rule, view.brokers.names[need.broker], saw=[bundles], limit=2))
+        if (too_few := too_few_bundles(view, need.broker, int(counts[need.broker]))) is not None:
+            refusals.append(too_few)
             continue
-        chosen = until_enough(budgets.within(heaviest_first(rows[need.broker], load)), load, need.bytes_per_s)
+        left_to_it = budgets.within(heaviest_first(rows[need.broker], load))
+        chosen = until_enough(carrying(left_to_it, load, rules), load, need.bytes_per_s)
         if not len(chosen):
-            refusals.append(refusal(Refuses.NO_ELIGIBLE_BUNDLE, view.brokers.names[need.broker], saw=[0], limit=1))
+            refusals.append(none_chosen(view, need.broker, left_to_it, load, need.bytes_per_s, "bytes/s"))
             continue
         budgets = budgets.less(chosen)
         throughput = float(view.brokers.latest.throughput[need.broker])

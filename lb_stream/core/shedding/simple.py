@@ -5,15 +5,29 @@ See docs/strategies.md "SimpleLoadManager".
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache, partial
+
 import numpy as np
 
-from lb_stream.contracts.keys import KeyModel, key
+from lb_stream.contracts.keys import key
 from lb_stream.core.model.refusals import Refusal, refusal
 from lb_stream.core.model.resources import percent
 from lb_stream.core.model.rules import Decides, Refuses
-from lb_stream.core.model.view import ClusterView, Floats, Rows
+from lb_stream.core.model.view import ClusterView, Floats
 from lb_stream.core.reporting.top_bundles import CONNECTIONS_STEP, RATE_STEP, THROUGHPUT_STEP, rounded
-from lb_stream.core.shedding.base import ShedContext, Traits, Unload, Unloads, rows_by_broker, shedder
+from lb_stream.core.shedding.base import (
+    BundleRules,
+    ShedContext,
+    Traits,
+    Unload,
+    Unloads,
+    carrying,
+    none_chosen,
+    rows_by_broker,
+    shedder,
+    too_few_bundles,
+)
 
 CONSIDERED = ("cpu", "direct_memory", "bandwidth_in", "bandwidth_out")
 """Resources that make a broker overloaded or comfortable."""
@@ -26,7 +40,7 @@ BOTTLENECKS = {
 """Resources of which the fullest says what a heavy bundle is, and the rule by which it leaves; the first wins a tie."""
 
 
-class SimpleLoadManagerConfig(KeyModel):
+class SimpleLoadManagerConfig(BundleRules):
     """Settings of the simple manager's shedding."""
 
     overloaded_threshold_percent: float = key(
@@ -53,20 +67,21 @@ def shed_heaviest(context: ShedContext[SimpleLoadManagerConfig, None]) -> tuple[
     hot = np.flatnonzero(alive & (considered > config.overloaded_threshold_percent).any(axis=0))
     fullest = np.argmax([usages[name] for name in BOTTLENECKS], axis=0)
     rows = rows_by_broker(view, hot, context.movable)
-    counts = view.bundle_counts()
+    counts, loads = view.bundle_counts(system=config.count_system_bundles), cache(partial(_loads, view))
     proposals: list[Unload] = []
     refusals: list[Refusal] = []
     for broker in hot.tolist():
         name = view.brokers.names[broker]
-        if counts[broker] <= 1:
-            rule = Refuses.SOLE_BUNDLE if counts[broker] else Refuses.NO_BUNDLES
-            refusals.append(refusal(rule, name, saw=[int(counts[broker])], limit=2))
-            continue
-        if not len(rows[broker]):
-            refusals.append(refusal(Refuses.NO_ELIGIBLE_BUNDLE, name, saw=[0], limit=1))
+        if (too_few := too_few_bundles(view, broker, int(counts[broker]))) is not None:
+            refusals.append(too_few)
             continue
         bottleneck = [*BOTTLENECKS][int(fullest[broker])]
-        heaviest = int(rows[broker][np.argmax(_weights(view, rows[broker], bottleneck))])
+        load, in_steps, unit = loads(bottleneck)
+        busy = carrying(rows[broker], load, config)
+        if not len(busy):
+            refusals.append(none_chosen(view, broker, rows[broker], load, 0.0, unit))
+            continue
+        heaviest = int(busy[np.argmax(in_steps(load[busy]))])  # the first of equal ones
         if not context.eligible[heaviest]:
             refusals.append(refusal(Refuses.RECENTLY_UNLOADED, name, [view.bundles.name(heaviest)]))
         elif not any(other != broker and context.may_take(heaviest, other) for other in comfortable):
@@ -78,12 +93,13 @@ def shed_heaviest(context: ShedContext[SimpleLoadManagerConfig, None]) -> tuple[
     return Unloads(tuple(proposals), tuple(refusals)), None
 
 
-def _weights(view: ClusterView, rows: Rows, bottleneck: str) -> Floats:
-    """How heavy the bundles are in one resource: compared in steps, equal ones by the order of the rows."""
+def _loads(view: ClusterView, bottleneck: str) -> tuple[Floats, Callable[[Floats], Floats], str]:
+    """What each bundle carries of one resource, the steps in which that is compared, and its unit."""
     bundles = view.bundles
     if bottleneck == "cpu":
-        return rounded(bundles.latest.rate[rows] / RATE_STEP)
+        return bundles.latest.rate, lambda rates: rounded(rates / RATE_STEP), "msg/s"
     if bottleneck == "memory":
-        return ((bundles.topics[rows] + bundles.sessions[rows]) // CONNECTIONS_STEP).astype(np.float64)
+        connections = (bundles.topics + bundles.sessions).astype(np.float64)
+        return connections, lambda counts: counts // CONNECTIONS_STEP, "connections"
     throughput = bundles.latest.throughput_in if bottleneck == "bandwidth_in" else bundles.latest.throughput_out
-    return rounded(throughput[rows] / THROUGHPUT_STEP)
+    return throughput, lambda flows: rounded(flows / THROUGHPUT_STEP), "bytes/s"

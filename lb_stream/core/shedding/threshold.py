@@ -11,17 +11,17 @@ from typing import Any, Literal, TypeVar
 
 import numpy as np
 
-from lb_stream.contracts.keys import KeyModel, key
+from lb_stream.contracts.keys import key
 from lb_stream.core.model.refusals import Refusal, refusal
 from lb_stream.core.model.rules import Decides, Refuses
 from lb_stream.core.model.view import ClusterView, Floats
-from lb_stream.core.shedding.base import MB, Need, ShedContext, Traits, Unloads, shed_throughput, shedder
+from lb_stream.core.shedding.base import MB, BundleRules, Need, ShedContext, Traits, Unloads, shed_throughput, shedder, too_few_bundles
 
 MARGIN = 0.05
 LOWER_BOUNDARY_FACTOR = 0.5
 
 
-class AboveAverageConfig(KeyModel):
+class AboveAverageConfig(BundleRules):
     """Settings of shedders that compare a broker's smoothed usage with the average."""
 
     threshold_percent: float = key(
@@ -112,10 +112,11 @@ def shed_by_average(
         need = Need(broker, float(view.brokers.latest.throughput[broker]) * share, Decides.ABOVE_AVERAGE, saw, limit, average)
         if is_worth_it(view, config, need, refusals):
             needs.append(need)
-    proposals, refused = shed_throughput(view, needs, eligible, disruption)
+    proposals, refused = shed_throughput(view, needs, eligible, disruption, config)
     if not proposals and below_average is not None:
         usage = _smoothed(view, config, _remember(view, usage))  # a second sample in this round: observable in the reference, so kept
-        proposals, more = shed_throughput(view, below_average(view, config, usage, refusals), eligible, disruption)
+        needs = below_average(view, config, usage, refusals)
+        proposals, more = shed_throughput(view, needs, eligible, disruption, config)
         refused += more
     return Unloads(tuple(proposals), (*refusals, *refused)), _remember(view, usage)
 
@@ -149,8 +150,14 @@ def _lower_boundary(view: ClusterView, config: ThresholdShedderConfig, usage: Fl
     alive = np.flatnonzero(view.brokers.alive)
     average = mean_of(usage[alive])
     floor = average - config.threshold
-    high = alive[(usage[alive] > floor) & (view.bundle_counts()[alive] > 1)]
-    if not (usage[alive] < floor).any() or not len(high):
+    above, counts = alive[usage[alive] > floor], view.bundle_counts(system=config.count_system_bundles)
+    if not (usage[alive] < floor).any() or not len(above):
+        return []
+    high = above[counts[above] > 1]
+    if not len(high):
+        highest = int(above[np.argmax(usage[above])])
+        too_few = too_few_bundles(view, highest, int(counts[highest]))
+        refusals += [] if too_few is None else [too_few]
         return []
     broker = int(high[np.argmax(usage[high])])
     amount = float(view.brokers.latest.throughput[broker]) * config.threshold * LOWER_BOUNDARY_FACTOR

@@ -253,9 +253,12 @@ _SKIPS = {"NoBrokers": Refuses.NO_BROKERS, "NoLoadData": Refuses.NO_LOAD_DATA, "
 def _refusals(view: ClusterView, store: LoadStore, config: TransferShedderConfig, cycle: Cycle) -> list[Refusal]:
     """Why the pass, a source or a bundle was left out."""
     found = [
-        refusal(rule, store.names[place], [view.bundles.name(bundle) for bundle in bundles], unit=rule.unit)
-        for rule, place, bundles in cycle.refused
+        refusal(kept.rule, store.names[kept.source], map(view.bundles.name, kept.bundles), saw=kept.saw, limit=kept.limit)
+        for kept in cycle.kept
     ]
+    if config.max_brokers_per_cycle == 0 and cycle.hits > config.hit_count_threshold:
+        found.append(refusal(Refuses.NONE_IN_A_PASS, None, saw=[0], limit=0))
+        return found
     if cycle.skip == "CoolDown":
         ages = {
             name: int(at) - cycle.unloaded[name] for name, at in zip(store.names, store.updated_ms, strict=True) if name in cycle.unloaded

@@ -85,6 +85,17 @@ class Move:
     in_return: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """Why a source keeps bundles: the rule, what it saw (bytes/s, or a number of bundles) and its limit."""
+
+    rule: Rule
+    source: int
+    bundles: tuple[int, ...] = ()
+    saw: tuple[float, ...] = ()
+    limit: float | None = None
+
+
 @dataclass(slots=True)
 class Cycle:
     """What one cycle came to. It lives within one call."""
@@ -96,7 +107,7 @@ class Cycle:
     average: float | None = None
     std: float | None = None
     std_after: float = 0.0
-    refused: list[tuple[Rule, int, list[int]]] = field(default_factory=list)  # (rule, broker, bundles)
+    kept: list[Kept] = field(default_factory=list)
 
 
 def run_cycle(store: LoadStore, limits: CycleLimits, hits: int, unloaded: Mapping[str, int], may_take: MayTake, now_ms: int) -> Cycle:
@@ -210,7 +221,8 @@ def _shed(store: LoadStore, limits: CycleLimits, stats: _Stats, cycle: Cycle, ma
         if len(top.bundles) <= 1:
             no_data += len(top.bundles) == 0
             few_bundles += len(top.bundles) == 1
-            cycle.refused.append((Refuses.SOLE_BUNDLE if len(top.bundles) else Refuses.NO_TOP_BUNDLES, source, top.bundles.tolist()))
+            rule = Refuses.SOLE_BUNDLE if len(top.bundles) else Refuses.NO_TOP_BUNDLES
+            cycle.kept.append(Kept(rule, source, tuple(top.bundles.tolist()), (len(top.bundles),), 2))
             continue
         pair = _Pair.of(store, limits, source, destination, top, may_take)
         if pair.relieve():
@@ -218,9 +230,7 @@ def _shed(store: LoadStore, limits: CycleLimits, stats: _Stats, cycle: Cycle, ma
             cycle.moves += pair.moves(why)
         else:
             few_bundles += 1
-            cycle.refused.append((Refuses.NO_FITTING_BUNDLE, source, pair.stopped_at))
-        if pair.not_transferable:
-            cycle.refused.append((Refuses.NOT_TRANSFERABLE, source, pair.not_transferable))
+        cycle.kept += pair.kept()
     return no_data, few_bundles
 
 
@@ -241,7 +251,7 @@ class _Pair:
     returned: float = 0.0  # comes back
     chosen: list[tuple[int, bool]] = field(default_factory=list)  # (bundle, comes back)
     not_transferable: list[int] = field(default_factory=list)
-    stopped_at: list[int] = field(default_factory=list)
+    stopped_at: tuple[int, float] | None = None  # the bundle that was too much, and its bytes/s
 
     @staticmethod
     def of(store: LoadStore, limits: CycleLimits, source: int, destination: int, top: Top, may_take: MayTake) -> _Pair:
@@ -269,7 +279,7 @@ class _Pair:
             if self.marked - self.gain + throughput > self.target:
                 found = self._swap(throughput) if self.limits.transfer else None
                 if found is None:
-                    self.stopped_at.append(bundle)
+                    self.stopped_at = bundle, float(throughput)
                     break
                 back, brought = found
                 self.returned += brought
@@ -279,6 +289,18 @@ class _Pair:
             self.marked += throughput
             remaining -= 1
         return bool(self.marked > 0)
+
+    def kept(self) -> list[Kept]:
+        """Why bundles stay, once some were chosen or none: the rules forbid it, or nothing that may leave fits."""
+        found = []
+        if not self.marked > 0 and self.stopped_at is not None:
+            bundle, throughput = self.stopped_at
+            found.append(Kept(Refuses.NO_FITTING_BUNDLE, self.source, (bundle,), (throughput,), float(self.target)))
+        elif not self.marked > 0 and not self.not_transferable:
+            found.append(Kept(Refuses.NO_ELIGIBLE_BUNDLE, self.source, (), (int(np.count_nonzero(self.top.may_leave)),), 1))
+        if self.not_transferable:
+            found.append(Kept(Refuses.NOT_TRANSFERABLE, self.source, tuple(self.not_transferable)))
+        return found
 
     def _swap(self, throughput: float) -> tuple[list[int], float] | None:
         """What the destination should give back for a bundle that is too heavy, and its throughput; None: no swap helps."""

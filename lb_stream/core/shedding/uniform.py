@@ -7,19 +7,28 @@ from typing import Any
 
 import numpy as np
 
-from lb_stream.contracts.keys import KeyModel, key
+from lb_stream.contracts.keys import key
 from lb_stream.core.model.refusals import refusal
 from lb_stream.core.model.rules import Decides, Refuses, Rule
 from lb_stream.core.model.view import Floats
-from lb_stream.core.shedding.base import ShedContext, Unload, Unloads, heaviest_first, rows_by_broker, shedder
+from lb_stream.core.shedding.base import (
+    BundleRules,
+    ShedContext,
+    Unload,
+    Unloads,
+    carrying,
+    heaviest_first,
+    none_chosen,
+    rows_by_broker,
+    shedder,
+    too_few_bundles,
+)
 
 INT_MAX = 2**31 - 1
 NEARLY_ZERO = 1e-6
-ALLOWANCE = 1000
-"""A bundle may exceed what is left to move by this much: msg/s, or bytes/s."""
 
 
-class UniformLoadShedderConfig(KeyModel):
+class UniformLoadShedderConfig(BundleRules):
     """Settings of UniformLoadShedder."""
 
     rate_difference_percent: float = key(
@@ -38,6 +47,12 @@ class UniformLoadShedderConfig(KeyModel):
     max_unload_bundles: int = key(
         -1, "most bundles in one pass; -1: no limit", unit="bundles", pulsar="maxUnloadBundleNumPerShedding", ge=-1
     )
+    uniform_need_allowance: int = key(
+        0,
+        "by how much a bundle may exceed what is left to move; Pulsar allows 1 000 before 4.2: below that difference all bundles move,"
+        " and back",
+        unit="msg/s or bytes/s", ge=0, le=INT_MAX,
+    )  # fmt: skip
     uniform_need_overflow: bool = key(True, "compute what is left to move in 32 bits, overflow included, as the reference does")
 
 
@@ -85,25 +100,30 @@ def _shed(
     view, config, (rule, saw, limit) = context.view, context.config, why
     name = view.brokers.names[spread.broker]
     need = min(int((spread.greatest - spread.least) * config.max_unload_ratio), INT_MAX)
-    bundles = int(view.bundle_counts()[spread.broker])
-    if bundles <= 1:
-        return Unloads(refusals=(refusal(Refuses.SOLE_BUNDLE if bundles else Refuses.NO_BUNDLES, name, saw=[bundles], limit=2),))
+    unit = "msg/s" if rule is Decides.RATE_DIFFERENCE else "bytes/s"
+    bundles = int(view.bundle_counts(system=config.count_system_bundles)[spread.broker])
+    if (too_few := too_few_bundles(view, spread.broker, bundles)) is not None:
+        return Unloads(refusals=(too_few,))
     if need < least:
-        unit = "msg/s" if rule is Decides.RATE_DIFFERENCE else "bytes/s"
         return Unloads(refusals=(refusal(Refuses.MIN_UNLOAD, name, saw=[need], limit=least, unit=unit),))
-    rows = heaviest_first(rows_by_broker(view, np.array([spread.broker]), context.eligible)[spread.broker], load)
+    if config.max_unload_bundles == 0:
+        return Unloads(refusals=(refusal(Refuses.NONE_IN_A_PASS, name, saw=[0], limit=0),))
+    eligible = rows_by_broker(view, np.array([spread.broker]), context.eligible)[spread.broker]
+    rows = heaviest_first(carrying(eligible, load, config), load)
     proposals: list[Unload] = []
     left = need
     for row, value in zip(rows.tolist(), load[rows].tolist(), strict=True):
         if config.max_unload_bundles != -1 and len(proposals) >= config.max_unload_bundles:
             break
-        if value <= _allowed(left, config.uniform_need_overflow):
+        if value <= _allowed(left, config):
             proposals.append(Unload(row, spread.broker, "Overloaded", rule, saw, limit, None, None))
             left -= int(value)
-    return Unloads(tuple(proposals))
+    if proposals:
+        return Unloads(tuple(proposals))
+    return Unloads(refusals=(none_chosen(view, spread.broker, eligible, load, _allowed(need, config), unit),))
 
 
-def _allowed(left: int, overflows: bool) -> int:
+def _allowed(left: int, config: UniformLoadShedderConfig) -> int:
     """What a bundle may weigh: what is left and the allowance; in 32 bits a full budget turns negative."""
-    total = left + ALLOWANCE
-    return total - 2**32 if overflows and total > INT_MAX else total
+    total = left + config.uniform_need_allowance
+    return total - 2**32 if config.uniform_need_overflow and total > INT_MAX else total

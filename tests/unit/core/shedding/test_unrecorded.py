@@ -85,6 +85,7 @@ def test_range_threshold_sheds_as_the_plain_implementation_over_several_rounds(s
     threshold, history, least = random.choice([0, 5, 10, 30]), random.choice([0, 0.5, 0.9]), random.choice([0, 1, 10])
     config = cluster_config(
         {
+            "profile": "pulsar-4.0",
             "shedding_strategy": "RangeThresholdShedder",
             "threshold_percent": threshold,
             "history_ratio": history,

@@ -166,7 +166,7 @@ def test_options_of_the_client_add_up_over_the_layers(tmp_path: Path) -> None:
         ({"arguments": ("dry_run=perhaps",)}, "balancer.dry_run = 'perhaps' (--set): expected true or false"),
         ({"arguments": ("short_samples=0",)}, "balancer.short_samples = '0' (--set): expected 1 or more"),
         ({"arguments": ("history_ratio=2",)}, "balancer.history_ratio = '2' (--set): expected 1.0 or less"),
-        ({"arguments": ("profile=pulsar",)}, "balancer.profile = 'pulsar' (--set): expected 'pulsar-4.0' or 'documented'"),
+        ({"arguments": ("profile=pulsar",)}, "balancer.profile = 'pulsar' (--set): expected 'default', 'pulsar-4.0' or 'documented'"),
         ({"arguments": ("kafka.bootstrap_servers=host",)}, "expected host:port, or several with commas between"),
         ({"arguments": ("cluster.eu-1.dry_run=9",)}, "cluster.eu-1.dry_run = '9' (--set): expected true or false"),
         (
