@@ -227,6 +227,12 @@ class Refuses:
     NOT_ITS_OWNER = Rule("not_its_owner", "another broker owns it than the one that asked to split it", place="splitting")
     NOT_FREE = Rule("not_free", "a decision about it is under way, or waits after a failure", place="waiting")
     NEIGHBOUR_IS_SPLITTING = Rule("neighbour_is_splitting", "another bundle of its namespace is being split", place="waiting")
+    OVERLAPS = Rule(
+        "overlaps",
+        "another bundle that a broker serves has some of its range: it was split or merged elsewhere, and reports still name both",
+        "bundles",
+        place="waiting",
+    )
     NO_BOUNDARY = Rule("no_boundary", "no boundary was found that would divide it", place="splitting")
     RANGE_TOO_NARROW = Rule("range_too_narrow", "its range can't be divided further", place="splitting")
     BOUNDARY_OUTSIDE = Rule("boundary_outside", "the boundaries lie outside of it", place="splitting")

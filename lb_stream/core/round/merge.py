@@ -8,7 +8,7 @@ from __future__ import annotations
 from lb_stream.contracts.decisions import Explain
 from lb_stream.core.commands.responder import BundleAnswer
 from lb_stream.core.model.names import bundle_name, namespace_of, parse_bundle
-from lb_stream.core.model.rules import Decides
+from lb_stream.core.model.rules import Decides, Refuses
 from lb_stream.core.round.state import Division, RoundState
 from lb_stream.core.splitting.manual import REASON
 from lb_stream.core.splitting.merging import LOOKS, MergeLook, merge_look, withdrawn
@@ -22,7 +22,8 @@ def advise_merges(state: RoundState) -> None:
     if not config.merge_advice_enabled or not _is_due(state, config.merge_advice_after_ms // LOOKS):
         return
     least = {name: cut for name, cut in memory.orders.namespaces.items() if isinstance(cut, int)}
-    state.merges = merge_look(state.view, state.free_bundles(), least, memory.mergeable, config)
+    free = state.free_bundles() & ~state.overlapped.reshaping
+    state.merges = merge_look(state.view, free, least, memory.mergeable, config)
 
 
 def _is_due(state: RoundState, interval_ms: int) -> bool:
@@ -48,6 +49,17 @@ def advised_pairs(state: RoundState, namespace: str, most: int) -> list[tuple[in
     return [(low, high) for low, high in rows.tolist() if low >= 0 and high >= 0]
 
 
+def overlap_answer(state: RoundState, row: int) -> BundleAnswer:
+    """Why a bundle is left alone whose range another served one has, too: which one, at whom."""
+    bundles, brokers = state.inputs.reported.bundles, state.view.brokers.names
+    beside = state.overlapped.beside[row]
+    text = (
+        f"{bundles.name(row)} overlaps {bundles.name(beside)}, which {brokers[int(bundles.owner[beside])]} reports:"
+        " one of them was split or merged; ask again when reports name only what there is now"
+    )
+    return BundleAnswer("refused", text, Refuses.OVERLAPS.name)
+
+
 def merge(state: RoundState, low: int, high: int) -> BundleAnswer:
     """Have their owner make one bundle of two, or say why that can't be. Nothing is under way with either.
 
@@ -63,6 +75,8 @@ def merge(state: RoundState, low: int, high: int) -> BundleAnswer:
     for name, row in ((first, low), (second, high)):
         if bundles.owner[row] < 0:
             return BundleAnswer("refused", f"nobody owns {name}: merge it when it is served", "unowned")
+        if state.overlapped.reshaping[row]:
+            return overlap_answer(state, row)
     owner, other = brokers[int(bundles.owner[low])], brokers[int(bundles.owner[high])]
     if owner != other:
         return BundleAnswer("refused", f"{owner} has {first} and {other} has {second}: move one of them first", "different_owners")

@@ -24,7 +24,7 @@ from lb_stream.core.model.topics import namespace_of_topic, topic_hash
 from lb_stream.core.round.approval import approve
 from lb_stream.core.round.assign import assign, too_few
 from lb_stream.core.round.limits import MoveBudget
-from lb_stream.core.round.merge import advised_pairs, merge
+from lb_stream.core.round.merge import advised_pairs, merge, overlap_answer
 from lb_stream.core.round.shed import preselects
 from lb_stream.core.round.state import Division, RoundState
 from lb_stream.core.splitting.manual import REASON, Accepted, NamespaceBundles, NoChange, SplitRequest, manual_split
@@ -63,7 +63,8 @@ def drain(state: RoundState) -> None:
     for broker in orders.drained:
         if broker in view.brokers.names:
             row = view.brokers.names.index(broker)
-            _unload_all(state, np.flatnonzero(state.free_bundles() & (view.bundles.owner == row)).tolist(), Decides.DRAINED)
+            free = state.free_bundles() & ~state.overlapped.moving  # what was split elsewhere goes by itself
+            _unload_all(state, np.flatnonzero(free & (view.bundles.owner == row)).tolist(), Decides.DRAINED)
     for namespace in orders.deleted:
         mine = np.zeros(len(view.bundles), np.bool_)
         mine[view.bundles.rows_of_namespace(namespace)] = True
@@ -168,6 +169,8 @@ def _unload_one(state: RoundState, row: int, destination: int | None, room: Move
         if state.config.balancer.load_manager == "extensible":
             return BundleAnswer("refused", f"nobody owns {name}", "unowned")
         return BundleAnswer("nothing", f"nobody owns {name}: nothing to do")
+    if state.overlapped.moving[row]:
+        return overlap_answer(state, row)
     if destination is not None:
         wanted = view.brokers.names[destination]
         if destination == owner:
@@ -216,6 +219,8 @@ def _split(state: RoundState, command: Split) -> BundleAnswer:
         return busy
     if view.bundles.owner[row] < 0:
         return BundleAnswer("refused", f"nobody owns {name}: split it when it is served", "unowned")
+    if state.overlapped.reshaping[row]:
+        return overlap_answer(state, row)
     source = view.brokers.names[int(view.bundles.owner[row])]
     division = Division(result.cut.children, result.cut.boundaries, result.algorithm, result.unload)
     state.decide(

@@ -132,8 +132,11 @@ def _without_drained(view: ClusterView) -> ClusterView:
 
 
 def _movable(state: RoundState, held: Bools) -> Bools:
-    """Bundles that may leave their broker at all: free ones that nothing holds, long enough there, of namespaces that are not excluded."""
-    movable = state.free_bundles() & ~held
+    """Bundles that may leave their broker at all: free ones that nothing holds, long enough there, of namespaces that are not excluded.
+
+    One that was split elsewhere is about to go by itself.
+    """
+    movable = state.free_bundles() & ~held & ~state.overlapped.moving
     if state.config.balancer.min_dwell_ms:
         movable &= state.now_ms - state.view.bundles.owner_since_ms >= state.config.balancer.min_dwell_ms
     for namespace in state.config.balancer.shedding_excluded_namespaces:

@@ -40,7 +40,8 @@ def split_too_large(state: RoundState) -> None:
         return
     splitting = [one.bundle for one in state.memory.pending if one.kind == "split"]
     loads, found = find_too_large(view, _may_split(state), splitting, config, manager)
-    refusals = _refused(view, found.full, Refuses.NAMESPACE_MAX_BUNDLES, found.full_bundles, config.namespace_max_bundles)
+    found, refusals = _without_overlaps(state, found)
+    refusals += _refused(view, found.full, Refuses.NAMESPACE_MAX_BUNDLES, found.full_bundles, config.namespace_max_bundles)
     if not config.split_enabled:
         refusals += _refused(view, found.rows, Refuses.SPLIT_DISABLED)
         found = replace(found, rows=found.rows[:0], reasons=found.reasons[:0])
@@ -56,6 +57,15 @@ def split_too_large(state: RoundState) -> None:
         room -= refused is None
     if view.brokers.sampled.any():
         state.refusals += refusals
+
+
+def _without_overlaps(state: RoundState, found: TooLarge) -> tuple[TooLarge, list[Refusal]]:
+    """What may be split of what is too large: not bundles whose ranges others have, too, as after a split elsewhere."""
+    if not len(found.rows):
+        return found, []
+    doubtful = state.overlapped.reshaping[found.rows]
+    refusals = _refused(state.view, found.rows[doubtful], Refuses.OVERLAPS)
+    return replace(found, rows=found.rows[~doubtful], reasons=found.reasons[~doubtful]), refusals
 
 
 def _may_split(state: RoundState) -> Bools:
@@ -91,6 +101,8 @@ def _decide_asked(state: RoundState, broker: str, ask: SplitAsk, config: Splitti
         return refusal(Refuses.REJECTED, broker, [ask.bundle], until_ms=until_ms)
     if owner < 0 or view.brokers.names[owner] != broker:
         return refusal(Refuses.NOT_ITS_OWNER, broker, [ask.bundle])
+    if state.overlapped.reshaping[row]:
+        return refusal(Refuses.OVERLAPS, broker, [ask.bundle])
     splitting = [one.bundle for one in state.memory.pending if one.kind == "split"]
     splitting += [one.bundle for one in state.decisions if one.kind == "split"]
     if len(splitting) >= config.max_splits_in_flight:

@@ -20,6 +20,7 @@ from lb_stream.core.model.rules import Rule, TakesOut
 from lb_stream.core.model.view import Bools, ClusterView, Floats, Rows
 from lb_stream.core.observing.liveness import Liveness
 from lb_stream.core.observing.outcomes import Settled
+from lb_stream.core.observing.overlaps import Overlapped, find_overlaps
 from lb_stream.core.ownership.ledger import Ledger
 from lb_stream.core.placement.base import Best, PlacementContext, Targets
 from lb_stream.core.shedding.base import NOTHING, Unloads
@@ -102,6 +103,7 @@ class RoundState:
     reserved: dict[str, str] = field(init=False)  # the inputs', without those that are left to the next lookup
     targets: Targets = field(init=False)
     candidates: Candidates = field(init=False)
+    _overlapped: Overlapped | None = None  # once asked for
     _strategies: dict[str, Any] = field(default_factory=dict)  # strategy → its memory, where it has been used in this round
     _candidates_shown: dict[tuple[str, float | None, str | None], Candidate] = field(default_factory=dict)
 
@@ -200,6 +202,13 @@ class RoundState:
         taken = bundles.rows_of([*backing_off, *(bundle for one in self.decisions for bundle in one.bundles)])
         free[taken[taken >= 0]] = False
         return free
+
+    @property
+    def overlapped(self) -> Overlapped:
+        """Bundles whose ranges others have, too, as reported. Found once in a round."""
+        if self._overlapped is None:
+            self._overlapped = find_overlaps(self.inputs.reported)
+        return self._overlapped
 
     def under_way(self, bundle: str) -> tuple[str, str] | None:
         """Id and kind of the decision about a bundle that is not confirmed yet."""
