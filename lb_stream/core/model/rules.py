@@ -230,7 +230,6 @@ class Refuses:
     OVERLAPS = Rule(
         "overlaps",
         "another bundle that a broker serves has some of its range: it was split or merged elsewhere, and reports still name both",
-        "bundles",
         place="waiting",
     )
     NO_BOUNDARY = Rule("no_boundary", "no boundary was found that would divide it", place="splitting")

@@ -17,9 +17,12 @@ from lb_stream.io.messages.times import clock
 from lb_stream.query.explained import explain_decision
 from lb_stream.query.lake import open_lake, records, run
 from lb_stream.query.rule_words import why_decided
+from lb_stream.sim import SimCluster
 from lb_stream.store import Store
 from tests.support.lbctl_runner import Result, lbctl
-from tests.support.recorded_tables import Recorder, record
+from tests.support.recorded_tables import START_MS, Recorder, batches, record
+from tests.support.sim_loop import ClosedLoop
+from tests.support.small_scenario import small_scenario
 from tests.unit.cli.inspect.test_tables import decided, fill
 
 BUNDLE = "shop/app-11/0x80000000_0xc0000000"
@@ -362,6 +365,34 @@ def test_why_nothing_happened_to_the_hottest_brokers_bundle(tmp_path: Path, sett
     assert keeping[:1] == [keeps]
     assert f"stays where it is: {keeps}: " in found["sentence"]
     assert found["sentence"] in " ".join(lbctl("explain", "--why-not", bundle, "--set", "stream.tables=tables", cwd=tmp_path).out.split())
+
+
+@pytest.mark.parametrize("strategy", ["UniformLoadShedder", "AvgShedder"])
+def test_a_pass_that_found_no_fitting_bundle_is_named_in_figures(tmp_path: Path, strategy: str) -> None:
+    """One broker has all load in two bundles, each more than a fifth of the difference."""
+    settings = {"mode": "act", "shedding_strategy": strategy, "shedding_interval_ms": 1000, "split_enabled": False}
+    settings |= {"hit_count_high": 1, "placement_strategy": "AvgShedder"} if strategy == "AvgShedder" else {}
+    scenario = small_scenario([0, 0, 1], brokers=2, loads=[9000.0, 8000.0, 100.0], capacities=[20000.0] * 2)
+    root = tmp_path / "tables"
+    root.mkdir()
+    made = Recorder(root, ClosedLoop(SimCluster(scenario, START_MS), settings, START_MS, Memory(epoch=1)), settings)
+    made.run(8)
+    batches(root, 8)
+    (refused,) = made.rounds[-1].refusals
+    assert not any(one.decisions for one in made.rounds)
+    for asked in (refused.subjects[0], str(refused.broker)):
+        found = told(made, tmp_path, "--why-not", asked)
+        assert [check["name"] for check in found["checks"] if check["keeps"]][:1] == ["strategy"]
+        assert "no_fitting_bundle" in found["sentence"] and "msg/s, limit 3" in found["sentence"]
+
+
+def test_what_the_last_pass_decided_is_said_and_not_that_the_next_one_decides(tmp_path: Path) -> None:
+    """LeastMoves has nothing to say of a broker that is as full as it should be."""
+    settings = {"shedding_strategy": "LeastMoves", "placement_strategy": "LeastMoves"}
+    made = record(tmp_path / "tables", 4, workload="steady", settings=settings)
+    sentence = told(made, tmp_path, "--why-not", "broker-2:8080")["sentence"]
+    assert "broker-2:8080: nothing forbids a move. The last pass of LeastMoves, at " in sentence
+    assert "decided nothing about it; the next comes with the next report" in sentence
 
 
 def test_a_brokers_own_namespace_stays_with_it(tmp_path: Path) -> None:
