@@ -17,7 +17,7 @@ from lb_stream.agent.clock import RecordClock, wall_clock_ms
 from lb_stream.agent.config import AgentConfig
 from lb_stream.agent.connection import CLOSE_S, Connection
 from lb_stream.agent.hooks import MoveHooks
-from lb_stream.agent.obey import Seen, Verdict, addressee
+from lb_stream.agent.obey import Seen, Verdict, addressee, published_at
 from lb_stream.agent.pulse import Pulse
 from lb_stream.agent.reporter import OnReport, Reporter
 from lb_stream.agent.splits import SplitWatch
@@ -114,7 +114,8 @@ class Agent:
             records = self.connection.poll()
             changed = self._follow([record for record in records if record.topic == self.config.ownership_topic])
             changed += [self._carry_out(decision) for decision in self._hooks.answered()]
-            changed += [self._take(record.value) for record in records if record.topic == self.config.decisions_topic]
+            decisions = [record for record in records if record.topic == self.config.decisions_topic]
+            changed += [self._take(record.value, record.timestamp) for record in decisions]
             for broker in dict.fromkeys(broker for broker in changed if broker is not None):
                 self.reporter.report(broker, forced=True)  # once, after the acknowledgements of all that it shows
 
@@ -139,10 +140,14 @@ class Agent:
         given_up = [(adapter, bundle, owner) for bundle, owner in owners.items() if owner for adapter in yielding if adapter.name != owner]
         return [give_up(*one) for one in given_up]
 
-    def _take(self, value: bytes | None) -> str | None:
-        """Deal with one record of the decisions topic. Returns the broker whose ownership it changed, if any."""
+    def _take(self, value: bytes | None, appended_ms: int = 0) -> str | None:
+        """Deal with one record of the decisions topic. Returns the broker whose ownership it changed, if any.
+
+        `appended_ms`: when Kafka took the record, 0 where that isn't known. Nobody could obey the
+        decision before.
+        """
         try:
-            decision = read_decision(value or b"")
+            decision = published_at(read_decision(value or b""), appended_ms)
         except ValidationError as error:
             log.warning("a record of %s is no decision: %s", self.config.decisions_topic, error)
             return None

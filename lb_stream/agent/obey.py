@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from lb_stream.contracts.decisions import Decision, Ownership
+from lb_stream.contracts.decisions import LATE_FOR_AGENTS, Decision, Ownership, expiry
 from lb_stream.contracts.reports import Ack
 
 REMEMBERED_MS = 600_000
@@ -74,6 +74,12 @@ class Seen:
             return None
         own = known.version == decision.expected_version + 1 and known.decision_id == decision.decision_id
         return None if own else known.version
+
+
+def published_at(decision: Decision, appended_ms: int) -> Decision:
+    """The decision with the end of its time, which counts from its record's time (ms) if that was late."""
+    expires_ms = expiry(decision.issued_ms, decision.expires_ms, appended_ms, LATE_FOR_AGENTS)
+    return decision.model_copy(update={"expires_ms": expires_ms})
 
 
 def addressee(decision: Decision) -> str | None:

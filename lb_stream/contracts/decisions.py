@@ -19,6 +19,25 @@ OwnershipState = Literal["Init", "Free", "Assigning", "Owned", "Releasing", "Spl
 """Init stands in the log only: on the topic it is an empty value, in the table no row. Merging is not Pulsar's, but this project's."""
 
 
+LATE_FOR_AGENTS, LATE_FOR_BALANCER = 1 / 3, 1 / 4
+"""Shares of a decision's time after which it was published late. The balancer's is the smaller one:
+what it holds to have expired must have expired for every agent."""
+MOST_LATE = 5.0
+"""The same share for what was published so late that it is not to be begun: it was made of what was known then."""
+
+
+def expiry(issued_ms: int, expires_ms: int, readable_ms: int, late: float) -> int:
+    """Return until when (ms) a decision may be obeyed that could be read from `readable_ms` on.
+
+    Its time is `expires_ms - issued_ms`. It counts from when the decision was made, and where that
+    was published `late` (a share of its time) from then: the batch that makes a decision may take
+    longer than a minute, as a job's first one does.
+    """
+    span_ms = expires_ms - issued_ms
+    is_late = late < (readable_ms - issued_ms) / max(span_ms, 1) <= MOST_LATE
+    return readable_ms + span_ms if is_late else expires_ms
+
+
 def _unknown(value: object) -> bool:
     """Fields that strategies need not tell are left out then, as in records of earlier versions."""
     return value is None
@@ -77,7 +96,9 @@ class Decision(OwnRecord):
     rule: str = Field(description="this project's word for the rule that fired")
     strategy: str
     issued_ms: Millis
-    expires_ms: Millis
+    expires_ms: Millis = Field(
+        description="if its record has a time later than a third of `expires_ms - issued_ms`, this span counts from that time"
+    )
     dry_run: bool = False
     explain: Explain = Explain()
     approved_by: str | None = Field(

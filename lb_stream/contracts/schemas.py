@@ -254,7 +254,10 @@ A broker, or an agent beside it, takes part by following four rules:
    an `assign`.
 4. **Refuse** (ack `refused`, with the reason) a decision whose `epoch` is lower than the highest
    you have seen, one whose `expires_ms` has passed, and an `unload`, `split` or `merge` of a bundle
-   that isn't yours. Act once on each `decision_id`. Ignore a decision that has `dry_run` set.
+   that isn't yours. A decision whose record has a timestamp later than a third of its time
+   (`expires_ms - issued_ms`), and not later than five times that, was published late: its time
+   counts from that timestamp. Act once on each `decision_id`. Ignore a decision that has `dry_run`
+   set.
 
 The compacted topic `lb-ownership` says who owns what; an empty value there means that the bundle
 exists no more.

@@ -130,7 +130,8 @@ def _next(lake: Lake, decision: Row) -> Row | None:
 
 def _follows(lake: Lake, decision: Row) -> str | None:
     """The unload whose bundle a decision assigns."""
-    if decision["kind"] != "assign" or decision["rule"] != "released":
+    second_half = decision["rule"] in ("released", "repeated") and decision["reason"] != "Unowned"
+    if decision["kind"] != "assign" or not second_half:
         return None
     query = f"""SELECT decision_id FROM decisions WHERE cluster = $1 AND bundle = $2 AND kind IN {MOVES} AND seq < $3
         ORDER BY seq DESC LIMIT 1"""

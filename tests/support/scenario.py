@@ -11,6 +11,7 @@ printed, up to an empty line. The cluster lives on from block to block. Commands
     silent    c …                      no report and no heartbeat from now on
     speaks    c …                      reports and heartbeats again
     goodbye   c …                      leaves on purpose
+    restarts  c … [clock=-1h]          its process is started anew, at the time of its own clock, and has read no decision from before
     deaf      c …                      hears no decision from now on, though it reports
     hears     c …                      hears them again
     balances  c …                      these brokers' own cluster balances by itself, from now on; `none`: nobody's does
@@ -129,6 +130,8 @@ class Cluster:
     capacity: dict[str, float] = field(default_factory=dict)  # broker → bytes/s at which its usage is 1
     silent: set[str] = field(default_factory=set)
     unhearing: set[str] = field(default_factory=set)
+    starts: dict[str, int] = field(default_factory=dict)  # broker → start of its process, by its own clock
+    unread: set[str] = field(default_factory=set)  # ids of decisions that a broker's new process has not read
     balancing: dict[str, tuple[str, ...]] = field(default_factory=dict)
     merging: dict[str, bool] = field(default_factory=dict)
     busy: set[str] = field(default_factory=set)  # they don't report in the next round
@@ -190,6 +193,12 @@ class Cluster:
     def _speaks(self, words: list[str]) -> None:
         self.silent -= set(words)
 
+    def _restarts(self, words: list[str]) -> None:
+        behind_ms = sum(int(word.removeprefix("clock=-").removesuffix("h")) for word in words if word.startswith("clock=")) * 3_600_000
+        names = {word for word in words if "=" not in word}
+        self.starts |= dict.fromkeys(names, self.now_ms - behind_ms)
+        self.unread |= {one.decision_id for one in self.memory.pending if one.asked in names}
+
     def _deaf(self, words: list[str]) -> None:
         self.unhearing |= set(words)
 
@@ -229,6 +238,8 @@ class Cluster:
     def _heard(self, one: Pending) -> bool:
         """Whether the broker that should act on a decision does."""
         broker = str(one.destination if one.kind == "assign" else one.source)
+        if one.decision_id in self.unread:
+            return False
         return broker not in self.silent | self.unhearing and (one.kind == "assign" or one.bundle in self.owned[broker])
 
     def _loop(self, words: list[str]) -> Iterator[str]:
@@ -366,6 +377,7 @@ class Cluster:
             for name, usage in {name: self._usage(name) for name in self.usage}.items()
             if name not in self.silent | self.busy
         ]
+        reports = [replace(one, start_timestamp_ms=self.starts.get(one.broker, one.start_timestamp_ms)) for one in reports]
         beats = [Event("heartbeat", report.broker, self.now_ms, offset=self._next_offset()) for report in reports]
         self.shard, _ = fold(self.shard, batch_of(reports, [*self.events, *beats]), self.now_ms, config.fold)
         self.events, self.busy = [], set()

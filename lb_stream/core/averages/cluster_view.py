@@ -129,6 +129,7 @@ def _brokers(brokers: pa.Table, clock_ms: Ints, bundles: Bundles, weights: Mappi
         versions=_texts(brokers["version"]),
         load_managers=_texts(brokers["load_manager"]),
         weights=weights,
+        start_ms=brokers["start_timestamp_ms"].to_numpy(),
     )
 
 

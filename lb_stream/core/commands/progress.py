@@ -69,6 +69,7 @@ def _settled(desk: CommandResponder, now: Progress, one: Waiting) -> Waiting | N
         f"{pending.bundle}: {outcome.outcome}, {outcome.detail}"
         for pending, outcome in mine
         if outcome.outcome not in ("confirmed", "released")
+        and pending.bundle not in now.settled.repeated
     )
     split = [pending for pending, outcome in mine if outcome.outcome == "confirmed"]
     one = _with_follow_ups(now, replace(one, failures=one.failures + failures), split)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from lb_stream.contracts.base import canonical_json, fields_of
-from lb_stream.contracts.decisions import RESHAPES, Decision, DecisionKind
+from lb_stream.contracts.decisions import LATE_FOR_BALANCER, RESHAPES, Decision, DecisionKind, expiry
 from lb_stream.core.model.operator_state import OperatorState
 
 
@@ -28,6 +28,7 @@ class Pending:
     children: tuple[str, ...] = ()  # of a split or merge; none: its owner finds them
     unload_children: bool = False
     neighbour: str | None = None  # of a merge: the other bundle
+    start_ms: int = 0  # of the process of the broker that was asked, as known then; 0: not known
 
     @property
     def asked(self) -> str | None:
@@ -40,11 +41,26 @@ class Pending:
         return (self.bundle,) if self.neighbour is None else (self.bundle, self.neighbour)
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON-able fields. Only a merge has a neighbour."""
+        """As JSON-able fields. Only a merge has a neighbour, and not every broker tells its start."""
         found = fields_of(self)
-        if self.neighbour is None:
-            del found["neighbour"]
+        for name in ("neighbour", "start_ms"):
+            if not found[name]:
+                del found[name]
         return found
+
+    def published_by(self, now_ms: int) -> Pending:
+        """The decision, which was published before this moment, with the end of its time."""
+        expires_ms = expiry(self.issued_ms, self.expires_ms, now_ms, LATE_FOR_BALANCER)
+        return self if expires_ms == self.expires_ms else replace(self, expires_ms=expires_ms)
+
+    def is_before_restart(self, starts: Mapping[str, int]) -> bool:
+        """Whether the broker that was asked has been restarted since: its new process reads no decision from before.
+
+        `starts`: of the brokers' processes now. Each is compared with the same broker's start then:
+        brokers' clocks may be wrong, and may be set back.
+        """
+        now_ms = starts.get(self.asked or "", 0)
+        return 0 not in (self.start_ms, now_ms) and now_ms != self.start_ms
 
 
 def bound_for(broker: str, decisions: Iterable[Pending | Decision]) -> set[str]:

@@ -91,6 +91,7 @@ class Decides:
     )
     SPLIT_CHILD = Rule("split_child", "its parent has just been split, and its parts are to be placed anew")
     RELEASED = Rule("released", "its broker has released it, for the destination that the unload had named")
+    REPEATED = Rule("repeated", "its destination was restarted before it took it, and is asked again")
     UNOWNED = Rule("unowned", "nobody owned it, and this broker scored best ({saw}; the lowest score wins)")
     DRAINED = Rule("drained", "{source} is being drained by an operator's command")
     NAMESPACE_DELETED = Rule("namespace_deleted", "an operator's command has deleted its namespace")

@@ -105,9 +105,17 @@ class Brokers:
     versions: tuple[str, ...]  # empty: not reported
     load_managers: tuple[str, ...]  # class names; empty: not reported
     weights: Mapping[str, float]  # resource → weight in the usage
+    start_ms: Ints | None = None  # of its process, by its own clock; 0: not said; None: of no broker
 
     def __len__(self) -> int:
         return len(self.names)
+
+    def starts(self) -> dict[str, int]:
+        """Map each broker that says so to the start of its process (ms, by its own clock)."""
+        if self.start_ms is None:
+            return {}
+        each = zip(self.names, self.start_ms.tolist(), strict=True)
+        return {name: start_ms for name, start_ms in each if start_ms}
 
     @property
     def silence_ms(self) -> Ints:

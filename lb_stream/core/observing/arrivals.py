@@ -22,16 +22,26 @@ class Arrivals:
     moves: Mapping[str, Move]
 
 
-def follow_moves(view: ClusterView, memory: Memory, settled: Settled, now_ms: int) -> Arrivals:
-    """Which moves have come to their destination with this view, and which have failed. `view`: with the dead brokers' bundles unowned."""
+def follow_moves(
+    view: ClusterView, memory: Memory, settled: Settled, now_ms: int, timeout_ms: int
+) -> Arrivals:
+    """Which moves have come to their destination with this view, and which have failed.
+
+    `view`: with the dead brokers' bundles unowned. `timeout_ms`: how long a released bundle has to arrive.
+    """
     if not memory.moves and not settled.ended:
         return Arrivals((), {})
     moves, told = dict(memory.moves), [outcome for _, outcome in settled.ended if outcome.outcome != "released"]
     for pending, outcome in settled.ended:
         if outcome.outcome == "released":
-            moves[pending.bundle] = _half_done(pending, outcome.at_ms, now_ms)
-    failed = {one.bundle: outcome for one, outcome in settled.ended if one.kind == "assign" and outcome.outcome in ("refused", "expired")}
-    assigned = {one.bundle for one in settled.open if one.kind == "assign"}
+            moves[pending.bundle] = _half_done(pending, outcome.at_ms, now_ms + timeout_ms)
+    failed = {
+        one.bundle: outcome
+        for one, outcome in settled.ended
+        if one.kind == "assign" and outcome.outcome in ("refused", "expired")
+    }
+    failed = {name: outcome for name, outcome in failed.items() if name not in settled.repeated}
+    assigned = {one.bundle for one in settled.open if one.kind == "assign"} | settled.repeated
     dead = {name for name, alive in zip(view.brokers.names, view.brokers.alive.tolist(), strict=True) if not alive}
     for (bundle, move), row in zip(list(moves.items()), view.bundles.rows_of(moves).tolist(), strict=True):
         owner = int(view.bundles.owner[row]) if row >= 0 else -1
@@ -52,10 +62,11 @@ def follow_moves(view: ClusterView, memory: Memory, settled: Settled, now_ms: in
     return Arrivals(tuple(told), moves)
 
 
-def _half_done(pending: Pending, released_ms: int, now_ms: int) -> Move:
-    """The move, half done: the bundle gets as much time to arrive as it had to leave."""
-    expires_ms = now_ms + pending.expires_ms - pending.issued_ms
-    return Move(pending.decision_id, pending.kind, pending.source, str(pending.destination), pending.issued_ms, released_ms, expires_ms)
+def _half_done(pending: Pending, released_ms: int, expires_ms: int) -> Move:
+    """The move, half done."""
+    places = pending.source, str(pending.destination)
+    times = pending.issued_ms, released_ms, expires_ms
+    return Move(pending.decision_id, pending.kind, *places, *times)
 
 
 def _taken(move: Move, owner: str) -> tuple[Ending, str]:

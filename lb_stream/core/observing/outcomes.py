@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -43,10 +43,16 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """The decisions that ended in this round, with their outcome, and those still open. A move ends here with its bundle's leaving."""
+    """The decisions that ended in this round, with their outcome, and those still open. A move ends here with its bundle's leaving.
+
+    `restarted`: ids of those that ended because the broker that was asked has been restarted. Of
+    assignments the first such one in a row is made again, for the same broker.
+    """
 
     ended: tuple[tuple[Pending, Outcome], ...]
     open: tuple[Pending, ...]
+    restarted: frozenset[str] = frozenset()
+    repeated: frozenset[str] = frozenset()  # bundles whose assignment is made again
 
     @property
     def released(self) -> list[Pending]:
@@ -67,6 +73,8 @@ def settle(view: ClusterView, memory: Memory, acks: tuple[Ack, ...], now_ms: int
     else's. So is a move; one that names no destination is confirmed when the bundle has gone from its source, any other is `released`
     while the bundle is nobody's: what becomes of it then is followed (`arrivals`). A split is confirmed when the parent is nobody's and
     a bundle inside its range has an owner or has been named since; a merge when both are nobody's, and that holds of the one they become.
+
+    What none of this ends has expired once the broker that was asked has been restarted.
     """
     if not memory.pending:
         return Settled((), ())
@@ -76,6 +84,7 @@ def settle(view: ClusterView, memory: Memory, acks: tuple[Ack, ...], now_ms: int
     rows: dict[str, int] = dict(zip(named, view.bundles.rows_of(named).tolist(), strict=True))
     ended: list[tuple[Pending, Outcome]] = []
     still_open: list[Pending] = []
+    restarted, starts = set[str](), view.brokers.starts()
     for pending in memory.pending:
         row, owner = rows[pending.bundle], _owner(view, rows[pending.bundle])
         if pending.neighbour is not None and owner in (None, pending.source):
@@ -87,6 +96,9 @@ def settle(view: ClusterView, memory: Memory, acks: tuple[Ack, ...], now_ms: int
             outcome, detail = "refused", f"{pending.destination} is dead"
         if outcome is None and pending.kind in RESHAPES and pending.source in dead:
             outcome, detail = "superseded", f"{pending.source} is dead"
+        if outcome is None and pending.is_before_restart(starts):
+            restarted.add(pending.decision_id)
+            outcome, detail = "expired", f"{pending.asked} has been restarted since it was sent"
         if outcome is None:
             still_open.append(pending)
             continue
@@ -95,7 +107,19 @@ def settle(view: ClusterView, memory: Memory, acks: tuple[Ack, ...], now_ms: int
         released_ms = at_ms if pending.kind in MOVES and owner != pending.source else None
         took_ms = at_ms - pending.issued_ms
         ended.append((pending, Outcome(pending.decision_id, pending.bundle, outcome, detail, at_ms, took_ms, released_ms)))
-    return Settled(tuple(ended), tuple(still_open))
+    repeated = (pending for pending, _ in ended if pending.decision_id in restarted)
+    again = frozenset(one.bundle for one in repeated if _is_repeated(one, memory.retries))
+    return Settled(tuple(ended), tuple(still_open), frozenset(restarted), again)
+
+
+def _is_repeated(pending: Pending, retries: Mapping[str, Retry]) -> bool:
+    """Whether an assignment whose destination was restarted is made again for that broker.
+
+    It is, once: the new process may have read the first one after all, and then two brokers would
+    serve the bundle if it went to another one. A broker that restarts again and again is asked last.
+    """
+    before = retries.get(pending.bundle)
+    return pending.kind == "assign" and (before is None or before.kind != "assign")
 
 
 def _outcome(
@@ -139,6 +163,14 @@ def _is_replaced(view: ClusterView, pending: Pending, row: int) -> bool:
         whole.lower <= lower and upper <= whole.upper and since_ms > before_ms and ((lower, upper) == whole[1:]) == merges
         for lower, upper, since_ms in ranges(view, whole.namespace)
     )
+
+
+def after_restart(before: Retry | None, kind: str, now_ms: int) -> Retry:
+    """When a bundle may be decided again whose decision a restarted broker has not read: at once.
+
+    It is no failure of the bundle's: the first one after it costs as little as any first one.
+    """
+    return Retry(0, now_ms, kind, before.avoid if before is not None else ())
 
 
 def after_failure(before: Retry | None, kind: str, now_ms: int, timeout_ms: int, destination: str | None = None) -> Retry:

@@ -95,6 +95,11 @@ def _system_last(state: RoundState, rows: Rows) -> Rows:
     return np.concatenate([rows[~is_system], rows[is_system]])
 
 
+def _was_moved(state: RoundState, name: str, ordered: bool) -> bool:
+    """Whether the bundle has no owner because this balancer or an operator had it moved."""
+    return ordered or name in state.inputs.released
+
+
 def too_few(state: RoundState) -> Refusal | None:
     """A new cluster waits for some brokers, so that the first one doesn't get everything."""
     alive = int(np.count_nonzero(state.view.brokers.alive))
@@ -107,14 +112,15 @@ def assign(state: RoundState, row: int, name: str, ordered: bool) -> bool:
     """Decide who gets one bundle: whom its unload named, else the best. `ordered`: an operator wanted it. False: nobody may have it."""
     destination = _reserved_row(state, name)
     moved = "Admin" if ordered else "Overloaded"
+    repeated = name in state.inputs.settled.repeated
     if destination is not None:
         state.decide(
             "assign",
             row,
             None,
             destination,
-            reason=moved,
-            rule=Decides.RELEASED,
+            reason=moved if _was_moved(state, name, ordered) else UNOWNED,
+            rule=Decides.REPEATED if repeated else Decides.RELEASED,
             strategy=state.config.shedder.name,
             explain=Explain(unit=""),
         )
@@ -130,7 +136,7 @@ def assign(state: RoundState, row: int, name: str, ordered: bool) -> bool:
         row,
         None,
         choice.destination,
-        reason=moved if ordered or name in state.reserved or name in state.inputs.released else UNOWNED,
+        reason=moved if name in state.reserved or _was_moved(state, name, ordered) else UNOWNED,
         rule=Decides.UNOWNED,
         strategy=state.config.placement.name,
         explain=explain,

@@ -51,6 +51,7 @@ class Observed:
 
 def observe(view: ClusterView, memory: Memory, inbox: Inbox, config: ClusterConfig) -> Observed:
     """Take the commands that count for the whole round, wherever in the batch they stood; then see who and what is there."""
+    memory = _published(memory, view)
     desk = CommandResponder(memory.orders, ProposalBook(list(memory.proposals)), memory.pending)
     config, commands = take_settings(desk, inbox.commands, config, memory.balances)
     view = _weighed(view, config.balancer.weights)
@@ -65,6 +66,16 @@ def observe(view: ClusterView, memory: Memory, inbox: Inbox, config: ClusterConf
         after = replace(memory, orders=desk.orders, balances=balances, merging=merging)
     alive = judge(known, after, config.balancer, inbox.caught_up, desk.declared)
     return Observed(config, memory, after, known, alive, desk, orders)
+
+
+def _published(memory: Memory, view: ClusterView) -> Memory:
+    """The memory once the decisions of the last round have been published: a batch follows when the one before it has been."""
+    last = f"{view.cluster}:{memory.seq}:"
+    pending = tuple(
+        one.published_by(view.now_ms) if one.decision_id.startswith(last) else one
+        for one in memory.pending
+    )
+    return memory if pending == memory.pending else replace(memory, pending=pending)
 
 
 def _weighed(view: ClusterView, weights: Mapping[str, float]) -> ClusterView:

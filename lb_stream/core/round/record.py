@@ -60,7 +60,10 @@ def record(state: RoundState, before: Memory) -> Round:
         state.desk,
         Progress(inputs.reported, inputs.settled, state.decisions, state.reserved.keys(), places),
     )
-    arrivals = follow_moves(inputs.alive.view, state.memory, inputs.settled, state.now_ms)
+    timeout_ms = state.config.balancer.unloading_timeout_ms
+    arrivals = follow_moves(
+        inputs.alive.view, state.memory, inputs.settled, state.now_ms, timeout_ms
+    )
     observe_moves(state, arrivals.outcomes)
     merges = merges_after(state)
     memory = _memory_after(state, arrivals.moves, merges)
@@ -93,7 +96,8 @@ def _memory_after(state: RoundState, moves: Mapping[str, Move], merges: MergeLoo
     """`moves`: those that are half done."""
     inputs, ledger, memory, now_ms = state.inputs, state.ledger, state.memory, state.now_ms
     dry_run, alive = state.config.balancer.dry_run, inputs.alive
-    new = () if dry_run else tuple(_pending(decision, ledger) for decision in state.decisions)
+    starts = inputs.reported.brokers.starts()
+    new = () if dry_run else tuple(_pending(one, ledger, starts) for one in state.decisions)
     spending = () if dry_run else counting(state.decisions, limited_namespaces(state.config.namespaces), memory)
     assigned = {one.bundle for one in state.decisions if one.kind == "assign" and not one.dry_run}
     return replace(
@@ -129,8 +133,9 @@ def _memory_after(state: RoundState, moves: Mapping[str, Move], merges: MergeLoo
     )
 
 
-def _pending(decision: Decision, ledger: Ledger) -> Pending:
-    return Pending(
+def _pending(decision: Decision, ledger: Ledger, starts: Mapping[str, int]) -> Pending:
+    """What is remembered of a decision. `starts`: of the brokers' processes (ms)."""
+    pending = Pending(
         decision_id=decision.decision_id,
         kind=decision.kind,
         bundle=decision.bundle,
@@ -144,3 +149,4 @@ def _pending(decision: Decision, ledger: Ledger) -> Pending:
         unload_children=decision.unload_children,
         neighbour=decision.neighbour,
     )
+    return replace(pending, start_ms=starts.get(pending.asked or "", 0))

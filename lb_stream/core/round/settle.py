@@ -23,7 +23,7 @@ from lb_stream.core.observing import outcomes
 from lb_stream.core.observing.ahead import carry_out
 from lb_stream.core.observing.finite import exclude_non_finite
 from lb_stream.core.observing.liveness import Liveness
-from lb_stream.core.observing.outcomes import Settled, after_failure
+from lb_stream.core.observing.outcomes import Settled, after_failure, after_restart
 from lb_stream.core.ownership.ledger import Ledger
 from lb_stream.core.placement.learn_quotas import while_others_run, with_quotas
 from lb_stream.core.round.observe import Observed
@@ -118,8 +118,12 @@ def _retries(memory: Memory, settled: Settled, now_ms: int, config: BalancerConf
     trying = {bundle for pending in memory.pending for bundle in pending.bundles}
     retries = {bundle: retry for bundle, retry in memory.retries.items() if retry.not_before_ms >= oldest_ms or bundle in trying}
     for pending, outcome in settled.ended:
+        unread = pending.decision_id in settled.restarted
         for bundle in pending.bundles:
-            if outcome.outcome in ("expired", "refused"):
+            before = retries.get(bundle)
+            if unread and (before is None or before.kind != pending.kind):
+                retries[bundle] = after_restart(before, pending.kind, now_ms)
+            elif outcome.outcome in ("expired", "refused"):
                 retries[bundle] = after_failure(retries.get(bundle), pending.kind, now_ms, timeout_ms, pending.destination)
             else:
                 retries.pop(bundle, None)
@@ -127,8 +131,15 @@ def _retries(memory: Memory, settled: Settled, now_ms: int, config: BalancerConf
 
 
 def _reserved(memory: Memory, settled: Settled, view: ClusterView) -> dict[str, str]:
-    """Released bundle → the destination that its unload named: a one-shot affinity, kept until a round can assign the bundle."""
-    released = {one.bundle: str(one.destination) for one, outcome in settled.ended if outcome.outcome == "released"}
+    """Released bundle → the destination that its unload named: a one-shot affinity, kept until a round can assign the bundle.
+
+    So it is with a bundle whose destination was restarted and is asked again.
+    """
+    released = {
+        one.bundle: str(one.destination)
+        for one, outcome in settled.ended
+        if outcome.outcome == "released" or (one.kind == "assign" and one.bundle in settled.repeated)
+    }
     every = {**memory.reserved, **released}
     rows = zip(every.items(), view.bundles.rows_of(every).tolist(), strict=True)
     return {bundle: destination for (bundle, destination), row in rows if row >= 0 and view.bundles.owner[row] < 0}

@@ -2,7 +2,7 @@
 
 import pytest
 
-from lb_stream.agent.obey import REMEMBERED_MS, Seen, Verdict, acknowledgement, addressee, judge
+from lb_stream.agent.obey import REMEMBERED_MS, Seen, Verdict, acknowledgement, addressee, judge, published_at
 from lb_stream.contracts.decisions import Decision, example_decision
 
 NOW = 1_767_225_670_000
@@ -119,3 +119,17 @@ def test_the_source_merges_what_it_serves_and_names_both_when_it_does_not() -> N
     refused = Verdict("refuse", f"{UNLOAD.bundle} or t/n/0x80000000_0xffffffff is not served here")
     assert judge("a:1", Seen(), merge, owns=False, now_ms=NOW) == refused
     assert acknowledgement(merge, "merge", "", NOW).outcome == "merged"
+
+
+def test_the_time_of_a_decision_that_was_published_late_counts_from_its_record_unless_that_came_far_too_late() -> None:
+    minute = 60_000
+    made = with_(UNLOAD, issued_ms=NOW, expires_ms=NOW + minute)
+    in_time, slow_batch, after_a_crash = (
+        published_at(made, NOW + late_ms) for late_ms in (1_000, 70_000, 3_600_000)
+    )
+    assert in_time == made
+    assert judge("a:1", Seen(), slow_batch, owns=True, now_ms=NOW + 71_000).action == "release"
+    assert judge("a:1", Seen(), slow_batch, owns=True, now_ms=NOW + 130_000).action == "refuse"
+    now_ms = NOW + 3_600_001
+    assert judge("a:1", Seen(), after_a_crash, owns=True, now_ms=now_ms).action == "refuse"
+    assert published_at(made, 0) == made  # when it was appended is not known

@@ -116,6 +116,8 @@ def test_a_bundle_that_was_not_split_is_its_owners_again_and_backs_off(refused: 
     cluster = Cluster()
     (one,) = cluster.round({"a": {PARENT: LARGE}, "b": {}}).decisions
     acks = (Ack(decision_id=one.decision_id, outcome="refused", reason="no"),) if refused else ()
+    if not refused:
+        cluster.round({"a": {PARENT: LARGE}, "b": {}}, wait_ms=1_000)  # it has been published
     done = cluster.round({"a": {PARENT: LARGE}, "b": {}}, acks, wait_ms=1_000 if refused else 60_000)
     assert [one.outcome for one in done.outcomes] == ["refused" if refused else "expired"]
     assert records(done) == [(PARENT, "Owned", "a", 3)]
@@ -215,6 +217,7 @@ def test_children_stay_where_they_are_unless_they_are_to_be_unloaded_here(settin
 def test_a_split_whose_message_is_lost_is_decided_anew_and_an_unload_meanwhile_makes_it_stale() -> None:
     cluster = Cluster()
     (first,) = cluster.round({"a": {PARENT: LARGE}, "b": {}}).decisions
+    cluster.round({"a": {PARENT: LARGE}, "b": {}}, wait_ms=1_000)  # it has been published
     assert cluster.round({"a": {PARENT: LARGE}, "b": {}}, wait_ms=60_000).decisions == ()
     (again,) = cluster.round({"a": {PARENT: LARGE}, "b": {}}, wait_ms=60_000).decisions
     assert (again.kind, again.bundle, again.decision_id == first.decision_id) == ("split", PARENT, False)
