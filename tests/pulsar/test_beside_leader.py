@@ -28,6 +28,7 @@ LEADER = {
     "maxUnloadBundleNumPerShedding": str(A_PASS),
 }
 BESIDE = {
+    "profile": "pulsar-4.0",
     "assign_unowned": "on_lookup",
     "sample_mode": "reference",
     "count_pending_moves": "false",

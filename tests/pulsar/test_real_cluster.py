@@ -39,6 +39,7 @@ SETTINGS = {
     "assign_unowned": "on_lookup",
     "cpu_weight": 0,  # each broker reports the whole machine's: when that is busy, all are overloaded
     "shedding_strategy": "UniformLoadShedder",
+    "uniform_need_allowance": 1_000,  # each bundle carries more than a fifth of the difference
     "shedding_interval_ms": 10_000,
     "shedding_grace_period_ms": 60_000,
     "max_unload_bundles": 1,

@@ -21,6 +21,7 @@ from lb_stream.core.placement.simple import Estimates, QuotaTally
 from tests.conformance.forms import view_of_loads
 
 WEIGHTS = {"cpu": 1.0}
+HEARTBEAT = "pulsar/a:8080/0x00000000_0xffffffff"
 X, Y = "t/n/0x00000000_0x80000000", "t/n/0x80000000_0xffffffff"
 
 
@@ -85,6 +86,14 @@ def test_the_past_does_not_count_for_a_broker_without_bundles_or_messages(quiet:
     _, _, memory = ask(config, view_with({"a": 0.5}))
     _, _, memory = ask(config, view_with({"a": 1.0}, **quiet), memory)
     assert memory.usage == {"a": 1.0}
+
+
+@pytest.mark.parametrize(("profile", "usage"), [("default", 1.0), ("pulsar-4.0", 0.75)])
+def test_a_broker_with_nothing_but_its_heartbeat_bundle_has_no_bundle(profile: str, usage: float) -> None:
+    config = cluster_config(MODULAR | {"history_ratio": 0.5, "profile": profile})
+    _, _, memory = ask(config, view_with({"a": 0.5}))
+    _, _, memory = ask(config, view_with({"a": 1.0}, bundles=[HEARTBEAT]), memory)
+    assert memory.usage == {"a": usage}
 
 
 def test_brokers_that_are_dead_or_not_there_are_forgotten() -> None:
@@ -204,6 +213,15 @@ def test_an_unload_helps_unless_all_allowed_brokers_have_equally_many(
 
 
 # --- the simple manager ---
+
+
+@pytest.mark.parametrize(("profile", "chosen"), [("default", ["b"]), ("pulsar-4.0", ["a"])])
+def test_a_broker_with_nothing_but_its_heartbeat_bundle_stays_empty_until_others_are_loaded(profile: str, chosen: list[str]) -> None:
+    config = cluster_config({"load_manager": "simple", "profile": profile})
+    brokers = {"a": {"cpu": [10, 100], "bundles": [HEARTBEAT]}, "b": {"cpu": [40, 100], "bundles": [X]}}
+    view = view_of_loads({"brokers": brokers, "bundleData": {Y: {"short": [0, 0, 0, 0]}}}, WEIGHTS)
+    best, _, _ = ask(config, view)
+    assert best == chosen
 
 
 def test_quotas_in_bytes_are_compared_with_bandwidths_in_kilobits() -> None:
