@@ -248,12 +248,12 @@ CREATE TABLE commands (
   `log_seq` BIGINT COMMENT 'numbers the pipeline\'s batches for ever, across checkpoints'
 ) USING DELTA;
 
--- what has become of one proposal: it waits for approval; approved, rejected, expired, stale, withdrawn
+-- what has become of one proposal: it waits for approval; approved, rejected, expired, stale, superseded, withdrawn
 CREATE TABLE proposals (
   `proposal_id` STRING COMMENT 'the proposal\'s id, cluster:seq:pNUMBER',
   `cluster` STRING COMMENT 'the cluster\'s name',
   `together` STRING COMMENT 'the first of the proposals that are approved and rejected together',
-  `state` STRING COMMENT 'waiting, approved, rejected, expired, stale or withdrawn',
+  `state` STRING COMMENT 'waiting, approved, rejected, expired, stale, superseded or withdrawn',
   `by` STRING COMMENT 'who ended it',
   `why` STRING COMMENT 'why it was rejected',
   `kind` STRING COMMENT 'unload, transfer, assign, split or merge',
@@ -269,6 +269,13 @@ CREATE TABLE proposals (
   `until_ms` BIGINT COMMENT 'until when a rejection holds',
   `decision_id` STRING COMMENT 'the decision that an approval has led to',
   `explain` STRING COMMENT 'JSON object: the figures behind it, and the candidates',
+  `plan` STRING COMMENT 'the plan that a move is part of, cluster:seq of the round that made it; empty: a split',
+  `step` BIGINT COMMENT 'its place in the plan',
+  `source_usage` DOUBLE COMMENT 'usage of the source in the round of this row, a ratio, as all of these',
+  `destination_usage` DOUBLE COMMENT 'usage of the destination',
+  `max_usage` DOUBLE COMMENT 'usage of the busiest broker',
+  `usage_alone` DOUBLE COMMENT 'usage of the busiest broker if this step alone were approved',
+  `usage_in_order` DOUBLE COMMENT 'usage of the busiest broker if this step and all before it were approved',
   `seq` BIGINT COMMENT 'numbers the cluster\'s rounds for ever',
   `now_ms` BIGINT COMMENT 'the round\'s time: the newest append time that it has read',
   `log_seq` BIGINT COMMENT 'numbers the pipeline\'s batches for ever, across checkpoints'

@@ -255,6 +255,13 @@ CREATE OR REPLACE VIEW proposals_at AS SELECT
   timestamp_millis(`until_ms`) AS `until_at`,
   `decision_id`,
   `explain`,
+  `plan`,
+  `step`,
+  `source_usage`,
+  `destination_usage`,
+  `max_usage`,
+  `usage_alone`,
+  `usage_in_order`,
   `seq`,
   timestamp_millis(`now_ms`) AS `now_at`,
   `log_seq`

@@ -262,6 +262,9 @@ class ApproveProposals(Command):
 
     kind: Literal["approve-proposals"] = "approve-proposals"
     proposals: ProposalIds
+    even_if_worse: bool | None = Field(
+        None, description="true: also those that would make the busiest broker busier than it is"
+    )
 
 
 class RejectProposals(Command):

@@ -69,6 +69,14 @@ class Explain(OwnRecord):
     gain: float | None = Field(None, description="what the source comes down by", exclude_if=_unknown)
     plan_moves: int | None = Field(None, description="moves of the plan that this one is part of", exclude_if=_unknown)
     plan_fewest: int | None = Field(None, description="a lower bound of what that takes at least", exclude_if=_unknown)
+    source_usage: float | None = Field(None, description="of its source when it was approved", exclude_if=_unknown)
+    destination_usage: float | None = Field(
+        None, description="of its destination when it was approved", exclude_if=_unknown
+    )
+    max_usage: float | None = Field(None, description="of the busiest broker then", exclude_if=_unknown)
+    max_usage_after: float | None = Field(
+        None, description="of the busiest broker with it and with what was approved before it", exclude_if=_unknown
+    )
 
 
 class Decision(OwnRecord):

@@ -229,7 +229,7 @@ COMMANDS = TableSpec(
 )
 PROPOSALS = TableSpec(
     "proposals",
-    "what has become of one proposal: it waits for approval; approved, rejected, expired, stale, withdrawn",
+    "what has become of one proposal: it waits for approval; approved, rejected, expired, stale, superseded, withdrawn",
     pa.schema(
         [
             *texts("proposal_id", "cluster"),
@@ -240,10 +240,14 @@ PROPOSALS = TableSpec(
             ("until_ms", pa.int64()),  # until when a rejection holds
             ("decision_id", pa.string()),  # that an approval has led to
             ("explain", pa.string()),  # JSON object
+            *texts("plan"),
+            ("step", pa.int64()),
+            *reals("source_usage", "destination_usage", "max_usage", "usage_alone", "usage_in_order"),
             *counts("seq", "now_ms", "log_seq"),
         ]
     ),
     kept_by="now_ms",
+    added=("plan", "step", "source_usage", "destination_usage", "max_usage", "usage_alone", "usage_in_order"),
     from_log=True,
 )
 _ROUND_OF_A_POLICY = [*texts("cluster"), *counts("seq", "now_ms"), *texts("policy")]  # real, or the shadow's name

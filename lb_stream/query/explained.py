@@ -185,12 +185,27 @@ def _sentence(decision: Row, parts: tuple[Part, ...], owner: str | None) -> str:
     """What was decided, why, and how it ended. Only what reports have confirmed is told as done."""
     why = why_decided(decision["rule"], decision["source"], decision["explain"])
     dry = ", in a dry run," if decision["dry_run"] else ""
-    approved = ""
-    if decision["approved_by"]:
-        approved = f" {decision['approved_by']} approved it ({decision['proposal_id']})."
     begin = f"Round {decision['seq']} of {decision['cluster']}{dry}"
     action, end = _describe_action(decision), _describe_end(decision, parts, owner)
-    return f"{begin} {action}: {why}.{approved} {end}"
+    return f"{begin} {action}: {why}.{_describe_approval(decision)} {end}"
+
+
+def _describe_approval(decision: Row) -> str:
+    """Who approved a decision, and on what usages."""
+    if not decision["approved_by"]:
+        return ""
+    told = f"{decision['approved_by']} approved it ({decision['proposal_id']})."
+    explain = decision["explain"]
+    if explain.get("max_usage") is None:
+        return f" {told}"
+    names = ("source_usage", "destination_usage", "max_usage", "max_usage_after")
+    usages = {name: figure(explain.get(name), "ratio") for name in names}
+    to, there = decision["destination"], explain.get("destination_usage") is not None
+    and_to = f" and {to} at {usages['destination_usage']}" if to and there else ""
+    return (
+        f" With {decision['source']} at {usages['source_usage']} usage{and_to} (the busiest broker at "
+        f"{usages['max_usage']}, and to be at {usages['max_usage_after']} with it) {told}"
+    )
 
 
 _MOVE, _HAVE = ("moved", "moved", "move"), ("had", "had", "have")

@@ -15,6 +15,7 @@ from lb_stream.cli.shared.outlook import Preview, preview_orders
 from lb_stream.cli.shared.output import CommandError, emit_rich, emit_rows, note, styled, table
 from lb_stream.cli.shared.sending import Sending, send_together, sends
 from lb_stream.cli.shared.spans import span_ms
+from lb_stream.io.messages.figures import figure
 from lb_stream.io.messages.times import clock
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ Ids = Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="Propos
 def register(app: typer.Typer) -> None:
     """Add the commands to lbctl."""
     app.command("proposals", epilog="Example: lbctl proposals --cluster eu-1")(proposals)
-    example = "Example: lbctl approve eu-1:4711:p0 · lbctl approve --all --cluster eu-1"
+    example = "Example: lbctl approve --plan eu-1:4711 · lbctl approve eu-1:4711:p0"
     app.command("approve", epilog=f"{example} · Exit codes: 0 all moved, 1 something was not, 2 wrong usage.")(approve)
     app.command("reject", epilog='Example: lbctl reject eu-1:4711:p0 --why "its topics go tonight" --for 12h')(reject)
 
@@ -65,25 +66,45 @@ def proposals(
 @sends()
 def approve(
     ids: Ids = None,
+    plan: Annotated[str | None, typer.Option("--plan", metavar="PLAN", help="All moves of this plan that wait now.")] = None,
     every: Annotated[bool, typer.Option("--all", help="All that wait now. Shows them and asks.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="With --all: don't ask.")] = False,
+    even_if_worse: Annotated[
+        bool, typer.Option("--even-if-worse", help="Also what would make the busiest broker busier.")
+    ] = False,
     preview: Preview = False,
     *,
     send: Sending,
 ) -> None:
     """Have the balancer do what it has proposed. Each proposal is looked at again: what can't or must not be any more is refused.
 
+    So is a move that would make the busiest broker busier than it is now, without the steps of its plan before it.
     Waits until reports show it, as a move takes its time; --no-wait doesn't.
     """
-    if bool(ids) == every:
-        raise CommandError("expected one of: IDs of proposals, --all", 2)
+    if bool(ids) + bool(plan) + every != 1:
+        raise CommandError("expected one of: IDs of proposals, --plan PLAN, --all", 2)
+    if plan:
+        ids = _of_plan(send, plan)
     if preview:
         _preview(send, ids)
         return
     if send.json and every and not yes:
         raise CommandError("--json: expected --yes, too: what is asked is no JSON", 2)
     wanted = _waiting(send, yes) if every else ids or []
-    _send(send, "approve-proposals", wanted, {})
+    _send(send, "approve-proposals", wanted, {"even_if_worse": True} if even_if_worse else {})
+
+
+def _of_plan(send: Sending, plan: str) -> list[str]:
+    """The ids of a plan's moves that wait. Raises CommandError (2) where no move of such a plan does."""
+    from lb_stream.query.lake import open_lake
+    from lb_stream.query.present.proposals import plans, waiting_proposals
+
+    with open_lake(send.given.tables) as lake:
+        waiting = {found["plan"]: found["ids"] for found in plans(waiting_proposals(lake))}
+    if plan not in waiting:
+        known = ", ".join(waiting) or "none"
+        raise CommandError(f"--plan {plan}: no move of such a plan waits; plans that wait: {known}", 2)
+    return list(waiting[plan])
 
 
 def _preview(send: Sending, ids: Iterable[str] | None) -> None:
@@ -166,8 +187,21 @@ def _waiting(send: Sending, yes: bool) -> list[str]:
 
 
 def _show(rows: list[dict[str, Any]]) -> None:
+    from lb_stream.query.present.proposals import plans
+
     columns = ("proposal", "bundle, from, to", "MB/s", "state", "why")
     emit_rich(table(columns, [_cells(row) for row in rows], right=("MB/s",)))
+    for plan in plans(row for row in rows if row["state"] == "waiting"):
+        note(_describe_plan(plan))
+
+
+def _describe_plan(plan: dict[str, Any]) -> str:
+    """What a plan comes to as a whole, and how it is approved."""
+    moves = f"{plan['moves']} move{'s' if plan['moves'] > 1 else ''}"
+    to = ""
+    if plan["max_usage"] is not None:
+        to = f", the busiest broker from {figure(plan['max_usage'], 'ratio')} to {figure(plan['usage_after'], 'ratio')}"
+    return f"plan {plan['plan']}: {moves}{to}; lbctl approve --plan {plan['plan']}"
 
 
 def _cells(row: dict[str, Any]) -> tuple[str | Text, ...]:
@@ -175,7 +209,21 @@ def _cells(row: dict[str, Any]) -> tuple[str | Text, ...]:
     with_ = "" if row["together"] == row["proposal_id"] else f"; together with {row['together']}"
     megabytes = "-" if row["bytes_per_s"] is None else f"{row['bytes_per_s'] / 1e6:.2f}"
     state = styled((row["state"], _COLOURS.get(row["state"], "")), _state(row))
-    return (row["proposal_id"], styled(row["bundle"], way), megabytes, state, row["told"] + with_)
+    return (row["proposal_id"], styled(row["bundle"], way), megabytes, state, row["told"] + with_ + _usages(row))
+
+
+def _usages(row: dict[str, Any]) -> str:
+    """The usages that a move that waits is to be judged by, as they are now."""
+    from lb_stream.query.present.proposals import is_worse_alone
+
+    if row["state"] != "waiting" or row["max_usage"] is None:
+        return ""
+    there = "" if row["destination_usage"] is None else f", {row['destination']} at {figure(row['destination_usage'], 'ratio')}"
+    now = f"; now {row['source']} is at {figure(row['source_usage'], 'ratio')}{there}"
+    if not is_worse_alone(row):
+        return now
+    most = f"{figure(row['max_usage'], 'ratio')} to {figure(row['usage_alone'], 'ratio')}"
+    return f"{now}; not alone: that takes the busiest broker from {most}"
 
 
 def _state(row: dict[str, Any]) -> str:

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 MINUTES = 30.0
 MOST_MOVES = 10
 PARTS = 100
+WORSE = 0.0005
+"""A max usage that differs by no more than this is the same: it is shown with three digits."""
 Preview = Annotated[
     bool, typer.Option("--preview", help="Send nothing: show what would come of it, played from the present for half an hour.")
 ]
@@ -25,7 +27,8 @@ Preview = Annotated[
 def show_outlook(given: Effective, cluster: str | None, change: Change, minutes: float = MINUTES, json: bool = False) -> None:
     """Play the present of a cluster (None: the only one) as it is and changed, and print both.
 
-    Raises typer.Exit(1) when the change doesn't fit; CommandError when it would be refused; QueryError, SettingError, ScenarioError.
+    Raises typer.Exit(1) when the change doesn't fit, or is an approval that leaves the busiest broker busier than it is without;
+    CommandError when it would be refused; QueryError, SettingError, ScenarioError.
     """
     from lb_stream.io.local.progress import progress
     from lb_stream.query.lake import open_lake
@@ -51,8 +54,24 @@ def show_outlook(given: Effective, cluster: str | None, change: Change, minutes:
         for one in answers:
             emit_line(f"{one.outcome}{f' ({one.rule})' if one.rule and one.outcome != 'done' else ''}: {one.text}")
         _show(name, minutes, found)
+    if change.waits and (worse := _worse(found)):
+        note(worse)
+        raise typer.Exit(1)
     if not found[CHANGED].figures["fits"] or any(one.outcome in ("refused", "failed") for one in answers):
         raise typer.Exit(1)
+
+
+def _worse(found: Mapping[str, Outlook]) -> str:
+    """By how much the busiest broker ends busier with the change than without it; empty: it doesn't."""
+    from lb_stream.sim.play.outlook import AS_IT_IS, CHANGED
+
+    before, after = (found[name].figures["usage_max_after"] for name in (AS_IT_IS, CHANGED))
+    if after <= before + WORSE:
+        return ""
+    return (
+        f"this makes it worse: the busiest broker ends at {after:.1%}, without it at {before:.1%}; "
+        f"lbctl proposals shows the plan that it may be part of, and lbctl approve --plan PLAN approves all of that"
+    )
 
 
 def preview_orders(send: Sending, kind: str, several: Sequence[Mapping[str, Any]], waits: bool = False) -> None:

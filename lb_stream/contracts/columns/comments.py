@@ -80,7 +80,7 @@ _BY_NAME = {
     "shadow_rounds.detail": "why it failed; of real: whether it was a dry run",
     # ownership
     "state": "the state of the bundle's ownership",
-    "proposals.state": "waiting, approved, rejected, expired, stale or withdrawn",
+    "proposals.state": "waiting, approved, rejected, expired, stale, superseded or withdrawn",
     "owner": "the broker that has the bundle; none: nobody",
     "version": "counts the changes of the bundle's record",
     "force": "whether the record goes over a conflicting one",
@@ -126,6 +126,13 @@ _BY_NAME = {
     "text": "what happened, or why not",
     "decision_ids": "decisions that the command has led to",
     "together": "the first of the proposals that are approved and rejected together",
+    "plan": "the plan that a move is part of, cluster:seq of the round that made it; empty: a split",
+    "step": "its place in the plan",
+    "source_usage": "usage of the source in the round of this row, a ratio, as all of these",
+    "destination_usage": "usage of the destination",
+    "max_usage": "usage of the busiest broker",
+    "usage_alone": "usage of the busiest broker if this step alone were approved",
+    "usage_in_order": "usage of the busiest broker if this step and all before it were approved",
     "why": "why it was rejected",
     "bytes_per_s": "the bundle's traffic, its short-term average, bytes/s",
     # shadows

@@ -23,6 +23,8 @@ from lb_stream.core.placement.base import Best, PlacementContext, placement
 from lb_stream.core.shedding.base import PlanFacts, ShedContext, Traits, Unloads, heaviest_first, rows_by_broker, shedder
 
 HOUR_MS = 3_600_000
+REPLANNED_MS = 300_000
+"""A plan so soon after one that waits for approval is the same one, made anew."""
 """A bundle doesn't go back meanwhile to the broker that it has left."""
 DEARER_MS = 2 * HOUR_MS
 """And a second move of it costs more."""
@@ -52,12 +54,21 @@ def learn_moves(unserved_ms: Sequence[int], memory: LeastMovesMemory) -> LeastMo
     return memory.learn_unserved(unserved_ms)
 
 
+def forget_plan(before: LeastMovesMemory, after: LeastMovesMemory) -> LeastMovesMemory:
+    """Take back what plans are counted by: moves for touching up, and the time between two plans."""
+    if after.plan_ms == before.plan_ms:
+        return replace(after, spare=before.spare, planned_ms=before.planned_ms)
+    again = 0 < after.between_ms < REPLANNED_MS
+    return replace(after, between_ms=before.between_ms) if again else after
+
+
 TRAITS = Traits(
     manager="any",
     chooses_destination=True,
     sees_the_round=True,
     observe=observe,
     learn_moves=learn_moves,
+    forget_plan=forget_plan,
     paces_itself=True,
     at_once={"least_moves_patience_ms": 0},
 )

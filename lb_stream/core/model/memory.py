@@ -127,6 +127,9 @@ class Proposal:
     """A decision that is to be made if somebody approves it: its own fields, what its bundle carries, and until when it waits.
 
     `together`: the first of those that are approved and rejected together; its own id where it stands alone.
+    `plan`, `step`: the plan that a move is part of, and its place in it. Usages are those of the last round,
+    without what waits: `usage_alone` and `usage_in_order` are the max if it were approved now, alone and with
+    all steps before it.
     """
 
     proposal_id: str  # <cluster>:<seq>:p<number>
@@ -146,6 +149,14 @@ class Proposal:
     boundaries: tuple[int, ...] = ()
     algorithm: str | None = None
     unload_children: bool = False
+    plan: str | None = None  # <cluster>:<seq>; None: a split
+    step: int = 0  # from 1
+    begun: bool = False  # steps of its plan have been approved
+    source_usage: float | None = None
+    destination_usage: float | None = None
+    max_usage: float | None = None
+    usage_alone: float | None = None
+    usage_in_order: float | None = None
 
     @staticmethod
     def of(data: Mapping[str, Any]) -> Proposal:

@@ -122,6 +122,12 @@ class Refuses:
     OUTSIDE_WINDOW = Rule("outside_window", "balancing moves bundles only within disruption windows, and none is open", place="operators")
     PINNED = Rule("pinned", "an operator's command has pinned it to where it is", place="operators")
     REJECTED = Rule("rejected", "an operator has rejected a proposal of this kind about it", place="operators")
+    RAISES_MAX = Rule(
+        "raises_max",
+        "approved alone it would make the busiest broker busier than it is",
+        "ratio",
+        place="strategy",
+    )
     MAX_PROPOSALS = Rule("max_proposals", "as many proposals as allowed wait for approval", "proposals", place="limits")
     MOVES_PER_HOUR = Rule(
         "moves_per_hour",

@@ -1,163 +1,173 @@
-"""Approval: what balancing wants waits for somebody to say yes, and is looked at again when they do. See docs/operating.md "Approval".
-
-Only what balancing decides by itself waits: moves of a shedder, and splits. Owners for bundles that have none, drains, what operators
-have ordered and what follows from an approved decision go on at once.
-"""
+"""Approval: a proposal is looked at again when somebody says yes to it. See docs/operating.md "Approval"."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any, Literal
 
 import numpy as np
 
 from lb_stream.contracts.commands import ApproveProposals
-from lb_stream.contracts.decisions import Candidate, Decision, Explain
+from lb_stream.contracts.decisions import Decision, Explain
 from lb_stream.core.commands.proposal_book import ProposalNews
 from lb_stream.core.commands.proposals import unknown_proposals
 from lb_stream.core.commands.responder import BundleAnswer
-from lb_stream.core.config.auto_approve import AutoApproval, auto_approval
-from lb_stream.core.disruption.budgets import HOUR_MS
-from lb_stream.core.model.memory import Pending, Proposal
+from lb_stream.core.model.memory import Proposal
 from lb_stream.core.model.names import namespace_of
 from lb_stream.core.model.refusals import Refusal, refusal
 from lb_stream.core.model.rules import Refuses, Rule
+from lb_stream.core.model.view import ClusterView
 from lb_stream.core.observing.ahead import carry_out
-from lb_stream.core.round.limits import MINUTE_MS, MoveBudget, holds_of
-from lb_stream.core.round.settle import count_preallocated
-from lb_stream.core.round.shed import count_loads
+from lb_stream.core.observing.loads_ahead import WORSE, Group, LoadsAhead
+from lb_stream.core.round.limits import MoveBudget, holds_of
 from lb_stream.core.round.state import Division, RoundState
 
-MOST_CANDIDATES_KEPT = 3
-STALE = "stale"
+DIGITS = 4
+"""Of usages that the memory keeps: it is logged in every round."""
+STALE: Literal["stale"] = "stale"
 
 
-# --- what balancing wants ---
+# --- what waits, and the loads that it is judged on ---
 
 
-def propose(state: RoundState, balance: Callable[[RoundState], None]) -> None:
-    """Have what balancing wants wait, but for what a rule of auto_approve lets through.
-
-    Balancing is asked as if what waits already had been approved: it proposes nothing twice, and limits count what waits.
-    """
-    aside, book, most = _as_if_approved(state), state.desk.book, state.config.balancer.max_proposals
-    before = len(aside.decisions)
-    balance(aside)
-    state.shed, state.proposed = aside.shed, aside.proposed
-    full = list[str]()
-    for group in _groups(aside, aside.decisions[before:]):
-        new = _proposals(state, group)
-        if (rule := _auto_approved(state, new)) is not None:
-            for one, wanted in zip(new, group, strict=True):
-                _decide(state, one, f"auto_approve: {rule.text}", wanted.explain)
-        elif len(book.waiting) + len(new) <= most:
-            told = [replace(one, explain=wanted.explain.model_dump(mode="json")) for one, wanted in zip(new, group, strict=True)]
-            book.waiting += new
-            book.news += [ProposalNews(one, "waiting") for one in told]
-        else:
-            full += [one.bundle for one in new]
-    if full:
-        state.refusals.append(refusal(Refuses.MAX_PROPOSALS, None, full, saw=[len(book.waiting)], limit=most))
+def waiting_moves(state: RoundState) -> list[Proposal]:
+    """Those that wait, as far as their brokers have been heard, in the order of their plan."""
+    moves = [proposal for proposal in state.desk.book.waiting if proposal.is_move]
+    heard = {proposal.proposal_id for proposal in known(state, moves)}
+    unheard = {proposal.together for proposal in moves if proposal.proposal_id not in heard}
+    return [proposal for proposal in moves if proposal.together not in unheard]
 
 
-def _as_if_approved(state: RoundState) -> RoundState:
-    """The round with what waits under way, as far as nothing else is under way with its bundle."""
-    view, memory = state.view, state.memory
-    taken = {bundle for one in state.decisions for bundle in one.bundles}
-    taken |= {bundle for one in memory.pending for bundle in one.bundles}
-    pending = tuple(_pending(one) for one in _known(state, state.desk.book.waiting) if one.bundle not in taken)
-    after = replace(
-        memory,
-        pending=(*memory.pending, *pending),
-        spending=(*memory.spending, *(one.decision_id for one in pending)),
-    )
-    aside = state.aside(replace(state.inputs, view=carry_out(view, pending, True), memory=after))
-    count_loads(aside)
-    count_preallocated(aside)
-    aside.count_decided()
-    return aside
-
-
-def _known(state: RoundState, waiting: Sequence[Proposal]) -> list[Proposal]:
+def known(state: RoundState, waiting: Sequence[Proposal]) -> list[Proposal]:
     """Those whose bundles and destinations have been reported. After a job has lost its averages they come back one by one."""
     names, rows = state.view.brokers.names, state.view.bundles.rows_of(one.bundle for one in waiting).tolist()
     return [one for one, row in zip(waiting, rows, strict=True) if row >= 0 and (one.destination is None or one.destination in names)]
 
 
-def _pending(one: Proposal) -> Pending:
-    place = one.proposal_id, one.kind, one.bundle, one.source, one.destination
-    return Pending(*place, one.proposed_ms, one.expires_ms, version=0, children=one.children)
-
-
-def _groups(aside: RoundState, made: Sequence[Decision]) -> list[list[Decision]]:
-    """The decisions in their order, those of one exchange together."""
-    exchange = {bundle: group for group in aside.exchanges for bundle in group}
-    groups: dict[tuple[str, ...], list[Decision]] = {}
-    for one in made:
-        groups.setdefault(exchange.get(one.bundle, (one.bundle,)), []).append(one)
+def groups_of(proposals: Sequence[Proposal]) -> list[list[Proposal]]:
+    """Proposals in their order, those that are approved together as one group."""
+    groups: dict[str, list[Proposal]] = {}
+    for proposal in proposals:
+        groups.setdefault(proposal.together, []).append(proposal)
     return list(groups.values())
 
 
-def _proposals(state: RoundState, group: Sequence[Decision]) -> list[Proposal]:
-    """The proposals that stand for these decisions, under new ids."""
-    prefix = f"{state.view.cluster}:{state.memory.seq + 1}:p"
-    first = sum(one.proposal.proposal_id.startswith(prefix) for one in state.desk.book.news)
-    short = state.view.bundles.short.take(state.view.bundles.rows_of(one.bundle for one in group))
-    return [
-        Proposal(
-            proposal_id=f"{prefix}{first + number}",
-            together=f"{prefix}{first}",
-            kind=one.kind,
-            bundle=one.bundle,
-            source=str(one.source),
-            destination=one.destination,
-            reason=one.reason,
-            rule=one.rule,
-            strategy=one.strategy,
-            explain=_shortened(one).model_dump(mode="json"),
-            bytes_per_s=float(short.throughput[number]),
-            proposed_ms=state.now_ms,
-            expires_ms=state.now_ms + state.config.balancer.proposal_expires_ms,
-            children=tuple(one.children),
-            boundaries=tuple(one.boundaries),
-            algorithm=one.algorithm,
-            unload_children=one.unload_children,
-        )
-        for number, one in enumerate(group)
+def loads_ahead(view: ClusterView, moves: Sequence[Proposal | Decision]) -> LoadsAhead:
+    """The loads of a view, and what each of these moves changes."""
+    rows = view.bundles.rows_of(move.bundle for move in moves).tolist()
+    steps = [(row, str(move.source), _expected(move)) for row, move in zip(rows, moves, strict=True)]
+    return LoadsAhead.of(view, steps)
+
+
+def _expected(move: Proposal | Decision) -> str | None:
+    """A move's destination; where it is yet to be found, the best one of those that were considered."""
+    if move.destination is not None:
+        return move.destination
+    explain = move.explain if isinstance(move, Decision) else Explain.model_validate(move.explain)
+    return next((other.broker for other in explain.candidates if other.refused_by is None), None)
+
+
+def present(state: RoundState) -> ClusterView:
+    """The loads with what is approved carried out, and nothing that waits."""
+    pending = () if state.config.balancer.count_pending_moves else state.memory.pending
+    return carry_out(state.view, [*pending, *state.decisions], True)
+
+
+def usage_of(loads: LoadsAhead, broker: int) -> float | None:
+    return None if broker < 0 else round(float(loads.usage[broker]), DIGITS)
+
+
+# --- what operators approve ---
+
+
+def approve(state: RoundState, command: ApproveProposals, by: str) -> list[BundleAnswer]:
+    """Make the decisions of these proposals as far as they still can be made; what is said to each.
+
+    They are made in the order of their plan, or another one in which none makes the max worse. What does so in
+    every order is refused, unless the command says that it is meant.
+    """
+    book = state.desk.book
+    found = {name: book.find(name) for name in dict.fromkeys(command.proposals)}
+    said = [
+        BundleAnswer("refused", unknown_proposals([name]), "unknown_proposal") for name, one in found.items() if one is None
     ]
-
-
-def _shortened(one: Decision) -> Explain:
-    """A decision's explanation with its destination and the best others only."""
-
-    def place(other: Candidate) -> tuple[bool, float]:
-        return other.broker != one.destination, np.inf if other.score is None else other.score
-
-    kept = sorted((other for other in one.explain.candidates if other.refused_by is None), key=place)[:MOST_CANDIDATES_KEPT]
-    return one.explain.model_copy(update={"candidates": kept})
-
-
-def _auto_approved(state: RoundState, group: Sequence[Proposal]) -> AutoApproval | None:
-    """The first rule that approves all of these; what it approves counts in its budget."""
-    for rule in map(auto_approval, state.config.balancer.auto_approve):
-        if not all(rule.allows(one.kind, (one.reason, one.rule), one.bytes_per_s, state.now_ms) for one in group):
+    asked = {one.together for one in found.values() if one is not None}
+    moves, loads = waiting_moves(state), None
+    if any(one.together in asked for one in moves):
+        loads = loads_ahead(present(state), moves)
+    places = {one.proposal_id: place for place, one in enumerate(moves)}
+    left = [group for group in groups_of(book.waiting) if group[0].together in asked]
+    while left:
+        group = next((group for group in left if not _harms(loads, group, places)), None)
+        harms = group is None and not command.even_if_worse
+        group = left[0] if group is None else group
+        left.remove(group)
+        mine = [places[one.proposal_id] for one in group if one.proposal_id in places]
+        before = [places[one.proposal_id] for one in _steps_before(moves, group)]
+        refused = why_refused(state, group, loads, (mine, before))
+        if refused is None and harms and loads is not None:
+            refused = _raises_max(group, loads, mine)
+        if refused is not None:
+            said.append(refused)
+            if refused.rule == STALE:
+                book.end(group[0], STALE, why=refused.text)
             continue
-        if rule.per_hour is None:
-            return rule
-        used = sum(count for text, _, count in state.approvals if text == rule.text)
-        if used + len(group) <= rule.per_hour:
-            until_ms = -(-state.now_ms // MINUTE_MS) * MINUTE_MS + HOUR_MS  # in whole minutes, so that an hour has few of them
-            counted = Counter({(text, at_ms): count for text, at_ms, count in state.approvals})
-            counted[rule.text, until_ms] += len(group)
-            state.approvals = tuple((*each, count) for each, count in sorted(counted.items()))
-            return rule
-    return None
+        said += _approved(state, group, by, loads, mine)
+        moves = [one for one in moves if one.proposal_id not in {other.proposal_id for other in group}]
+    return said
 
 
-def _decide(state: RoundState, one: Proposal, by: str, explain: Explain) -> None:
-    """Make the decision that a proposal has asked for, and tell who approved it."""
+def _harms(loads: LoadsAhead | None, group: Sequence[Proposal], places: Mapping[str, int]) -> bool:
+    """Whether these, approved now, make the busiest broker busier. Splits move nothing."""
+    mine = [places[one.proposal_id] for one in group if one.proposal_id in places]
+    return loads is not None and loads.is_worse_after(mine)
+
+
+def _steps_before(moves: Sequence[Proposal], group: Sequence[Proposal]) -> list[Proposal]:
+    """The steps of the same plan that wait and come before these."""
+    return [one for one in moves if one.plan is not None and one.plan == group[0].plan and one.step < group[0].step]
+
+
+def _raises_max(group: Sequence[Proposal], loads: LoadsAhead, mine: Group) -> BundleAnswer:
+    after, names = loads.after(mine), [*loads.names]
+    busiest = names[int(np.argmax(np.where(after.counted, after.usage, -np.inf)))]
+    bundles = ", ".join(one.bundle for one in group)
+    text = (
+        f"{bundles}: by itself that would bring {busiest} to {after.max_usage:.1%}, where the busiest broker is at "
+        f"{loads.max_usage:.1%} now: approve the plan that it is part of (lbctl approve --plan {group[0].plan}), "
+        f"or say --even-if-worse; it waits on"
+    )
+    return BundleAnswer("refused", text, Refuses.RAISES_MAX.name)
+
+
+def _approved(
+    state: RoundState, group: Sequence[Proposal], by: str, loads: LoadsAhead | None, mine: Group
+) -> list[BundleAnswer]:
+    """Decide a group that waits; what is said to each. The rest of its plan has been begun."""
+    book, said = state.desk.book, list[BundleAnswer]()
+    for number, one in enumerate(book.take(group[0])):
+        figures = None if loads is None or not mine else (loads, mine[number], mine)
+        decide_proposed(state, one, by, Explain.model_validate(one.explain), figures)
+        to = f" for {one.destination}" if one.destination is not None else ""
+        what = f"leaves {one.source}{to}" if one.is_move else f"is split at {one.source}"
+        said.append(BundleAnswer("decided", f"{one.bundle} {what}"))
+    if loads is not None and mine:
+        loads.carry_out(mine)
+        book.waiting = [replace(one, begun=True) if one.plan == group[0].plan else one for one in book.waiting]
+    return said
+
+
+def decide_proposed(
+    state: RoundState, one: Proposal, by: str, explain: Explain, figures: tuple[LoadsAhead, int, Group] | None = None
+) -> None:
+    """Make the decision that a proposal has asked for, and tell who approved it.
+
+    `figures` of a move: the loads before it, its place and its group there.
+    """
     row, names = int(state.view.bundles.rows_of([one.bundle])[0]), state.view.brokers.names
+    if figures is not None:
+        explain = explain.model_copy(update=_at_approval(*figures))
     state.decide(
         one.kind,
         row,
@@ -173,41 +183,35 @@ def _decide(state: RoundState, one: Proposal, by: str, explain: Explain) -> None
     state.desk.book.news.append(ProposalNews(one, "approved", by, decision_id=made.decision_id))
 
 
-# --- what operators approve ---
+def _at_approval(loads: LoadsAhead, place: int, group: Group) -> dict[str, Any]:
+    """The usages that a move is approved on."""
+    source, destination = loads.ends[place]
+    return {
+        "source_usage": usage_of(loads, source),
+        "destination_usage": usage_of(loads, destination),
+        "max_usage": round(loads.max_usage, DIGITS),
+        "max_usage_after": round(loads.after(group).max_usage, DIGITS),
+    }
 
 
-def approve(state: RoundState, command: ApproveProposals, by: str) -> list[BundleAnswer]:
-    """Make the decisions of these proposals as far as they still can be made; what is said to each."""
-    said, done, book = list[BundleAnswer](), set[str](), state.desk.book
-    for name in dict.fromkeys(command.proposals):
-        if name in done:
-            continue
-        if (one := book.find(name)) is None:
-            said.append(BundleAnswer("refused", unknown_proposals([name]), "unknown_proposal"))
-            continue
-        group = book.together(one)
-        done |= {other.proposal_id for other in group}
-        if (refused := _refused(state, group)) is not None:
-            said.append(refused)
-            if refused.rule == STALE:
-                book.end(one, "stale", why=refused.text)
-            continue
-        for other in book.take(one):
-            _decide(state, other, by, Explain.model_validate(other.explain))
-            to = f" for {other.destination}" if other.destination is not None else ""
-            what = f"leaves {other.source}{to}" if other.is_move else f"is split at {other.source}"
-            said.append(BundleAnswer("decided", f"{other.bundle} {what}"))
-    return said
+def why_refused(
+    state: RoundState,
+    group: Sequence[Proposal],
+    loads: LoadsAhead | None,
+    order: tuple[Group, Group],
+    places: bool = True,
+) -> BundleAnswer | None:
+    """Why these can't be decided as things are now, if so. What is stale never can be; all else may be later.
 
-
-def _refused(state: RoundState, group: Sequence[Proposal]) -> BundleAnswer | None:
-    """Why these can't be decided as things are now, if so. What is stale never can be; all else may be later."""
+    `order`: places of these among the loads, and of the steps before them. `places`: whether placement is asked
+    about moves whose destination is yet to be found.
+    """
     if state.memory.orders.paused:
         return BundleAnswer("refused", "the balancing is paused: lbctl clusters resume ends that", Refuses.PAUSED.name)
     for one in group:
         if (busy := state.under_way(one.bundle)) is not None:
             return BundleAnswer("refused", f"{one.bundle}: the decision {busy[0]} ({busy[1]}) is under way", "in_flight")
-    if len(_known(state, group)) < len(group):
+    if len(known(state, group)) < len(group):
         unheard = f"no report has named {', '.join(one.bundle for one in group)} and where it is to go yet"
         return BundleAnswer("refused", f"{unheard}; it waits on", "unknown_bundle")
     if not group[0].is_move:
@@ -217,7 +221,10 @@ def _refused(state: RoundState, group: Sequence[Proposal]) -> BundleAnswer | Non
         return BundleAnswer("refused", f"{', '.join(silent)} is silent now; it waits on", "inactive_destination")
     rows = [int(row) for row in state.view.bundles.rows_of(one.bundle for one in group)]
     for one, row in zip(group, rows, strict=True):
-        if (wrong := _stale_move(state, one, row, alone=len(group) == 1)) is not None:
+        wrong = _not_allowed(state, one, row, places)
+        if wrong is None and len(group) == 1 and loads is not None:  # else another bundle makes room for it
+            wrong = _shifts_overload(state, one, loads, order)
+        if wrong is not None:
             return BundleAnswer("refused", f"{one.bundle} stays at {one.source}: {wrong}", STALE)
     bundles = [one.bundle for one in group]
     moves = [(row, int(state.view.bundles.owner[row])) for row in rows]
@@ -231,13 +238,15 @@ def _said(names: Sequence[str], found: Refusal | None) -> BundleAnswer | None:
     return BundleAnswer("refused", f"{', '.join(names)}: {found.rule.replace('_', ' ')}{figures}; it waits on", found.rule)
 
 
-def _stale_move(state: RoundState, one: Proposal, row: int, alone: bool) -> str | None:
-    """Why a move is not to be made any more. `alone`: no other bundle makes room for it."""
+def _not_allowed(state: RoundState, one: Proposal, row: int, places: bool) -> str | None:
+    """Why settings, rules or placement don't have a bundle moved any more. `places`: whether placement is asked."""
     if not state.config.balancer.shedding_enabled:
         return "shedding_enabled is false"
     if (namespace := namespace_of(one.bundle)) in state.config.balancer.shedding_excluded_namespaces:
         return f"{namespace} is excluded (shedding_excluded_namespaces)"
     if one.destination is None:
+        if not places:
+            return None
         choice = state.place(row)
         if choice is None:
             return "no broker may take it"
@@ -248,9 +257,19 @@ def _stale_move(state: RoundState, one: Proposal, row: int, alone: bool) -> str 
         return f"{one.destination} may not have it ({policy})"
     if view.policies.group_of(namespace) and not (state.candidates.by_rules(row, state.targets)[0] == to).any():
         return f"{one.destination} may not have it ({Refuses.ANTI_AFFINITY})"
-    after, source = float(state.targets.with_bundle(row, np.array([to]))[0]), int(view.bundles.owner[row])
-    most = max(state.config.balancer.overloaded_threshold_percent / 100.0, float(view.brokers.usage[source]))
-    return f"{one.destination} would be at {after:.0%} usage with it ({Refuses.SHIFTS_OVERLOAD})" if alone and after > most else None
+    return None
+
+
+def _shifts_overload(state: RoundState, one: Proposal, loads: LoadsAhead, order: tuple[Group, Group]) -> str | None:
+    """Why a move would only shift the overload, even if the steps before it were made, too."""
+    mine, before = order
+    source, to = loads.ends[mine[0]]
+    if one.destination is None or to < 0:
+        return None
+    after = min(float(loads.after(moves).usage[to]) for moves in (mine, [*before, *mine]))
+    most = max(state.config.balancer.overloaded_threshold_percent / 100.0, float(state.view.brokers.usage[source]))
+    too_hot = f"{one.destination} would be at {after:.0%} usage with it ({Refuses.SHIFTS_OVERLOAD})"
+    return too_hot if after > most + WORSE else None
 
 
 def _split_refused(state: RoundState, one: Proposal) -> BundleAnswer | None:

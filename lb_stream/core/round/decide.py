@@ -9,11 +9,11 @@ from lb_stream.core.commands.responder import Received
 from lb_stream.core.config.cluster_config import ClusterConfig
 from lb_stream.core.model.memory import Memory
 from lb_stream.core.model.view import ClusterView
-from lb_stream.core.round.approval import propose
 from lb_stream.core.round.assign import assign_unowned, too_few
 from lb_stream.core.round.merge import advise_merges
 from lb_stream.core.round.observe import Inbox, observe
 from lb_stream.core.round.operator_moves import drain, obey_moves
+from lb_stream.core.round.proposing import propose
 from lb_stream.core.round.record import Round, record
 from lb_stream.core.round.settle import settle
 from lb_stream.core.round.shed import shedding_is_due, unload_from_hot
@@ -35,7 +35,7 @@ def decide(view: ClusterView, memory: Memory, inbox: Inbox, config: ClusterConfi
     if may_decide(state):
         place(state)
         if state.config.balancer.mode == "approve":
-            propose(state, lambda aside: balance(aside, inbox.asks))
+            propose(state, lambda fork: split(fork, inbox.asks), shed)
         else:
             balance(state, inbox.asks)
         advise_merges(state)
@@ -65,10 +65,19 @@ def place(state: RoundState) -> None:
 
 def balance(state: RoundState, asks: Iterable[tuple[str, SplitAsk]]) -> None:
     """Split what is too large, and shed when that is due."""
-    if not state.config.balancer.enabled:
-        return
-    split_too_large(state)
-    split_as_asked(state, asks)
-    if shedding_is_due(state):
+    split(state, asks)
+    shed(state)
+
+
+def split(state: RoundState, asks: Iterable[tuple[str, SplitAsk]]) -> None:
+    """Split what is too large, by its figures or by its broker's."""
+    if state.config.balancer.enabled:
+        split_too_large(state)
+        split_as_asked(state, asks)
+
+
+def shed(state: RoundState) -> None:
+    """Unload from hot brokers when that is due."""
+    if state.config.balancer.enabled and shedding_is_due(state):
         state.shed = True
         unload_from_hot(state)

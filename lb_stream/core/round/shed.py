@@ -11,16 +11,16 @@ import numpy as np
 
 from lb_stream.contracts.decisions import Candidate, DecisionKind, Explain
 from lb_stream.core.disruption.holds import Holds
+from lb_stream.core.filters import AntiAffinity
 from lb_stream.core.model.names import namespace_of
 from lb_stream.core.model.refusals import Refusal, refusal
-from lb_stream.core.model.rules import Refuses, Rule
+from lb_stream.core.model.rules import Refuses, Rule, TakesOut
 from lb_stream.core.model.view import Bools, ClusterView, Rows
 from lb_stream.core.observing.ahead import carry_out
 from lb_stream.core.observing.outcomes import Outcome
 from lb_stream.core.round.limits import MoveBudget, holds_of
-from lb_stream.core.round.relief import place_shed
-from lb_stream.core.round.state import RoundState
-from lb_stream.core.shedding.base import Disruption, ShedContext, Unload, traits_of
+from lb_stream.core.round.state import Choice, RoundState
+from lb_stream.core.shedding.base import Disruption, ShedContext, Unload, Unloads, traits_of
 
 UNEVEN = 0.1
 """A pass that does nothing about a broker so far above the brokers' mean usage says so."""
@@ -87,7 +87,7 @@ def unload_from_hot(state: RoundState) -> None:
         return
     unloads, memory = strategy.function(_shed_context(state, seen, holds.disruption(state.view)))
     state.remember(strategy, memory)
-    state.proposed = unloads
+    state.proposed, state.looked = unloads, _has_looked(unloads)
     state.refusals += [*holds.standing(state.view), *(unloads.refusals or _nothing_proposed(state, seen))]
     if state.config.balancer.count_pending_moves and preselects(state):
         state.relieved = frozenset(proposal.source for proposal in unloads.proposals)
@@ -111,6 +111,27 @@ def _nothing_proposed(state: RoundState, seen: ClusterView) -> list[Refusal]:
     if state.proposed.proposals or seen.brokers.usage[highest] < limit or (paced and not seen.brokers.sampled[highest]):
         return []
     return [refusal(Refuses.NOTHING_PROPOSED, seen.brokers.names[highest], saw=[float(seen.brokers.usage[highest])], limit=limit)]
+
+
+_NOT_YET = {
+    rule.name
+    for rule in (
+        Refuses.UNLOADING,
+        Refuses.COOL_DOWN,
+        Refuses.HIT_COUNT,
+        Refuses.OUTDATED_DATA,
+        Refuses.NO_LOAD_DATA,
+        Refuses.NOT_HOT_FOR_LONG,
+        Refuses.WITHIN_NOISE,
+        Refuses.RESTARTS,
+    )
+}
+"""Rules by which a shedder leaves open whether it wants something."""
+
+
+def _has_looked(unloads: Unloads) -> bool:
+    """Whether a shedder's answer says what it wants: a pass that waits for something says nothing."""
+    return bool(unloads.proposals) or not any(one.rule in _NOT_YET for one in unloads.refusals)
 
 
 def _as_decided(state: RoundState) -> ClusterView:
@@ -301,3 +322,47 @@ def _kept_by_policies(state: RoundState, proposal: Unload) -> Rule | None:
         return Refuses.NO_OTHER_ALLOWED
     helps = state.candidates.unload_helps(proposal.bundle, proposal.source, allowed)
     return None if helps else Refuses.ANTI_AFFINITY
+
+
+# --- where a bundle goes: rules first, then wishes, and load only where it is less than it was ---
+
+
+def place_shed(state: RoundState, bundle: int) -> Choice | Refusal:
+    """The destination of a bundle that leaves a hot broker, or why there is none. O(brokers).
+
+    It is placement's own choice where that one has room and isn't being relieved in this round; else one is sought among those. When
+    there is none, the wish to spare the relieved ones is given up, and then the rules are: somebody who would end no hotter than the
+    source. Where pending moves don't count, placement's own choice stands, as the reference's.
+
+    To have room is to end at or below the overloaded threshold, or no hotter than the source will be without the bundle.
+    """
+    view, targets = state.view, state.targets
+    owner = int(view.bundles.owner[bundle])
+    name, source = view.bundles.name(bundle), view.brokers.names[owner]
+    choice = state.place(bundle)
+    if choice is None:
+        return refusal(Refuses.NO_CANDIDATE, source, [name], limit=1)
+    if choice.destination == owner:
+        return refusal(Refuses.PLACEMENT_KEEPS_OWNER, source, [name])
+    if not state.relieved:
+        return choice
+    rows, steps = state.candidates.by_rules(bundle, targets)
+    rows = rows[rows != owner]
+    if not len(rows):
+        kept_apart = bool(steps) and steps[-1][0] == AntiAffinity.rule.name
+        return refusal(Refuses.ANTI_AFFINITY if kept_apart else Refuses.NO_CANDIDATE, source, [name])
+    is_relieved = np.zeros(len(view.brokers), np.bool_)
+    is_relieved[list(state.relieved)] = True
+    relieved, after = is_relieved[rows], targets.with_bundle(bundle, rows)
+    left = targets.without_bundle(bundle)
+    limit = np.where(relieved, left, max(state.config.balancer.overloaded_threshold_percent / 100.0, left))
+    wanted = fitting = rows[after <= limit]
+    if (spared := rows[(after <= limit) & ~relieved]).size:
+        wanted = spared
+    if (wanted == choice.destination).any():
+        return choice
+    if not len(wanted):
+        least = int(np.argmin(after - limit))
+        return refusal(Refuses.SHIFTS_OVERLOAD, source, [name], saw=after[[least]], limit=float(limit[least]))
+    steps += ((TakesOut.SHIFTS_OVERLOAD.name, rows, fitting), (TakesOut.BEING_RELIEVED.name, fitting, wanted))
+    return state.place_among(bundle, wanted, steps, choice) or refusal(Refuses.NO_CANDIDATE, source, [name], limit=1)

@@ -77,6 +77,24 @@ def _may_split(state: RoundState) -> Bools:
     return free
 
 
+def find_small_enough(state: RoundState, bundles: Sequence[str]) -> frozenset[str]:
+    """Those of these bundles that are not too large any more, as far as their figures say so in this round.
+
+    Of the extensible manager's bundles only their brokers can tell.
+    """
+    view, manager = state.view, state.config.balancer.load_manager
+    rows = view.bundles.rows_of(bundles)
+    rows = rows[rows >= 0]
+    rows = rows[np.append(view.brokers.alive & view.brokers.sampled, False)[view.bundles.owner[rows]]]
+    if manager == "extensible" or not len(rows):
+        return frozenset()
+    asked = np.zeros(len(view.bundles), np.bool_)
+    asked[rows] = True
+    _, found = find_too_large(view, asked, (), state.config.splitting, manager)
+    large = {*found.rows.tolist(), *found.full.tolist()}
+    return frozenset(view.bundles.name(row) for row in rows.tolist() if row not in large)
+
+
 def split_as_asked(state: RoundState, asks: Iterable[tuple[str, SplitAsk]]) -> None:
     """Decide the splits that brokers of the extensible manager ask for: (broker, what it asks).
 

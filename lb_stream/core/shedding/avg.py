@@ -94,7 +94,16 @@ def forget_who_is_gone(view: ClusterView, config: AvgShedderConfig, memory: AvgM
     return AvgMemory(hits_low, hits_high, target)
 
 
-@shedder("AvgShedder", config=AvgShedderConfig, memory=AvgMemory.read, traits=Traits(observe=forget_who_is_gone))
+def forget_plan(before: AvgMemory, after: AvgMemory) -> AvgMemory:
+    """Count on from where the counters of pairs stood that have fired: they are as far apart as before."""
+    hits_low, hits_high = {**before.hits_low, **after.hits_low}, {**before.hits_high, **after.hits_high}
+    return AvgMemory(hits_low, hits_high, after.target)
+
+
+TRAITS = Traits(observe=forget_who_is_gone, forget_plan=forget_plan)
+
+
+@shedder("AvgShedder", config=AvgShedderConfig, memory=AvgMemory.read, traits=TRAITS)
 def shed_to_partner(context: ShedContext[AvgShedderConfig, AvgMemory]) -> tuple[Unloads, AvgMemory]:
     """Level each pair of brokers whose scores have been too far apart for long enough.
 

@@ -180,6 +180,14 @@ class MoveLearner(Protocol):
         ...
 
 
+class PlanForgetter(Protocol):
+    """Called after a pass whose moves wait for approval: none of them is made, and the next pass is asked again."""
+
+    def __call__(self, before: Any, after: Any, /) -> Any:
+        """What it remembers from now on. `before`, `after`: what it remembered before the pass, and what that returned."""
+        ...
+
+
 class Observer(Protocol):
     """Called in every round, also in rounds without a shedding pass, with the view as reported."""
 
@@ -198,6 +206,7 @@ class Traits:
     paces_itself: bool = False  # it is asked with every new report, whatever the shedding interval
     observe: Observer | None = None
     learn_moves: MoveLearner | None = None
+    forget_plan: PlanForgetter | None = None  # None: it remembers nothing of what it has decided
     loads: Callable[[Any], Mapping[str, float]] | None = None  # its memory → broker's smoothed usage, for placement to go by
     at_once: Mapping[str, Any] = field(default_factory=dict)  # settings by which it waits for nothing: for who asks it without a past
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from lb_stream.contracts.tables import PROPOSALS
@@ -35,11 +36,33 @@ _ENDED = f"FROM ({_LAST} WHERE p.state <> 'waiting' ORDER BY p.now_ms DESC, p.lo
 
 
 def waiting_proposals(lake: Lake, cluster: str | None = None) -> list[Row]:
-    """The proposals that wait, as each cluster's memory has them, the oldest first: columns of the table `proposals` and `outcome` as
-    below, `explain` unpacked, with the best candidates only, and `told`: why, in words.
+    """The proposals that wait, as each cluster's memory has them: splits, then the plan in its order. Columns of the table `proposals`
+    and `outcome` as below, `explain` unpacked, with the best candidates only, and `told`: why, in words.
     """
     rows = [_waiting(now, one) for now in standing_in(lake, cluster) for one in now.memory.proposals]
-    return sorted(rows, key=lambda row: row["proposed_ms"])
+    return sorted(rows, key=lambda row: (row["cluster"], row["step"]))
+
+
+def plans(waiting: Iterable[Row]) -> list[Row]:
+    """The plans among proposals that wait: cluster, id, number of moves, and the max usage before and after all of them.
+
+    Usages are None where a job of an earlier version has proposed them.
+    """
+    found: dict[str, Row] = {}
+    for row in waiting:
+        if (name := row["plan"]) is None:
+            continue
+        plan = found.setdefault(name, {"plan": name, "cluster": row["cluster"], "moves": 0, "ids": [], "max_usage": row["max_usage"]})
+        plan["moves"] += 1
+        plan["ids"].append(row["proposal_id"])
+        plan["usage_after"] = row["usage_in_order"]
+    return list(found.values())
+
+
+def is_worse_alone(row: Row) -> bool:
+    """Whether a move that waits would, approved alone, make the busiest broker busier than it is."""
+    alone, now = row["usage_alone"], row["max_usage"]
+    return alone is not None and now is not None and bool(alone > now)
 
 
 def ended_proposals(lake: Lake, cluster: str | None, last: int) -> list[Row]:

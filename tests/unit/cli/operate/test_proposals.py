@@ -161,7 +161,7 @@ def test_the_mode_of_a_cluster_is_set(ask: Callable[..., Result], kafka: Broker)
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
-        ("approve", "expected one of: IDs of proposals, --all"),
+        ("approve", "expected one of: IDs of proposals, --plan PLAN, --all"),
         ("approve demo:3:p0 --all", "expected one of"),
         ("approve --all --json", "--json: expected --yes, too"),
         ("approve demo:3:0", "demo:3:0: expected CLUSTER:ROUND:pNUMBER"),

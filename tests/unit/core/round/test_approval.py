@@ -284,7 +284,7 @@ def test_a_broker_that_dies_has_its_bundles_placed_at_once_and_its_proposals_are
     ],
 )
 def test_an_approval_lifts_no_limit_and_what_it_holds_up_waits_on(kind: str, fields: dict[str, Any], rule: str) -> None:
-    cluster = Cluster()
+    cluster = Cluster(shedding_interval_ms=60 * MINUTE_MS)
     cluster.round()
     wanted = cluster.waiting[HEAVY[0]]
     cluster.round(1_000, commands=(cluster.say(kind, **fields),))
@@ -306,7 +306,7 @@ def test_an_approval_lifts_no_limit_and_what_it_holds_up_waits_on(kind: str, fie
     ],
 )
 def test_an_approval_of_what_is_not_allowed_any_more_is_refused_and_ends_it(kind: str, fields: dict[str, Any], why: str) -> None:
-    cluster = Cluster()
+    cluster = Cluster(shedding_interval_ms=60 * MINUTE_MS)
     cluster.round()
     wanted = cluster.waiting[HEAVY[0]]
     cluster.round(1_000, commands=(cluster.say(kind, **fields),))

@@ -1,0 +1,146 @@
+"""What a plan's moves do to brokers' usage: an order in which none of them makes the max worse, and
+whether a plan that waits still serves as well as a new one."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from lb_stream.core.model.resources import Floats
+from lb_stream.core.model.view import Bools, ClusterView, resources_used
+
+WORSE = 1e-6
+"""A max usage that rises by no more than this stays as it is: usages are computed in single precision."""
+SERVES = 0.02
+"""A plan that waits is kept while its brokers end no more than this above where a new plan's would."""
+LITTLE = 0.05
+"""It needn't relieve a broker that a new plan would relieve by no more than this."""
+MORE_OF = 5
+"""It may have a fifth more moves than a new one, and one at least."""
+
+Step = tuple[int, str, str | None]
+"""A move: the bundle's row, its source, its destination; None: not known."""
+Group = list[int]
+"""Moves that are made together or not at all, by their places in the list of moves."""
+
+
+@dataclass(slots=True)
+class LoadsAhead:
+    """Brokers' usage as moves are carried out one after another, by the load model of moves in flight.
+
+    Mutable. Brokers that are dead or being drained don't count in the max.
+    """
+
+    names: dict[str, int]  # broker → row
+    counted: Bools
+    share: Floats  # (resources, brokers): weighted usage of each, as a ratio
+    ends: list[tuple[int, int]]  # of each move: rows of source and destination; -1: none that is known
+    leaves: Floats  # (moves, resources): what its source comes down by
+    comes: Floats  # (moves, resources): what its destination rises by
+    usage: Floats = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.usage = self.share.max(axis=0, initial=0.0)
+
+    @staticmethod
+    def of(view: ClusterView, steps: Sequence[Step]) -> LoadsAhead:
+        """The loads of a view, before the first of these moves. O(brokers + moves)."""
+        brokers = view.brokers
+        names = {name: row for row, name in enumerate(brokers.names)}
+        drained = np.array([name in view.policies.drained for name in brokers.names], np.bool_)
+        ends = [(names.get(source, -1), names.get(to or "", -1)) for _, source, to in steps]
+        rows = np.array([row for row, _, _ in steps], np.intp)
+        sources, destinations = np.array(ends, np.intp).reshape(-1, 2).T
+        amounts = resources_used(brokers, sources, view.bundles.short.take(rows).throughput)
+        share, per_unit = list[Floats](), list[Floats]()
+        for name, weight in brokers.weights.items():
+            usage, limit = brokers.resources[name]
+            unit = np.divide(weight, limit, out=np.zeros(len(limit)), where=limit > 0)
+            per_unit.append(np.append(unit, 0.0))  # one more: -1 is no broker
+            share.append(np.nan_to_num(usage * unit))
+        used = [amounts[name] for name in brokers.weights]
+        leaves = np.array([amount * unit[sources] for amount, unit in zip(used, per_unit, strict=True)])
+        comes = np.array([amount * unit[destinations] for amount, unit in zip(used, per_unit, strict=True)])
+        counted = brokers.reachable & ~drained
+        return LoadsAhead(names, counted, np.array(share), ends, leaves.T, comes.T)
+
+    def copy(self) -> LoadsAhead:
+        """The same, to be gone on with in another way."""
+        return LoadsAhead(
+            self.names, self.counted, self.share.copy(), self.ends, self.leaves, self.comes
+        )
+
+    @property
+    def max_usage(self) -> float:
+        """Of the brokers that count; 0 where there is none."""
+        return float(self.usage[self.counted].max(initial=0.0))
+
+    def carry_out(self, moves: Collection[int]) -> None:
+        """Count these moves as done."""
+        touched = set[int]()
+        for move in moves:
+            source, destination = self.ends[move]
+            if source >= 0:
+                self.share[:, source] = np.maximum(self.share[:, source] - self.leaves[move], 0.0)
+            if destination >= 0:
+                self.share[:, destination] += self.comes[move]
+            touched.update({source, destination} - {-1})
+        rows = sorted(touched)
+        self.usage[rows] = self.share[:, rows].max(axis=0, initial=0.0)
+
+    def after(self, moves: Collection[int]) -> LoadsAhead:
+        """The loads once these moves are done, too."""
+        ahead = self.copy()
+        ahead.carry_out(moves)
+        return ahead
+
+    def is_worse_after(self, moves: Collection[int]) -> bool:
+        """Whether these moves, made now, leave the busiest broker busier than the busiest is now."""
+        return self.after(moves).max_usage > self.max_usage + WORSE
+
+
+def order_groups(loads: LoadsAhead, groups: Sequence[Group]) -> tuple[list[Group], list[Group]]:
+    """Groups in an order in which none makes the max worse, and those for which there is none.
+
+    The given order is kept as far as it can be. A group that makes the max worse, whenever its turn comes,
+    is bound to the first one that makes room for it: both become one group.
+    """
+    ahead, left = loads.copy(), list(groups)
+    ordered, harmful = list[Group](), list[Group]()
+    while left:
+        fits = next((group for group in left if not ahead.is_worse_after(group)), None)
+        if fits is not None:
+            ahead.carry_out(fits)
+            ordered.append(fits)
+            left.remove(fits)
+            continue
+        first = left.pop(0)
+        then = ahead.after(first)
+        busiest = int(np.argmax(np.where(then.counted, then.usage, -np.inf)))
+        makes_room = (group for group in left if any(ahead.ends[move][0] == busiest for move in group))
+        if (other := next(makes_room, None)) is None:
+            harmful.append(first)
+        else:
+            left[left.index(other)] = sorted([*first, *other])
+    return ordered, harmful
+
+
+def serves_as_well(loads: LoadsAhead, waits: Group, new: Group, begun: bool) -> bool:
+    """Whether a plan that waits needs no new one in its place: it relieves the same brokers about as far, with
+    hardly more moves.
+
+    Else each sample's noise would have operators look at other moves, under other ids.
+
+    `begun`: part of it has been approved. The rest may then be more than a new plan would have.
+    """
+    sources, wanted = ({loads.ends[move][0] for move in moves} for moves in (waits, new))
+    if not begun and len(waits) > len(new) + max(1, len(new) // MORE_OF):
+        return False
+    missed = sorted(wanted - sources)
+    if (loads.usage[missed] - loads.after(new).usage[missed] > LITTLE).any():
+        return False
+    touched = sorted({broker for move in (*waits, *new) for broker in loads.ends[move] if broker >= 0})
+    after, after_new = (loads.after(moves).usage[touched].max(initial=0.0) for moves in (waits, new))
+    return bool(after <= after_new + SERVES)
