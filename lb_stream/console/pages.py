@@ -12,7 +12,7 @@ from lb_stream.console.acts import MODES
 from lb_stream.console.page import Page, reader_of, show
 from lb_stream.query import QueryError
 from lb_stream.query.cluster_state import unknown_cluster
-from lb_stream.query.present.proposals import ended_proposals, waiting_proposals
+from lb_stream.query.present.proposals import ended_proposals, plans, waiting_proposals
 from lb_stream.query.screens import brokers, causes, costs, feed, over_time
 from lb_stream.query.screens.lists import Wanted
 from lb_stream.query.screens.overview import overview
@@ -95,6 +95,7 @@ def proposals(request: Request) -> Response:
         cluster=cluster,
         mode=facts.mode,
         waiting=waiting,
+        plans=plans(waiting),
         first=" ".join(first),
         counted=len(first),
         ended=page.ask(("ended", cluster), lambda lake: ended_proposals(lake, cluster, ENDED)),

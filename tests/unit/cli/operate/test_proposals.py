@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from lb_stream.core.model.operator_state import OperatorState, Rejection
 from lb_stream.io.tables.rebuild import rebuild
 from lb_stream.query.lake import open_lake
 from lb_stream.query.present.proposals import ended_proposals, waiting_proposals
+from lb_stream.sim.play import outlook
 from lb_stream.store import Store
 from tests.support.lbctl_runner import Result
 from tests.support.recorded_tables import Recorder, record
@@ -101,6 +103,8 @@ def test_a_decision_names_who_approved_it(ask: Callable[..., Result], played: Re
     (decision,) = [one for one in played.loop.decisions if one.proposal_id is not None]
     sentence = flat(ask("explain", decision.decision_id))
     assert f"{BY} approved it ({decision.proposal_id}). A report confirmed it" in sentence
+    explain = decision.explain
+    assert explain.max_usage is not None and f"With {decision.source} at {explain.source_usage:.1%} usage" in sentence
     follow = [one for one in played.loop.decisions if one.bundle == decision.bundle and one.kind == "assign"]
     assert "approved it" not in flat(ask("explain", follow[0].decision_id))
 
@@ -150,6 +154,41 @@ def test_all_are_those_that_were_shown(ask: Callable[..., Result], kafka: Broker
     assert ask("approve", "--all", "--yes", "--cluster", "dema").code == 2 and kafka.sent == []
     assert ask("approve", "--all", "--yes", answers=[("demo", "done")]).code == 0
     assert kafka.sent[0][1]["proposals"] == ids(played)
+
+
+def test_a_plan_is_approved_by_its_id(ask: Callable[..., Result], kafka: Broker, played: Recorder) -> None:
+    (plan,) = {one.plan for one in played.loop.memory.proposals}
+    shown = ask("proposals")
+    assert f"plan {plan}: {len(ids(played))} move" in " ".join(shown.err.split()), shown.err
+    assert ask("approve", "--plan", str(plan), answers=[("demo", "done")]).code == 0
+    assert kafka.sent[0][1]["proposals"] == ids(played)
+    unknown = ask("approve", "--plan", "demo:1")
+    assert unknown.code == 2 and f"plans that wait: {plan}" in " ".join(unknown.err.split())
+
+
+def test_it_is_said_when_what_makes_things_worse_is_meant(ask: Callable[..., Result], kafka: Broker) -> None:
+    assert ask("approve", "demo:3:p0", "--even-if-worse", answers=[("demo", "done")]).code == 0
+    assert kafka.sent[0][1]["even_if_worse"] is True
+
+
+def test_a_preview_ends_with_1_where_the_busiest_broker_ends_busier(
+    ask: Callable[..., Result], kafka: Broker, played: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = ids(played)[0]
+    harmless = ask("approve", name, "--preview")
+    assert harmless.code == 0, harmless.err
+    real = outlook.outlook
+
+    def worse(*given: Any) -> Any:
+        found, notes = real(*given)
+        before, after = found[outlook.AS_IT_IS], found[outlook.CHANGED]
+        figures = after.figures | {"usage_max_after": before.figures["usage_max_after"] + 0.03}
+        return {outlook.AS_IT_IS: before, outlook.CHANGED: replace(after, figures=figures)}, notes
+
+    monkeypatch.setattr(outlook, "outlook", worse)
+    harms = ask("approve", name, "--preview")
+    assert harms.code == 1 and "this makes it worse: the busiest broker ends at" in " ".join(harms.err.split())
+    assert kafka.sent == []
 
 
 def test_the_mode_of_a_cluster_is_set(ask: Callable[..., Result], kafka: Broker) -> None:
