@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from lb_stream.cli.shared.options import BrokerConf, ConfigFile, Json, Set, effective
-from lb_stream.cli.shared.output import emit, emit_json, note
+from lb_stream.cli.shared.output import CommandError, emit, emit_json, note
 from lb_stream.io.messages.secrets import hide
 
 GRACE_S = 50.0
@@ -59,12 +59,24 @@ def balance(
     flags = [flag for flag, wanted in (("--once", once), ("--take-over", take_over), ("--standby", standby)) if wanted]
     command, environment = submit_command([*_arguments(config, broker_conf, set_), *flags], driver_memory=driver_memory)
     if not show:
+        _require_kafka(bootstrap)
         raise typer.Exit(_run(command, environment))
     changed = {name: value for name, value in environment.items() if os.environ.get(name) != value}
     if json:
         emit_json({"command": [hide(part) for part in command], "environment": changed})
     else:
         emit(" ".join([*(f"{name}={shlex.quote(value)}" for name, value in changed.items()), hide(shlex.join(command))]) + "\n")
+
+
+def _require_kafka(bootstrap: str) -> None:
+    """Raise CommandError where nobody listens: Spark takes longer to start than that takes."""
+    from lb_stream.io.kafka.options import unanswered
+
+    if (reasons := unanswered(bootstrap)) is not None:
+        raise CommandError(
+            f"no Kafka broker answers ({reasons}): `lbctl kafka start` starts one; "
+            "kafka.bootstrap_servers names another (--set kafka.bootstrap_servers=HOST:PORT)"
+        )
 
 
 def _run(command: list[str], environment: dict[str, str]) -> int:

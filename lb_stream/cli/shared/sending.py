@@ -164,6 +164,14 @@ def send_together(how: Sending, kind: str, several: Sequence[dict[str, Any]]) ->
     rights = [*given.rights("Write", topics.commands), *given.rights("Read", topics.results)]
     with kafka_at(bootstrap, given, rights), ExitStack() as open_:
         require_topics(bootstrap, given, rights)
+        if (absence := _find_absence(given, bootstrap)) and not how.no_wait:
+            raise CommandError(
+                f"no job answers: {absence}. Nothing was sent. Start it (lbctl balance, with its "
+                "settings; lbctl status says more), then send the command again; --no-wait sends it "
+                "all the same: a job that starts within five minutes does it"
+            )
+        if absence:
+            note(f"no job answers now: {absence}. One that starts within five minutes does it")
         answers = [open_.enter_context(closing(Answers(options, topics.results, command.id))) for command in commands]
         for command in commands:
             send_order(options, topics.commands, key, command)
@@ -177,6 +185,20 @@ def send_together(how: Sending, kind: str, several: Sequence[dict[str, Any]]) ->
                 _print(how, answer, alone=len(last) == 1)
             done &= all(answer.outcome == "done" for answer in last.values())
     return done
+
+
+def _find_absence(given: Effective, bootstrap: str) -> str:
+    """Why no job would answer; empty: one does, or it can't be told."""
+    from lb_stream.access.refusals import REFUSED
+    from lb_stream.io.leadership.alive import describe_absence
+    from lb_stream.query import QueryError
+
+    kafka = given.settings.kafka.model_copy(update={"bootstrap_servers": bootstrap})
+    there = given.settings.model_copy(update={"kafka": kafka, "stream": given.stream})
+    try:
+        return describe_absence(there)
+    except (QueryError, *REFUSED):  # whoever may write commands need not be allowed to read them
+        return ""
 
 
 def _command(how: Sending, kind: str, fields: dict[str, Any]) -> Command:

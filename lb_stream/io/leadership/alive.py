@@ -75,6 +75,36 @@ def who_runs(settings: Settings) -> Leader | None:
     return leader if leader is not None and leader.epoch == tick.epoch else Leader(tick.pipeline, tick.epoch, tick.host, tick.pid)
 
 
+def describe_absence(settings: Settings) -> str:
+    """Say that the job of these tables is dead and nobody stands by; empty: one runs, or can't be told.
+
+    A job's process on this machine tells at once; of another machine's a tick must come while we
+    wait. Raises KafkaError when nobody answers, Refusal when Kafka doesn't let us read ticks.
+    """
+    leader = last_leader(tables_of(settings.stream))
+    if leader is None or leader.pipeline != settings.stream.pipeline_id:
+        return ""
+    if leader.is_here and leader.runs_here:
+        return ""
+    if not settings.stream.tick_interval_ms:
+        return f"{_whose_end(leader)}" if leader.is_here else ""
+    with closing(Ticks(settings)) as ticks:
+        last = ticks.last()
+        if ticks.bystanders.now:
+            return ""
+        if last is None or time.time() * 1000 - last.append_ms > LONG_AGO_MS:
+            return _whose_end(leader)
+        if leader.is_here and last.sign.epoch == leader.epoch:
+            return _whose_end(leader)
+        return "" if ticks.next(silence_ms(settings)) else _whose_end(leader)
+
+
+def _whose_end(leader: Leader) -> str:
+    if leader.is_here:
+        return f"its process {leader.pid} on this machine has ended"
+    return f"its clock on {leader.host} doesn't tick"
+
+
 def told(leader: Leader) -> str:
     """A job in words."""
     since = f", since {datetime.fromtimestamp(leader.since_ms / 1000):%Y-%m-%d %H:%M:%S}" if leader.since_ms else ""

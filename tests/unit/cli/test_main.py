@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import time
 import tomllib
 import types
 from collections.abc import Iterator
@@ -18,6 +19,7 @@ from typer.main import get_command
 import lb_stream
 from lb_stream.cli.demo.command import command as demo_command
 from lb_stream.cli.main import app
+from lb_stream.io.kafka import options as kafka_options
 from lb_stream.io.local.configuration import load_settings
 from lb_stream.io.local.jars import JarsError
 from lb_stream.io.local.java import JavaUnfit
@@ -317,3 +319,24 @@ def test_a_shell_completes_commands_and_options(tmp_path: Path, line: str, compl
     env = {"_LBCTL_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": str(line.count(" "))}
     result = lbctl(cwd=tmp_path, env=env)
     assert (result.code, result.out.split(), result.err) == (0, completed, "")
+
+
+@pytest.mark.parametrize("servers", ["127.0.0.1:1", "127.0.0.1:1,127.0.0.1:2"])
+def test_balance_says_that_no_kafka_answers_before_spark_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, servers: str
+) -> None:
+    monkeypatch.setattr("lb_stream.cli.run.balance._run", lambda *_: pytest.fail("Spark starts"))
+    result = lbctl("balance", "--set", f"kafka.bootstrap_servers={servers}", cwd=tmp_path)
+    assert (result.code, result.out) == (1, "")
+    for server in servers.split(","):
+        assert f"{server}: Connection refused" in result.err
+    assert "lbctl kafka start" in result.err and "--set kafka.bootstrap_servers" in result.err
+
+
+def test_servers_that_never_answer_are_asked_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kafka_options, "ASKING_S", 0.2)
+    monkeypatch.setattr(kafka_options, "_trouble_at", lambda server: time.sleep(60) or "")
+    begun = time.monotonic()
+    found = kafka_options.unanswered("a:1,b:1,c:1")
+    assert found == "a:1: no answer within 0.2 s; b:1: no answer within 0.2 s; c:1: no answer within 0.2 s"
+    assert time.monotonic() - begun < 5

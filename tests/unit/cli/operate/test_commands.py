@@ -68,6 +68,7 @@ def kafka(monkeypatch: pytest.MonkeyPatch) -> Broker:
     monkeypatch.setattr(sending, "kafka_at", lambda *_: nullcontext())
     monkeypatch.setattr(sending, "require_topics", lambda *_: None)
     monkeypatch.setattr(sending, "OTHERS_S", 0.01)
+    monkeypatch.setattr("lb_stream.io.leadership.alive.describe_absence", lambda *_: "")
     return broker
 
 
@@ -254,6 +255,19 @@ def test_no_answer_in_time_is_exit_code_1(call: Callable[..., Result]) -> None:
     slow = call("namespaces", "unload", "t/n", "--timeout", "0.1", "--id", "mine", answers=[("default", "accepted")])
     assert (slow.code, slow.out) == (1, "")
     assert slow.err.splitlines()[-1] == "lbctl: default: not done after 0.1 s; it goes on: lbctl commands --id mine"
+
+
+def test_to_a_dead_job_nothing_is_sent_and_it_is_said_at_once(
+    call: Callable[..., Result], kafka: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended = "its process 7 on this machine has ended"
+    monkeypatch.setattr("lb_stream.io.leadership.alive.describe_absence", lambda *_: ended)
+    result = call("brokers", "drain", "b:1", answers=[])
+    assert (result.code, result.out, kafka.sent) == (1, "", [])
+    assert result.err.startswith(f"lbctl: no job answers: {ended}. Nothing was sent. Start it")
+    sent = call("brokers", "drain", "b:1", "--no-wait", "--id", "mine", answers=[])
+    assert (sent.code, sent.out, len(kafka.sent)) == (0, "sent: mine\n", 1)
+    assert f"no job answers now: {ended}" in sent.err
 
 
 def test_without_waiting_the_id_is_printed(call: Callable[..., Result], kafka: Broker) -> None:

@@ -1,6 +1,7 @@
 """Whatever goes wrong is one line that says what to do, with the right exit code: damaged tables, full disks, poor terminals, signals."""
 
 import errno
+import inspect
 import logging
 import os
 import shutil
@@ -13,11 +14,12 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
+from kafka.net import selector
 
 from lb_stream.cli.run import balance
 from lb_stream.contracts.tables import DECISIONS
 from lb_stream.io.local.signals import StopRequest
-from lb_stream.io.messages.logs import KAFKA_EVERY_S, KafkaSeldom, Lines
+from lb_stream.io.messages.logs import KAFKA_EVERY_S, SLOW_TASK, KafkaSeldom, Lines
 from lb_stream.io.messages.secrets import learn
 from lb_stream.io.messages.troubles import told
 from tests.support.lbctl_runner import lbctl
@@ -187,6 +189,20 @@ def test_kafkas_client_says_one_line_a_minute_in_an_outage_and_how_many_it_kept_
         assert seldom.filter(logging.LogRecord("lb_stream.io.leadership.clock", logging.WARNING, "f", 1, "ours", (), None))
     kept = int(KAFKA_EVERY_S) - 1
     assert said == ["no connection to b:1", *[f"no connection to b:1 (and {kept} lines before it)"] * 2]
+
+
+def test_kafkas_clients_advice_to_those_with_one_event_loop_is_left_out() -> None:
+    text = (
+        "Task <Task x> ran for 0.130s (>0.100s threshold). It is blocking the event loop -- likely a "
+        "tight sync loop inside a coroutine. Other pollers will time out."
+    )
+    seldom = KafkaSeldom(lambda: 100.0)
+    record = logging.LogRecord("kafka.net.selector", logging.WARNING, "f", 1, text, (), None)
+    assert not seldom.filter(record)
+    other = logging.LogRecord("kafka.net.manager", logging.WARNING, "f", 1, "no broker", (), None)
+    assert seldom.filter(other) and other.getMessage() == "no broker", "it counts as no line"
+    source = inspect.getsource(selector)
+    assert SLOW_TASK in source, "kafka-python has another wording: change SLOW_TASK"
 
 
 def test_a_log_shows_names_and_hides_secrets() -> None:
