@@ -7,7 +7,7 @@ import pytest
 
 from lb_stream.cli.demo.view import _decision_line
 from lb_stream.cli.demo.watch import Made
-from lb_stream.cli.monitor.dashboard import _decision
+from lb_stream.cli.monitor.dashboard import render
 from lb_stream.cli.report.page import _decisions, _marks
 from lb_stream.contracts.decisions import example_decision
 from lb_stream.contracts.tables import BROKER_LOADS, DECISIONS, OUTCOMES, OWNERSHIP, ROUNDS
@@ -142,7 +142,7 @@ def test_every_list_and_feed_names_the_reason(tmp_path: Path, outcome: str) -> N
     tables = write(tmp_path, outcome)
     with open_lake(Store.at(tables)) as lake:
         (entry,) = feed(lake, "eu-1")
-        (row,) = looked_up(lake, "eu-1").decisions
+        seen = looked_up(lake, "eu-1")
         figures = cluster_figures(
             lake, "eu-1", NOW - 1, NOW + 60_000, 100, Facts(NOW, JobFacts("p"))
         )
@@ -151,7 +151,7 @@ def test_every_list_and_feed_names_the_reason(tmp_path: Path, outcome: str) -> N
     assert (entry["outcome_reason"], entry["outcome"]) == (REASON, outcome)
     assert describe_outcome(of_round) == f"{outcome} in 55.9 s: {REASON}"
     said = {
-        "monitor": _decision(row, 200, True).plain,
+        "monitor": "\n".join(line.plain for line in render(seen, 400, 60)),
         "report": _decisions(figures).replace("&#x27;", "'"),
         "picture": str(_marks(figures)["unload"]),
         "undo": str(undo.left),
