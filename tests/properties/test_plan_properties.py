@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from lb_stream.core.model.memory import Proposal
@@ -64,6 +64,10 @@ def test_a_plan_makes_the_max_worse_at_none_of_its_steps_and_says_what_is_so(
     assert greatest <= first + CLOSE, "as a whole"
 
 
+LITTLE_INTO_LITTLE = [[20], [1, 1, 1, 6, 1, 21], [21], [5, 17, 25, 25], [10, 1, 23, 25, 25], [1, 17, 25, 25]]
+
+
+@example(LITTLE_INTO_LITTLE, SHEDDERS[4], set(), True)
 @given(loads, strategies, st.sets(st.integers(0, 9), max_size=4), st.booleans())
 def test_whichever_of_them_are_approved_the_max_is_none_the_worse(
     given_loads: list[list[int]], settings: dict[str, Any], which: set[int], whole: bool

@@ -21,7 +21,9 @@ from lb_stream.core.model.view import ClusterView
 from lb_stream.core.observing.ahead import carry_out
 from lb_stream.core.observing.loads_ahead import WORSE, Group, LoadsAhead
 from lb_stream.core.round.limits import MoveBudget, holds_of
+from lb_stream.core.round.shed import preselects
 from lb_stream.core.round.state import Division, RoundState
+from lb_stream.core.shedding.base import traits_of
 
 DIGITS = 4
 """Of usages that the memory keeps: it is logged in every round."""
@@ -267,9 +269,19 @@ def _shifts_overload(state: RoundState, one: Proposal, loads: LoadsAhead, order:
     if one.destination is None or to < 0:
         return None
     after = min(float(loads.after(moves).usage[to]) for moves in (mine, [*before, *mine]))
-    most = max(state.config.balancer.overloaded_threshold_percent / 100.0, float(state.view.brokers.usage[source]))
+    compared = float(state.view.brokers.usage[source]) if _goes_by_relief(state) else loads.max_usage
+    most = max(state.config.balancer.overloaded_threshold_percent / 100.0, compared)
     too_hot = f"{one.destination} would be at {after:.0%} usage with it ({Refuses.SHIFTS_OVERLOAD})"
     return too_hot if after > most + WORSE else None
+
+
+def _goes_by_relief(state: RoundState) -> bool:
+    """Whether a pass itself gives no broker so much that it is hotter than the one that is relieved.
+
+    What it may plan must not be stale as soon as it is planned.
+    """
+    counts = state.config.balancer.count_pending_moves and preselects(state)
+    return counts and not traits_of(state.config.shedder).chooses_destination
 
 
 def _split_refused(state: RoundState, one: Proposal) -> BundleAnswer | None:
