@@ -21,6 +21,7 @@ from lb_stream.core.model.view import ClusterView
 from lb_stream.core.observing.ahead import carry_out
 from lb_stream.core.observing.loads_ahead import WORSE, Group, LoadsAhead
 from lb_stream.core.round.limits import MoveBudget, holds_of
+from lb_stream.core.round.merge import overlap_answer
 from lb_stream.core.round.shed import preselects
 from lb_stream.core.round.state import Division, RoundState
 from lb_stream.core.shedding.base import traits_of
@@ -216,6 +217,8 @@ def why_refused(
     if len(known(state, group)) < len(group):
         unheard = f"no report has named {', '.join(one.bundle for one in group)} and where it is to go yet"
         return BundleAnswer("refused", f"{unheard}; it waits on", "unknown_bundle")
+    if (overlaps := _overlap_refused(state, group)) is not None:
+        return overlaps
     if not group[0].is_move:
         return _split_refused(state, group[0])
     names = state.view.brokers.names
@@ -231,6 +234,16 @@ def why_refused(
     bundles = [one.bundle for one in group]
     moves = [(row, int(state.view.bundles.owner[row])) for row in rows]
     return _said(bundles, holds_of(state).refusal(bundles) or MoveBudget.of(state).refusal(moves))
+
+
+def _overlap_refused(state: RoundState, group: Sequence[Proposal]) -> BundleAnswer | None:
+    """Why these wait on whose ranges other served bundles have by now, too; None: there is none."""
+    for one in group:
+        row = int(state.view.bundles.rows_of([one.bundle])[0])
+        overlapped = state.overlapped
+        if (overlapped.moving if one.is_move else overlapped.reshaping)[row]:
+            return overlap_answer(state, row)
+    return None
 
 
 def _said(names: Sequence[str], found: Refusal | None) -> BundleAnswer | None:

@@ -119,8 +119,6 @@ def _decide_asked(state: RoundState, broker: str, ask: SplitAsk, config: Splitti
         return refusal(Refuses.REJECTED, broker, [ask.bundle], until_ms=until_ms)
     if owner < 0 or view.brokers.names[owner] != broker:
         return refusal(Refuses.NOT_ITS_OWNER, broker, [ask.bundle])
-    if state.overlapped.reshaping[row]:
-        return refusal(Refuses.OVERLAPS, broker, [ask.bundle])
     splitting = [one.bundle for one in state.memory.pending if one.kind == "split"]
     splitting += [one.bundle for one in state.decisions if one.kind == "split"]
     if len(splitting) >= config.max_splits_in_flight:
@@ -128,6 +126,8 @@ def _decide_asked(state: RoundState, broker: str, ask: SplitAsk, config: Splitti
     others = [parse_bundle(name) for name in splitting]
     if any(in_the_way(parent, other, config) for other in others):
         return refusal(Refuses.NEIGHBOUR_IS_SPLITTING, broker, [ask.bundle])
+    if state.overlapped.reshaping[row]:
+        return refusal(Refuses.OVERLAPS, broker, [ask.bundle])
     count = _bundles_of(view, parent.namespace) + sum(other.namespace == parent.namespace for other in others)
     if count + max(1, len(ask.boundaries)) > config.namespace_max_bundles:
         return refusal(Refuses.NAMESPACE_MAX_BUNDLES, None, [ask.bundle], saw=[count], limit=config.namespace_max_bundles)

@@ -457,6 +457,15 @@ def test_an_approval_of_a_split_is_checked_against_the_limits_of_now(settings: d
     assert bool(cluster.memory.proposals) == (rule != "stale")
 
 
+def test_an_approved_split_is_not_made_beside_the_children_that_a_broker_has_made_meanwhile() -> None:
+    cluster, large = test_split.Cluster(mode="approve"), {"a": {PARENT: LARGE}, "b": {}}
+    cluster.round(large)
+    (proposal,) = cluster.memory.proposals
+    order = split_order("approve-proposals", proposal.proposal_id, cluster.now_ms)
+    made = cluster.round({"a": {PARENT: LARGE, LEFT: SMALL}, "b": {RIGHT: SMALL}}, commands=(order,))
+    assert (made.decisions, made.results[0].rule) == ((), "overlaps")
+
+
 def test_a_log_without_proposals_is_read_and_written_as_it_was() -> None:
     text = Memory().to_json()
     assert "proposals" not in text and "approvals" not in text and "rejections" not in json.dumps(json.loads(text)["orders"])

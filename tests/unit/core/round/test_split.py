@@ -302,3 +302,13 @@ def test_two_who_ask_for_one_namespace_share_the_places_that_are_left() -> None:
     done = asked(("a", ask()), ("a", ask(OTHER, 0x60000000)), namespace_max_bundles=3)
     assert [one.bundle for one in done.decisions] == [PARENT]
     assert [(one.rule, one.subjects) for one in done.refusals] == [("namespace_max_bundles", (OTHER,))]
+
+
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_a_broker_that_asks_to_split_what_is_split_already_is_refused(elsewhere: bool) -> None:
+    cluster = Cluster(load_manager="extensible")
+    owned = {"a": {PARENT: LARGE, LEFT: SMALL}, "b": {}}
+    owned["b" if elsewhere else "a"][RIGHT] = SMALL
+    done = cluster.round(owned, asks=(("a", ask()),))
+    assert done.decisions == ()
+    assert [(one.rule, one.broker, one.subjects) for one in done.refusals] == [("overlaps", "a", (PARENT,))]
