@@ -64,6 +64,7 @@ def show(page: Page, template: str, status: int = 200, **figures: Any) -> Respon
         "offered": partial(offered, who),
         "verdict": page.look.verdict,
         "stale": page.look.stale,
+        "demo_end": page.look.facts.demo_end,
         "now_ms": now_ms(),
         "read_ms": page.look.facts.now_ms,
         "zone": local_zone(),

@@ -12,8 +12,8 @@ from typing import Any, Literal
 
 from lb_stream.contracts.settings import Event
 
-State = Literal["healthy", "degraded", "down"]
-EXIT_CODES: dict[State, int] = {"healthy": 0, "degraded": 1, "down": 2}
+State = Literal["healthy", "ended", "degraded", "down"]
+EXIT_CODES: dict[State, int] = {"healthy": 0, "ended": 0, "degraded": 1, "down": 2}
 
 SUSPENDING = frozenset({"mass_disappearance", "everything_silent"})
 """Rules by which brokers that vanish suspend their cluster (core.observing.liveness)."""
@@ -102,6 +102,19 @@ class ClusterFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class DemoEnd:
+    """How the demo that wrote the tables ended. `at`: when, in words; `how`: balanced, or why not."""
+
+    at: str
+    how: str
+
+    @property
+    def sentence(self) -> str:
+        """The end in words."""
+        return f"the demo ended at {self.at}, {self.how}"
+
+
+@dataclass(frozen=True, slots=True)
 class Facts:
     """All of it at one moment. `kafka`: why Kafka doesn't answer, None: it does, or wasn't asked. `disk_free` in bytes; None: not known."""
 
@@ -114,6 +127,7 @@ class Facts:
     lag_limit: int = LAG_LIMIT  # records
     set_aside: tuple[str, ...] = ()  # records that were stepped over because they end the job: topic, partition, offset
     standbys: tuple[StandbyFacts, ...] | None = None  # None: not known
+    demo_end: DemoEnd | None = None  # the tables are a demo's, which has ended: nothing is to run
     in_pieces: bool = False  # a batch has ended the job again and again, and the record to blame is looked for
 
 
@@ -147,6 +161,9 @@ class Verdict:
 
 def verdict(facts: Facts) -> Verdict:
     """How the balancer is."""
+    if facts.demo_end is not None:
+        advice = "`lbctl demo --keep` runs one that goes on until Ctrl-C"
+        return Verdict("ended", f"ended: {facts.demo_end.sentence}: {advice}", ())
     found = sorted(_findings(facts), key=lambda one: -EXIT_CODES[one.state])
     grave = [one for one in found if one.state != "healthy"]
     if not grave:
@@ -160,6 +177,8 @@ def verdict(facts: Facts) -> Verdict:
 
 def stale(facts: Facts) -> str | None:
     """Why what the tables show isn't how things are now, if so: the banner above every screen that shows them."""
+    if facts.demo_end is not None:
+        return f"{facts.demo_end.sentence}; what is shown is how it was then"
     found = next(_of_job(facts), None)
     if found is None:
         return None
@@ -170,6 +189,9 @@ def stale(facts: Facts) -> str | None:
 
 def job_findings(facts: Facts) -> Iterator[Finding]:
     """What is wrong with the job itself, and with what it needs to decide at all."""
+    if facts.demo_end is not None:
+        yield Finding("down", facts.demo_end.sentence, "`lbctl demo --keep` runs one that goes on")
+        return
     if facts.kafka is not None:
         said = f"Kafka doesn't answer ({facts.kafka})"
         yield Finding("down", said, "nothing is read or published without it", event="kafka_down")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import shutil
 import time
@@ -12,10 +13,20 @@ from typing import TYPE_CHECKING, Any
 
 from lb_stream.contracts.decisions import MOVES
 from lb_stream.core.config.windows import closed
-from lb_stream.core.health import LAG_LIMIT, SUSPENDING, ClusterFacts, Facts, JobFacts, StandbyFacts, stale
+from lb_stream.core.health import (
+    LAG_LIMIT,
+    SUSPENDING,
+    ClusterFacts,
+    DemoEnd,
+    Facts,
+    JobFacts,
+    StandbyFacts,
+    stale,
+)
 from lb_stream.core.model.memory import bound_for
 from lb_stream.core.model.names import is_system_bundle
 from lb_stream.io.leadership.leader import Leader
+from lb_stream.io.messages.times import clock
 from lb_stream.query import QueryError
 from lb_stream.query.cluster_state import Standing, standing_in
 from lb_stream.query.lake import open_lake, records, run
@@ -30,6 +41,8 @@ if TYPE_CHECKING:
 
     Lake = duckdb.DuckDBPyConnection
 
+DEMO_END_FILE = "ended.json"
+"""Beside a demo's tables, once it has ended: when (ms since the epoch), and how."""
 LATELY_MS = 3_600_000
 """A dead broker counts as missing if it was heard less than this before the last round; otherwise it is gone."""
 
@@ -75,6 +88,7 @@ def _facts(tables: Store, settings: Settings, job: JobFacts, clusters: tuple[Clu
     if (place := next((one for one in folders if one.exists()), None)) is not None:
         usage = shutil.disk_usage(place)
         facts = replace(facts, disk_free=usage.free, disk_size=usage.total)
+    facts = replace(facts, demo_end=find_demo_end(tables, job))
     from lb_stream.io.kafka.set_aside import SetAside
     from lb_stream.store import checkpoint_of
 
@@ -84,11 +98,28 @@ def _facts(tables: Store, settings: Settings, job: JobFacts, clusters: tuple[Clu
     return facts
 
 
-def stale_since(lake: Lake, settings: Settings) -> str | None:
+def find_demo_end(tables: Store, job: JobFacts) -> DemoEnd | None:
+    """How the demo that wrote these tables ended; None: they are no demo's, or it goes on."""
+    if job.running or tables.local is None:
+        return None
+    try:
+        told = json.loads((tables.local.parent / DEMO_END_FILE).read_text())
+        ended_ms, how = int(told["at_ms"]), str(told["how"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    if (job.since_ms or 0) > ended_ms:
+        return None  # another job has written since
+    return DemoEnd(clock(ended_ms), how)
+
+
+def stale_since(lake: Lake, settings: Settings, tables: Store) -> str | None:
     """The warning to show when the tables don't show how things are now."""
     (newest,) = records(run(lake, "SELECT max(now_ms) AS now_ms FROM rounds"))
     clusters = (ClusterFacts("", newest["now_ms"]),) if newest["now_ms"] else ()
-    return stale(Facts(_now_ms(), _job(lake, settings), clusters))
+    job = _job(lake, settings)
+    end = find_demo_end(tables, job)
+    said = stale(Facts(_now_ms(), job, clusters, demo_end=end))
+    return said if said is None or end is not None else f"NOT UP TO DATE: {said}"
 
 
 def _now_ms() -> int:

@@ -28,7 +28,9 @@ def command(
     seed: Annotated[int, typer.Option("--seed", help="The same seed gives the same cluster.")] = 1,
     max_rounds: Annotated[int, typer.Option("--max-rounds", min=1, help="Give up after so many rounds of the balancer.")] = 400,
     max_seconds: Annotated[int, typer.Option("--max-seconds", min=10, help="Give up after so long.")] = 240,
-    keep: Annotated[bool, typer.Option("--keep", help="Go on with the topics and tables of the last demo in .lb/demo.")] = False,
+    keep: Annotated[
+        bool, typer.Option("--keep", help="Leave everything running until Ctrl-C, to be looked at.")
+    ] = False,
     set_: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A setting of the job, over conf/local.toml; may be given again.")
     ] = None,

@@ -27,6 +27,7 @@ from lb_stream.io.local.resources import CONF
 from lb_stream.io.local.signals import StopRequest
 from lb_stream.job.process import Job, end_leftover
 from lb_stream.job.submit import submit_command
+from lb_stream.query.status_facts import DEMO_END_FILE
 from lb_stream.sim import SimBroker, build_cluster
 from lb_stream.sim.brokers import wall_clock_ms
 
@@ -55,7 +56,7 @@ class Plan:
     seed: int
     most_rounds: int
     most_seconds: float
-    keep: bool
+    keep: bool  # leave everything running until Ctrl-C
     json_only: bool
     settings: tuple[str, ...]
 
@@ -98,25 +99,33 @@ class DemoRun:
         """All of it."""
         submit_command([])  # Java and jars, before what the last demo has left is removed
         jar_paths("broker")
-        _clear(keep=self.plan.keep)
+        _clear()
         self.watch.skip_past()
         self.console.print(
             f"[bold]lb_stream demo[/]: {self.plan.brokers} brokers, {self.plan.bundles} bundles, {self.plan.workload}, {self.plan.shedder}"
         )
-        verdict, first_decision_s = "", None
-        with ExitStack() as stack:
+        how, code = "interrupted", 1
+        with ExitStack() as outer:
+            outer.callback(lambda: _note_end(how))  # when all has been stopped
+            stack = outer.enter_context(ExitStack())
             view = make_view(self.console, self.watch)
             stack.callback(view.close)
             try:
                 agent, job = self._start(stack, view)
                 verdict = self._balance(view, agent, job)
+            except CommandError:
+                how = "with an error"
+                raise
             finally:
                 view.close()
-            first_decision_s = next((made.at_s for made in self.watch.decisions()), None)
+            how = verdict or "balanced"
             after = self.watch.figures()
+            if self.plan.keep:
+                code = self._tell(verdict, after)
+                self._stay(agent, job)
             self.console.print("stopping the brokers, the job and Kafka", style="dim")
         self.watch.refresh()
-        return self._tell(verdict, after, first_decision_s)
+        return code if self.plan.keep else self._tell(verdict, after)
 
     # --- starting ---
 
@@ -213,11 +222,28 @@ class DemoRun:
         if not agent.running:
             raise CommandError(f"the simulated brokers have stopped: {agent.failure}")
 
+    def _stay(self, agent: Agent, job: Job) -> None:
+        """Leave everything running until a request to stop."""
+        told = (
+            f"\nEverything goes on until Ctrl-C: Kafka at 127.0.0.1:{self.kafka.port}, the job, "
+            f"{self.plan.brokers} brokers.\nLook at it from a second terminal, in this folder:",
+            f"  {_lbctl()} console     # then open http://127.0.0.1:8090/ in a browser",
+            f"  {_lbctl()} status",
+            f"  {_lbctl()} brokers drain broker-1",
+        )
+        for line in told:
+            self.console.print(line, soft_wrap=True, markup=False)
+        while not self.stop:
+            time.sleep(STEP_S)
+            self.watch.refresh()
+            self._check(agent, job)
+
     # --- telling ---
 
-    def _tell(self, verdict: str, after: list[BrokerFigures], first_decision_s: float | None) -> int:
+    def _tell(self, verdict: str, after: list[BrokerFigures]) -> int:
         """The comparison, what to do next, and the figures as the last line. Returns the exit code."""
         watch, console = self.watch, self.console
+        first_decision_s = next((made.at_s for made in watch.decisions()), None)
         console.print()
         console.print(comparison(watch.before, after))
         console.print()
@@ -285,14 +311,20 @@ class KafkaStart:
         self.kafka.stop()
 
 
-def _clear(keep: bool) -> None:
-    """End what a demo that was killed has left running; then, unless it is to be kept, remove what the last one wrote."""
+def _note_end(how: str) -> None:
+    """Leave a note beside the tables that the demo has ended, for whoever looks at them."""
+    end = {"at_ms": time.time_ns() // 1_000_000, "how": how}
+    (FOLDER / DEMO_END_FILE).write_text(json.dumps(end))
+
+
+def _clear() -> None:
+    """End what a demo that was killed has left running; then remove what the last one wrote."""
     end_leftover(FOLDER / "job.json")
     EmbeddedKafka(FOLDER / "kafka").stop()
-    if not keep:
-        for name in ("kafka", "tables", "checkpoint"):
-            shutil.rmtree(FOLDER / name, ignore_errors=True)
-        (FOLDER / "job.log").unlink(missing_ok=True)
+    for name in (DEMO_END_FILE, "job.log"):
+        (FOLDER / name).unlink(missing_ok=True)
+    for name in ("kafka", "tables", "checkpoint"):
+        shutil.rmtree(FOLDER / name, ignore_errors=True)
 
 
 def _number(text: str) -> float:

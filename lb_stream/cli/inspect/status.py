@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from lb_stream.core.health import ClusterFacts, Facts, StandbyFacts
 
-COLOURS = {"healthy": "green", "degraded": "yellow", "down": "red"}
+COLOURS = {"healthy": "green", "ended": "", "degraded": "yellow", "down": "red"}
 CLUSTER_COLOURS = {
     **dict.fromkeys(("SUSPENDED", "failing"), "red"),
     **dict.fromkeys(("paused", "held"), "yellow"),
@@ -29,7 +29,11 @@ CLUSTER_COLOURS = {
 
 def register(app: typer.Typer) -> None:
     """Add the command to lbctl."""
-    app.command("status", epilog="Example: lbctl status · Exit codes: 0 healthy, 1 degraded, 2 down")(status)
+    app.command(
+        "status",
+        epilog="Example: lbctl status · "
+        "Exit codes: 0 healthy, or a demo's tables and it has ended; 1 degraded; 2 down",
+    )(status)
 
 
 def status(config: ConfigFile = None, broker_conf: BrokerConf = None, set_: Set = None, json: Json = False) -> None:
@@ -49,14 +53,16 @@ def status(config: ConfigFile = None, broker_conf: BrokerConf = None, set_: Set 
             emit_rich("", clusters_table(facts.clusters))
         if found.findings:
             emit("\n" + "".join(f"{one.state + ':':<10}{one.what}\n{'':<10}{one.advice}\n" for one in found.findings))
-    if found.state != "healthy":
+    if EXIT_CODES[found.state]:
         raise typer.Exit(EXIT_CODES[found.state])
 
 
 def _lines(facts: Facts) -> list[tuple[str, str]]:
     job = facts.job
     lines = [("pipeline", job.pipeline)]
-    if job.epoch is not None:
+    if facts.demo_end is not None:
+        lines.append(("demo", f"{facts.demo_end.sentence}; its job and its Kafka with it"))
+    elif job.epoch is not None:
         up = {True: "up", False: "NOT RUNNING", None: "unknown"}[job.running]
         lines += [
             ("job", f"{up}: {job.seen}"),
@@ -65,7 +71,8 @@ def _lines(facts: Facts) -> list[tuple[str, str]]:
         ]
     if facts.standbys:
         lines.append(("standbys", told_standbys(facts.standbys)))
-    lines.append(("kafka", facts.kafka or "answers"))
+    if facts.demo_end is None:
+        lines.append(("kafka", facts.kafka or "answers"))
     if facts.disk_free is not None:
         lines.append(("disk", f"{facts.disk_free / 2**30:.1f} GiB free where the tables are"))
     return lines

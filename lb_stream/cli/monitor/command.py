@@ -78,9 +78,10 @@ def _look(given: Effective, cluster: str | None) -> Snapshot:
     states = tuple(one for one in facts.clusters if cluster in (None, one.cluster))
     if cluster and not states:
         raise CommandError(unknown_cluster(cluster, [one.cluster for one in facts.clusters]), code=2)
+    trouble = f"NOT UP TO DATE: {said}" if said and facts.demo_end is None else said
     named = {one.cluster: one for one in states}
     brokers = [row | {"state": named[row["cluster"]].state_of(row["broker"]) if row["cluster"] in named else ""} for row in shown.brokers]
-    return replace(shown, states=states, brokers=brokers, trouble=f"NOT UP TO DATE: {said}" if said else None)
+    return replace(shown, states=states, brokers=brokers, trouble=trouble)
 
 
 def _unicode(encoding: str) -> bool:

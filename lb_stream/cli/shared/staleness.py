@@ -16,7 +16,7 @@ def warn_if_stale(given: Effective, lake: duckdb.DuckDBPyConnection) -> str | No
     """Say so on stderr; returns what was said."""
     from lb_stream.query.status_facts import stale_since
 
-    said = stale_since(lake, given.settings)
+    said = stale_since(lake, given.settings, given.tables)
     if said:
-        note(f"NOT UP TO DATE: {said}")
+        note(said)
     return said

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import time
 from pathlib import Path
 
 import pytest
@@ -176,3 +178,14 @@ def test_a_page_that_was_made_earlier_has_the_time_at_which_it_is_sent(site: Tes
         (body,) = Tags(site.get(link("tenant", cluster="eu-1", name="shop")).text).all("body")
         times.append(int(body["data-now"]))
     assert times == [1_000_000_000_000, 1_000_000_009_000]
+
+
+def test_over_a_demos_tables_the_banner_is_calm_once_it_has_ended(tmp_path: Path) -> None:
+    fleet(tmp_path / "tables")
+    end = {"at_ms": int(time.time() * 1000) + 60_000, "how": "balanced"}
+    (tmp_path / "ended.json").write_text(json.dumps(end))
+    page = Tags(client(tmp_path / "tables").get("/").text)
+    (banner,) = [tag for tag in page.all("p") if "banner" in tag.get("class", "")]
+    assert banner["class"] == "banner calm"
+    assert "The demo has ended." in page.text and "Not up to date" not in page.text
+    assert "lbctl demo --keep" in page.text

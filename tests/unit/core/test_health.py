@@ -1,5 +1,6 @@
 """The verdict on job and clusters, and `lbctl status`, which tells it from what is there without the job."""
 
+import json
 import os
 import re
 import time
@@ -12,7 +13,7 @@ import pytest
 from lb_stream.cli.shared.drain_watch import DrainWatch
 from lb_stream.contracts.base import canonical_json
 from lb_stream.contracts.tables import BATCHES, LEADERS, REFUSALS, ROUNDS
-from lb_stream.core.health import EXIT_CODES, ClusterFacts, Facts, JobFacts, stale, verdict
+from lb_stream.core.health import EXIT_CODES, ClusterFacts, DemoEnd, Facts, JobFacts, stale, verdict
 from lb_stream.io.leadership.leader import this_host
 from lb_stream.io.local.processes import started_ms
 from lb_stream.store import Store
@@ -177,3 +178,46 @@ def test_a_suspended_cluster_is_said_to_be_and_its_brokers_are_not_counted_as_al
     assert (found["state"], found["suspended_by"], found["brokers_alive"], found["brokers"]) == ("SUSPENDED", "everything_silent", 0, 6)
     assert "SUSPENDED" in ask(made, tmp_path, "clusters", "list").out
     assert "SUSPENDED (everything_silent)" in ask(made, tmp_path, "monitor").out
+
+
+def note_demo_end(made: Recorder, at_ms: int, how: str = "balanced") -> None:
+    (made.root.parent / "ended.json").write_text(json.dumps({"at_ms": at_ms, "how": how}))
+
+
+def test_a_demo_that_has_ended_is_no_trouble() -> None:
+    ended = replace(with_job(running=False), kafka="refused", demo_end=DemoEnd("12:00:00", "balanced"))
+    found = verdict(ended)
+    assert (found.state, EXIT_CODES[found.state], found.findings) == ("ended", 0, ())
+    assert found.sentence.startswith("ended: the demo ended at 12:00:00, balanced: `lbctl demo --keep`")
+    assert stale(ended) == "the demo ended at 12:00:00, balanced; what is shown is how it was then"
+
+
+def test_a_demos_tables_say_that_it_has_ended_until_another_job_runs_on_them(tmp_path: Path) -> None:
+    run = record(tmp_path / "demo" / "tables")
+    child = os.posix_spawn("/bin/true", ["/bin/true"], {})
+    os.waitpid(child, 0)
+    now_ms = int(time.time() * 1000)
+    started(run, child, now_ms - 1000)
+    note_demo_end(run, now_ms)
+    result = ask(run, tmp_path, "status")
+    assert result.code == 0 and result.out.startswith("ended: the demo ended at ")
+    assert not re.search("down|NOT RUNNING|Kafka doesn't answer", result.out), result.out
+    for command in (("brokers",), ("decisions",), ("monitor",)):
+        said = ask(run, tmp_path, *command)
+        assert "NOT UP TO DATE" not in said.out + said.err
+        assert "the demo ended at " in said.out + said.err, command
+    started(run, os.getpid(), now_ms + 1)
+    assert ask(run, tmp_path, "status").code == 2, "a job runs again, and its Kafka doesn't answer"
+    later = os.posix_spawn("/bin/true", ["/bin/true"], {})
+    os.waitpid(later, 0)
+    started(run, later, now_ms + 2)
+    assert "NOT UP TO DATE" in ask(run, tmp_path, "brokers").err, "another job has written since"
+
+
+@pytest.mark.parametrize("content", ["", "{}", "[]", '{"at_ms": null, "how": "x"}'])
+def test_a_note_of_an_end_that_can_not_be_read_is_none(
+    run: Recorder, tmp_path: Path, content: str
+) -> None:
+    (run.root.parent / "ended.json").write_text(content)
+    assert not ask(run, tmp_path, "status").out.startswith("ended")
+    (run.root.parent / "ended.json").unlink()

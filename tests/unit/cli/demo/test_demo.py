@@ -296,7 +296,8 @@ def test_a_balancer_whose_rounds_all_fail_ends_the_demo_with_the_error(tmp_path:
 
 
 def test_the_users_settings_go_over_the_demos_but_not_over_its_folders() -> None:
-    plan = Plan("AvgShedder", 6, 96, "hot_spot", 1, 400, 240.0, False, False, ("balancer.shedding_strategy=X", "stream.tables=/elsewhere"))
+    given = ("balancer.shedding_strategy=X", "stream.tables=/elsewhere")
+    plan = Plan("AvgShedder", 6, 96, "hot_spot", 1, 400, 240.0, False, False, given)
     given = plan.overrides("127.0.0.1:9")
     assert given.index("balancer.shedding_strategy=X") > given.index("balancer.shedding_strategy=AvgShedder")
     assert [one for one in given if one.startswith("stream.tables")][-1].endswith(".lb/demo/tables")
