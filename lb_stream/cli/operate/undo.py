@@ -9,7 +9,7 @@ import typer
 
 from lb_stream.cli.shared.options import BrokerConf, Cluster, ConfigFile, Json, Set, effective
 from lb_stream.cli.shared.output import CommandError, emit_json, emit_line, emit_rich, note, table
-from lb_stream.cli.shared.sending import DEFAULT_TIMEOUT_S, Sending, Timeout, only_cluster, send_together
+from lb_stream.cli.shared.sending import DEFAULT_TIMEOUT_S, Sending, Timeout, only_cluster, send_all
 from lb_stream.cli.shared.spans import span_ms
 
 if TYPE_CHECKING:
@@ -66,7 +66,12 @@ def undo(
         note("nothing was sent")
         raise typer.Exit(1)
     how = Sending(given, found.cluster, False, False, timeout, None, json)
-    done = all(send_together(how, kind, several) for kind, several in steps) if wanted else preview
+    # One round reads all: a broker whose drain ends has its bundles on their way back before
+    # balancing sees that it is empty.
+    groups = [[(kind, fields) for fields in several] for kind, several in steps]
+    if found.orders and found.moves:
+        groups = [[command for group in groups for command in group]]
+    done = all(send_all(how, group, len(group) > 1) for group in groups) if wanted else preview
     if json:
         emit_json(found.to_dict() | ({"done": done} if wanted else {}))
     if not done:

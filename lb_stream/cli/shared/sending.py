@@ -154,12 +154,23 @@ def send(how: Sending, kind: str, fields: dict[str, Any]) -> None:
 
 def send_together(how: Sending, kind: str, several: Sequence[dict[str, Any]]) -> bool:
     """Send commands one after the other, then print what came of each; whether all are done. Raises CommandError for no answer in time."""
-    commands = [_command(how, kind, fields) for fields in several]
+    return send_all(how, [(kind, fields) for fields in several])
+
+
+def send_all(
+    how: Sending, several: Sequence[tuple[str, dict[str, Any]]], at_once: bool = False
+) -> bool:
+    """Send commands (kind, fields), then print what came of each; whether all are done.
+
+    `at_once`: one round is to read them all. Raises CommandError for no answer in time.
+    """
+    commands = [_command(how, kind, fields) for kind, fields in several]
     key, bootstrap, topics = how.key, how.given.bootstrap, how.given.settings.topics
     options = how.given.client_options(bootstrap)
     done = True
     given = how.given
     from lb_stream.io.kafka.orders import Answers, send_order
+    from lb_stream.io.kafka.orders import send_together as send_in_one_append
 
     rights = [*given.rights("Write", topics.commands), *given.rights("Read", topics.results)]
     with kafka_at(bootstrap, given, rights), ExitStack() as open_:
@@ -173,10 +184,14 @@ def send_together(how: Sending, kind: str, several: Sequence[dict[str, Any]]) ->
         if absence:
             note(f"no job answers now: {absence}. One that starts within five minutes does it")
         answers = [open_.enter_context(closing(Answers(options, topics.results, command.id))) for command in commands]
+        if at_once:
+            send_in_one_append(options, topics.commands, key, commands)
         for command in commands:
-            send_order(options, topics.commands, key, command)
+            if not at_once:
+                send_order(options, topics.commands, key, command)
             if how.no_wait and how.json:
-                emit_json({"id": command.id, "cluster": key or None, "kind": kind, "outcome": "sent"})
+                sent = {"id": command.id, "cluster": key or None, "kind": command.kind}
+                emit_json(sent | {"outcome": "sent"})
             elif how.no_wait:
                 emit(f"sent: {command.id}\n")
         for command, heard in zip(commands, answers if not how.no_wait else (), strict=False):

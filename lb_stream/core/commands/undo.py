@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from lb_stream.contracts.base import canonical_json
 from lb_stream.core.commands.settings import our_name
 from lb_stream.core.model.operator_state import OperatorState
 
@@ -27,6 +28,77 @@ def taken_back_by(kind: str, arguments: Mapping[str, Any], before: OperatorState
     if "digest" in arguments and "characters" in arguments:
         raise CannotUndo(f"its arguments, {arguments['characters']} characters, were too long to be kept")
     return _BY_KIND[kind](arguments, before, now_ms)
+
+
+def cancel_out(orders: Sequence[Order], now: OperatorState, now_ms: int) -> list[Order]:
+    """Reduce the orders that take back several commands, the newest first, to what they come to.
+
+    Of orders about one thing (a broker's drain, a setting, a bundle's pin) the last one counts: it
+    lays down what was in force before all of them. One that lays down what is in force `now` is
+    left out, as a command and its opposite are.
+    """
+    kept: dict[tuple[str, str], Order] = {}
+    for order in (part for whole in orders for part in _parts(whole)):
+        subject = _subject(order)
+        kept.pop(subject, None)
+        kept[subject] = order
+    return _joined([one for one in kept.values() if not _is_in_force(one, now, now_ms)])
+
+
+def _parts(order: Order) -> list[Order]:
+    """An order as one for each thing that it is about."""
+    if order["kind"] == "set-config":
+        return [{"kind": "set-config", "values": {name: value}} for name, value in order["values"].items()]
+    if order["kind"] == "pin-bundles":
+        return [order | {"bundles": [name]} for name in order["bundles"]]
+    return [order]
+
+
+def _subject(order: Order) -> tuple[str, str]:
+    match order["kind"]:
+        case "pause-cluster" | "resume-cluster":
+            return "paused", ""
+        case "drain-broker" | "undrain-broker":
+            return "drained", str(order["broker"])
+        case "delete-config":
+            return "setting", our_name(order["key"], "")
+        case "set-config":
+            ((name, value),) = order["values"].items()
+            return "setting", our_name(name, value)
+        case "pin-bundles":
+            return "pin", str(order["bundles"][0])
+    return str(order["kind"]), canonical_json(order)
+
+
+def _is_in_force(order: Order, now: OperatorState, now_ms: int) -> bool:
+    match order["kind"]:
+        case "pause-cluster" | "resume-cluster":
+            return now.paused is (order["kind"] == "pause-cluster")
+        case "drain-broker" | "undrain-broker":
+            return (order["broker"] in now.drained) is (order["kind"] == "drain-broker")
+        case "delete-config":
+            return _subject(order)[1] not in {our_name(*one) for one in now.settings.items()}
+        case "set-config":
+            return all(now.settings.get(name) == value for name, value in order["values"].items())
+        case "pin-bundles":
+            left_ms = max(now.pins.get(order["bundles"][0], 0) - now_ms, 0)
+            return bool(left_ms == order["for_ms"])
+    return False
+
+
+def _joined(orders: Sequence[Order]) -> list[Order]:
+    """The orders with settings in one command, as they may only go together, and pins by their time."""
+    found: list[Order] = []
+    for order in orders:
+        kind = order["kind"]
+        same = [one for one in found if one["kind"] == kind and one.get("for_ms") == order.get("for_ms")]
+        if kind == "set-config" and same:
+            same[0]["values"] |= order["values"]
+        elif kind == "pin-bundles" and same:
+            same[0]["bundles"] += order["bundles"]
+        else:
+            found.append(order)
+    return found
 
 
 def _pause(_: Mapping[str, Any], before: OperatorState, now_ms: int) -> list[Order]:

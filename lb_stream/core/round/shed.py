@@ -14,7 +14,7 @@ from lb_stream.core.disruption.holds import Holds
 from lb_stream.core.filters import AntiAffinity
 from lb_stream.core.model.names import namespace_of
 from lb_stream.core.model.refusals import Refusal, refusal
-from lb_stream.core.model.rules import Refuses, Rule, TakesOut
+from lb_stream.core.model.rules import Decides, Refuses, Rule, TakesOut
 from lb_stream.core.model.view import Bools, ClusterView, Rows
 from lb_stream.core.observing.ahead import carry_out
 from lb_stream.core.observing.outcomes import Outcome
@@ -137,11 +137,15 @@ def _has_looked(unloads: Unloads) -> bool:
 def _as_decided(state: RoundState) -> ClusterView:
     """The view with what this very round has decided carried out, for a shedder that asks for it: it fills no destination twice.
 
-    Pulsar's decide on what was there before, as the reference does.
+    Pulsar's decide on what was there before, as the reference does. But all of them see the moves
+    that operators have ordered: what comes back after a drain fills the broker first.
     """
-    if traits_of(state.config.shedder).sees_the_round and state.config.balancer.count_pending_moves:
-        return carry_out(state.view, state.decisions, moves_count=True)
-    return state.view
+    if not state.config.balancer.count_pending_moves:
+        return state.view
+    decided = state.decisions
+    if not traits_of(state.config.shedder).sees_the_round:
+        decided = [one for one in decided if one.rule == Decides.UNLOAD_COMMAND.name]
+    return carry_out(state.view, decided, moves_count=True)
 
 
 def _without_drained(view: ClusterView) -> ClusterView:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from typing import Any
 
@@ -36,6 +36,25 @@ def order(kind: str, fields: Mapping[str, Any], by: str, command_id: str | None 
             given = repr(first["input"])[:LONGEST_SHOWN]
             raise BadOrder(f"{name} = {given}: expected {expected_by(first)}") from None
         raise BadOrder(f"{name + ': ' if name else ''}{first['msg']}") from None
+
+
+TOGETHER_MS = 200
+"""Commands that are to be read in one batch wait so long for each other: they become one append."""
+
+
+def send_together(
+    options: Mapping[str, Any], topic: str, key: str, commands: Sequence[Command]
+) -> None:
+    """Put commands on the topic, in this order and in one append, so that one round reads them all.
+
+    They are there when this returns. `key`: the cluster, empty for all. Raises KafkaError, Refusal.
+    """
+    values = [command.to_json().encode() for command in commands]
+    room = max(LARGEST_COMMAND, 2 * sum(map(len, values)))
+    more = {"max_request_size": room, "batch_size": room, "linger_ms": TOGETHER_MS}
+    with closing(KafkaProducer(**options, acks="all", **more)) as producer:
+        for sent in [producer.send(topic, key=key.encode(), value=value) for value in values]:
+            sent.get(timeout=SEND_S)
 
 
 def send_order(options: Mapping[str, Any], topic: str, key: str, command: Command) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from lb_stream.contracts.decisions import MOVES
-from lb_stream.core.commands.undo import CannotUndo, Order, taken_back_by
+from lb_stream.core.commands.undo import CannotUndo, Order, cancel_out, taken_back_by
 from lb_stream.core.model.operator_state import OperatorState
 from lb_stream.io.messages.times import clock
 from lb_stream.query import QueryError
@@ -68,7 +68,7 @@ class Undo:
         return {"cluster": self.cluster, "orders": self.orders, "moves": self.moves, "left": [list(one) for one in self.left]}
 
     def steps(self, pin_ms: int) -> list[tuple[str, list[Row]]]:
-        """The commands that are sent, kind and fields, one step after the other: what was in force, the pins, then all moves at once."""
+        """The commands to send, by kind: what was in force, the pins, then all moves. One round is to read them all."""
         steps = [(str(one["kind"]), [{name: value for name, value in one.items() if name != "kind"}]) for one in self.orders]
         if self.moves and pin_ms:
             steps.append(("pin-bundles", [{"bundles": [one["bundle"] for one in self.moves], "for_ms": pin_ms}]))
@@ -125,7 +125,10 @@ def _undo(lake: Lake, cluster: str, commands: Sequence[Row], decision_ids: Itera
         found.orders += [order for order in orders if order not in found.orders]
         if not orders and not command["decision_ids"]:
             found.left.append((told, "it has changed nothing"))
-    drained = set(_orders(last["memory"]).drained) - {one["broker"] for one in found.orders if one["kind"] == "undrain-broker"}
+    now = _orders(last["memory"])
+    if since_ms is not None:
+        found.orders = cancel_out(found.orders, now, last["now_ms"])
+    drained = set(now.drained) - {one["broker"] for one in found.orders if one["kind"] == "undrain-broker"}
     decisions = records(run(lake, _DECISIONS, [cluster, list(decision_ids), since_ms]))
     _move_back(lake, found, decisions, drained)
     return found
