@@ -62,7 +62,8 @@ CREATE TABLE outcomes (
   `detail` STRING COMMENT 'how it ended, in words',
   `at_ms` BIGINT COMMENT 'when it ended',
   `took_ms` BIGINT COMMENT 'from the decision to its end',
-  `log_seq` BIGINT COMMENT 'numbers the pipeline\'s batches for ever, across checkpoints'
+  `log_seq` BIGINT COMMENT 'numbers the pipeline\'s batches for ever, across checkpoints',
+  `released_ms` BIGINT COMMENT 'since when no broker served the bundle of a move or an assignment: its release as acknowledged or reported, or the last sign of life of its dead broker; none: it has not left, or no broker had it before'
 ) USING DELTA;
 
 -- the ownership record of one bundle, as on the topic; earlier ones are in the log

@@ -59,7 +59,8 @@ CREATE OR REPLACE VIEW outcomes_at AS SELECT
   `detail`,
   timestamp_millis(`at_ms`) AS `happened_at`,
   `took_ms`,
-  `log_seq`
+  `log_seq`,
+  timestamp_millis(`released_ms`) AS `released_at`
 FROM outcomes;
 
 CREATE OR REPLACE VIEW ownership_at AS SELECT

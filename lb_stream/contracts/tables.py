@@ -80,10 +80,12 @@ OUTCOMES = TableSpec(
             *(*texts("decision_id", "cluster"), *counts("seq")),
             *texts("bundle", "outcome", "detail"),
             *counts("at_ms", "took_ms", "log_seq"),
+            *counts("released_ms"),  # none: the bundle has not left, or no broker had it before
         ]
     ),
     kept_by="at_ms",
     from_log=True,
+    added=("released_ms",),
 )
 OWNERSHIP = TableSpec(
     "ownership",

@@ -53,8 +53,8 @@ class Part:
 class Explained:
     """A decision with all that the tables say of it. `moves`: how many moves from the same source its round decided.
 
-    `follows` and `followed_by`: the unload before an assignment, the assignment after an unload. `cost`: what a confirmed move has cost
-    clients (`move_cost`), None of other decisions.
+    `follows` and `followed_by`: the unload before an assignment, the assignment after an unload.
+    `cost`: what it has cost clients (`move_cost`), None where it moved nothing.
     """
 
     sentence: str

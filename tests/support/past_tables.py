@@ -43,4 +43,7 @@ def write_past(folder: Path) -> None:
     made = [("assign", 4_000), ("transfer", 7_000)]
     common = {"cluster": "eu", "issued_ms": at(1), "dry_run": False}
     fill(folder, DECISIONS, [common | {"decision_id": kind, "kind": kind} for kind, _ in made])
-    fill(folder, OUTCOMES, [{"decision_id": kind, "cluster": "eu", "outcome": "confirmed", "took_ms": took} for kind, took in made])
+    left = {"assign": None, "transfer": at(1) + 3_000}
+    ended = {"cluster": "eu", "outcome": "confirmed"}
+    rows = [{"decision_id": kind, "took_ms": took, "released_ms": left[kind]} for kind, took in made]
+    fill(folder, OUTCOMES, [ended | row for row in rows])

@@ -98,7 +98,7 @@ def _told(found: Explained) -> list[RenderableType]:
         ("strategy", f"{row['strategy']}, rule {row['rule']}, reason {row['reason']}"),
         *((name, figure(explain[name], unit)) for name in ("saw", "average", "limit") if explain.get(name) is not None),
         ("outcome", _outcome(row)),
-        *((("has cost", _cost(found.cost)),) if found.cost else ()),
+        *((("has cost", _cost(row, found.cost)),) if found.cost else ()),
         *_of_plan(explain),
     ]
     if row["children"]:
@@ -144,8 +144,14 @@ def _outcome(row: Row) -> str:
     return f"{row['outcome']} in {row['took_ms'] / 1000:.1f} s, round {row['ended_seq']}: {row['detail']}"
 
 
-def _cost(cost: Row) -> str:
-    told = ["nobody serves the bundle yet" if cost["unserved_s"] is None else f"{cost['unserved_s']:.1f} s unserved"]
+def _cost(decision: Row, cost: Row) -> str:
+    if cost["unserved_s"] is not None:
+        told = [f"{cost['unserved_s']:.1f} s unserved"]
+    elif decision["outcome"] == "confirmed" and decision["destination"] is not None:
+        # An earlier version wrote its outcome.
+        told = ["the tables don't tell how long it was unserved"]
+    else:
+        told = ["no report has shown the bundle at a broker yet"]
     if cost["clients"] is None:
         return f"{told[0]}; bundle_history doesn't tell its clients and traffic"
     told.append(f"{cost['clients']:,} client{'' if cost['clients'] == 1 else 's'} disturbed")

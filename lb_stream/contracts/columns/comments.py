@@ -48,6 +48,9 @@ _BY_NAME = {
     "from_ms": "begin of the window",
     "to_ms": "end of the window, which is not part of it",
     "took_ms": "from the decision to its end",
+    "outcomes.released_ms": "since when no broker served the bundle of a move or an assignment:"
+    " its release as acknowledged or reported, or the last sign of life of its dead broker;"
+    " none: it has not left, or no broker had it before",
     # decisions
     "decision_id": "the decision's id, cluster:seq:ordinal",
     "ownership.decision_id": "the decision that led to this record",

@@ -29,6 +29,7 @@ class Pending:
     unload_children: bool = False
     neighbour: str | None = None  # of a merge: the other bundle
     start_ms: int = 0  # of the process of the broker that was asked, as known then; 0: not known
+    released_ms: int | None = None  # of an assignment: since when no broker serves the bundle
 
     @property
     def asked(self) -> str | None:
@@ -41,9 +42,9 @@ class Pending:
         return (self.bundle,) if self.neighbour is None else (self.bundle, self.neighbour)
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON-able fields. Only a merge has a neighbour, and not every broker tells its start."""
+        """As JSON-able fields, without those that few decisions have."""
         found = fields_of(self)
-        for name in ("neighbour", "start_ms"):
+        for name in ("neighbour", "start_ms", "released_ms"):
             if not found[name]:
                 del found[name]
         return found

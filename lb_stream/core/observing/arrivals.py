@@ -33,8 +33,8 @@ def follow_moves(
         return Arrivals((), {})
     moves, told = dict(memory.moves), [outcome for _, outcome in settled.ended if outcome.outcome != "released"]
     for pending, outcome in settled.ended:
-        if outcome.outcome == "released":
-            moves[pending.bundle] = _half_done(pending, outcome.at_ms, now_ms + timeout_ms)
+        if outcome.outcome == "released" and outcome.released_ms is not None:
+            moves[pending.bundle] = _half_done(pending, outcome.released_ms, now_ms + timeout_ms)
     failed = {
         one.bundle: outcome
         for one, outcome in settled.ended

@@ -26,7 +26,12 @@ MOST_AVOIDED = 20
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a decision ended. `released_ms`: when a move's bundle was seen to have left its source."""
+    """How a decision ended.
+
+    `released_ms`: since when no broker served the bundle of a move or an assignment: the release
+    that the source acknowledged or reported, or the last sign of life of a broker that died.
+    None: the bundle has not left, or no broker had it before.
+    """
 
     decision_id: str
     bundle: str
@@ -79,7 +84,7 @@ def settle(view: ClusterView, memory: Memory, acks: tuple[Ack, ...], now_ms: int
     if not memory.pending:
         return Settled((), ())
     refused = {ack.decision_id: ack for ack in acks if ack.outcome in ("refused", "failed")}
-    dead = {name for name, alive in zip(view.brokers.names, view.brokers.alive.tolist(), strict=True) if not alive}
+    dead = last_signs_of_dead(view)
     named = [bundle for pending in memory.pending for bundle in pending.bundles]
     rows: dict[str, int] = dict(zip(named, view.bundles.rows_of(named).tolist(), strict=True))
     ended: list[tuple[Pending, Outcome]] = []
@@ -104,7 +109,11 @@ def settle(view: ClusterView, memory: Memory, acks: tuple[Ack, ...], now_ms: int
             continue
         # An owner's death is no report: the bundle is gone from it since this round, not since it came to it.
         at_ms = since_ms if outcome in ("confirmed", "superseded") and since_ms >= pending.issued_ms else now_ms
-        released_ms = at_ms if pending.kind in MOVES and owner != pending.source else None
+        released_ms = pending.released_ms
+        if pending.kind in MOVES:
+            died_ms = dead.get(pending.source or "", now_ms)
+            left_ms = since_ms if since_ms >= pending.issued_ms else died_ms
+            released_ms = _left_source(pending, owner, at_ms, left_ms)
         took_ms = at_ms - pending.issued_ms
         ended.append((pending, Outcome(pending.decision_id, pending.bundle, outcome, detail, at_ms, took_ms, released_ms)))
     repeated = (pending for pending, _ in ended if pending.decision_id in restarted)
@@ -147,6 +156,31 @@ def _outcome(
     if refusal is not None:
         return "refused", refusal.reason or refusal.outcome
     return ("expired", "no report confirmed it in time") if now_ms >= pending.expires_ms else (None, "")
+
+
+def _left_source(pending: Pending, owner: str | None, at_ms: int, left_ms: int) -> int | None:
+    """When a move's bundle left its source; None: it has not. `left_ms`: if no broker has it."""
+    if owner == pending.source:
+        return None
+    return left_ms if owner is None else at_ms
+
+
+def last_signs_of_dead(view: ClusterView) -> dict[str, int]:
+    """Dead broker → when it was heard last. `view`: with the dead marked."""
+    brokers = view.brokers
+    rows = zip(brokers.names, brokers.alive.tolist(), brokers.seen_ms.tolist(), strict=True)
+    return {name: seen_ms for name, alive, seen_ms in rows if not alive}
+
+
+def unserved_since(known: ClusterView, row: int) -> int | None:
+    """Since when no broker serves an unowned bundle; None: no report has ever named it.
+
+    `known`: with the bundles of dead brokers still theirs. Death is a broker's last sign of life.
+    """
+    owner = int(known.bundles.owner[row])
+    if owner >= 0:
+        return int(known.brokers.seen_ms[owner])
+    return int(known.bundles.owner_since_ms[row]) if known.bundles.reported_ms[row] else None
 
 
 def _owner(view: ClusterView, row: int) -> str | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from lb_stream.contracts.decisions import Decision, Ownership
@@ -15,8 +15,7 @@ from lb_stream.core.model.refusals import Refusal, merged, refusal
 from lb_stream.core.model.rules import Refuses
 from lb_stream.core.model.view import ClusterView
 from lb_stream.core.observing.arrivals import follow_moves
-from lb_stream.core.observing.outcomes import Outcome
-from lb_stream.core.ownership.ledger import Ledger
+from lb_stream.core.observing.outcomes import Outcome, unserved_since
 from lb_stream.core.round.assign import assigned_lately
 from lb_stream.core.round.limits import moved_lately
 from lb_stream.core.round.merge import merges_after
@@ -96,8 +95,7 @@ def _memory_after(state: RoundState, moves: Mapping[str, Move], merges: MergeLoo
     """`moves`: those that are half done."""
     inputs, ledger, memory, now_ms = state.inputs, state.ledger, state.memory, state.now_ms
     dry_run, alive = state.config.balancer.dry_run, inputs.alive
-    starts = inputs.reported.brokers.starts()
-    new = () if dry_run else tuple(_pending(one, ledger, starts) for one in state.decisions)
+    new = () if dry_run else tuple(_pending_after(state, moves))
     spending = () if dry_run else counting(state.decisions, limited_namespaces(state.config.namespaces), memory)
     assigned = {one.bundle for one in state.decisions if one.kind == "assign" and not one.dry_run}
     return replace(
@@ -133,20 +131,30 @@ def _memory_after(state: RoundState, moves: Mapping[str, Move], merges: MergeLoo
     )
 
 
-def _pending(decision: Decision, ledger: Ledger, starts: Mapping[str, int]) -> Pending:
-    """What is remembered of a decision. `starts`: of the brokers' processes (ms)."""
-    pending = Pending(
-        decision_id=decision.decision_id,
-        kind=decision.kind,
-        bundle=decision.bundle,
-        source=decision.source,
-        destination=decision.destination,
-        issued_ms=decision.issued_ms,
-        expires_ms=decision.expires_ms,
-        version=decision.expected_version + 1,
-        former=ledger.former(decision.bundle) if decision.kind == "assign" else None,
-        children=tuple(decision.children),
-        unload_children=decision.unload_children,
-        neighbour=decision.neighbour,
-    )
-    return replace(pending, start_ms=starts.get(pending.asked or "", 0))
+def _pending_after(state: RoundState, moves: Mapping[str, Move]) -> Iterator[Pending]:
+    """The round's decisions as those that no report has confirmed. `moves`: those half done."""
+    ledger, known = state.ledger, state.ledger.reported
+    starts = state.inputs.reported.brokers.starts()  # of the brokers' processes
+    rows = known.bundles.rows_of(decision.bundle for decision in state.decisions).tolist()
+    for decision, row in zip(state.decisions, rows, strict=True):
+        former, released_ms = None, None
+        if decision.kind == "assign":
+            former = ledger.former(decision.bundle)
+            move = moves.get(decision.bundle)
+            released_ms = unserved_since(known, row) if move is None else move.released_ms
+        pending = Pending(
+            decision_id=decision.decision_id,
+            kind=decision.kind,
+            bundle=decision.bundle,
+            source=decision.source,
+            destination=decision.destination,
+            issued_ms=decision.issued_ms,
+            expires_ms=decision.expires_ms,
+            version=decision.expected_version + 1,
+            former=former,
+            children=tuple(decision.children),
+            unload_children=decision.unload_children,
+            neighbour=decision.neighbour,
+            released_ms=released_ms,
+        )
+        yield replace(pending, start_ms=starts.get(pending.asked or "", 0))

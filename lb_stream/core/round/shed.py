@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from lb_stream.contracts.decisions import Candidate, DecisionKind, Explain
+from lb_stream.contracts.decisions import MOVES, Candidate, DecisionKind, Explain
 from lb_stream.core.disruption.holds import Holds
 from lb_stream.core.filters import AntiAffinity
 from lb_stream.core.model.names import namespace_of
@@ -63,8 +63,16 @@ def observe_moves(state: RoundState, outcomes: Iterable[Outcome]) -> None:
     learn = traits_of(state.config.shedder).learn_moves
     if learn is None:
         return
-    nowhere = {one.decision_id for one, _ in state.inputs.settled.ended if one.destination is None}  # they end where they leave
-    moved = [one for one in outcomes if one.outcome == "confirmed" and one.released_ms is not None and one.decision_id not in nowhere]
+    # A move without a destination ends where it leaves; an assignment ends its move once more.
+    ended = [pending for pending, _ in state.inputs.settled.ended]
+    others = {one.decision_id for one in ended if one.destination is None or one.kind not in MOVES}
+    moved = [
+        one
+        for one in outcomes
+        if one.outcome == "confirmed"
+        and one.released_ms is not None
+        and one.decision_id not in others
+    ]
     unserved_ms = [one.at_ms - (one.released_ms or 0) or one.took_ms for one in moved]
     if unserved_ms:
         strategy = state.config.shedder

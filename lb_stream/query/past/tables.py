@@ -22,6 +22,8 @@ TABLES = ("bundle_history", "broker_history", "broker_loads", "commands", "decis
 """The tables that are asked."""
 BACK_MS = 3_600_000
 """So far back a bundle's last row may be."""
+MOVES_MEASURED = 100
+"""How long a move takes is the median of so many of the last ones, however long ago they were."""
 
 _CLUSTERS = "SELECT cluster, min(slot_ms) AS first_ms, max(slot_ms) AS last_ms FROM bundle_history GROUP BY cluster ORDER BY cluster"
 _WITHIN = "WHERE cluster = :cluster AND slot_ms >= :since_ms AND slot_ms < :to_ms"
@@ -57,12 +59,18 @@ _DRAINS = """
       AND at_ms >= :from_ms AND at_ms < :to_ms
     GROUP BY id, kind, get_json_object(arguments, '$.broker') ORDER BY at_ms, broker
 """
-_TOOK = """
-    SELECT median(CASE WHEN d.kind = 'assign' THEN o.took_ms END) AS assign_ms,
-           median(CASE WHEN d.kind <> 'assign' THEN o.took_ms END) AS move_ms
-    FROM decisions d JOIN outcomes o ON d.decision_id = o.decision_id
-    WHERE d.cluster = :cluster AND d.kind IN ('assign', 'unload', 'transfer') AND o.outcome = 'confirmed' AND NOT d.dry_run
-      AND d.issued_ms >= :from_ms AND d.issued_ms < :to_ms
+_TOOK = f"""
+    SELECT median(CASE WHEN kind = 'assign' THEN took_ms END) AS acquire_ms,
+           median(CASE WHEN kind <> 'assign' THEN left_ms END) AS release_ms
+    FROM (
+        SELECT d.kind, o.took_ms, o.released_ms - d.issued_ms AS left_ms,
+               row_number() OVER (PARTITION BY d.kind = 'assign' ORDER BY d.issued_ms DESC) AS place
+        FROM decisions d JOIN outcomes o ON d.decision_id = o.decision_id
+        WHERE d.cluster = :cluster AND d.kind IN ('assign', 'unload', 'transfer')
+          AND o.outcome = 'confirmed' AND NOT d.dry_run AND d.issued_ms < :to_ms
+          AND (d.kind = 'assign' OR o.released_ms >= d.issued_ms)
+    ) ended
+    WHERE place <= {MOVES_MEASURED}
 """
 _FIRST_ROUND = """
     SELECT coalesce(max(CASE WHEN now_ms <= :from_ms THEN log_seq END), min(CASE WHEN now_ms > :from_ms THEN log_seq END)) AS log_seq
@@ -119,7 +127,7 @@ def past_of(ask: Ask, cluster: str, from_ms: int | None = None, to_ms: int | Non
     to_ms = last_ms + step_ms if to_ms is None else to_ms
     within = {"cluster": cluster, "from_ms": from_ms, "to_ms": to_ms}
     (interval,) = ask(_INTERVAL, {"cluster": cluster, "late_ms": max(from_ms, to_ms - BACK_MS), "to_ms": to_ms}).to_pylist()
-    (took,) = ask(_TOOK, within).to_pylist()
+    (took,) = ask(_TOOK, {"cluster": cluster, "to_ms": to_ms}).to_pylist()
     memory, settings = _first_round(ask, cluster, from_ms)
     return {
         "cluster": cluster,
@@ -133,8 +141,8 @@ def past_of(ask: Ask, cluster: str, from_ms: int | None = None, to_ms: int | Non
         "memory": memory,
         "settings": settings,
         "report_interval_s": _seconds(interval["interval_ms"]),
-        "assign_s": _seconds(took["assign_ms"]),
-        "move_s": _seconds(took["move_ms"]),
+        "release_s": _seconds(took["release_ms"]),
+        "acquire_s": _seconds(took["acquire_ms"]),
     }
 
 

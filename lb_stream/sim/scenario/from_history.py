@@ -58,8 +58,8 @@ class History:
     memory: str | None = None  # of the first round, as logged
     settings: Mapping[str, Any] = field(default_factory=dict)  # the job's own for this cluster
     report_interval_s: float | None = None  # medians, where anything tells
-    assign_s: float | None = None  # from the decision to its confirmation
-    move_s: float | None = None
+    release_s: float | None = None  # from a move's decision until its bundle was seen to have left
+    acquire_s: float | None = None  # from an assignment until a report confirmed it
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,19 +136,19 @@ def _brokers(history: History, names: Sequence[str], up: Bools, tick_s: float) -
 def _times(history: History, tick_s: float) -> tuple[MoveTimes, float, list[str]]:
     """How long things took: as it was, where outcomes tell, less the way of a report."""
     notes = [f"assumed: report_delay_s = {REPORT_DELAY_S:g}, reconnect_s = {RECONNECT_S:g}"]
-    acquire_s, release_s, interval_s = ACQUIRE_S, RELEASE_S, REPORT_INTERVAL_S
-    if history.assign_s is None or history.move_s is None:
-        notes.append(f"assumed: release_s = {RELEASE_S:g}, acquire_s = {ACQUIRE_S:g}: no move was confirmed in this time")
-    else:
-        acquire_s = round(max(history.assign_s - REPORT_DELAY_S, 0.0), 3)
-        release_s = round(max(history.move_s - history.assign_s - REPORT_DELAY_S, 0.0), 3)
-        notes.append(f"release_s = {release_s:g}, acquire_s = {acquire_s:g}: medians of confirmed decisions, less report_delay_s")
+    took, interval_s = {"release_s": RELEASE_S, "acquire_s": ACQUIRE_S}, REPORT_INTERVAL_S
+    measured = {name: getattr(history, name) for name in took if getattr(history, name) is not None}
+    took |= {name: round(max(value - REPORT_DELAY_S, 0.0), 3) for name, value in measured.items()}
+    if assumed := ", ".join(f"{name} = {took[name]:g}" for name in took if name not in measured):
+        notes.append(f"assumed: {assumed}: no outcome of this cluster tells it")
+    if known := ", ".join(f"{name} = {took[name]:g}" for name in measured):
+        notes.append(f"{known}: medians of the last confirmed decisions, less report_delay_s")
     if history.report_interval_s is None:
         notes.append(f"assumed: report_interval_s = {REPORT_INTERVAL_S:g}")
     else:
         interval_s = max(round(history.report_interval_s / tick_s), 1) * tick_s
         notes.append(f"report_interval_s = {interval_s:g}: the median, in whole ticks")
-    return MoveTimes(release_s, acquire_s, RECONNECT_S), interval_s, notes
+    return MoveTimes(**took, reconnect_s=RECONNECT_S), interval_s, notes
 
 
 def _events(

@@ -20,24 +20,41 @@ NOW = time.time_ns() // 1_000_000
 CARTS, ORDERS, OTHER = (f"{name}/0x00000000_0xffffffff" for name in ("shop/carts", "shop/orders", "pay/bills"))
 
 
-def decision(name: str, kind: str, bundle: str, ago_ms: int, took_ms: int, outcome: str = "confirmed", **more: Any) -> tuple[Any, Any]:
-    one = {"decision_id": name, "cluster": "eu", "kind": kind, "bundle": bundle, "issued_ms": NOW - ago_ms, "dry_run": False} | more
-    ended = {"decision_id": name, "cluster": "eu", "outcome": outcome, "at_ms": NOW - ago_ms + took_ms, "took_ms": took_ms}
-    return one | {"explain": "{}", "reason": "Overloaded"}, ended
+def decision(
+    name: str,
+    kind: str,
+    bundle: str,
+    ago_ms: int,
+    took_ms: int,
+    outcome: str = "confirmed",
+    left_ms: int | None = None,
+    **more: Any,
+) -> tuple[Any, Any]:
+    """A decision and its outcome. `left_ms`: from the decision until the bundle had no broker."""
+    issued_ms = NOW - ago_ms
+    one = {"decision_id": name, "cluster": "eu", "kind": kind, "bundle": bundle, "issued_ms": issued_ms}
+    one |= {"destination": "b:80", "dry_run": False, "explain": "{}", "reason": "Overloaded"} | more
+    ended = {"decision_id": name, "cluster": "eu", "bundle": bundle, "outcome": outcome, "took_ms": took_ms}
+    released_ms = None if left_ms is None else issued_ms + left_ms
+    return one, ended | {"at_ms": issued_ms + took_ms, "released_ms": released_ms}
 
 
 @pytest.fixture
 def cost(tmp_path: Path) -> Callable[..., Result]:
-    """`lbctl cost` over an unload with its assignment, two transfers, one dry run, one that expired and one of last year."""
+    """`lbctl cost` over moves that ended in all ways.
+
+    An unload with its assignment, as they end together; two transfers, the second seen only at its destination;
+    a dry run; one that expired; one of last year; a failover.
+    """
     made = [
-        decision("1", "unload", CARTS, 60_000, 2_000),
-        decision("2", "assign", CARTS, 58_000, 3_000),
-        decision("3", "transfer", ORDERS, 50_000, 4_000),
-        decision("4", "transfer", OTHER, 40_000, 1_500),
+        decision("1", "unload", CARTS, 60_000, 5_000, left_ms=2_000),
+        decision("2", "assign", CARTS, 57_900, 2_900, left_ms=-100),
+        decision("3", "transfer", ORDERS, 50_000, 5_500, left_ms=1_500),
+        decision("4", "transfer", OTHER, 40_000, 1_500, left_ms=1_500),
         decision("5", "transfer", OTHER, 30_000, 9_000, dry_run=True),
         decision("6", "transfer", OTHER, 20_000, 9_000, "expired"),
-        decision("7", "transfer", OTHER, 400 * 86_400_000, 9_000),
-        decision("8", "assign", ORDERS, 10_000, 9_000),
+        decision("7", "transfer", OTHER, 400 * 86_400_000, 9_000, left_ms=1_000),
+        decision("8", "assign", ORDERS, 10_000, 9_000, left_ms=-31_000),
     ]
     fill(tmp_path, DECISIONS, [one for one, _ in made])
     fill(tmp_path, OUTCOMES, [ended for _, ended in made])
@@ -64,10 +81,28 @@ def test_one_move_s_cost_is_its_part_of_the_sums(cost: Callable[..., Result], tm
     with open_lake(Store.at(tmp_path)) as lake:
         found = {one: explain_decision(lake, one).cost for one in "1234568"}
         sums = {row["whose"]: row for row in move_costs(lake, "eu", 0, "bundle", "total")}
-    assert [found[one] for one in "2568"] == [None] * 4  # assignments, a dry run, one that expired
+    assert [found[one] for one in "256"] == [None] * 3  # a move's second half, a dry run, one that expired
     for one, bundle in (("1", CARTS), ("3", ORDERS)):
         assert found[one] == {name: sums[bundle][name] for name in ("unserved_s", "clients", "client_s", "bytes_per_s")}
     assert found["4"] == {"unserved_s": 1.5, "clients": None, "client_s": None, "bytes_per_s": None}
+    failover = found["8"]
+    assert failover is not None and (failover["unserved_s"], failover["client_s"]) == (40.0, 80.0)
+
+
+def test_a_move_that_failed_cost_what_passed_until_somebody_served_its_bundle(
+    cost: Callable[..., Result], tmp_path: Path
+) -> None:
+    made = [
+        decision("9", "unload", ORDERS, 9_000, 4_000, "failed", left_ms=1_000),
+        decision("10", "assign", ORDERS, 7_500, 2_500, "refused", left_ms=-500),
+        decision("11", "assign", ORDERS, 4_000, 3_000, left_ms=-4_000),
+    ]
+    fill(tmp_path, DECISIONS, [one for one, _ in made])
+    fill(tmp_path, OUTCOMES, [ended for _, ended in made])
+    with open_lake(Store.at(tmp_path)) as lake:
+        (orders,) = [row for row in move_costs(lake, "eu", 0, "bundle", "total") if row["whose"] == ORDERS]
+        assert (orders["moves"], orders["unserved_s"]) == (2, 4.0 + 7.0)
+        assert explain_decision(lake, "11").cost is None
 
 
 def test_explain_says_what_the_move_has_cost(cost: Callable[..., Result], tmp_path: Path) -> None:
@@ -78,11 +113,12 @@ def test_explain_says_what_the_move_has_cost(cost: Callable[..., Result], tmp_pa
 
 
 def test_a_bundle_that_nobody_serves_yet_is_said(cost: Callable[..., Result], tmp_path: Path) -> None:
-    one, ended = decision("9", "unload", ORDERS, 1_000, 500)
+    one, ended = decision("9", "unload", ORDERS, 1_000, 500, left_ms=500, destination=None)
     fill(tmp_path, DECISIONS, [one])
     fill(tmp_path, OUTCOMES, [ended])
     told = lbctl("explain", "9", "--set", f"stream.tables={tmp_path}", cwd=tmp_path)
-    assert told.code == 0 and "nobody serves the bundle yet, 2 clients disturbed" in told.out
+    said = " ".join(told.out.split())
+    assert told.code == 0 and "no report has shown the bundle at a broker yet, 2 clients disturbed" in said
 
 
 def test_each_span_and_each_kind_of_whose_has_its_rows(cost: Callable[..., Result]) -> None:

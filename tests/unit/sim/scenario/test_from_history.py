@@ -184,7 +184,7 @@ def test_what_nothing_tells_is_assumed_and_said() -> None:
     for said in ("cpu: no report tells", "3 brokers report no limit of memory", "assumed: release_s = 2, acquire", "no round tells who"):
         assert said in text
     assert (made.scenario.brokers.cpu_msgs_per_s > 0).all() and made.scenario.brokers.up.all()
-    measured = scenario_of(of(assign_s=5.0, move_s=8.0, report_interval_s=28.0))
+    measured = scenario_of(of(release_s=3.0, acquire_s=5.0, report_interval_s=28.0))
     assert (measured.scenario.move.release_s, measured.scenario.move.acquire_s) == (2.0, 4.0)
     assert measured.scenario.report_interval_s == 30.0
 
