@@ -155,7 +155,8 @@ CREATE TABLE broker_loads (
   `long_throughput_out_bytes_per_s` DOUBLE COMMENT 'traffic out, long-term average, bytes/s',
   `long_rate_in_msgs_per_s` DOUBLE COMMENT 'messages in, long-term average, messages/s',
   `long_rate_out_msgs_per_s` DOUBLE COMMENT 'messages out, long-term average, messages/s',
-  `log_seq` BIGINT COMMENT 'numbers the pipeline\'s batches for ever, across checkpoints'
+  `log_seq` BIGINT COMMENT 'numbers the pipeline\'s batches for ever, across checkpoints',
+  `active` BOOLEAN COMMENT 'whether the broker counts in means and maxima: alive, heard lately and not drained'
 ) USING DELTA;
 
 -- one bundle as a slot of time found it: its owner and latest statistics; without a row it is as in its row before

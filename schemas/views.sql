@@ -147,7 +147,8 @@ CREATE OR REPLACE VIEW broker_loads_at AS SELECT
   `long_throughput_out_bytes_per_s`,
   `long_rate_in_msgs_per_s`,
   `long_rate_out_msgs_per_s`,
-  `log_seq`
+  `log_seq`,
+  `active`
 FROM broker_loads;
 
 CREATE OR REPLACE VIEW bundle_history_at AS SELECT

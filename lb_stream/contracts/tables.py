@@ -173,10 +173,12 @@ BROKER_LOADS = TableSpec(
             *counts("bundles", "topics"),
             *_four("latest", "short", "long"),
             *counts("log_seq"),
+            pa.field("active", pa.bool_()),  # whether it counts in means and maxima
         ]
     ),
     kept_by="now_ms",
     from_log=True,
+    added=("active",),
 )
 REFUSALS = TableSpec(
     "refusals",

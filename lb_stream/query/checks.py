@@ -433,7 +433,8 @@ def of_strategy(now: Situation, broker: str | None, drained: bool) -> Iterator[C
     load = now.load_of(broker)
     if broker is None or load is None:
         return
-    alive = [row for row in now.loads if row["alive"]]
+    # Drained brokers are none of a shedder's; of one that is asked about the numbers are told.
+    alive = [row for row in now.loads if row["active"] or (row["alive"] and row is load)]
     shedder = now.config.shedder.name
     found = numbers(shedder, now.config.shedder_config, now.memory.get("strategies", {}).get(shedder, {}), alive, broker)
     if found is not None:

@@ -146,6 +146,12 @@ def last_loads(lake: duckdb.DuckDBPyConnection, cluster: str) -> str:
     return f"(SELECT * FROM broker_loads WHERE cluster = $1 AND log_seq = {-1 if last['log_seq'] is None else int(last['log_seq'])})"
 
 
+ACTIVE = "coalesce(active, alive)"
+"""Of a row of broker_loads: whether its broker counts in means, maxima and what is called even.
+
+The round has judged it (`ClusterView.active`); what an earlier version wrote tells only who lived.
+"""
+
 _LAST_ROUNDS = "(SELECT cluster, max(log_seq) AS log_seq FROM broker_loads GROUP BY cluster)"
 LAST_LOADS = f"(SELECT * FROM broker_loads JOIN {_LAST_ROUNDS} USING (cluster, log_seq))"
 """The same of every cluster."""

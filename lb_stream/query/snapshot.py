@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from lb_stream.core.health import ClusterFacts
+from lb_stream.query.lake import ACTIVE, records, run
 
 if TYPE_CHECKING:
     import duckdb
@@ -20,8 +21,9 @@ DECISIONS = 50
 BATCHES = 100
 """So many of the last are looked at."""
 
-_LOADS = """
-    SELECT cluster, broker, alive, usage_ratio, cpu_ratio, memory_ratio, direct_memory_ratio, bandwidth_in_ratio, bandwidth_out_ratio,
+_LOADS = f"""
+    SELECT cluster, broker, alive, {ACTIVE} AS active, usage_ratio,
+           cpu_ratio, memory_ratio, direct_memory_ratio, bandwidth_in_ratio, bandwidth_out_ratio,
            bundles, topics, seen_ms,
            latest_throughput_in_bytes_per_s + latest_throughput_out_bytes_per_s AS latest_bytes_per_s,
            short_throughput_in_bytes_per_s + short_throughput_out_bytes_per_s AS short_bytes_per_s,
@@ -101,8 +103,6 @@ def snapshot(tables: Store, cluster: str | None = None) -> Snapshot:
 
 def looked_up(lake: duckdb.DuckDBPyConnection, cluster: str | None) -> Snapshot:
     """What open tables say."""
-    from lb_stream.query.lake import records, run
-
     asked = [_CLUSTERS, _LOADS, _PENDING, _DECISIONS, _REFUSALS]
     clusters, brokers, pending, decisions, refusals = (records(run(lake, query, [cluster])) for query in asked)
     (timings,) = records(run(lake, _TIMINGS))
@@ -110,6 +110,6 @@ def looked_up(lake: duckdb.DuckDBPyConnection, cluster: str | None) -> Snapshot:
 
 
 def unevenness(brokers: Rows) -> float | None:
-    """Greatest over mean throughput of those that live; None when nothing flows."""
-    rates = [row["latest_bytes_per_s"] or 0.0 for row in brokers if row["alive"]]
+    """Greatest over mean throughput of the active ones; None when nothing flows."""
+    rates = [row["latest_bytes_per_s"] or 0.0 for row in brokers if row["active"]]
     return max(rates) * len(rates) / sum(rates) if sum(rates) else None

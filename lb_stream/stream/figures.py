@@ -96,6 +96,7 @@ class FigureFiles:
             "now_ms": np.full(count, made.now_ms),
             "broker": list(brokers.names),
             "alive": made.view.brokers.alive,
+            "active": made.view.active,
             "seen_ms": brokers.seen_ms,
             "reported_ms": brokers.reported_ms,
             "usage_ratio": brokers.usage if brokers.weights == weights else max_weighted_usage(brokers.resources, weights),

@@ -277,7 +277,8 @@ def queries() -> list[str]:
     asked = (
         "select kind, rule, count(*) as n from decisions group by all",
         "select outcome, count(*) as n, avg(took_ms) as ms from outcomes group by all",
-        "select seq, max(usage_ratio) / avg(usage_ratio) as uneven from broker_loads group by seq order by seq",
+        "select seq, max(usage_ratio) / avg(usage_ratio) as uneven from broker_loads"
+        " where active group by seq order by seq",
     )
     return [f'{_lbctl()} sql{elsewhere} "{query}"' for query in asked]
 

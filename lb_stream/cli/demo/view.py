@@ -132,7 +132,8 @@ def _broker_table(figures: Sequence[BrokerFigures], width: int, most: int) -> Ta
     # Two and a half times the mean fills the bar.
     bar_width = max(5, min(50, width - (54 if width >= WIDE else 42)))
     table.add_column("throughput", no_wrap=True, width=bar_width)
-    mean = sum(one.throughput_bytes_per_s for one in figures) / len(figures)
+    counted = [one.throughput_bytes_per_s for one in figures if one.active]
+    mean = sum(counted) / max(1, len(counted))
     for one in shown:
         ratio = one.throughput_bytes_per_s / mean if mean > 0 else 0.0
         bar = Text("█" * max(0, min(bar_width, round(bar_width * ratio / 2.5))), "red" if ratio > BALANCED else "green")

@@ -10,7 +10,7 @@ from typing import Any
 
 from lb_stream.agent import Verdict
 from lb_stream.contracts.decisions import Decision
-from lb_stream.contracts.tables import OUTCOMES, ROUNDS
+from lb_stream.contracts.tables import BROKER_LOADS, OUTCOMES, ROUNDS
 from lb_stream.sim.cluster import max_over_mean
 from lb_stream.sim.reports import throughput_of
 
@@ -40,13 +40,15 @@ class BrokerFigures:
     rate_msgs_per_s: float
     throughput_bytes_per_s: float
     cpu_ratio: float
+    active: bool = True  # it counts in the mean and the maximum
 
     @staticmethod
-    def of(broker: str, report: Mapping[str, Any]) -> BrokerFigures:
+    def of(broker: str, report: Mapping[str, Any], active: bool = True) -> BrokerFigures:
         """Read from a report of either form."""
         cpu = report.get("cpu") or report["systemResourceUsage"]["cpu"]
         rate = float(report["msgRateIn"]) + float(report["msgRateOut"])
-        return BrokerFigures(broker, int(report["numBundles"]), rate, throughput_of(report), cpu["usage"] / cpu["limit"])
+        bundles, cpu_ratio = int(report["numBundles"]), cpu["usage"] / cpu["limit"]
+        return BrokerFigures(broker, bundles, rate, throughput_of(report), cpu_ratio, active)
 
 
 class NewRows:
@@ -57,9 +59,20 @@ class NewRows:
         self._delta: Any = None
         self._seen: set[str] = set()
 
+    def skip(self) -> None:
+        """Leave out the rows that are there."""
+        self._new_files()
+
     def read(self) -> list[dict[str, Any]]:
         """New rows; none while the table does not exist."""
         import pyarrow.parquet as pq
+
+        rows = []
+        for file in self._new_files():
+            rows += pq.read_table(file, columns=self._columns, partitioning=None).to_pylist()
+        return rows
+
+    def _new_files(self) -> list[str]:
         from deltalake import DeltaTable
 
         if self._delta is None:
@@ -70,7 +83,7 @@ class NewRows:
             self._delta.update_incremental()
         new = [file for file in self._delta.file_uris() if file not in self._seen]
         self._seen.update(new)
-        return [row for file in new for row in pq.read_table(file, columns=self._columns, partitioning=None).to_pylist()]
+        return new
 
 
 @dataclass(slots=True)
@@ -91,10 +104,14 @@ class Watch:
     failed_in_a_row: int = 0
     _rounds: NewRows = field(init=False)
     _outcomes: NewRows = field(init=False)
+    _loads: NewRows = field(init=False)
+    _inactive: frozenset[str] = frozenset()  # by the last round: drained, silent, dead
     _early: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._rounds = NewRows(self.tables / ROUNDS.name, ["cluster", "log_seq", "seq", "error"])
+        columns = ["cluster", "log_seq", "broker", "active"]
+        self._loads = NewRows(self.tables / BROKER_LOADS.name, columns)
         columns = ["decision_id", "outcome", "detail", "took_ms"]
         self._outcomes = NewRows(self.tables / OUTCOMES.name, columns)
 
@@ -102,8 +119,8 @@ class Watch:
 
     def skip_past(self) -> None:
         """Leave out what the tables hold already, of an earlier demo."""
-        self._rounds.read()
-        self._outcomes.read()
+        for rows in (self._rounds, self._outcomes, self._loads):
+            rows.skip()
 
     def on_report(self, broker: str, report: Mapping[str, Any]) -> None:
         """A broker has reported."""
@@ -127,6 +144,10 @@ class Watch:
             self.failed_in_a_row = self.failed_in_a_row + 1 if row["error"] else 0
             if self.first_seq is None:
                 self.first_seq, self.first_round_s = row["seq"], self.elapsed_s()
+        if loads := [row for row in self._loads.read() if row["cluster"] == self.cluster]:
+            last = max(row["log_seq"] for row in loads)
+            seen = [row for row in loads if row["log_seq"] == last]
+            self._inactive = frozenset(row["broker"] for row in seen if not row["active"])
         for row in self._outcomes.read():
             self._early[row["decision_id"]] = row
         for decision_id in [known for known in self._early if known in self.made]:
@@ -141,7 +162,11 @@ class Watch:
 
     def figures(self) -> list[BrokerFigures]:
         """All brokers now, by name."""
-        return [BrokerFigures.of(broker, report) for broker, report in sorted(self.reports.copy().items())]
+        reports = sorted(self.reports.copy().items())
+        return [
+            BrokerFigures.of(broker, report, broker not in self._inactive)
+            for broker, report in reports
+        ]
 
     def decisions(self) -> list[Made]:
         """In the order in which they came."""
@@ -171,5 +196,5 @@ class Watch:
 
 
 def unevenness(figures: list[BrokerFigures]) -> float:
-    """Greatest over mean throughput."""
-    return max_over_mean(one.throughput_bytes_per_s for one in figures)
+    """Greatest over mean throughput of the active brokers."""
+    return max_over_mean(one.throughput_bytes_per_s for one in figures if one.active)

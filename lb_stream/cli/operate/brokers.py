@@ -20,9 +20,11 @@ if TYPE_CHECKING:
     from lb_stream.core.health import ClusterFacts
 
 _FOUR = ("latest_throughput_in_bytes_per_s", "latest_throughput_out_bytes_per_s", "latest_rate_in_msgs_per_s", "latest_rate_out_msgs_per_s")
-_OTHERS = ("alive", "usage_ratio", "bundles", "topics", "seen_ms", "reported_ms", "seq", "now_ms")
+_OTHERS = ("alive", "active", "usage_ratio", "bundles", "topics")
+_TIMES = ("seen_ms", "reported_ms", "seq", "now_ms")
 _QUERY = """
-    SELECT cluster, broker, alive, usage_ratio, latest_throughput_in_bytes_per_s + latest_throughput_out_bytes_per_s AS bytes_per_s,
+    SELECT cluster, broker, alive, {active} AS active, usage_ratio,
+           latest_throughput_in_bytes_per_s + latest_throughput_out_bytes_per_s AS bytes_per_s,
            latest_rate_in_msgs_per_s + latest_rate_out_msgs_per_s AS msgs_per_s, bundles, topics, seen_ms, reported_ms, seq, now_ms
     FROM ({newest}) ORDER BY cluster, broker
 """
@@ -65,14 +67,15 @@ def show(
     """Show each broker's latest load: usage, throughput, message rate, bundles, and when it was last heard of."""
     from lb_stream.cli.shared.staleness import warn_if_stale
     from lb_stream.query.cluster_state import require_cluster
-    from lb_stream.query.lake import open_lake, records, run
+    from lb_stream.query.lake import ACTIVE, open_lake, records, run
     from lb_stream.query.status_facts import cluster_facts, newest_loads
 
     given = effective(config, broker_conf, set_)
     lake = open_lake(given.tables)
     require_cluster(lake, cluster)
     warn_if_stale(given, lake)
-    query = _QUERY.format(newest=newest_loads(*_OTHERS, *_FOUR, where="$1 IS NULL OR cluster = $1"))
+    newest = newest_loads(*_OTHERS, *_TIMES, *_FOUR, where="$1 IS NULL OR cluster = $1")
+    query = _QUERY.format(newest=newest, active=ACTIVE)
     named = {one.cluster: one for one in cluster_facts(lake)}
     rows = [row | {"state": _state(named.get(row["cluster"]), row)} for row in records(run(lake, query, [cluster]))]
     if emit_rows(rows, output, json):
@@ -101,11 +104,13 @@ def _cells(row: dict[str, Any]) -> tuple[str | Text, ...]:
 
 
 def _summary(cluster: str, rows: list[dict[str, Any]]) -> Text:
-    """How even the living brokers' loads are: 1.00 is perfect."""
-    rates = [row["bytes_per_s"] or 0.0 for row in rows if row["alive"] and row["state"] != "silent"]
+    """How many brokers live, and how even the loads of the active ones are: 1.00 is perfect."""
+    alive = [row for row in rows if row["alive"] and row["state"] != "silent"]
+    rates = [row["bytes_per_s"] or 0.0 for row in alive if row["active"]]
     mean = sum(rates) / len(rates) if rates else 0.0
     evenness = f", busiest ÷ mean {max(rates) / mean:.2f} by throughput" if mean else ""
-    told = f": {len(rates)} of {len(rows)} brokers alive, {sum(row['bundles'] or 0 for row in rows)} bundles{evenness}"
+    bundles = sum(row["bundles"] or 0 for row in rows)
+    told = f": {len(alive)} of {len(rows)} brokers alive, {bundles} bundles{evenness}"
     return styled((cluster, "bold")).append(told)
 
 

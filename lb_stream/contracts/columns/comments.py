@@ -48,6 +48,7 @@ _BY_NAME = {
     "from_ms": "begin of the window",
     "to_ms": "end of the window, which is not part of it",
     "took_ms": "from the decision to its end",
+    "active": "whether the broker counts in means and maxima: alive, heard lately and not drained",
     "outcomes.released_ms": "since when no broker served the bundle of a move or an assignment:"
     " its release as acknowledged or reported, or the last sign of life of its dead broker;"
     " none: it has not left, or no broker had it before",

@@ -236,6 +236,16 @@ class ClusterView:
     policies: Policies = NO_POLICIES
     quotas: Learned | None = None  # the simple manager's, rows as the bundles; None: nothing learned yet
 
+    @property
+    def active(self) -> Bools:
+        """The brokers that means, maxima and what is called even are about.
+
+        They live, have been heard lately, and no operator drains them.
+        """
+        if not self.policies.drained:
+            return self.brokers.reachable
+        return self.brokers.reachable & ~np.isin(self.brokers.names, list(self.policies.drained))
+
     def bundle_counts(self, *, system: bool = True) -> Ints:
         """Number of bundles of each broker, heartbeat and SLA-monitor bundles only with `system`. O(bundles)."""
         owner, brokers = self.bundles.owner, len(self.brokers) + 1

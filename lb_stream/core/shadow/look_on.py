@@ -91,13 +91,15 @@ def look_on(looked: Looked, shadow: ShadowMemory) -> tuple[ShadowMemory, Entry]:
     held |= {one.bundle: (one.destination or "", view.now_ms) for one in made.decisions}
     held = still_held(view, held, looked.hold_ms, orders.deleted)
     after = world(view, held)
-    alive, weights = looked.made.view.brokers.alive, looked.made.view.brokers.weights
+    active, weights = looked.made.view.active, looked.made.view.brokers.weights
+    used_before = max_weighted_usage(before.brokers.resources, weights)
+    used_after = max_weighted_usage(after.brokers.resources, weights)
     entry = _entry(made, config, view) | {
         "elsewhere": elsewhere_in(view, held),
-        "before_max_ratio": greatest_and_mean(max_weighted_usage(before.brokers.resources, weights), alive)[0],
+        "before_max_ratio": greatest_and_mean(used_before, active)[0],
         "decisions": list(_decisions(made, view)),
     }
-    entry["max_ratio"], entry["mean_ratio"] = greatest_and_mean(max_weighted_usage(after.brokers.resources, weights), alive)
+    entry["max_ratio"], entry["mean_ratio"] = greatest_and_mean(used_after, active)
     return ShadowMemory(shadow.own, _own(made.memory), held), entry
 
 
@@ -106,7 +108,8 @@ def real_entry(looked: Looked) -> Entry:
     view, made = looked.view, looked.made
     config = config_before(made.memory, looked.config)
     brokers, bundles = made.view.brokers, view.bundles
-    greatest, mean = greatest_and_mean(max_weighted_usage(view.brokers.resources, brokers.weights), brokers.alive)
+    usage = max_weighted_usage(view.brokers.resources, brokers.weights)
+    greatest, mean = greatest_and_mean(usage, made.view.active)
     return _entry(made, config, view) | {
         "policy": REAL,
         "detail": "dry run" if config.balancer.dry_run else "",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -46,12 +46,16 @@ class BrokerMetrics(Collector):
     def collect(self) -> Iterator[Metric]:
         """All live brokers of all clusters; `lb_stream_broker_alive` has the dead too."""
         families = self._families()
+        active: dict[str, set[str]] = {}
         for cluster, brokers in dict(self._figures.loads).items():
             for broker in brokers.to_pylist():
                 self._add(families, cluster, broker)
+                if broker["active"]:
+                    active.setdefault(cluster, set()).add(broker["broker"])
         for cluster, text in dict(self._memories()).items():
-            smoothed = {name: load for name, (load, _, _) in _read_memory(text).strategies.transfer.brokers.items()}
-            self._add_smoothed(families, cluster, smoothed)
+            transfer = _read_memory(text).strategies.transfer
+            smoothed = {name: load for name, (load, _, _) in transfer.brokers.items()}
+            self._add_smoothed(families, cluster, smoothed, active.get(cluster, set()))
         yield from families.values()
 
     @staticmethod
@@ -64,6 +68,11 @@ class BrokerMetrics(Collector):
                 "pulsar_lb_resource_usage_stats", "of a cluster's smoothed usages, ratio", labels=["cluster", "feature", "stat"]
             ),
             GaugeMetricFamily("lb_stream_broker_alive", "0: taken for dead, or gone", labels=labels),
+            GaugeMetricFamily(
+                "lb_stream_broker_active",
+                "1: counts in means and maxima; 0: drained or silent",
+                labels=labels,
+            ),
             GaugeMetricFamily("lb_stream_broker_bundles", "bundles owned", labels=labels),
             GaugeMetricFamily("lb_stream_broker_throughput_bytes_per_second", "as last reported", labels=[*labels, "direction"]),
             GaugeMetricFamily("lb_stream_broker_messages_per_second", "as last reported", labels=[*labels, "direction"]),
@@ -76,6 +85,7 @@ class BrokerMetrics(Collector):
         families["lb_stream_broker_alive"].add_metric(labels, broker["alive"])
         if not broker["alive"]:
             return
+        families["lb_stream_broker_active"].add_metric(labels, broker["active"])
         for name, column in USAGES.items():
             families[f"pulsar_lb_{name}_usage"].add_metric([*labels, "loadBalancing"], 100 * broker[column])
         families["pulsar_lb_resource_usage"].add_metric([*labels, "max"], broker["usage_ratio"])
@@ -84,10 +94,17 @@ class BrokerMetrics(Collector):
             families[f"lb_stream_broker_{what}_per_second"].add_metric([*labels, direction], broker[column])
 
     @staticmethod
-    def _add_smoothed(families: Mapping[str, Any], cluster: str, loads: Mapping[str, float]) -> None:
+    def _add_smoothed(
+        families: Mapping[str, Any],
+        cluster: str,
+        loads: Mapping[str, float],
+        active: Collection[str],
+    ) -> None:
         for name, load in loads.items():
             families["pulsar_lb_resource_usage"].add_metric([cluster, name, "max_ema"], load)
-        average, deviation = (float(np.mean(list(loads.values()))), float(np.std(list(loads.values())))) if loads else (0.0, 0.0)
+        counted = [load for name, load in loads.items() if name in active]
+        average = float(np.mean(counted)) if counted else 0.0
+        deviation = float(np.std(counted)) if counted else 0.0
         if average > 0 and deviation > 0:
             families["pulsar_lb_resource_usage_stats"].add_metric([cluster, "max_ema", "avg"], average)
             families["pulsar_lb_resource_usage_stats"].add_metric([cluster, "max_ema", "std"], deviation)

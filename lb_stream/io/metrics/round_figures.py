@@ -35,7 +35,8 @@ FLOWS = {("throughput_bytes", name): f"latest_throughput_{name}_bytes_per_s" for
 }
 """What and which way → column of `broker_loads`."""
 
-_COLUMNS = ["cluster", "broker", "alive", "usage_ratio", "bundles", *USAGES.values(), *FLOWS.values()]
+_OWN = ("cluster", "broker", "alive", "active", "usage_ratio", "bundles")
+_COLUMNS = [*_OWN, *USAGES.values(), *FLOWS.values()]
 
 
 class RoundFigures:

@@ -186,7 +186,7 @@ def _why_not(decision: Decision, usage: float | None, other: float | None) -> st
 def _greatest(made: Round, moves: Sequence[Unload], steps: Sequence[Usages]) -> tuple[float | None, float | None, str | None]:
     """The greatest usage against an even load, before and after these moves, and whose it is then."""
     facts, brokers = made.proposed.plan, made.view.brokers
-    there = brokers.reachable & ~np.isin(brokers.names, list(made.view.policies.drained))
+    there = made.view.active
     if not there.any():
         return None, None, None
     usage: Floats = np.where(there, brokers.usage if facts is None else facts.usage, np.nan)

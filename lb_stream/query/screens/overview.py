@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from lb_stream.contracts.decisions import MOVES
 from lb_stream.core.health import ClusterFacts
-from lb_stream.query.lake import LAST_LOADS, last_loads, records, run
+from lb_stream.query.lake import ACTIVE, LAST_LOADS, last_loads, records, run
 from lb_stream.query.screens.lists import Row
 
 if TYPE_CHECKING:
@@ -18,12 +18,16 @@ if TYPE_CHECKING:
 HOUR_MS = 3_600_000
 
 _LOADS = """
-    SELECT cluster, count(*) FILTER (WHERE alive) AS alive, count(*) AS brokers, max(usage_ratio) FILTER (WHERE alive) AS usage_max,
-           avg(usage_ratio) FILTER (WHERE alive) AS usage_mean, sum(bytes_per_s) FILTER (WHERE alive) AS bytes_per_s,
+    SELECT cluster, count(*) FILTER (WHERE alive) AS alive, count(*) AS brokers,
+           max(usage_ratio) FILTER (WHERE active) AS usage_max,
+           avg(usage_ratio) FILTER (WHERE active) AS usage_mean,
+           sum(bytes_per_s) FILTER (WHERE alive) AS bytes_per_s,
            sum(msgs_per_s) FILTER (WHERE alive) AS msgs_per_s,
-           max(bytes_per_s) FILTER (WHERE alive) / nullif(avg(bytes_per_s) FILTER (WHERE alive), 0) AS max_over_mean
+           max(bytes_per_s) FILTER (WHERE active)
+               / nullif(avg(bytes_per_s) FILTER (WHERE active), 0) AS max_over_mean
     FROM (
-        SELECT *, latest_throughput_in_bytes_per_s + latest_throughput_out_bytes_per_s AS bytes_per_s,
+        SELECT cluster, alive, {active} AS active, usage_ratio,
+               latest_throughput_in_bytes_per_s + latest_throughput_out_bytes_per_s AS bytes_per_s,
                latest_rate_in_msgs_per_s + latest_rate_out_msgs_per_s AS msgs_per_s
         FROM {rows}
     )
@@ -43,13 +47,15 @@ _MOVES = f"""
 def overview(lake: Lake, facts: Sequence[ClusterFacts]) -> tuple[Row, ...]:
     """A row for each cluster of `facts`, which it holds as `facts`.
 
-    usage_max, usage_mean: ratios of the living brokers; max_over_mean: of their throughput, as `lbctl monitor` has it; bytes_per_s and
-    msgs_per_s: of all together; moves: begun within the hour before the
-    last round, without those that were refused or expired. None where nothing is known.
+    usage_max, usage_mean: ratios of the active brokers; max_over_mean: of their throughput, as
+    `lbctl monitor` has it; bytes_per_s and msgs_per_s: of all living ones together; moves: begun
+    within the hour before the last round, without those that were refused or expired. None where
+    nothing is known.
     """
     only = [facts[0].cluster] if len(facts) == 1 else []
     rows = last_loads(lake, only[0]) if only else LAST_LOADS
-    loads = {row["cluster"]: row for row in records(run(lake, _LOADS.format(rows=rows), only))}
+    query = _LOADS.format(rows=rows, active=ACTIVE)
+    loads = {row["cluster"]: row for row in records(run(lake, query, only))}
     moves = {row["cluster"]: row["moves"] for row in records(run(lake, _MOVES))}
     empty = dict.fromkeys(("alive", "brokers", "usage_max", "usage_mean", "bytes_per_s", "msgs_per_s", "max_over_mean"))
     return tuple({**empty, **loads.get(one.cluster, {}), "moves": moves.get(one.cluster, 0), "facts": one} for one in facts)
