@@ -1,8 +1,9 @@
--- Which bundles carry the most?
+-- Which bundles carry the most? (one without an owner may be split already: its averages are kept for a while)
 SELECT cluster, bundle, owner, short_samples, long_samples,
        round((short_throughput_in_bytes_per_s + short_throughput_out_bytes_per_s) / 1e6, 2) AS short_mb_per_s,
        round((long_throughput_in_bytes_per_s + long_throughput_out_bytes_per_s) / 1e6, 2) AS long_mb_per_s,
        round(long_rate_in_msgs_per_s + long_rate_out_msgs_per_s) AS long_msgs_per_s
 FROM bundle_averages
+WHERE owner IS NOT NULL
 ORDER BY short_throughput_in_bytes_per_s + short_throughput_out_bytes_per_s DESC, cluster, bundle
 LIMIT 10

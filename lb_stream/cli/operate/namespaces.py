@@ -223,7 +223,7 @@ _BUNDLES = """
            coalesce(records.owner, averages.owner) AS owner, topics,
            long_rate_in_msgs_per_s + long_rate_out_msgs_per_s AS long_msgs_per_s,
            long_throughput_in_bytes_per_s + long_throughput_out_bytes_per_s AS long_bytes_per_s
-    FROM (FROM bundle_averages WHERE cluster = $1 AND starts_with(bundle, $2 || '/0x')) AS averages
+    FROM (FROM {bundles} WHERE starts_with(bundle, $2 || '/0x')) AS averages
     FULL JOIN (
         FROM ownership WHERE cluster = $1 AND starts_with(bundle, $2 || '/0x') AND state NOT IN ('Deleted', 'Init')
     ) AS records USING (bundle)
@@ -245,6 +245,7 @@ def bundles(
     given = effective(config, broker_conf, set_)
     from lb_stream.cli.shared.staleness import warn_if_stale
     from lb_stream.core.observing.known_bundles import ring_of
+    from lb_stream.query.bundles import loaded_bundles
     from lb_stream.query.cluster_state import the_only
     from lb_stream.query.lake import open_lake, records, run
     from lb_stream.query.past.names import similar_namespaces
@@ -252,7 +253,8 @@ def bundles(
     here = the_only(given.tables, cluster)
     lake = open_lake(given.tables)
     warn_if_stale(given, lake)
-    rows = records(run(lake, _BUNDLES, [here.cluster, namespace]))
+    query = _BUNDLES.format(bundles=loaded_bundles(lake, here.cluster))
+    rows = records(run(lake, query, [here.cluster, namespace]))
     if not rows and namespace in here.orders.namespaces:
         empty = {"state": "unowned", "owner": None, "topics": None, "long_msgs_per_s": None, "long_bytes_per_s": None}
         rows = [{"bundle": name} | empty for name in ring_of(namespace, here.orders.namespaces[namespace]).names]

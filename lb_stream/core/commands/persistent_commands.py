@@ -30,6 +30,7 @@ from lb_stream.core.model.memory import Pending, bound_for
 from lb_stream.core.model.names import is_system_bundle, namespace_of
 from lb_stream.core.model.operator_state import NO_ORDERS, OperatorState, Waiting, isolation_policy
 from lb_stream.core.model.view import ClusterView
+from lb_stream.core.observing.gone import topics_of
 from lb_stream.core.observing.known_bundles import compact, missing, with_bundles
 from lb_stream.core.observing.liveness import silent
 
@@ -200,7 +201,7 @@ def _create(desk: CommandResponder, received: Received, command: CreateNamespace
 def _delete(desk: CommandResponder, received: Received, command: DeleteNamespace, view: ClusterView, config: ClusterConfig) -> None:
     name, orders = command.namespace, desk.orders
     rows = view.bundles.rows_of_namespace(name)
-    topics = int(view.bundles.topics[rows].sum())
+    topics = topics_of(view, rows)
     if name not in orders.namespaces and rows.start == rows.stop:
         desk.answer(received, "refused", f"there is no namespace {name}", "unknown_namespace")
     elif topics:

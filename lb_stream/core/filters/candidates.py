@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -214,6 +214,22 @@ def superseded(view: ClusterView, rows: Iterable[int]) -> set[int]:
         if current[namespace].newest(*_bounds(name)) > view.bundles.reported_ms[row]:
             found.add(row)
     return found
+
+
+def find_superseded(unowned: Mapping[str, int], served: Iterable[str]) -> set[str]:
+    """The same of names. `unowned`: bundle → when it lost its owner; `served`: those with an owner."""
+    named: dict[str, list[tuple[int, int, int]]] = {namespace_of(name): [] for name in unowned}
+    for name in served:
+        if (namespace := namespace_of(name)) in named:
+            named[namespace].append((*_bounds(name), NEVER_OLD_MS))
+    for name, at_ms in unowned.items():
+        named[namespace_of(name)].append((*_bounds(name), at_ms))
+    current = {name: Overlaps(np.array(sorted(rows), np.int64)) for name, rows in named.items()}
+    return {
+        name
+        for name, at_ms in unowned.items()
+        if current[namespace_of(name)].newest(*_bounds(name)) > at_ms
+    }
 
 
 def ranges(view: ClusterView, namespace: str) -> Iterator[tuple[int, int, int]]:

@@ -16,6 +16,7 @@ from lb_stream.core.model.memory import Memory
 from lb_stream.core.model.names import namespace_of
 from lb_stream.core.model.resources import max_weighted_usage
 from lb_stream.core.model.view import ClusterView
+from lb_stream.core.observing.gone import without_gone
 from lb_stream.core.observing.known_bundles import with_bundles
 from lb_stream.core.observing.liveness import Liveness, judge
 
@@ -37,7 +38,8 @@ class Observed:
     """A cluster before any decision of this round.
 
     `memory` and `config` have what commands have laid down so far; `before` is the memory without. `known` has the operators' policies
-    and bundles; `alive.view` is the same with the dead marked and their bundles unowned.
+    and bundles; `alive.view` is the same with the dead marked and their bundles unowned, and without
+    the load of bundles that are gone.
     """
 
     config: ClusterConfig
@@ -65,6 +67,7 @@ def observe(view: ClusterView, memory: Memory, inbox: Inbox, config: ClusterConf
     if (desk.orders, balances, merging) != (memory.orders, memory.balances, memory.merging):
         after = replace(memory, orders=desk.orders, balances=balances, merging=merging)
     alive = judge(known, after, config.balancer, inbox.caught_up, desk.declared)
+    alive = replace(alive, view=without_gone(known, alive.view, desk.orders.deleted))
     return Observed(config, memory, after, known, alive, desk, orders)
 
 

@@ -306,7 +306,8 @@ class _Clusters(Collector):
             suspended.add_metric([cluster, "brokers_vanished"], remembered.suspension is not None)
         for cluster, rows in dict(self._figures.loads).items():
             brokers.add_metric([cluster], len(rows))
-            bundles.add_metric([cluster], pc.sum(rows["bundles"]).as_py())
+            owned = pc.sum(rows.filter(rows["alive"])["bundles"]).as_py()
+            bundles.add_metric([cluster], owned or 0)
         yield from (clusters, pending, dead, clashing, merges, proposals, suspended, brokers, bundles)
 
     def _known(self, cluster: str, text: str) -> tuple[str, _Remembered]:

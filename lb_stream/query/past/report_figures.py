@@ -13,6 +13,7 @@ from lb_stream.contracts.decisions import MOVES
 from lb_stream.contracts.keys import SettingError
 from lb_stream.core.health import Facts
 from lb_stream.query import QueryError
+from lb_stream.query.bundles import loaded_bundles
 from lb_stream.query.cluster_state import standing_in
 from lb_stream.query.costs import move_costs
 from lb_stream.query.lake import ACTIVE, records, run
@@ -68,7 +69,7 @@ _DECISIONS = """
 _BUNDLES = f"""
     SELECT bundle, owner, short_throughput_in_bytes_per_s + short_throughput_out_bytes_per_s AS short_bytes_per_s,
            long_throughput_in_bytes_per_s + long_throughput_out_bytes_per_s AS long_bytes_per_s
-    FROM bundle_averages WHERE cluster = $1 ORDER BY short_bytes_per_s DESC NULLS LAST, bundle LIMIT {MOST_BUNDLES}
+    FROM {{bundles}} ORDER BY short_bytes_per_s DESC NULLS LAST, bundle LIMIT {MOST_BUNDLES}
 """
 _REFUSALS = """
     SELECT rule, sum("count")::BIGINT AS times, count(DISTINCT broker) AS brokers, max(now_ms) AS last_ms
@@ -165,7 +166,7 @@ def cluster_figures(
         decisions=decisions,
         reasons=_reasons(decisions),
         refusals=[row | {"why": why_refused(row["rule"])} for row in records(run(lake, _REFUSALS, asked))],
-        bundles=records(run(lake, _BUNDLES, [cluster])),
+        bundles=_heaviest(lake, cluster),
         thrash=thrash(decisions, within),
         costs=move_costs(lake, cluster, begin_ms, "tenant", "week"),
         held_up=_held_up(lake, cluster, facts),
@@ -177,6 +178,11 @@ def _held_up(lake: Lake, cluster: str, facts: Facts) -> WhyNot | None:
     with suppress(QueryError, SettingError):
         return explain_no_move(lake, facts, cluster)
     return None
+
+
+def _heaviest(lake: Lake, cluster: str) -> list[Row]:
+    query = _BUNDLES.format(bundles=loaded_bundles(lake, cluster))
+    return records(run(lake, query, [cluster]))
 
 
 def longest_step_ms(times_ms: Sequence[int]) -> int:

@@ -300,10 +300,12 @@ def test_what_is_pending_who_is_dead_and_what_is_suspended_can_be_seen(started: 
 
 def write_figures(folder: Path) -> dict[str, str]:
     """Files of a round of two clusters, as the executors leave them; the row's column `files`."""
-    nothing = {name: 0 for name in BROKER_LOADS.schema.names}
+    nothing = {name: 0 for name in BROKER_LOADS.schema.names} | {"alive": True, "active": True}
     loads = [
         nothing | {"cluster": "us", "broker": "u1", "alive": True, "bundles": 3, "usage_ratio": 0.5, "cpu_ratio": 0.5},
-        nothing | {"cluster": "eu", "broker": "b2", "alive": False, "bundles": 0},
+        nothing | {"cluster": "eu", "broker": "b2", "alive": False, "active": False},
+        nothing | {"cluster": "eu", "broker": "b3"},
+        nothing | {"cluster": "eu", "broker": "b4", "active": False},
         nothing
         | {"cluster": "eu", "broker": "b1", "alive": True, "bundles": 4}
         | {"latest_rate_in_msgs_per_s": 12.5, "direct_memory_ratio": 0.25},
@@ -316,10 +318,12 @@ def write_figures(folder: Path) -> dict[str, str]:
 
 
 def test_brokers_loads_have_a_path_of_their_own_and_rejected_records_their_clusters(started: Any, tmp_path: Path) -> None:
-    smoothed = {"TransferShedder": {"hits": 0, "brokers": {"b1": [0.6, 1e6, 4], "b2": [0.2, 1e6, 4]}}}
+    loads = {"b1": 0.6, "b2": 0.9, "b3": 0.2, "b4": 0.0}  # b2 is dead, b4 drained
+    known = {name: [load, 1e6, 4] for name, load in loads.items()}
+    smoothed = {"TransferShedder": {"hits": 0, "brokers": known}}
     monitor, query = started({"eu": Memory(seq=1, strategies=smoothed).to_json()})
     run(monitor, query, 0, rounds(write_figures(tmp_path), {"cluster": "us"}))
-    until(lambda: scrape(monitor).get(("lb_stream_brokers", "eu")) == 2)
+    until(lambda: scrape(monitor).get(("lb_stream_brokers", "eu")) == 4)
     found = scrape(monitor)
     assert (found[("lb_stream_bundles", "eu")], found[("lb_stream_bundles", "us")]) == (4, 3)
     assert (found[("lb_stream_rejected_records_total", "eu")], found[("lb_stream_rejected_records_total", "default")]) == (2, 1)
