@@ -1,4 +1,4 @@
--- Which bundles carry the most? (one without an owner may be split already: its averages are kept for a while)
+-- Which bundles carry the most, of those that have an owner?
 SELECT cluster, bundle, owner, short_samples, long_samples,
        round((short_throughput_in_bytes_per_s + short_throughput_out_bytes_per_s) / 1e6, 2) AS short_mb_per_s,
        round((long_throughput_in_bytes_per_s + long_throughput_out_bytes_per_s) / 1e6, 2) AS long_mb_per_s,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import TYPE_CHECKING, Any
 
@@ -155,6 +156,61 @@ The round has judged it (`ClusterView.active`); what an earlier version wrote te
 _LAST_ROUNDS = "(SELECT cluster, max(log_seq) AS log_seq FROM broker_loads GROUP BY cluster)"
 LAST_LOADS = f"(SELECT * FROM broker_loads JOIN {_LAST_ROUNDS} USING (cluster, log_seq))"
 """The same of every cluster."""
+
+
+_WELL_FORMED = r"/0x[0-9a-f]{8}_0x[0-9a-f]{8}$"
+_WHO_IS_GONE = """
+    SELECT CAST(json_extract(memory, '$.dead') AS VARCHAR) AS dead,
+           CAST(json_extract(memory, '$.orders.deleted') AS VARCHAR) AS deleted
+    FROM rounds
+    WHERE cluster = $1 AND log_seq = (
+        SELECT max(log_seq) FROM rounds WHERE cluster = $1 AND seq > 0 AND memory <> ''
+    )
+"""
+_UNOWNED = """
+    SELECT bundle, owner, owner_since_ms FROM bundle_averages
+    WHERE cluster = $1 AND (owner IS NULL OR list_contains($2, owner)) AND regexp_matches(bundle, $3)
+"""
+_SERVED = """
+    SELECT bundle FROM bundle_averages
+    WHERE cluster = $1 AND owner IS NOT NULL
+      AND list_contains($2, regexp_replace(bundle, '/[^/]*$', '')) AND regexp_matches(bundle, $3)
+"""
+_DELETED = """
+    SELECT bundle FROM ownership
+    WHERE cluster = $1 AND state = 'Deleted' AND list_contains($2, bundle)
+"""
+
+
+def loaded_bundles(lake: duckdb.DuckDBPyConnection, cluster: str) -> str:
+    """The rows of bundle_averages that are load, to select from; the cluster is the query's $1.
+
+    A bundle that was split, merged or deleted is none, although its averages are kept for a while,
+    nor is a system bundle of a dead broker.
+    """
+    quoted = ("'" + name.replace("'", "''") + "'" for name in sorted(find_gone(lake, cluster)))
+    names = ", ".join(quoted)
+    without = f" AND bundle NOT IN ({names})" if names else ""
+    return f"(SELECT * FROM bundle_averages WHERE cluster = $1{without})"
+
+
+def find_gone(lake: duckdb.DuckDBPyConnection, cluster: str) -> frozenset[str]:
+    """The bundles that bundle_averages still has of a cluster, and that no broker will serve again."""
+    from lb_stream.core.model.names import is_system_bundle, namespace_of
+    from lb_stream.core.observing.gone import gone_bundles
+
+    last = next(iter(records(run(lake, _WHO_IS_GONE, [cluster]))), {"dead": None, "deleted": None})
+    dead, deleted = (json.loads(last[name] or "[]") for name in ("dead", "deleted"))
+    left = records(run(lake, _UNOWNED, [cluster, dead, _WELL_FORMED]))
+    if not left:
+        return frozenset()
+    unowned = {row["bundle"]: row["owner_since_ms"] or 0 for row in left if row["owner"] is None}
+    namespaces = sorted({namespace_of(name) for name in unowned})
+    found = records(run(lake, _SERVED, [cluster, namespaces, _WELL_FORMED]))
+    served = [row["bundle"] for row in found]
+    recorded = [row["bundle"] for row in records(run(lake, _DELETED, [cluster, list(unowned)]))]
+    ended = (row["bundle"] for row in left if is_system_bundle(row["bundle"]))
+    return gone_bundles(unowned, served, deleted) | frozenset(recorded) | frozenset(ended)
 
 
 def columns(lake: duckdb.DuckDBPyConnection, query: str, parameters: dict[str, Any]) -> pa.Table:

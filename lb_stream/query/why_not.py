@@ -184,7 +184,7 @@ def _of_broker(lake: Lake, facts: Facts, broker: str, cluster: str | None) -> Wh
 
 def _of_cluster(lake: Lake, facts: Facts, cluster: str) -> WhyNot:
     now = situation(lake, cluster)
-    taking_part = [row for row in now.loads if row["alive"] and not now.drained(row["broker"])]
+    taking_part = [row for row in now.loads if row["active"]]
     hottest = min(taking_part, key=_heat, default={"broker": None})["broker"]
     checked = (
         *checks.job(_of_now(facts, now)),

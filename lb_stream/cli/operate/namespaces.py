@@ -245,9 +245,8 @@ def bundles(
     given = effective(config, broker_conf, set_)
     from lb_stream.cli.shared.staleness import warn_if_stale
     from lb_stream.core.observing.known_bundles import ring_of
-    from lb_stream.query.bundles import loaded_bundles
     from lb_stream.query.cluster_state import the_only
-    from lb_stream.query.lake import open_lake, records, run
+    from lb_stream.query.lake import loaded_bundles, open_lake, records, run
     from lb_stream.query.past.names import similar_namespaces
 
     here = the_only(given.tables, cluster)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lb_stream.query.bundles import loaded_bundles
-from lb_stream.query.lake import records, run
+from lb_stream.query.lake import loaded_bundles, records, run
 from lb_stream.query.screens.lists import Listed, Row, Wanted, listed
 
 if TYPE_CHECKING:

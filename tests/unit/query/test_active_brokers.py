@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from lb_stream.cli.demo.watch import Watch, unevenness
 from lb_stream.contracts.commands import DrainBroker
 from lb_stream.core.commands.responder import Received
+from lb_stream.core.health import Facts, JobFacts
 from lb_stream.core.model.memory import Memory
 from lb_stream.core.model.view import Floats
 from lb_stream.io.metrics.broker_metrics import BrokerMetrics
@@ -21,10 +23,15 @@ from lb_stream.query.screens.over_time import of_cluster
 from lb_stream.query.screens.overview import overview
 from lb_stream.query.status_facts import cluster_facts
 from lb_stream.sim import build_cluster
+from lb_stream.sim.measures.measured import measured
+from lb_stream.sim.play.outlook import _outlook
 from lb_stream.store import Store
 from tests.support.lbctl_runner import lbctl
 from tests.support.recorded_tables import DEMO, START_MS, Recorder
 from tests.support.sim_loop import ClosedLoop
+from tests.support.small_scenario import event, small_scenario
+
+NO_JOB = Facts(0, JobFacts("p"))
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +72,7 @@ def test_every_screen_has_the_same_max_over_mean(drained: Recorder) -> None:
         assert (row["usage_max"], row["usage_mean"]) == pytest.approx((usage.max(), usage.mean()))
         assert snapshot.unevenness(snapshot.looked_up(lake, "demo").brokers) == expected
         now_ms = drained.loop.now_ms
-        figures = cluster_figures(lake, "demo", now_ms, now_ms, 5)
+        figures = cluster_figures(lake, "demo", now_ms, now_ms, 5, NO_JOB)
         assert figures.max_over_mean == [expected]
         chart = of_cluster(lake, "demo", now_ms, now_ms)
         lines = {line.name: line.values[-1] for line in chart.lines}
@@ -95,3 +102,12 @@ def test_the_demo_and_the_metrics_count_the_same_brokers(drained: Recorder) -> N
     }
     out = drained.loop.memory.orders.drained
     assert samples == {name: float(name not in out) for name in names}
+
+
+def test_what_if_leaves_drained_and_dead_brokers_out() -> None:
+    """A drained broker's load counted in the sum and not in the number: the ratio could be below 1."""
+    scenario = replace(small_scenario([0] * 6 + [1] * 3 + [2]), events=(event(0.0, 0, "drain"),))
+    seen = measured(scenario, ())
+    figures = _outlook(seen, ()).figures
+    assert figures["max_over_mean_now"] == figures["max_over_mean_after"] == pytest.approx(1.5)
+    assert figures["usage_max_now"] == pytest.approx(0.6), "what a broker is asked for is told of all"

@@ -10,11 +10,11 @@ import pytest
 from lb_stream.contracts.commands import Merge, Split
 from lb_stream.contracts.tables import BUNDLE_AVERAGES, OWNERSHIP, ROUNDS
 from lb_stream.core.commands.responder import Received
+from lb_stream.core.health import Facts, JobFacts
 from lb_stream.core.model.memory import Memory
 from lb_stream.core.model.names import bundle_name, namespace_of, parse_bundle
 from lb_stream.core.model.operator_state import OperatorState
-from lb_stream.query.bundles import find_gone
-from lb_stream.query.lake import open_lake
+from lb_stream.query.lake import find_gone, open_lake
 from lb_stream.query.past.report_figures import cluster_figures
 from lb_stream.query.screens import causes
 from lb_stream.query.screens.lists import Wanted
@@ -24,6 +24,8 @@ from tests.support.lbctl_runner import lbctl
 from tests.support.recorded_tables import DEMO, START_MS, Recorder
 from tests.support.sim_loop import ClosedLoop
 from tests.unit.cli.inspect.test_tables import fill
+
+NO_JOB = Facts(0, JobFacts("p"))
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +83,7 @@ def test_what_was_split_or_merged_is_no_load_on_any_screen(reshaped: tuple[Recor
             assert whole is not None and whole["share"] == pytest.approx(share)
             assert causes.bundle(lake, "demo", name) is None
         now_ms = recorder.loop.now_ms
-        heaviest = cluster_figures(lake, "demo", now_ms, now_ms, 5).bundles
+        heaviest = cluster_figures(lake, "demo", now_ms, now_ms, 5, NO_JOB).bundles
         assert not gone & {row["bundle"] for row in heaviest}
     for name in gone:
         told = lbctl(
