@@ -109,6 +109,14 @@ class BalancerConfig(KeyModel):
     failure_domains_enabled: bool = key(
         False, "spread an anti-affinity group over failure domains before brokers", pulsar="failureDomainsEnabled"
     )
+    anti_affinity_counts: Literal["others", "group"] = key(
+        "others", "what of an anti-affinity group counts against a broker: the other namespaces, "
+        "or a bundle's own too, as in Pulsar",
+    )  # fmt: skip
+    anti_affinity_repair: bool = key(
+        True, "each shedding pass moves bundles apart that share a broker or failure domain with "
+        "another namespace of their anti-affinity group, where one without any may have them",
+    )  # fmt: skip
     prefer_later_versions: bool = key(False, "place on the brokers with the latest version only", pulsar="preferLaterVersions")
     count_pending_moves: bool = key(
         True,

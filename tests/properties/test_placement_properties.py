@@ -64,6 +64,7 @@ def clusters(draw: st.DrawFn) -> Cluster:
         max_topics=draw(st.sampled_from([0, 10, 50_000])),
         later_versions=draw(st.booleans()),
         manager=manager,
+        own_counts=draw(st.booleans()),
     )
 
 

@@ -42,6 +42,7 @@ class Cluster:
     max_topics: int = 50_000
     later_versions: bool = False
     manager: str = "modular"
+    own_counts: bool = True  # in an anti-affinity group, as in the reference; else only others
 
     def bundles_of(self, broker: str, namespace: str) -> int:
         return sum(owner == broker and namespace_of(bundle) == namespace for bundle, owner in self.owners.items())
@@ -79,16 +80,20 @@ def by_group(cluster: Cluster, bundle: str, brokers: set[str], count: Mapping[st
         return brokers
     if cluster.domains_enabled and cluster.domains:
         total: dict[str, int] = {}
-        for name in brokers:
+        for name in brokers if cluster.own_counts else count:
             domain = cluster.domains.get(name, "default")
             total[domain] = total.get(domain, 0) + count[name]
-        brokers = {name for name in brokers if total[cluster.domains.get(name, "default")] == min(total.values())}
+        least = min(total[cluster.domains.get(name, "default")] for name in brokers)
+        brokers = {name for name in brokers if total[cluster.domains.get(name, "default")] == least}
     least = min(count[name] for name in brokers)
     return {name for name in brokers if count[name] == least}
 
 
 def group_count(cluster: Cluster, bundle: str) -> dict[str, int] | None:
-    """Broker → namespaces of the bundle's group (extensible manager: bundles); None outside of any group."""
+    """Broker → what counts there of the bundle's group; None outside of any group.
+
+    Namespaces are counted; under the extensible manager bundles.
+    """
     group = cluster.groups.get(namespace_of(bundle))
     if group is None:
         return None
@@ -96,6 +101,8 @@ def group_count(cluster: Cluster, bundle: str) -> dict[str, int] | None:
     for broker in cluster.brokers:
         mine = [namespace_of(name) for name, owner in cluster.owners.items() if owner == broker]
         mine = [namespace for namespace in mine if cluster.groups.get(namespace, "").lower() == group.lower()]
+        if not cluster.own_counts:
+            mine = [namespace for namespace in mine if namespace != namespace_of(bundle)]
         count[broker] = len(mine) if cluster.manager == "extensible" else len(set(mine))
     return count
 
@@ -124,7 +131,9 @@ def candidates(cluster: Cluster, bundle: str) -> set[str]:
         left = {name for name in left if not cluster.brokers[name].topics >= cluster.max_topics}
         with suppress(FilterFailed):
             left = by_version(cluster, left)
-        return by_policies(cluster, bundle, by_group(cluster, bundle, left, count))
+        if cluster.own_counts:
+            return by_policies(cluster, bundle, by_group(cluster, bundle, left, count))
+        return by_group(cluster, bundle, by_policies(cluster, bundle, left), count)
     allowed = by_policies(cluster, bundle, alive)
     if cluster.manager == "simple":
         return _fewest(cluster, bundle, allowed)
@@ -148,9 +157,11 @@ def _fewest(cluster: Cluster, bundle: str, brokers: set[str]) -> set[str]:
 def unload_helps(cluster: Cluster, bundle: str, current: str) -> bool:
     """§6."""
     count = group_count(cluster, bundle)
-    if count is None or not any(count.values()):
+    if count is None or (cluster.own_counts and not any(count.values())):
         return True
     allowed = by_policies(cluster, bundle, [name for name, broker in cluster.brokers.items() if broker.alive])
+    if not cluster.own_counts:
+        return any(count[name] <= count[current] for name in allowed if name != current)
     if not allowed:
         return False
     least = min(count[name] for name in allowed)

@@ -28,6 +28,7 @@ def settings_of(cluster: Cluster, **more: Any) -> ClusterConfig:
             "broker_max_topics": cluster.max_topics,
             "failure_domains_enabled": cluster.domains_enabled,
             "prefer_later_versions": cluster.later_versions,
+            "anti_affinity_counts": "group" if cluster.own_counts else "others",
         }
         | more
     )

@@ -82,6 +82,11 @@ CONDITIONS = {
     "overloaded_threshold_percent": _MODULAR,
     "distribute_bundles_evenly": _MODULAR,
     "failure_domains_enabled": _NOT_SIMPLE,
+    "anti_affinity_counts": _NOT_SIMPLE,
+    "anti_affinity_repair": Condition(
+        "the modular and the extensible manager with shedding_enabled",
+        lambda config: _NOT_SIMPLE.holds(config) and config.balancer.shedding_enabled,
+    ),
     "prefer_later_versions": _NOT_SIMPLE,
     "preallocation_release": Condition(
         "every cluster with count_pending_moves off", lambda config: not config.balancer.count_pending_moves

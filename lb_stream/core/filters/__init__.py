@@ -1,6 +1,12 @@
 """Who may take a bundle: one filter, one file. Their order under each manager is in `candidates.py`. See docs/strategies.md "Placement"."""
 
-from lb_stream.core.filters.anti_affinity import AntiAffinity, FailureDomain, unload_helps
+from lb_stream.core.filters.anti_affinity import (
+    AntiAffinity,
+    FailureDomain,
+    domains_of,
+    stays_apart,
+    unload_helps,
+)
 from lb_stream.core.filters.base import Filter, FilterContext, FilterError
 from lb_stream.core.filters.census import Census
 from lb_stream.core.filters.drained import Drained
@@ -25,5 +31,7 @@ __all__ = [
     "LoadManagerClass",
     "MaxTopics",
     "TopicKind",
+    "domains_of",
+    "stays_apart",
     "unload_helps",
 ]

@@ -11,32 +11,45 @@ from lb_stream.core.model.rules import TakesOut
 from lb_stream.core.model.view import ClusterView, Ints, Rows
 
 
+def domains_of(view: ClusterView) -> Ints | None:
+    """(brokers): the number of each one's failure domain; None: nobody has named any.
+
+    Brokers without a domain form one domain.
+    """
+    named = view.policies.failure_domains
+    if not named:
+        return None
+    domains = [named.get(broker, DEFAULT_DOMAIN) for broker in view.brokers.names]
+    numbers: Ints = np.unique(np.array(domains, np.str_), return_inverse=True)[1]
+    return numbers
+
+
 class FailureDomain:
-    """Keeps the brokers of those failure domains that have the least of the group. Brokers without a domain form one domain."""
+    """Keeps the brokers of those failure domains that have the least of the others of a group."""
 
     rule = TakesOut.FAILURE_DOMAIN
 
     def __init__(self, view: ClusterView, census: Census) -> None:
-        self._census, self._domain = census, None
-        named = view.policies.failure_domains
-        if named:
-            domains = np.array([named.get(broker, DEFAULT_DOMAIN) for broker in view.brokers.names], np.str_)
-            self._domain = np.unique(domains, return_inverse=True)[1]
+        self._census, self._domain = census, domains_of(view)
 
     def keep(self, context: FilterContext) -> Rows:
-        """Those of the domains with the least count."""
+        """Those of the domains with the least count.
+
+        Where a namespace itself counts, as in the reference, only candidates do.
+        """
         rows = context.rows
-        counts = self._census.of_group(context.namespace)
+        counts = self._census.against(context.namespace)
         if counts is None or self._domain is None or not len(rows):
             return rows
         domain = self._domain[rows]
-        total = np.bincount(domain, counts[rows])
+        counting = rows if self._census.own_counts else np.arange(len(counts))
+        total = np.bincount(self._domain[counting], counts[counting])
         kept: Rows = rows[total[domain] == total[domain].min()]
         return kept
 
 
 class AntiAffinity:
-    """Keeps the brokers that have the least of the group."""
+    """Keeps the brokers that have the least of the group's other namespaces."""
 
     rule = TakesOut.ANTI_AFFINITY
 
@@ -46,7 +59,7 @@ class AntiAffinity:
     def keep(self, context: FilterContext) -> Rows:
         """Those with the least count."""
         rows = context.rows
-        counts = self._census.of_group(context.namespace)
+        counts = self._census.against(context.namespace)
         return rows if counts is None else with_least(rows, counts)
 
 
@@ -64,3 +77,13 @@ def unload_helps(counts: Ints | None, allowed: Rows, current: int) -> bool:
     least = mine.min()
     own = counts[current] if (allowed == current).any() else 0
     return bool(least == 0 or own > least or (mine != least).any())
+
+
+def stays_apart(others: Ints | None, allowed: Rows, current: int) -> bool:
+    """Whether a bundle can leave `current` for a broker that serves no more of its group's others.
+
+    `others`: the count of the group without the bundle's namespace, None outside of any group.
+    """
+    if others is None:
+        return True
+    return bool((others[allowed[allowed != current]] <= others[current]).any())

@@ -22,8 +22,10 @@ from lb_stream.core.filters import (
     LoadManagerClass,
     MaxTopics,
     TopicKind,
+    stays_apart,
     unload_helps,
 )
+from lb_stream.core.filters.census import Counted
 from lb_stream.core.model.names import BOUND_LENGTH, RANGE_LENGTH, Overlaps, namespace_of
 from lb_stream.core.model.refusals import Refusal, refusal
 from lb_stream.core.model.rules import Rule
@@ -58,7 +60,8 @@ class Candidates:
     _others: tuple[Filter, ...] = ()
 
     def __post_init__(self) -> None:
-        self.census = Census(self.view, "bundles" if self.config.load_manager == "extensible" else "namespaces")
+        counted: Counted = "bundles" if self.config.load_manager == "extensible" else "namespaces"
+        self.census = Census(self.view, counted, self.config.anti_affinity_counts == "group")
 
     def of(self, bundle: int, targets: Targets) -> Pool:
         """The candidates for a bundle, in the order of its manager's filters."""
@@ -112,8 +115,14 @@ class Candidates:
         return next((name for name, before, after in steps if (before == broker).any() and not (after == broker).any()), None)
 
     def unload_helps(self, bundle: int, current: int, allowed: Rows) -> bool:
-        """Whether an unload can spread the bundle's anti-affinity group farther. True for a bundle without a group."""
-        return unload_helps(self.census.of_group(namespace_of(self.view.bundles.name(bundle))), allowed, current)
+        """Whether an unload of the bundle leaves its anti-affinity group no closer together.
+
+        True for a bundle without a group.
+        """
+        namespace = namespace_of(self.view.bundles.name(bundle))
+        if self.census.own_counts:
+            return unload_helps(self.census.of_group(namespace), allowed, current)
+        return stays_apart(self.census.of_others(namespace), allowed, current)
 
     def add(self, bundle: int, destination: int) -> None:
         """Count a bundle at its destination from now on, and at its source no more."""
@@ -167,10 +176,20 @@ class Candidates:
         return Pool(kept, allowed, policy_steps + steps, policy_steps)
 
     def _extensible(self, rows: Rows, asked: FilterContext) -> Pool:
-        """Policies last, over whom the others leave. A filter that fails leaves everybody; nobody left stays nobody."""
+        """A filter that fails leaves everybody; nobody left stays nobody.
+
+        Policies come after what brokers say of themselves: a full primary isn't available. They
+        come before anti-affinity, whose favourite could be one that they forbid; last in the
+        reference.
+        """
         steps: Steps = ()
         kept = rows
-        for one in self._others + self._policies:
+        drained, *policies = self._policies
+        others, apart = list(self._others), list[Filter]()
+        if not self.census.own_counts:
+            apart = [one for one in others if isinstance(one, AntiAffinity | FailureDomain)]
+            others = [one for one in others if one not in apart]
+        for one in (drained, *others, *policies, *apart):
             try:
                 kept, more = _filtered((one,), kept, asked)
             except FilterError as error:

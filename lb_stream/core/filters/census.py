@@ -18,12 +18,15 @@ Counted = Literal["namespaces", "bundles"]
 class Census:
     """Counts by broker, taken when first asked for; each choice counts in the next.
 
-    `counted` says what an anti-affinity group's count is: of its namespaces with at least one bundle there, or of its bundles.
+    `counted` says what an anti-affinity group's count is: of its namespaces with at least one
+    bundle there, or of its bundles. `own_counts`: a namespace's own bundles count against a
+    broker, too.
     Moves in flight count at their destination, because the view has carried them out.
     """
 
     view: ClusterView
     counted: Counted = "namespaces"
+    own_counts: bool = False
     _owner: NDArray[np.int32] = field(init=False)
     _slices: dict[str, slice] = field(default_factory=dict)
     _promised: dict[str, dict[tuple[str, int], int]] = field(default_factory=dict)
@@ -54,6 +57,10 @@ class Census:
         """The same without the namespace itself: those that it should keep away from."""
         counts = self.of_group(namespace)
         return None if counts is None else counts - self._share(namespace)
+
+    def against(self, namespace: str) -> Ints | None:
+        """What of a namespace's group counts against each broker; None: it is in no group."""
+        return self.of_group(namespace) if self.own_counts else self.of_others(namespace)
 
     def add(self, bundle: int, destination: int) -> None:
         """Count a bundle at its destination from now on, and at its source no more."""

@@ -94,6 +94,18 @@ class Decides:
     REPEATED = Rule("repeated", "its destination was restarted before it took it, and is asked again")
     UNOWNED = Rule("unowned", "nobody owned it, and this broker scored best ({saw}; the lowest score wins)")
     DRAINED = Rule("drained", "{source} is being drained by an operator's command")
+    ANTI_AFFINITY = Rule(
+        "anti_affinity",
+        "{source} served other namespaces of its anti-affinity group ({saw}), "
+        "and its new broker serves none",
+        "namespaces",
+    )
+    FAILURE_DOMAIN = Rule(
+        "failure_domain",
+        "{source}'s failure domain served other namespaces of its anti-affinity group ({saw}), "
+        "and its new broker's serves none",
+        "namespaces",
+    )
     NAMESPACE_DELETED = Rule("namespace_deleted", "an operator's command has deleted its namespace")
     UNLOAD_COMMAND = Rule("unload_command", "an operator's command asked for it")
     SPLIT_COMMAND = Rule("split_command", "an operator's command asked for it")
@@ -145,6 +157,11 @@ class Refuses:
     PLACEMENT_KEEPS_OWNER = Rule("placement_keeps_owner", "placement found no better broker than its owner", place="policies")
     NO_OTHER_ALLOWED = Rule("no_other_allowed", "policies allow no other broker", place="policies")
     ANTI_AFFINITY = Rule("anti_affinity", "its namespace's anti-affinity group would be spread worse", place="policies")
+    NOT_APART = Rule(
+        "not_apart",
+        "its broker or failure domain serves others of its anti-affinity group, "
+        "and no broker without them may have it and has room for it",
+    )
     BACK_OFF = Rule("back_off", "its last decision failed; it waits before the next", "ms", place="waiting")
     MIN_BROKERS = Rule("min_brokers", "a new cluster waits for more brokers", "brokers", place="suspension")
     NOT_FINITE = Rule("not_finite", "reported figures are not finite numbers", place="suspension")
@@ -254,8 +271,8 @@ class TakesOut:
     TOPIC_KIND = Rule("topic_kind", "doesn't serve topics of this kind")
     ISOLATION = Rule("isolation", "isolation policies keep it apart")
     MAX_TOPICS = Rule("max_topics", "has as many topics as allowed")
-    ANTI_AFFINITY = Rule("anti_affinity", "serves more of the anti-affinity group")
-    FAILURE_DOMAIN = Rule("failure_domain", "its failure domain serves more of the anti-affinity group")
+    ANTI_AFFINITY = Rule("anti_affinity", "serves more others of its anti-affinity group")
+    FAILURE_DOMAIN = Rule("failure_domain", "its failure domain serves more others of the group")
     EVEN_DISTRIBUTION = Rule("even_distribution", "has more bundles of the namespace than others")
     LOAD_MANAGER_CLASS = Rule("load_manager_class", "runs another load manager")
     VERSION = Rule("version", "runs an older version")

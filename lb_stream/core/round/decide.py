@@ -16,7 +16,7 @@ from lb_stream.core.round.operator_moves import drain, obey_moves
 from lb_stream.core.round.proposing import propose
 from lb_stream.core.round.record import Round, record
 from lb_stream.core.round.settle import settle
-from lb_stream.core.round.shed import shedding_is_due, unload_from_hot
+from lb_stream.core.round.shed import move_groups_apart, shedding_is_due, unload_from_hot
 from lb_stream.core.round.split import split_as_asked, split_too_large, unload_children
 from lb_stream.core.round.state import RoundState
 
@@ -64,7 +64,7 @@ def place(state: RoundState) -> None:
 
 
 def balance(state: RoundState, asks: Iterable[tuple[str, SplitAsk]]) -> None:
-    """Split what is too large, and shed when that is due."""
+    """Split what is too large; when a pass is due, move groups apart and shed."""
     split(state, asks)
     shed(state)
 
@@ -77,7 +77,8 @@ def split(state: RoundState, asks: Iterable[tuple[str, SplitAsk]]) -> None:
 
 
 def shed(state: RoundState) -> None:
-    """Unload from hot brokers when that is due."""
+    """Move groups apart and unload from hot brokers when that is due."""
     if state.config.balancer.enabled and shedding_is_due(state):
         state.shed = True
+        move_groups_apart(state)
         unload_from_hot(state)

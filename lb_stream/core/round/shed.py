@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -11,17 +11,19 @@ import numpy as np
 
 from lb_stream.contracts.decisions import MOVES, Candidate, DecisionKind, Explain
 from lb_stream.core.disruption.holds import Holds
-from lb_stream.core.filters import AntiAffinity
+from lb_stream.core.filters import AntiAffinity, domains_of
 from lb_stream.core.model.names import namespace_of
 from lb_stream.core.model.refusals import Refusal, refusal
 from lb_stream.core.model.rules import Decides, Refuses, Rule, TakesOut
-from lb_stream.core.model.view import Bools, ClusterView, Rows
+from lb_stream.core.model.view import Bools, ClusterView, Ints, Rows
 from lb_stream.core.observing.ahead import carry_out
 from lb_stream.core.observing.outcomes import Outcome
 from lb_stream.core.round.limits import MoveBudget, holds_of
 from lb_stream.core.round.state import Choice, RoundState
 from lb_stream.core.shedding.base import Disruption, ShedContext, Unload, Unloads, traits_of
 
+APART, REPAIR = "AntiAffinity", "anti_affinity_repair"
+"""Reason and strategy of the moves that keep anti-affinity groups apart."""
 UNEVEN = 0.1
 """A pass that does nothing about a broker so far above the brokers' mean usage says so."""
 
@@ -164,7 +166,7 @@ def _without_drained(view: ClusterView) -> ClusterView:
     return replace(view, brokers=replace(view.brokers, alive=view.brokers.alive & ~drained))
 
 
-def _movable(state: RoundState, held: Bools) -> Bools:
+def movable_bundles(state: RoundState, held: Bools) -> Bools:
     """Bundles that may leave their broker at all: free ones that nothing holds, long enough there, of namespaces that are not excluded.
 
     One that was split elsewhere is about to go by itself.
@@ -177,7 +179,7 @@ def _movable(state: RoundState, held: Bools) -> Bools:
     return movable
 
 
-def _not_lately(state: RoundState, movable: Bools) -> Bools:
+def eligible_bundles(state: RoundState, movable: Bools) -> Bools:
     """Bundles that a shedder may choose: not unloaded within the grace period."""
     eligible = movable.copy()
     recent = state.view.bundles.rows_of(state.inputs.recently_unloaded)
@@ -186,13 +188,13 @@ def _not_lately(state: RoundState, movable: Bools) -> Bools:
 
 
 def _shed_context(state: RoundState, seen: ClusterView, disruption: Disruption) -> ShedContext[Any, Any]:
-    movable = _movable(state, disruption.held)
+    movable = movable_bundles(state, disruption.held)
     unloading = {one.source for one in state.memory.pending if one.kind in ("unload", "transfer") and one.source is not None}
     return ShedContext(
         view=seen,
         config=state.config.shedder_config,
         memory=state.remembered(state.config.shedder),
-        eligible=_not_lately(state, movable),
+        eligible=eligible_bundles(state, movable),
         movable=movable,
         reported=state.inputs.reported,
         may_take=_may_take(state),
@@ -378,3 +380,122 @@ def place_shed(state: RoundState, bundle: int) -> Choice | Refusal:
         return refusal(Refuses.SHIFTS_OVERLOAD, source, [name], saw=after[[least]], limit=float(limit[least]))
     steps += ((TakesOut.SHIFTS_OVERLOAD.name, rows, fitting), (TakesOut.BEING_RELIEVED.name, fitting, wanted))
     return state.place_among(bundle, wanted, steps, choice) or refusal(Refuses.NO_CANDIDATE, source, [name], limit=1)
+
+
+# --- anti-affinity groups ---
+
+
+def move_groups_apart(state: RoundState) -> None:
+    """Decide moves of bundles that share a broker or failure domain with others of their group.
+
+    They go where none of the group's other namespaces is, so that each move leaves one bundle less
+    that shares, and none more: repairs end, and don't undo one another. All that holds a shedder up
+    holds these moves up, too.
+    """
+    config, policies = state.config.balancer, state.view.policies
+    groups = {group for name in policies.anti_affinity if (group := policies.group_of(name))}
+    if not groups or not config.anti_affinity_repair or config.load_manager == "simple":
+        return
+    holds = holds_of(state)
+    if state.memory.orders.paused or holds.refusal([]) is not None:
+        return  # the shedder's pass says so
+    places = [(Decides.ANTI_AFFINITY, np.arange(len(state.view.brokers)))]
+    domains = domains_of(state.view) if config.failure_domains_enabled else None
+    if domains is not None:
+        places.append((Decides.FAILURE_DOMAIN, domains))
+    for rule, place_of in places:
+        for group in sorted(groups):
+            _Repair.of(state, policies.namespaces_of(group), rule, place_of, holds).part()
+
+
+@dataclass(slots=True)
+class _Repair:
+    """The moves that keep one group apart at one kind of place: brokers, or failure domains."""
+
+    state: RoundState
+    namespaces: Sequence[str]  # of the group
+    rule: Rule
+    place_of: Ints  # (brokers): the place that each is at
+    served: Ints  # (namespaces, places): bundles there, those on their way included
+    holds: Holds
+    stays: Bools  # (brokers): whose bundles are none of this: drained and silent ones'
+
+    @staticmethod
+    def of(
+        state: RoundState, namespaces: Sequence[str], rule: Rule, place_of: Ints, holds: Holds
+    ) -> _Repair:
+        """As things stand in this round."""
+        brokers, census = state.view.brokers, state.candidates.census
+        drained = np.isin(brokers.names, list(state.view.policies.drained))
+        counts = [np.where(drained, 0, census.of_namespace(name)) for name in namespaces]
+        served = np.array([np.bincount(place_of, count) for count in counts], np.int64)
+        stays = drained | ~brokers.reachable
+        return _Repair(state, namespaces, rule, place_of, served, holds, stays)
+
+    def part(self) -> None:
+        """Leave one namespace at each place that serves several, if the others can go elsewhere."""
+        shared = np.flatnonzero((self.served > 0).sum(axis=0) > 1).tolist()
+        if not shared:
+            return
+        held = self.holds.disruption(self.state.view).held
+        eligible = eligible_bundles(self.state, movable_bundles(self.state, held))
+        for place in shared:
+            refused: list[Refusal] = []
+            # the one with the most bundles stays: as few as can be move
+            for member in np.argsort(self.served[:, place], kind="stable").tolist():
+                if self.served[member, place] and self._others(member)[place]:
+                    refused += self._move_away(member, place, eligible)
+            if (self.served[:, place] > 0).sum() > 1:
+                self.state.refusals += refused
+
+    def _others(self, member: int) -> Ints:
+        """(places): how many namespaces of the group each serves without this one."""
+        others: Ints = (self.served > 0).sum(axis=0) - (self.served[member] > 0)
+        return others
+
+    def _move_away(self, member: int, place: int, eligible: Bools) -> list[Refusal]:
+        """Decide moves of all bundles that a namespace has at a place. Returns why one can't go."""
+        state, bundles, room = self.state, self.state.view.bundles, MoveBudget.of(self.state)
+        mine = np.arange(len(bundles))[bundles.rows_of_namespace(self.namespaces[member])]
+        sources = np.append(self.place_of == place, False)[bundles.owner[mine]]
+        mine = mine[sources & ~np.append(self.stays, True)[bundles.owner[mine]]]
+        if not eligible[mine].all():
+            return []  # on their way, pinned, or lately unloaded; some alone would part nobody
+        for bundle in mine.tolist():
+            source, name = int(bundles.owner[bundle]), bundles.name(bundle)
+            full = self.holds.refusal([name]) or room.refusal([(bundle, source)])
+            choice = self._place(bundle, source, self._others(member)) if full is None else None
+            if choice is None:
+                broker = state.view.brokers.names[source]
+                return [full or refusal(Refuses.NOT_APART, broker, [name])]
+            self._decide(bundle, source, choice, float(self._others(member)[place]))
+            room.take(bundle, source)
+            self.served[member, place] -= 1
+            self.served[member, self.place_of[choice.destination]] += 1
+        return []
+
+    def _place(self, bundle: int, source: int, others: Ints) -> Choice | None:
+        """The best broker for a bundle: one with room, at a place without the group's others."""
+        targets = self.state.targets
+        rows, steps = self.state.candidates.by_rules(bundle, targets)
+        apart: Rows = rows[(others[self.place_of[rows]] == 0) & (rows != source)]
+        left = targets.without_bundle(bundle)
+        limit = max(self.state.config.balancer.overloaded_threshold_percent / 100.0, left)
+        fitting = apart[targets.with_bundle(bundle, apart) <= limit]
+        steps += ((self.rule.name, rows, apart), (TakesOut.SHIFTS_OVERLOAD.name, apart, fitting))
+        return self.state.place_among(bundle, fitting, steps) if len(fitting) else None
+
+    def _decide(self, bundle: int, source: int, choice: Choice, others: float) -> None:
+        state, before = self.state, len(self.state.decisions)
+        extensible = state.config.balancer.load_manager == "extensible"
+        state.decide(
+            "transfer" if extensible else "unload",
+            bundle,
+            state.view.brokers.names[source],
+            choice.destination if extensible or preselects(state) else None,
+            reason=APART,
+            rule=self.rule,
+            strategy=REPAIR,
+            explain=Explain(saw=others, limit=0, unit=self.rule.unit, candidates=choice.candidates),
+        )
+        self.holds.take(state.decisions[before:])

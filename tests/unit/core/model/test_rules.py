@@ -42,7 +42,8 @@ def test_sentences_begin_small_and_end_without_a_full_stop() -> None:
 
 
 def test_every_refusing_rule_has_its_place_in_the_order_of_precedence_or_keeps_nothing() -> None:
-    assert {rule.name for rule in REFUSES.values() if not rule.place} == {"mass_failover", "nothing_proposed", "version_unknown"}
+    keeps_nothing = {rule.name for rule in REFUSES.values() if not rule.place}
+    assert keeps_nothing == {"mass_failover", "not_apart", "nothing_proposed", "version_unknown"}
     assert tuple(HOLDS_BY) == PLACES and all(HOLDS_BY.values())
     assert (place_of("paused"), place_of("nobody_knows")) == ("operators", "")
 
