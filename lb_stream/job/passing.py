@@ -13,11 +13,15 @@ FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 30.0
 
 
 class Passing(Stopped):
-    """A batch has failed for a reason that may be over in a moment. `by_a_record`: it may also be a record that ends whoever reads it."""
+    """A batch has failed for a reason that may be over in a moment.
 
-    def __init__(self, told: str, by_a_record: bool = False) -> None:
+    `by_a_record`: it may also be a record that ends whoever reads it. `daemon_lost`: Spark may hold
+    on to a daemon of Python workers that has ended.
+    """
+
+    def __init__(self, told: str, by_a_record: bool = False, daemon_lost: bool = False) -> None:
         super().__init__(told)
-        self.by_a_record = by_a_record
+        self.by_a_record, self.daemon_lost = by_a_record, daemon_lost
 
 
 _SESSION_OVER = re.compile(r"SparkContext was shut down|stopped SparkContext|Master removed our application|Application is killed")
@@ -25,6 +29,9 @@ _SESSION_OVER = re.compile(r"SparkContext was shut down|stopped SparkContext|Mas
 _WORKER_LATE = re.compile(r"Python worker failed to connect back")
 _WORKER_GONE = re.compile(r"Python worker exited unexpectedly|from \S+'s stdout|socket to Python daemon")
 """What Spark says when a worker's process is gone, or the one that forks them: a Python exception in it reads otherwise."""
+
+_DAEMON_LOST = re.compile(r"from \S+'s stdout|UnixDomainSocketAddress\.of\(")
+"""What Spark says when the daemon has ended while it started, and from then on of every worker."""
 
 _EXECUTOR_LATE = re.compile(
     r"unrelated to the running tasks|[Ww]orker lost|Executor heartbeat timed out|RpcTimeoutException|Futures timed out|FetchFailed|"
@@ -45,11 +52,13 @@ def passing(said: str) -> Stopped | None:
         )
     if _WORKER_LATE.search(said):
         return Passing("Python workers have not come up in time: the machine has too much to do, or too little memory to start them")
-    if _WORKER_GONE.search(said):
+    daemon_lost = _DAEMON_LOST.search(said) is not None
+    if daemon_lost or _WORKER_GONE.search(said):
         return Passing(
             "Python workers have come to an end while they were at a batch: killed from outside, or for want of memory (the system's "
             "log tells); then give the machine more, or let a batch read less (stream.max_offsets_per_trigger)",
             by_a_record=True,
+            daemon_lost=daemon_lost,
         )
     if _EXECUTOR_LATE.search(said):
         return Passing("executors were lost, or did not answer in time: their machines or the network between them failed or were slow")

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import ipaddress
 import sys
+from collections.abc import Iterator
 from contextlib import suppress
+from threading import Thread
 from typing import Any
 
+import pyarrow as pa
 from py4j.protocol import Py4JJavaError
 from pyspark import SparkConf
 from pyspark.sql import SparkSession
@@ -19,6 +22,7 @@ from lb_stream.store import Store, checkpoint_of, tables_of
 from lb_stream.stream.ports import Stopped
 from lb_stream.stream.task.crash import arm
 
+DAEMON_NUMBER = "LB_DAEMON_NUMBER"
 EXECUTORS = "spark.executor.extraJavaOptions"
 TOKENS_ALLOWED = "org.apache.kafka.sasl.oauthbearer.allowed.urls"
 """Where Kafka's client in Java may take tokens from: a property of the JVM, without which it takes none."""
@@ -55,6 +59,33 @@ def spark_session(settings: Settings) -> SparkSession:
         session._jvm.java.lang.System.setProperty(TOKENS_ALLOWED, token_url(str(token)))  # this JVM has been started before us
     check_checkpoint(session, checkpoint_of(settings.stream))
     return session
+
+
+def start_workers(spark: SparkSession) -> Thread:
+    """Let Python workers start beside what the driver does before the first batch, which needs them."""
+
+    def use_one_on_each_core() -> None:
+        with suppress(Exception):  # the first batch meets whatever it is, and says it
+            cores = spark.sparkContext.defaultParallelism
+            spark.range(0, cores, 1, cores).mapInArrow(_same, "id long").count()
+
+    thread = Thread(target=use_one_on_each_core, name="start-workers", daemon=True)
+    thread.start()
+    return thread
+
+
+def _same(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    yield from batches
+
+
+def renew_daemon(spark: SparkSession) -> None:
+    """Let the next query's Python workers come from another daemon.
+
+    A daemon that ends while it starts stays Spark's daemon for good, and every worker that is asked
+    of it fails. Spark keeps one daemon for each environment: another value is enough.
+    """
+    environment = spark.sparkContext.environment
+    environment[DAEMON_NUMBER] = str(int(environment.get(DAEMON_NUMBER, "0")) + 1)
 
 
 def check_reach(settings: Settings, master: str, driver: str) -> None:

@@ -21,6 +21,7 @@ from lb_stream.job.damage import fault_of_machine
 from lb_stream.job.passing import Passing, Patience, passing
 from lb_stream.job.pipeline import start
 from lb_stream.job.running import Running, SharedCheckpoint, Stop, Stuck, never
+from lb_stream.job.session import renew_daemon
 from lb_stream.store import tables_of
 from lb_stream.stream.ports import Stopped
 
@@ -64,6 +65,8 @@ def run(spark: SparkSession, settings: Settings, member: Member, once: bool = Fa
             finished = running is not None and running.batches.done > 0
             if not isinstance(reason, KafkaAway | KafkaError | Passing) or (pause_s := patience.again(finished)) is None:
                 raise reason from (error if reason is not error else error.__cause__)
+            if isinstance(reason, Passing) and reason.daemon_lost:
+                renew_daemon(spark)
             logger.warning("%s: the stream begins anew in %.0f s%s", reason, pause_s, "" if isinstance(reason, Passing) else _ONCE)
         finally:
             _end(spark, settings, running, stop())

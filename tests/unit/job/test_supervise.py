@@ -206,6 +206,23 @@ def test_what_spark_says_of_a_trouble_that_passes_is_understood(
     assert isinstance(waiting._reason(StreamingQueryException("ValueError: a fault of ours")), StreamingQueryException)
 
 
+LOST_DAEMON = """java.lang.NullPointerException
+	at java.base/java.util.Objects.requireNonNull(Objects.java:209)
+	at java.base/java.net.UnixDomainSocketAddress.of(UnixDomainSocketAddress.java:146)
+	at org.apache.spark.api.python.PythonWorkerFactory.createWorker$1(PythonWorkerFactory.scala:167)"""
+
+
+def test_a_daemon_that_ended_while_it_started_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    renewed: list[object] = []
+    monkeypatch.setattr(supervise, "renew_daemon", renewed.append)
+    gone = "Python worker exited unexpectedly (crashed)"
+    starting = "EOFException occurred while reading the port number from lb_stream.job.python_workers's stdout."
+    ends = [passing(said) for said in (gone, starting, LOST_DAEMON)]
+    assert all(isinstance(end, Passing) for end in ends)
+    run(monkeypatch, *(Run(1, end) for end in ends), Run(1, None))
+    assert len(renewed) == 2, "a daemon that forks goes on after a worker's end"
+
+
 def test_a_session_that_has_ended_does_not_mend() -> None:
     said = passing("org.apache.spark.SparkException: Job 7 cancelled because SparkContext was shut down")
     assert type(said) is Stopped and "Spark's session has come to an end" in str(said)
