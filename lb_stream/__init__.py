@@ -47,13 +47,10 @@ __all__ = [
 ]
 
 _HOMES = {
-    "core.config.cluster_config": ("ClusterConfig", "cluster_config"),
+    "core.config.cluster_config": ("ClusterConfig", "cluster_config", "placement", "shedder", "simple_placement", "split_algorithm"),
     "core.model.memory": ("Memory",),
     "core.model.view": ("ClusterView",),
-    "core.placement": ("placement", "simple_placement"),
     "core.round.decide": ("Inbox", "Round", "decide"),
-    "core.shedding": ("shedder",),
-    "core.splitting": ("split_algorithm",),
     "io.local.configuration": ("load_settings",),
     "recorded": ("ask", "load_reports", "load_tables"),
 }

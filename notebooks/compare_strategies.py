@@ -41,6 +41,7 @@ SHEDDERS = {
     "UniformLoadShedder": {},
     "AvgShedder": {"placement_strategy": "AvgShedder"},
     "TransferShedder": {},
+    "LeastMoves": {"placement_strategy": "LeastMoves"},
 }
 
 

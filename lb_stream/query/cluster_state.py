@@ -7,16 +7,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from lb_stream.core.commands.settings import in_force
-from lb_stream.core.config.cluster_config import ClusterConfig, cluster_config
-from lb_stream.core.model.memory import Memory
-from lb_stream.core.model.operator_state import OperatorState
 from lb_stream.query import QueryError
 from lb_stream.query.lake import open_lake, records, run
 
 if TYPE_CHECKING:
     import duckdb
 
+    from lb_stream.core.config.cluster_config import ClusterConfig
+    from lb_stream.core.model.memory import Memory
+    from lb_stream.core.model.operator_state import OperatorState
     from lb_stream.store import Store
 
 
@@ -40,6 +39,9 @@ class Standing:
     @property
     def config(self) -> ClusterConfig:
         """The settings in force. Raises SettingError when they don't go together."""
+        from lb_stream.core.commands.settings import in_force
+        from lb_stream.core.config.cluster_config import cluster_config
+
         return cluster_config(in_force(self.given, self.orders.settings))
 
 
@@ -91,6 +93,8 @@ def standing_in(lake: duckdb.DuckDBPyConnection, cluster: str | None = None) -> 
     )
     if not last:
         return []
+    from lb_stream.core.model.memory import Memory
+
     numbers = ", ".join(sorted({str(row["n"]) for row in last}))  # of the log's long rows only these are read
     columns = "cluster, log_seq, now_ms, memory, inputs, seq, error, refusals"
     rows = records(run(lake, f"SELECT {columns} FROM rounds WHERE log_seq IN ({numbers}) ORDER BY cluster"))

@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
-from lb_stream.core.config.cluster_config import REGISTRIES
 from lb_stream.core.config.windows import Closed
 from lb_stream.core.model.rules import DECIDES, PLACES, REFUSES, TAKES_OUT, Rule
 from lb_stream.io.messages.figures import figure
@@ -98,5 +97,7 @@ def _known(rules: Mapping[str, Rule], name: str) -> Rule | None:
 
 @cache
 def _load_plugins() -> None:
+    from lb_stream.core.config.cluster_config import REGISTRIES
+
     for registry in REGISTRIES:
         registry.load_plugins()

@@ -225,7 +225,7 @@ def test_a_stop_at_any_moment_leaves_nothing_running(folder: Path, after_s: floa
 @pytest.mark.kills
 def test_what_a_killed_demo_has_left_is_ended_by_the_next_one(folder: Path) -> None:
     demo = Demo(folder)
-    demo.says("first round is on its way", within_s=90)
+    demo.says("Spark is up", within_s=90)
     demo.process.kill()
     demo.ends()
     assert len(running_in(folder)) >= 3, "Kafka, the JVM and its driver"

@@ -135,9 +135,12 @@ class Play:
             given = [bootstrap, cluster, topics.reports, topics.decisions, topics.ownership, str(self._folder(cluster))]
             command = ["-m", "tests.e2e.calm_brokers", *given]
         else:
-            names = ("--reports-topic", topics.reports, "--decisions-topic", topics.decisions, "--ownership-topic", topics.ownership)
+            given = {"kafka.bootstrap_servers": bootstrap} | {
+                f"topics.{name}": getattr(topics, name) for name in ("reports", "decisions", "ownership")
+            }
+            names = [part for name, value in given.items() for part in ("--set", f"{name}={value}")]
             size = ("--brokers", "3", "--bundles", "24", "--workload", "skewed", "--interval-s", "2")
-            command = ["-m", "lb_stream.sim", "--bootstrap-servers", bootstrap, "--cluster", cluster, *size, *names]
+            command = ["-c", "from lb_stream.cli.main import main; main()", "sim", "--cluster", cluster, *size, *names]
         with (self._folder(cluster) / "agent.log").open("ab") as log:
             self._agents[cluster] = subprocess.Popen([sys.executable, *command], stdout=log, stderr=subprocess.STDOUT)
 

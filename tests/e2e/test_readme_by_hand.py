@@ -70,7 +70,6 @@ def test_the_way_by_hand_leads_to_decisions_that_brokers_obey(tmp_path: Path) ->
         address = done(start, tmp_path).strip()
         assert re.fullmatch(r"127\.0\.0\.1:\d+", address), "prints host:port"
         done(create, tmp_path)
-        brokers = [address if word == "HOST:PORT" else word for word in brokers]
         balance += ["--set", "stream.metrics_address=127.0.0.1:0"]  # another job may be on this machine
         job_said, brokers_said, seen = (tmp_path / f"{name}.txt" for name in ("job", "brokers", "follow"))
         with running(brokers, tmp_path, brokers_said) as sim, running(balance, tmp_path, job_said) as job:

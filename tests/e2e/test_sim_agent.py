@@ -314,9 +314,12 @@ def test_a_missing_topic_is_told_at_once_with_what_to_do(stage: Stage) -> None:
 
 
 def run_sim(stage: Stage, *arguments: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "lb_stream.sim", "--bootstrap-servers", stage.kafka.bootstrap, "--cluster", "eu-1", "--brokers", "3"]
-    command += ["--bundles", "12", "--reports-topic", stage.topics.reports, "--decisions-topic", stage.topics.decisions]
-    command += ["--ownership-topic", stage.topics.ownership, *arguments]
+    lbctl = str(Path(sys.executable).with_name("lbctl"))
+    command = [lbctl, "sim", "--cluster", "eu-1", "--brokers", "3", "--bundles", "12"]
+    command += ["--set", f"kafka.bootstrap_servers={stage.kafka.bootstrap}"]
+    for name in ("reports", "decisions", "ownership"):
+        command += ["--set", f"topics.{name}={getattr(stage.topics, name)}"]
+    command += arguments
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
@@ -341,6 +344,6 @@ def test_the_simulated_cluster_stops_by_itself_when_its_time_is_up(stage: Stage)
 
 
 def test_the_simulated_cluster_says_what_is_missing(stage: Stage) -> None:
-    process = run_sim(stage, "--decisions-topic", "no-such-topic")
+    process = run_sim(stage, "--set", "topics.decisions=no-such-topic")
     output, _ = process.communicate(timeout=20)
-    assert process.returncode == 1 and output == "error: topic no-such-topic does not exist: create it (`lbctl topics create`)\n"
+    assert process.returncode == 1 and output.endswith("lbctl: topic no-such-topic does not exist: create it (`lbctl topics create`)\n")

@@ -4,8 +4,10 @@ The tables are those of a recorded run in the place of the demo's; Kafka is a li
 """
 
 import json
+import os
 import re
 import shlex
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +15,7 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import jsonschema
+import kafka.errors as kafka_errors
 import pyarrow as pa
 import pytest
 
@@ -67,6 +70,15 @@ def test_the_environment_that_the_readme_activates_is_the_one_that_make_makes() 
 
 # --- a broker of one's own ---
 
+(PROGRAM,) = (block for block in re.findall(r"```python\n(.*?)```", README, re.DOTALL) if "KafkaConsumer" in block)
+
+
+def test_the_readmes_broker_says_within_seconds_that_no_kafka_answers() -> None:
+    nobody = os.environ | {"LB_KAFKA__BOOTSTRAP_SERVERS": "127.0.0.1:9"}
+    result = subprocess.run([sys.executable, "-c", PROGRAM], env=nobody, capture_output=True, text=True, timeout=120, check=False)
+    assert result.returncode == 1 and "Traceback" not in result.stderr
+    assert "127.0.0.1:9: name your Kafka by LB_KAFKA__BOOTSTRAP_SERVERS=HOST:PORT" in result.stderr
+
 
 class FakeKafka(ModuleType):
     """kafka-python with a list for each topic: what is read was put there before, what is sent can be looked at."""
@@ -78,8 +90,8 @@ class FakeKafka(ModuleType):
         values = [SimpleNamespace(value=one.to_json().encode()) for one in decisions]
 
         class Producer:
-            def __init__(_self, bootstrap_servers: str) -> None:
-                pass
+            def __init__(_self, bootstrap_servers: str, bootstrap_timeout_ms: int) -> None:
+                assert bootstrap_timeout_ms == 10_000
 
             def send(_self, topic: str, value: bytes, key: bytes, headers: list[tuple[str, bytes]]) -> None:
                 self.sent.append(SimpleNamespace(topic=topic, value=value, key=key.decode(), kind=dict(headers)["kind"].decode()))
@@ -103,8 +115,8 @@ def played(monkeypatch: pytest.MonkeyPatch) -> FakeKafka:
     ]
     kafka = FakeKafka(decisions)
     monkeypatch.setitem(sys.modules, "kafka", kafka)
-    (program,) = (block for block in re.findall(r"```python\n(.*?)```", README, re.DOTALL) if "KafkaConsumer" in block)
-    exec(compile(program, "README.md", "exec"), {})
+    monkeypatch.setitem(sys.modules, "kafka.errors", kafka_errors)
+    exec(compile(PROGRAM, "README.md", "exec"), {})
     return kafka
 
 

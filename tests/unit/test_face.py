@@ -37,6 +37,11 @@ def test_the_example_of_the_package_runs_as_it_stands_without_java_spark_or_kafk
     assert len([line for line in EXAMPLE.splitlines() if line]) == 5
 
 
+def test_every_strategy_of_the_package_is_named_before_any_settings_are_read() -> None:
+    *_, shedders, placements = run("import lb_stream\nprint(lb_stream.shedder.names)\nprint(lb_stream.placement.names)")
+    assert "'LeastMoves'" in shedders and "'LeastMoves'" in placements
+
+
 def test_the_readme_shows_the_same_lines() -> None:
     assert EXAMPLE in (PROJECT / "README.md").read_text()
 

@@ -41,6 +41,12 @@ CALM_PASSES = 2.5
 AT_REST_S = 40.0
 """A cluster that is still uneven after so long without a decision will stay so."""
 LAST_CONFIRMATIONS_S = 20.0
+STAGES = (
+    ("supervise: ready: ", "the first batch: Spark plans it, Python workers read it"),
+    ("leads the pipeline", "the job leads; it opens its log and its tables"),
+    ("balance: Spark is up", "Spark is up; the job asks Kafka for the lead"),
+)
+"""The last of these that is in the job's log → what is awaited until the first round."""
 HOPELESS_ROUNDS = 10
 """So many rounds that fail one after another: the next one will too."""
 
@@ -172,7 +178,7 @@ class DemoRun:
         """Wait until the cluster is balanced and calm. Returns why it did not come to that, or nothing."""
         watch, plan = self.watch, self.plan
         while True:
-            self._pause(view, self._phase())
+            self._pause(view, self._phase(job))
             self._check(agent, job)
             if watch.calm():
                 if self._balanced():
@@ -190,12 +196,12 @@ class DemoRun:
             self._pause(view, "waiting for the last confirmations")
             self._check(agent, job)
 
-    def _phase(self) -> str:
+    def _phase(self, job: Job) -> str:
         watch = self.watch
         if watch.rounds:
             return "balanced; watching whether it stays so" if self._balanced() and not watch.unconfirmed() else "balancing"
-        begun = (FOLDER / "tables" / "rounds").exists()
-        return "the job's first round is on its way (about 10 s)" if begun else "Spark is starting"
+        said = job.log_tail(200)
+        return next((awaited for mark, awaited in STAGES if mark in said), "Spark is starting")
 
     def _balanced(self) -> bool:
         return unevenness(self.watch.figures()) <= BALANCED

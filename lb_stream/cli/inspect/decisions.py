@@ -10,7 +10,6 @@ import typer
 from lb_stream.cli.shared.options import BrokerConf, Cluster, ConfigFile, Effective, Format, Json, Output, Set, effective
 from lb_stream.cli.shared.output import CommandError, console, emit_json, emit_line, emit_rich, emit_rows, note, styled, table
 from lb_stream.io.messages.times import clock
-from lb_stream.query.rule_words import is_confirmed, outcome_reason
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -114,6 +113,8 @@ def _figure(value: float, unit: str | None) -> str:
 
 
 def _outcome(row: dict[str, Any]) -> Text:
+    from lb_stream.query.rule_words import is_confirmed, outcome_reason
+
     if row["dry_run"] or row["outcome"] is None:
         return styled("dry run" if row["dry_run"] else "open")
     colour = "green" if is_confirmed(row) else "red"

@@ -65,12 +65,12 @@ def show(
     output: Output = Format.table,
 ) -> None:
     """Show each broker's latest load: usage, throughput, message rate, bundles, and when it was last heard of."""
+    given = effective(config, broker_conf, set_)
     from lb_stream.cli.shared.staleness import warn_if_stale
     from lb_stream.query.cluster_state import require_cluster
     from lb_stream.query.lake import ACTIVE, open_lake, records, run
     from lb_stream.query.status_facts import cluster_facts, newest_loads
 
-    given = effective(config, broker_conf, set_)
     lake = open_lake(given.tables)
     require_cluster(lake, cluster)
     warn_if_stale(given, lake)

@@ -159,6 +159,9 @@ class Effective:
 
 def effective(config: Path | None, broker_conf: Path | None, arguments: list[str] | None) -> Effective:
     """Read the settings. Raises SettingError."""
+    from lb_stream.io.without_pandas import keep_pandas_out
+
+    keep_pandas_out()
     from lb_stream.io.local.configuration import load
 
     loaded = load(config, broker_conf, arguments or ())

@@ -38,7 +38,10 @@ def register(app: typer.Typer) -> None:
 
 
 def simulate(
-    scenario: Annotated[list[Path], typer.Option("--scenario", "-s", metavar="DIR", help="A scenario's folder; may be given again.")],
+    scenario: Annotated[
+        list[Path],
+        typer.Option("--scenario", "-s", metavar="DIR|FAMILY", help="A scenario's folder, or a family; may be given again."),
+    ],
     policy: Annotated[
         list[str],
         typer.Option(
@@ -64,10 +67,10 @@ def simulate(
     One line says why a policy lost the scenario. Two runs give the same bytes. --json: the last line is one object with all measures, by
     scenario and policy where there are several. docs/simulation.md says what each measure is.
     """
+    from lb_stream.sim.families import scenario_at
     from lb_stream.sim.play import read_policy
-    from lb_stream.sim.scenario import read_scenario
 
-    scenarios = _by_name("--scenario", (read_scenario(one) for one in scenario))
+    scenarios = _by_name("--scenario", (scenario_at(one) for one in scenario))
     policies = _by_name("--policy", (read_policy(one) for one in policy))
     runs = _play_all(scenarios, policies, {} if trace is None else _traces(trace, list(scenarios), list(policies)))
     if html is not None:

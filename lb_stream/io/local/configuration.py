@@ -2,6 +2,8 @@
 
 Each layer is checked key by key under its own name, so that an error says where the value stands. Both spellings of a
 balancer's key (ours, Pulsar's) are brought to ours first: a later layer wins whichever spelling it uses.
+
+The strategies, which declare most of the balancer's keys, are imported only where such a key is given or asked for.
 """
 
 from __future__ import annotations
@@ -13,18 +15,17 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
 from lb_stream.contracts.keys import SettingError, pulsar_names
 from lb_stream.contracts.settings import SHADOW, Settings
-from lb_stream.core.config.cluster_config import ClusterConfig, all_models, canonical, cluster_config, expected, known_keys
-from lb_stream.core.config.namespaces import PREFIX, SECTION, flat
-from lb_stream.core.config.windows import check_window_texts
-from lb_stream.core.shadow.settings import check_shadow, shadow_config
 from lb_stream.io.local.settings_files import find_exposures, properties, text_of
 from lb_stream.io.messages.secrets import learn
+
+if TYPE_CHECKING:
+    from lb_stream.core.config.cluster_config import ClusterConfig
 
 ENVIRONMENT_PREFIX = "LB_"
 """LB_KAFKA__BOOTSTRAP_SERVERS=host:9092 sets kafka.bootstrap_servers; LB_BALANCER__DRY_RUN=false sets balancer.dry_run."""
@@ -88,6 +89,14 @@ def load(
     for argument in arguments:
         given |= _from_argument(argument)
     settings = _checked(given)
+    origins = {path: one.origin for path, one in given.items()}
+    values = {path: one.value for path, one in given.items()}
+    exposed = tuple(filter(None, find_exposures(values, {} if toml is None else {toml: over})))
+    if not settings.balancer and not settings.cluster:
+        return Loaded(settings, origins, tuple(dict.fromkeys((*replaced, *exposed))))
+    from lb_stream.core.config.cluster_config import cluster_config
+    from lb_stream.core.shadow.settings import shadow_config
+
     warnings = (one for cluster in ("", *settings.cluster) for one in cluster_config(settings.of_cluster(cluster)).warnings)
     of_shadows = (
         f"cluster.{cluster}.shadow.{name}: {one}"
@@ -96,10 +105,8 @@ def load(
         for one in shadow_config(settings.of_cluster(cluster), {}, own).warnings
         if one not in cluster_config(settings.of_cluster(cluster)).warnings
     )
-    values = {path: one.value for path, one in given.items()}
-    exposed = find_exposures(values, {} if toml is None else {toml: over})
-    told = tuple(dict.fromkeys((*replaced, *filter(None, exposed), *warnings, *of_shadows)))
-    return Loaded(settings, {path: one.origin for path, one in given.items()}, told)
+    told = tuple(dict.fromkeys((*replaced, *exposed, *warnings, *of_shadows)))
+    return Loaded(settings, origins, told)
 
 
 def _replaced(broker_conf: Mapping[KeyPath, Given], toml: Mapping[KeyPath, Given]) -> Iterator[str]:
@@ -141,7 +148,12 @@ def _checked(given: Mapping[KeyPath, Given]) -> Settings:
         first = error.errors()[0]
         path = tuple(map(str, first["loc"]))
         raise SettingError(".".join(path), first["input"], _expected_in_section(path, first), origins.get(path, "")) from None
-    check_window_texts("notify.quiet_windows", settings.notify.quiet_windows)
+    if settings.notify.quiet_windows:
+        from lb_stream.core.config.windows import check_window_texts
+
+        check_window_texts("notify.quiet_windows", settings.notify.quiet_windows)
+    if not settings.balancer and not settings.cluster:
+        return settings
     typed: dict[str, Any] = {}
     for cluster in ("", *settings.cluster):
         try:
@@ -159,6 +171,8 @@ def _checked(given: Mapping[KeyPath, Given]) -> Settings:
 
 def _checked_shadow(settings: Settings, cluster: str, name: str, origins: Mapping[KeyPath, str]) -> dict[str, Any]:
     """A shadow's own settings in their types. Raises SettingError for those that can't be, or don't go with the cluster's."""
+    from lb_stream.core.shadow.settings import check_shadow, shadow_config
+
     own = settings.shadows_of(cluster)[name]
     place: KeyPath = ("cluster", cluster, SHADOW, name)
     try:
@@ -177,10 +191,14 @@ def _typed(given: Mapping[str, Any], effective: Mapping[str, Any]) -> dict[str, 
 
 def effective(settings: Settings, cluster: str = "") -> dict[str, Any]:
     """Every key that one cluster's rounds run with, defaults included, typed. "" stands for clusters that have no settings of their own."""
+    from lb_stream.core.config.cluster_config import cluster_config
+
     return _in_force(cluster_config(settings.of_cluster(cluster)))
 
 
 def _in_force(checked: ClusterConfig) -> dict[str, Any]:
+    from lb_stream.core.config.namespaces import PREFIX
+
     found: dict[str, Any] = {}
     # A strategy may read a key of the balancer's.
     for model in (checked.balancer, checked.shedder_config, checked.placement_config, checked.splitting, checked.reporting):
@@ -191,6 +209,8 @@ def _in_force(checked: ClusterConfig) -> dict[str, Any]:
 
 
 def _expected_in_section(path: KeyPath, error: Any) -> str:
+    from lb_stream.core.config.cluster_config import expected
+
     if error["type"] == "extra_forbidden":
         known = _known_in(path[0])
         return f"one of the known keys; nearest: {', '.join(get_close_matches(path[-1], known, n=3) or known)}"
@@ -199,11 +219,17 @@ def _expected_in_section(path: KeyPath, error: Any) -> str:
 
 def _known_in(section: str) -> list[str]:
     model: Any = Settings.model_fields[section].annotation
-    return list(getattr(model, "model_fields", None) or known_keys())
+    if fields := getattr(model, "model_fields", None):
+        return list(fields)
+    from lb_stream.core.config.cluster_config import known_keys
+
+    return list(known_keys())
 
 
 def _flat(values: Mapping[str, Any], origin: str) -> dict[KeyPath, Given]:
     """Nested sections as paths, the balancer's keys under our names."""
+    from lb_stream.core.config.namespaces import SECTION
+
     found: dict[KeyPath, Given] = {}
     for section, content in sorted(values.items(), key=lambda item: item[0] == SECTION):
         if section not in (*SECTIONS, SECTION):
@@ -241,6 +267,9 @@ def _cluster(cluster: str, own: dict[str, Any], origin: str) -> dict[KeyPath, Gi
 
 
 def _balancer(prefix: KeyPath, keys: Mapping[str, Any], origin: str) -> dict[KeyPath, Given]:
+    from lb_stream.core.config.cluster_config import canonical
+    from lb_stream.core.config.namespaces import SECTION
+
     found: dict[KeyPath, Given] = {}
     own = _section(".".join((*prefix, SECTION)), keys.get(SECTION, {}), origin)
     for name, value in ({name: value for name, value in keys.items() if name != SECTION} | _of_namespaces(prefix, own, origin)).items():
@@ -260,6 +289,8 @@ def _balancer(prefix: KeyPath, keys: Mapping[str, Any], origin: str) -> dict[Key
 
 def _of_namespaces(prefix: KeyPath, namespaces: Mapping[str, Any], origin: str) -> dict[str, Any]:
     """The sections of namespaces as keys."""
+    from lb_stream.core.config.namespaces import SECTION, flat
+
     for namespace, keys in namespaces.items():
         _section(".".join((*prefix, SECTION, namespace)), keys, origin)
     return flat(namespaces)
@@ -285,6 +316,8 @@ def _from_toml(path: Path) -> dict[KeyPath, Given]:
 
 def _from_broker_conf(path: Path) -> dict[KeyPath, Given]:
     """Pulsar's properties. They hold hundreds of keys that are none of ours: those are left out, so are empty values."""
+    from lb_stream.core.config.cluster_config import all_models
+
     known, found = pulsar_names(*all_models()), {}
     for name, value in properties(text_of(path, "--broker-conf")):
         if name in known and value.strip():
@@ -313,6 +346,8 @@ def _refuse_single_underscore(name: str, text: str, path: KeyPath) -> None:
 
 
 def _from_argument(argument: str) -> dict[KeyPath, Given]:
+    from lb_stream.core.config.namespaces import PREFIX
+
     name, equals, text = argument.partition("=")
     above, of_namespace, own = f".{name.strip()}".partition(f".{PREFIX}")  # a namespace's name may hold dots
     path = tuple(above.split("."))[1:] + ((PREFIX + own,) if of_namespace else ())

@@ -66,15 +66,17 @@ class RunningKafka:
 class EmbeddedKafka:
     """One broker on one data folder. `heap` is a -Xmx value; a port of 0 means the last one used here, or any free one.
 
+    `usual_port`: the one to take in the place of any free one, unless it is taken; 0: none.
     `host`: the address of this machine at which it listens, and which it tells its clients.
     """
 
-    def __init__(self, data_dir: Path, port: int = 0, controller_port: int = 0, heap: str = "512m", host: str = HOST):
+    def __init__(self, data_dir: Path, port: int = 0, controller_port: int = 0, heap: str = "512m", host: str = HOST, usual_port: int = 0):
         self.data_dir = Path(data_dir).resolve()
         self.port = port
         self.controller_port = controller_port
         self.heap = heap
         self.host = host
+        self.usual_port = usual_port
 
     @staticmethod
     def running(data_dir: Path) -> RunningKafka | None:
@@ -151,7 +153,8 @@ class EmbeddedKafka:
     def _choose_ports(self) -> None:
         last = _read_state(self.data_dir)
         chosen: list[int] = []
-        for wanted, previous in ((self.port, last and last.port), (self.controller_port, last and last.controller_port)):
+        previous_ports = (last.port, last.controller_port) if last else (self.usual_port, 0)
+        for wanted, previous in zip((self.port, self.controller_port), previous_ports, strict=True):
             if wanted and (wanted in chosen or not _is_free(self.host, wanted)):
                 raise KafkaError(f"port {wanted} of {self.host} is in use: choose another one, or 0 for any free port")
             unused = previous and previous not in chosen and _is_free(self.host, previous)

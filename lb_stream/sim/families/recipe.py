@@ -14,6 +14,7 @@ from pydantic import ValidationError
 from lb_stream.sim.families.making import make_scenario
 from lb_stream.sim.families.spec import Spec
 from lb_stream.sim.scenario.errors import MISSING, ScenarioError, told
+from lb_stream.sim.scenario.reading import read_scenario
 from lb_stream.sim.scenario.scenario import Scenario
 
 PRESETS = Path(__file__).parent / "presets"
@@ -65,6 +66,16 @@ def make_from(file: Path | None, family: str = "", sets: Sequence[str] = ()) -> 
         return make_scenario(spec, "")
     except ScenarioError as error:
         raise _placed(error, layers) from None
+
+
+def scenario_at(place: Path) -> Scenario:
+    """Return the scenario of a folder, or, where there is no such folder, that of the family of this name.
+
+    Raises ScenarioError.
+    """
+    if place.exists() or str(place) not in families():
+        return read_scenario(place)
+    return make_from(None, str(place))
 
 
 def _text(layers: list[_Layer], name: Any) -> str:

@@ -1,8 +1,11 @@
 """`lbctl` as a whole: starts at once, teaches, fails in one line, writes nothing but its result on stdout."""
 
+import ast
 import os
+import shlex
 import subprocess
 import sys
+import textwrap
 import time
 import tomllib
 import types
@@ -17,13 +20,14 @@ from typer.core import TyperGroup
 from typer.main import get_command
 
 import lb_stream
+from lb_stream.cli import main
 from lb_stream.cli.demo.command import command as demo_command
-from lb_stream.cli.main import app
 from lb_stream.io.kafka import options as kafka_options
 from lb_stream.io.local.configuration import load_settings
 from lb_stream.io.local.jars import JarsError
 from lb_stream.io.local.java import JavaUnfit
 from tests.support.lbctl_runner import lbctl
+from tests.support.recorded_tables import Recorder
 
 
 def commands(among: Any, path: tuple[str, ...] = (), hidden: bool = False) -> Iterator[tuple[tuple[str, ...], Any]]:
@@ -38,7 +42,7 @@ def commands(among: Any, path: tuple[str, ...] = (), hidden: bool = False) -> It
             yield inside, command
 
 
-LBCTL = get_command(app)
+LBCTL = get_command(main.build_app())
 COMMANDS, ALIASES = dict(commands(LBCTL)), dict(commands(LBCTL, hidden=True))
 NO_JSON = {("console", "user")}
 """Prints lines for a file of users."""
@@ -56,6 +60,50 @@ def test_help_imports_nothing_heavy() -> None:
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     assert result.stderr.strip() == "[]"
     assert "demo" in result.stdout
+
+
+def imported(code: str, among: tuple[str, ...], cwd: Path | None = None) -> list[str]:
+    """Return which of these modules are imported after a piece of Python."""
+    code = "import sys\ntry:\n" + textwrap.indent(code, "    ") + "\nexcept SystemExit: pass"
+    code += f"\nprint([name for name in {among!r} if name in sys.modules], file=sys.stderr)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True, cwd=cwd)
+    found: list[str] = ast.literal_eval(done.stderr.splitlines()[-1])
+    return found
+
+
+def test_the_version_is_printed_without_any_import() -> None:
+    code = "sys.argv = ['lbctl', '--version']\nfrom lb_stream.cli.main import main\nmain()"
+    assert imported(code, ("typer", "rich", "pydantic", "pyarrow", "lb_stream.query")) == []
+
+
+@pytest.mark.parametrize("command", ["brokers", "decisions", "commands", "proposals", "sql 'select 1'", "explain last", "status"])
+def test_a_command_that_reads_imports_neither_pandas_nor_pyspark(recorded: Recorder, tmp_path: Path, command: str) -> None:
+    arguments = [*shlex.split(command), "--set", f"stream.tables={recorded.root}"]
+    code = f"sys.argv = ['lbctl', *{arguments!r}]\nfrom lb_stream.cli.main import main\nmain()"
+    assert imported(code, ("pandas", "pyspark", "lb_stream.cli.demo.command"), tmp_path) == []
+
+
+@pytest.mark.parametrize("command", ["decisions", "commands", "sql 'select 1'", "explain last"])
+def test_a_command_that_reads_rows_only_imports_no_strategy(recorded: Recorder, tmp_path: Path, command: str) -> None:
+    arguments = [*shlex.split(command), "--set", f"stream.tables={recorded.root}"]
+    code = f"sys.argv = ['lbctl', *{arguments!r}]\nfrom lb_stream.cli.main import main\nmain()"
+    assert imported(code, ("lb_stream.core.shedding", "lb_stream.core.least_moves", "pandas"), tmp_path) == []
+
+
+def test_each_command_is_found_in_the_module_that_registers_it() -> None:
+    named = {name for modules in main._PLACES.values() for names in modules.values() for name in names}
+    assert named == set(LBCTL.commands)
+    for name in sorted(named):
+        assert name in get_command(main.build_app(name)).commands, name
+
+
+def test_arrow_without_pandas_still_makes_data_frames() -> None:
+    code = (
+        "from lb_stream.io.without_pandas import keep_pandas_out\nkeep_pandas_out()\n"
+        "import pyarrow.dataset as pa\nassert 'pandas' not in sys.modules\n"
+        "import pyarrow\nassert pyarrow.table({'a': [1, 2]}).to_pandas()['a'].sum() == 3"
+    )
+    assert imported(code, ("pandas",)) == ["pandas"]
 
 
 @pytest.mark.parametrize("command", sorted(COMMANDS), ids=" ".join)

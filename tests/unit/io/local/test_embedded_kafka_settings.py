@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from lb_stream.io.local import processes
-from lb_stream.io.local.embedded_kafka import EmbeddedKafka, KafkaError, server_properties
+from lb_stream.io.local.embedded_kafka import EmbeddedKafka, KafkaError, free_port, server_properties
 
 
 def test_it_listens_on_loopback_only(tmp_path: Path) -> None:
@@ -61,3 +61,15 @@ def test_the_state_file_names_the_address(tmp_path: Path) -> None:
 def test_a_torn_state_file_counts_as_none(tmp_path: Path) -> None:
     (tmp_path / "broker.json").write_text('{"pid": 1')
     assert EmbeddedKafka.running(tmp_path) is None
+
+
+def test_the_usual_port_is_taken_unless_another_program_has_it(tmp_path: Path) -> None:
+    usual = free_port(())
+    broker = EmbeddedKafka(tmp_path, usual_port=usual)
+    broker._choose_ports()
+    assert broker._ports[0] == usual != broker._ports[1]
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", usual))
+        taken.listen()
+        broker._choose_ports()
+        assert broker._ports[0] not in (0, usual)

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from pydantic import BaseModel
 
-from lb_stream.sim.families import TEMPLATE, Spec, families, make_from, make_scenario, preset
+from lb_stream.sim.families import TEMPLATE, Spec, families, make_from, make_scenario, preset, scenario_at
 from lb_stream.sim.families.loads import needs
 from lb_stream.sim.families.spec import BudgetSpec, Diurnal, DriftingHot, EventSpec, FaultSpec, FlashCrowd, Growth, IsolationSpec, KindSpec
-from lb_stream.sim.scenario import Scenario, read_scenario, write_scenario
+from lb_stream.sim.scenario import Scenario, ScenarioError, read_scenario, write_scenario
 from tests.support.scenarios import same
 
 FAMILIES = [*families(), TEMPLATE]
@@ -217,3 +217,12 @@ def test_noise_never_makes_a_load_negative(tmp_path: Path) -> None:
 def test_loads_that_never_change_have_one_step() -> None:
     scenario = made("steady_skewed")
     assert (scenario.load_step_ticks, scenario.loads.shape[2]) == (300, 1)
+
+
+def test_a_scenario_is_named_by_its_folder_or_as_a_family(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert same(scenario_at(Path("zipf")), made("zipf"))
+    write_scenario(made("drain"), Path("zipf"))
+    assert same(scenario_at(Path("zipf")), made("drain")), "a folder of that name is what is meant"
+    with pytest.raises(ScenarioError):
+        scenario_at(Path("no-such-family"))

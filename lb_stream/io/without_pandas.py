@@ -1,0 +1,32 @@
+"""Arrow without pandas, which it imports by itself: that takes longer than all else that a command imports."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import pyarrow as pa
+
+
+class _NoPandas:
+    """Finds no pandas."""
+
+    @staticmethod
+    def find_spec(name: str, _path: Any = None, _target: Any = None) -> None:
+        if name == "pandas":
+            raise ModuleNotFoundError(name, name=name)
+
+
+def keep_pandas_out() -> None:
+    """Let Arrow believe that there is no pandas, until somebody asks it for a data frame.
+
+    Arrow looks for pandas once, when it makes its first array, to know pandas' own arrays.
+    """
+    if "pandas" in sys.modules:
+        return
+    finder: Any = _NoPandas
+    sys.meta_path.insert(0, finder)
+    try:
+        pa.array([])
+    finally:
+        sys.meta_path.remove(finder)
