@@ -66,16 +66,23 @@ def undo(
         note("nothing was sent")
         raise typer.Exit(1)
     how = Sending(given, found.cluster, False, False, timeout, None, json)
-    # One round reads all: a broker whose drain ends has its bundles on their way back before
-    # balancing sees that it is empty.
-    groups = [[(kind, fields) for fields in several] for kind, several in steps]
-    if found.orders and found.moves:
-        groups = [[command for group in groups for command in group]]
-    done = all(send_all(how, group, len(group) > 1) for group in groups) if wanted else preview
+    done = _send(how, found, pin_ms) if wanted else preview
     if json:
         emit_json(found.to_dict() | ({"done": done} if wanted else {}))
     if not done:
         raise typer.Exit(1)
+
+
+def _send(how: Sending, found: Undo, pin_ms: int) -> bool:
+    """Send what takes it back; whether all is done.
+
+    Where something that was in force comes back beside moves, one round reads all: a broker whose
+    drain ends has its bundles on their way back before balancing sees that it is empty.
+    """
+    groups = [[(kind, fields) for fields in several] for kind, several in found.steps(pin_ms)]
+    if found.orders and found.moves:
+        groups = [[command for group in groups for command in group]]
+    return all(send_all(how, group, at_once=len(group) > 1) for group in groups)
 
 
 def _show(found: Undo, pinned: str | None) -> None:
