@@ -50,7 +50,7 @@ class BrokerMetrics(Collector):
         for cluster, brokers in dict(self._figures.loads).items():
             for broker in brokers.to_pylist():
                 self._add(families, cluster, broker)
-                if broker["active"]:
+                if _is_active(broker):
                     active.setdefault(cluster, set()).add(broker["broker"])
         for cluster, text in dict(self._memories()).items():
             transfer = _read_memory(text).strategies.transfer
@@ -85,7 +85,7 @@ class BrokerMetrics(Collector):
         families["lb_stream_broker_alive"].add_metric(labels, broker["alive"])
         if not broker["alive"]:
             return
-        families["lb_stream_broker_active"].add_metric(labels, broker["active"])
+        families["lb_stream_broker_active"].add_metric(labels, _is_active(broker))
         for name, column in USAGES.items():
             families[f"pulsar_lb_{name}_usage"].add_metric([*labels, "loadBalancing"], 100 * broker[column])
         families["pulsar_lb_resource_usage"].add_metric([*labels, "max"], broker["usage_ratio"])
@@ -108,3 +108,8 @@ class BrokerMetrics(Collector):
         if average > 0 and deviation > 0:
             families["pulsar_lb_resource_usage_stats"].add_metric([cluster, "max_ema", "avg"], average)
             families["pulsar_lb_resource_usage_stats"].add_metric([cluster, "max_ema", "std"], deviation)
+
+
+def _is_active(broker: Mapping[str, Any]) -> bool:
+    """Whether a row of broker_loads counts; of an earlier version's, whether its broker lived."""
+    return bool(broker["alive"] if broker["active"] is None else broker["active"])

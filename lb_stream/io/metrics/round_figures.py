@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 
 from lb_stream.contracts.table_spec import TableSpec
 from lb_stream.contracts.tables import BROKER_LOADS, REJECTED_REPORTS
+from lb_stream.core.model.blocks import with_all_columns
 from lb_stream.store import Store
 from lb_stream.stream.ports import Logged, forgotten_in
 
@@ -60,7 +61,9 @@ class RoundFigures:
 
     def _read(self, spec: TableSpec, files: Mapping[str, Any], columns: list[str]) -> pa.Table:
         content = self._tables.get(f"{spec.name}/{files[spec.name]['path']}")
-        return pq.read_table(pa.BufferReader(content), columns=columns, use_threads=False)
+        schema = pa.schema([spec.schema.field(name) for name in columns])
+        # A file of an earlier version may lack columns: a job that was killed has left its last batch.
+        return with_all_columns(pq.read_table(pa.BufferReader(content), use_threads=False), schema)
 
 
 def _by_cluster(rows: pa.Table) -> dict[str, pa.Table]:

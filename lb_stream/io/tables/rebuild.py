@@ -21,6 +21,7 @@ from pyarrow.dataset import Dataset
 
 from lb_stream.contracts.table_spec import TableSpec
 from lb_stream.contracts.tables import ROUNDS, TABLES
+from lb_stream.core.model.blocks import with_all_columns
 from lb_stream.io.tables.commits import Table
 from lb_stream.io.tables.compaction import next_compaction
 from lb_stream.io.tables.delta import by_numbers, existing_table, open_table, plain, renew_properties, transaction, write_rows
@@ -205,14 +206,15 @@ def _figures(spec: TableSpec, old: _Old, log: _Log, at: Store, done: Rebuilt) ->
             gone[logged.log_seq] = sum(files.values())
             continue
         done.lost += sum(rows for path, rows in files.items() if path not in there)
-        yield (batch for path in there for batch in _read(at, path).cast(spec.schema).to_batches())
+        yield (batch for path in there for batch in _read(at, path, spec.schema).to_batches())
     before = done.taken_over
     yield _taken(old.rows(pc.field("log_seq").isin(list(gone))), done)
     done.lost += max(0, sum(gone.values()) - (done.taken_over - before))
 
 
-def _read(at: Store, path: str) -> pa.Table:
-    return pq.read_table(pa.BufferReader(at.get(path)))
+def _read(at: Store, path: str, schema: pa.Schema) -> pa.Table:
+    """A file's rows in the columns of today: those that were added since are empty."""
+    return with_all_columns(pq.read_table(pa.BufferReader(at.get(path))), schema).cast(schema)
 
 
 def _present(spec: TableSpec, old: _Old, log: _Log, _: Store, done: Rebuilt) -> Steps:
