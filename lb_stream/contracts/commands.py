@@ -283,6 +283,15 @@ class DeclareDead(Command):
     broker: BrokerName | None = Field(None, description="none: all that have been silent for longer than a living one may be")
 
 
+FORGET_KIND = "forget-cluster"
+
+
+class ForgetCluster(Command):
+    """Forget a cluster whose brokers are all silent: its state, its orders, its ownership records."""
+
+    kind: Literal["forget-cluster"] = "forget-cluster"
+
+
 class CreateNamespace(Command):
     """A new namespace, cut into bundles of equal size."""
 
@@ -323,7 +332,8 @@ class SetPolicies(Command):
 
 AnyCommand = (
     UnloadCommand | Split | Merge | Assign | SetConfig | DeleteConfig | DryRun | PauseCluster | ResumeCluster | DrainBroker | UndrainBroker
-    | PinBundles | ApproveProposals | RejectProposals | DeclareDead | CreateNamespace | DeleteNamespace | ImportNamespaces | SetPolicies
+    | PinBundles | ApproveProposals | RejectProposals | DeclareDead | ForgetCluster | CreateNamespace
+    | DeleteNamespace | ImportNamespaces | SetPolicies
 )  # fmt: skip
 
 

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from msgspec.structs import replace
 from pyspark.sql import DataFrame, SparkSession
 
+from lb_stream.contracts.commands import FORGET_KIND
 from lb_stream.contracts.settings import Settings
 from lb_stream.store import Store, checkpoint_of, tables_of
 from lb_stream.stream.context import BatchContext
@@ -129,9 +130,11 @@ class Balancer:
         bundles, resolution_ms = stream.shard_bundles, stream.history_resolution_ms
         slices = {cluster: next_slices(directory.get(cluster, NEW), view, bundles, resolution_ms) for cluster, view in views.items()}
         after = {cluster: one for cluster, one in (dict(directory) | slices).items() if cluster not in views or views[cluster].blocks}
-        for row in logged.rounds.select(["cluster", "memory"]).to_pylist():
+        for row in logged.rounds.select(["cluster", "memory", "results"]).to_pylist():
             if row["cluster"] in after:
-                after[row["cluster"]] = replace(after[row["cluster"]], asked=asked_in(row["memory"]))
+                told = replace(after[row["cluster"]], asked=asked_in(row["memory"]))
+                leaving = told.leaving or is_to_be_forgotten(row["results"])
+                after[row["cluster"]] = replace(told, leaving=leaving)
         now_ms = max((view.now_ms for view in views.values()), default=0)
         self._attention.pay(now_ms, self.caught_up.now)
         for cluster in self._attention.forgotten(after, now_ms, stream.cluster_retention_ms):
@@ -144,6 +147,14 @@ class Balancer:
         if tidies:
             oldest = batch_id + 1 - stream.keep_views
             remove_unused(self._checkpoint, forget_directories(self._checkpoint, oldest), oldest)
+
+
+def is_to_be_forgotten(results: str | None) -> bool:
+    """Whether a round's answers say that an operator's command has the cluster forgotten."""
+    return any(
+        answer["kind"] == FORGET_KIND and answer["outcome"] == "done" and not answer["repeated"]
+        for answer in json.loads(results or "[]")
+    )
 
 
 def views_of_rounds(rounds: pa.Table) -> dict[str, ClusterBlocks]:

@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 from lb_stream.cli.main import app
 from lb_stream.contracts.settings import TopicSettings
+from lb_stream.io.kafka.orders import order, send_order
 from lb_stream.io.local.embedded_kafka import EmbeddedKafka
 from lb_stream.stream.shards.directory import FOLDER
 from tests.e2e.pipeline import Pipeline, wait_until
@@ -31,6 +32,41 @@ def told(run: Pipeline) -> list[bytes | None]:
     )
     with consumer:
         return [record.value for record in consumer]
+
+
+def test_a_mistyped_cluster_is_forgotten_by_command_once_it_is_silent(
+    kafka: EmbeddedKafka, topic_names: TopicSettings, tmp_path: Path
+) -> None:
+    settings = SETTINGS | {"stream.cluster_retention_ms": 0, "report_timeout_ms": 15_000}
+    run = Pipeline(kafka.bootstrap, topic_names, tmp_path, settings)
+    run.create_topics(reports=1)
+
+    def answer() -> tuple[str, str | None]:
+        command = order("forget-cluster", {}, "ann")
+        options = {"bootstrap_servers": kafka.bootstrap}
+        send_order(options, topic_names.commands, "c1", command)
+
+        def answered() -> list[dict[str, Any]]:
+            if not (tmp_path / "tables" / "commands" / "_delta_log").exists():
+                return []
+            rows = run.table("commands").to_pylist()
+            return [row for row in rows if row["id"] == command.id]
+
+        wait_until(lambda: bool(answered()), "the answer")
+        return answered()[0]["outcome"], answered()[0]["rule"]
+
+    with run.running():
+        run.send([(b"c1/b1", report(), None), (b"c2/b1", report(), None)])
+        wait_until(lambda: len(told(run)) == 2, "both being known")
+        run.send([(b"c1/b1", report(), None)])  # the job took its time to start
+        assert answer() == ("refused", "reports")
+        wait_until(lambda: answer() == ("done", None), "it being silent, and forgotten")
+        wait_until(lambda: told(run).count(None) == 1, "its bundle's ownership record ending")
+        clusters = run.table("bundle_averages")["cluster"].to_pylist()
+        assert set(clusters) == {"c2"}, "the other one stays"
+        assert answer() == ("refused", "unknown_cluster")
+        run.send([(b"c1/b1", report(), None)])
+        wait_until(lambda: answer() == ("refused", "reports"), "it coming back")
 
 
 def test_a_silent_cluster_is_forgotten_and_begins_anew_when_it_comes_back(

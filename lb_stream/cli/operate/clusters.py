@@ -155,6 +155,18 @@ def _silent(send: Sending, broker: str | None) -> tuple[str, ...]:
     return silent if broker is None else (broker,)
 
 
+@app.command(epilog="Example: lbctl clusters forget eu-l")
+@sends(cluster=Named)
+def forget(*, send: Sending) -> None:
+    """Forget a cluster that doesn't report any more, a mistyped one say: its state, orders and ownership records."""
+    from lb_stream.query.cluster_state import known_clusters, unknown_cluster
+
+    known = known_clusters(send.given.tables)
+    if known and send.cluster not in known:
+        raise CommandError(unknown_cluster(str(send.cluster), known), 2)
+    send("forget-cluster")
+
+
 @app.command(epilog="Example: lbctl clusters limit eu-1 --in-flight 50 --per-minute 100")
 @sends(cluster=Named)
 def limit(

@@ -14,6 +14,7 @@ from lb_stream.contracts.commands import (
     DeclareDead,
     DeleteNamespace,
     DrainBroker,
+    ForgetCluster,
     ImportNamespaces,
     PauseCluster,
     PinBundles,
@@ -184,6 +185,26 @@ def _declare_dead(desk: CommandResponder, received: Received, command: DeclareDe
         desk.answer(received, "done", f"taken for dead: {named(sorted(desk.declared))}; their bundles go to others")
 
 
+def _forget(
+    desk: CommandResponder, received: Received, command: ForgetCluster, view: ClusterView,
+    config: ClusterConfig,
+) -> None:  # fmt: skip
+    """Answer it; the job forgets the cluster in its next batch, by this answer in the log."""
+    speaks = ~(silent(view, config.balancer) | view.brokers.left)
+    names = [name for name, heard in zip(view.brokers.names, speaks.tolist(), strict=True) if heard]
+    if names:
+        text = (
+            f"{named(names)} of it {'have' if len(names) > 1 else 'has'} been heard lately: a cluster "
+            "that reports would be known again at once. Stop its agents, or give them the right "
+            "cluster's name; wait until their brokers are silent, then try again"
+        )
+        desk.answer(received, "refused", text, "reports")
+        return
+    brokers, bundles = len(view.brokers), len(view.bundles)
+    text = f"forgotten with {brokers} brokers, {bundles} bundles, and all that was ordered"
+    desk.answer(received, "done", text)
+
+
 def _create(desk: CommandResponder, received: Received, command: CreateNamespace, view: ClusterView, config: ClusterConfig) -> None:
     name, orders = command.namespace, desk.orders
     if is_system_bundle(f"{name}/0x00000000_0xffffffff"):
@@ -281,6 +302,7 @@ _ACTIONS: dict[type, Callable[[CommandResponder, Received, Any, ClusterView, Clu
     PinBundles: _pin,
     RejectProposals: reject,
     DeclareDead: _declare_dead,
+    ForgetCluster: _forget,
     CreateNamespace: _create,
     DeleteNamespace: _delete,
     ImportNamespaces: _import,

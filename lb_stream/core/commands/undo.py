@@ -177,5 +177,6 @@ _INSTEAD = {
     "delete-namespace": "a namespace isn't brought back: lbctl namespaces create makes one of its name",
     "import-namespaces": "an import isn't taken back: import what was there before",
     "declare-dead": "bundles of brokers that were declared dead have other owners: balancing fills a broker that comes back",
+    "forget-cluster": "what was forgotten is not brought back: a cluster that reports begins anew",
     "assign": "a bundle that was given an owner had none before",
 }

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from lb_stream.stream.batch import is_to_be_forgotten
 from lb_stream.stream.decide import _forgotten
 
 ADVISED = '{"mergeable": {"t/n/a": ["t/n/b", 1, 1]}}'
@@ -18,3 +20,24 @@ def test_a_cluster_is_forgotten_with_its_records_and_advice_and_also_when_its_me
     said = _forgotten("eu", 1_000, context)
     assert (said["memory"], said["seq"]) == ("", 5) and said["ownership"].count('"state":"Init"') == 1
     assert said["merge_advice"].count("t/n/a") == withdrawn
+
+
+DONE = {"kind": "forget-cluster", "outcome": "done", "repeated": False}
+
+
+@pytest.mark.parametrize(
+    ("answers", "forgets"),
+    [
+        ([DONE], True),
+        ([{"kind": "unload", "outcome": "done", "repeated": False}, DONE], True),
+        ([DONE | {"outcome": "refused"}], False),
+        ([DONE | {"repeated": True}], False),  # it was done before: what is there now has begun since
+        ([DONE | {"kind": "pause-cluster"}], False),
+        ([], False),
+    ],
+)
+def test_a_cluster_is_forgotten_by_a_command_that_was_done(
+    answers: list[dict[str, Any]], forgets: bool
+) -> None:
+    assert is_to_be_forgotten(json.dumps(answers)) is forgets
+    assert not is_to_be_forgotten(None)

@@ -120,6 +120,7 @@ def call(kafka: Broker, tmp_path: Path) -> Callable[..., Result]:
         ("clusters pause eu-1", "pause-cluster", {}),
         ("clusters pause --all-clusters", "pause-cluster", {}),
         ("clusters declare-dead eu-1", "declare-dead", {}),
+        ("clusters forget eu-1", "forget-cluster", {}),
         ("clusters declare-dead eu-1 --broker b:1", "declare-dead", {"broker": "b:1"}),
         ("clusters resume eu-1", "resume-cluster", {}),
         ("dry-run on", "dry-run", {"on": True}),
@@ -439,3 +440,11 @@ def test_a_command_that_nobody_has_answered_is_named_and_exit_code_1(ask: Callab
 
 def test_the_memory_of_the_orders_reads_back() -> None:
     assert OperatorState.of(json.loads(canonical_json(asdict(ORDERS)))) == ORDERS
+
+
+def test_to_forget_a_cluster_that_is_not_known_names_those_that_are(
+    ask: Callable[..., Result], kafka: Broker
+) -> None:
+    result = ask("clusters", "forget", "eu-l")
+    assert (result.code, result.out, kafka.sent) == (2, "", [])
+    assert "there is no cluster eu-l: there are " in result.err

@@ -372,3 +372,19 @@ def test_a_drained_broker_is_no_part_of_what_a_shedder_compares() -> None:
     seen = view_of("c", [shard], 1000, config.balancer.weights)
     assert [one.source for one in play(seen, Memory(), given=given).decisions] == ["a"]
     assert play(seen, Memory(), command("drain-broker", broker="c"), given=given).decisions == ()
+
+
+# --- forget ---
+
+
+def test_a_cluster_that_reports_is_not_forgotten_and_a_silent_one_is() -> None:
+    forget = command("forget-cluster")
+    (refused,) = play(view(**TWO), Memory(), forget).results
+    assert (refused.outcome, refused.rule) == ("refused", "reports")
+    assert refused.text.startswith("a, b of it have been heard lately")
+    seen = view(**TWO)
+    for passed_ms, outcome in ((1, "refused"), (10_000_000, "done")):
+        brokers = replace(seen.brokers, clock_ms=seen.brokers.clock_ms + passed_ms)
+        later = replace(seen, brokers=brokers, now_ms=seen.now_ms + passed_ms)
+        (answer,) = play(later, Memory(), forget).results
+        assert answer.outcome == outcome, answer.text
