@@ -74,8 +74,8 @@ def test_the_way_by_hand_leads_to_decisions_that_brokers_obey(tmp_path: Path) ->
         job_said, brokers_said, seen = (tmp_path / f"{name}.txt" for name in ("job", "brokers", "follow"))
         with running(brokers, tmp_path, brokers_said) as sim, running(balance, tmp_path, job_said) as job:
             with running(follow, tmp_path, seen) as reader:
-                until_said(r"^\d\d:\d\d:\d\d test unload shop/\S+ .*\(above_average", seen, [sim, job, reader], 180)
-                until_said(r"^\d\d:\d\d:\d\d test assign shop/\S+ .*\(released", seen, [sim, job, reader], 60)
+                until_said(r"^\d\d:\d\d:\d\d test \S+ unload shop/\S+ .*\(above_average", seen, [sim, job, reader], 180)
+                until_said(r"^\d\d:\d\d:\d\d test \S+ assign shop/\S+ .*\(released", seen, [sim, job, reader], 60)
             assert reader.returncode == 130, "Ctrl-C ends it"
             deadline = time.monotonic() + 90  # a move is confirmed when its destination reports the bundle
             while "confirmed" not in done(OUTCOMES, tmp_path) and time.monotonic() < deadline:
