@@ -66,13 +66,18 @@ class Record:
     headers: list[list[str]]
 
 
-def without_releases(logged: Any) -> Any:
-    """A column of a logged round, JSON, without the times of releases: that version had them as the times of rounds."""
-    if not isinstance(logged, str) or "released_ms" not in logged:
+CHANGED = {"released_ms", "text", "saw", "expected_after"}
+"""Fields that are decided otherwise since, on purpose: a release's time is the report's and not the round's, answers
+say what goes on all the same, and a shedder counts the moves that operators have ordered in the same round."""
+
+
+def without_changes(logged: Any) -> Any:
+    """Drop the fields of CHANGED from a logged round's column, where that is JSON."""
+    if not isinstance(logged, str) or not any(f'"{name}"' in logged for name in CHANGED):
         return logged
 
     def kept(found: dict[str, Any]) -> dict[str, Any]:
-        return {name: value for name, value in found.items() if name != "released_ms"}
+        return {name: value for name, value in found.items() if name not in CHANGED}
 
     return json.dumps(json.loads(logged, object_hook=kept), sort_keys=True)
 
