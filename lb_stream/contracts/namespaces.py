@@ -42,9 +42,10 @@ class Namespace(OwnRecord):
 
 
 class NamespaceIsolation(OwnRecord):
-    """Which brokers some namespaces may use: regular expressions of namespaces and of hosts.
+    """Which brokers some namespaces may use: regular expressions of namespaces and of brokers.
 
-    Secondary hosts help out while fewer than `min_available` primary ones are there.
+    Of a broker each must match the whole host or, if it has a colon, the whole host:port. Secondary
+    brokers help out while fewer than `min_available` primary ones are there.
     """
 
     name: str

@@ -26,6 +26,7 @@ SHADOW = "shadow"
 
 Event = Literal[
     "job_down", "kafka_down", "job_behind", "job_unknown", "disk_low", "no_reports", "cluster_suspended", "cluster_failing", "broker_dead",
+    "isolation_matches_none",
     "moves_failing", "budget_exhausted", "imbalance", "approval_wanted",
 ]  # fmt: skip
 """What `lbctl notify` tells people, the gravest first. Those of core.health's findings, then those of query.screens.troubles."""

@@ -73,6 +73,8 @@ class ClusterFacts:
     brokers: int = 0
     silent: tuple[str, ...] = ()  # since lately: dead ones, and those whose silence suspends the cluster
     gone: tuple[str, ...] = ()  # dead for long, or on purpose
+    unmatched: tuple[str, ...] = ()  # expressions of isolation policies that match no live broker
+    isolated: tuple[str, ...] = ()  # isolation policies that match no live broker at all
     bundles: int = 0
     pending: int = 0
 
@@ -280,6 +282,13 @@ def _of_cluster(one: ClusterFacts, now_ms: int) -> Iterator[Finding]:
     if one.silent and one.suspended_by is None:
         said = f"{name}: {_named(one.silent)} of {one.brokers} brokers silent"
         yield Finding("degraded", said, "see to the brokers and their agents", name, "broker_dead", one.silent)
+    if one.isolated:
+        said = f"{name}: isolation policies that match no live broker: {_named(one.isolated)}"
+        advice = "bundles of their namespaces get no owner: lbctl namespaces set-policies"
+        yield Finding("degraded", said, advice, name, "isolation_matches_none")
+    if one.unmatched:
+        what = f"{name}: warning: no live broker matches {_named(one.unmatched)}"
+        yield Finding("healthy", what, "mend it: lbctl namespaces set-policies --isolation", name)
     if one.gone:
         yield Finding("healthy", f"{name}: {_named(one.gone)} brokers gone", "forgotten in time", name)
     if one.paused:

@@ -21,6 +21,7 @@ HEADLINES: dict[Event, str] = {
     "cluster_suspended": "clusters are suspended",
     "cluster_failing": "rounds fail",
     "broker_dead": "brokers are silent",
+    "isolation_matches_none": "isolation policies match no broker",
     "moves_failing": "moves fail again and again",
     "budget_exhausted": "budgets of moves are exhausted",
     "imbalance": "clusters are uneven",

@@ -17,6 +17,8 @@ from lb_stream.core.disruption.budgets import Budget, budgets
 from lb_stream.core.health import Facts, job_findings, stale
 from lb_stream.core.model.memory import Memory
 from lb_stream.core.model.names import is_system_bundle
+from lb_stream.core.model.operator_state import isolation_policy
+from lb_stream.core.model.policies import describe_no_match
 from lb_stream.core.model.rules import Refuses
 from lb_stream.core.round.limits import MINUTE_MS
 from lb_stream.core.shedding.base import MB
@@ -272,6 +274,13 @@ def policies(now: Situation, bundle: str, drained: bool) -> Iterator[Check]:
     if is_system_bundle(bundle):
         yield Check("namespace", f"{namespace} is one of the system's: its bundle belongs to its broker", True)
         return
+    live = [row["broker"] for row in now.loads if row["alive"]]
+    for name, given in now.orders.get("isolation", {}).items():
+        policy = isolation_policy(given)
+        if policy.names(namespace):
+            found = describe_no_match(policy, live)
+            yield Check("isolation", found or f"the policy {name} is about {namespace}", found is not None)
+            break
     excluded = namespace in now.config.balancer.shedding_excluded_namespaces
     yield Check("namespace", f"{namespace} is {'' if excluded else 'not '}in shedding_excluded_namespaces", excluded and not drained)
 

@@ -25,6 +25,8 @@ from lb_stream.core.health import (
 )
 from lb_stream.core.model.memory import bound_for
 from lb_stream.core.model.names import is_system_bundle
+from lb_stream.core.model.operator_state import isolation_policy
+from lb_stream.core.model.policies import count_matches, describe_no_match
 from lb_stream.io.leadership.leader import Leader
 from lb_stream.io.messages.times import clock
 from lb_stream.query import QueryError
@@ -226,6 +228,15 @@ def _cluster(one: Standing, brokers: list[dict[str, Any]], owners: set[tuple[str
     lately = {name for name in dead if one.now_ms - seen.get(name, one.now_ms) < LATELY_MS}
     silent = vanished | lately if set(seen) - dead - vanished else set(seen)
     balancer = one.config.balancer
+    live = sorted(set(seen) - dead - silent)
+    policies = {name: isolation_policy(given) for name, given in one.orders.isolation.items()}
+    isolated = tuple(name for name, policy in policies.items() if describe_no_match(policy, live))
+    unmatched = [
+        text
+        for name, policy in policies.items()
+        for text, count in count_matches(name, policy, live)
+        if not count and name not in isolated
+    ]
     under_way = Counter(move.source for move in one.memory.pending if move.kind in MOVES and move.source is not None)
     return ClusterFacts(
         cluster=one.cluster,
@@ -248,6 +259,8 @@ def _cluster(one: Standing, brokers: list[dict[str, Any]], owners: set[tuple[str
         brokers=len(brokers),
         silent=tuple(sorted(silent)),
         gone=tuple(sorted(dead - silent)),
+        unmatched=tuple(unmatched),
+        isolated=isolated,
         bundles=sum(row["bundles"] or 0 for row in brokers),
         pending=len(one.memory.pending),
     )

@@ -174,7 +174,13 @@ def set_policies(
         list[str] | None, typer.Option("--namespaces", metavar="REGEX", help="... for these namespaces; may be given again.")
     ] = None,
     primary: Annotated[
-        list[str] | None, typer.Option("--primary", metavar="REGEX", help="... who use these hosts; may be given again.")
+        list[str] | None,
+        typer.Option(
+            "--primary",
+            metavar="REGEX",
+            help="... who use these brokers: all of a host's name or, with a colon, of host:port; "
+            "may be given again.",
+        ),
     ] = None,
     secondary: Annotated[
         list[str] | None, typer.Option("--secondary", metavar="REGEX", help="... and these when too few of them are there.")

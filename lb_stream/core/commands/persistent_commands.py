@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -30,6 +30,7 @@ from lb_stream.core.config.cluster_config import ClusterConfig
 from lb_stream.core.model.memory import Pending, bound_for
 from lb_stream.core.model.names import is_system_bundle, namespace_of
 from lb_stream.core.model.operator_state import NO_ORDERS, OperatorState, Waiting, isolation_policy
+from lb_stream.core.model.policies import describe_matches, host_of
 from lb_stream.core.model.view import ClusterView
 from lb_stream.core.observing.gone import topics_of
 from lb_stream.core.observing.known_bundles import compact, missing, with_bundles
@@ -254,7 +255,9 @@ def _import(desk: CommandResponder, received: Received, command: ImportNamespace
     )
     bundles = sum(len(one.boundaries) - 1 for one in content.namespaces)
     text = f"{len(content.namespaces)} namespaces with {bundles} bundles, {len(isolation)} isolation policies, "
-    desk.answer(received, "done", f"{text}{len(content.failure_domains)} brokers in failure domains")
+    text += f"{len(content.failure_domains)} brokers in failure domains"
+    text += _describe_matches(desk, view, config, isolation, content.failure_domains)
+    desk.answer(received, "done", text)
 
 
 def _set_policies(desk: CommandResponder, received: Received, command: SetPolicies, view: ClusterView, config: ClusterConfig) -> None:
@@ -276,7 +279,32 @@ def _set_policies(desk: CommandResponder, received: Received, command: SetPolici
     after = desk.orders
     text = f"in force: isolation policies {named(after.isolation)}; {len(after.anti_affinity)} namespaces in anti-affinity groups"
     note = "" if not after.failure_domains or config.balancer.failure_domains_enabled else ", which count only with failureDomainsEnabled"
-    desk.answer(received, "done", f"{text}; {len(after.failure_domains)} brokers in failure domains{note}")
+    text += f"; {len(after.failure_domains)} brokers in failure domains{note}"
+    text += _describe_matches(desk, view, config, given, command.failure_domains)
+    desk.answer(received, "done", text)
+
+
+def _describe_matches(
+    desk: CommandResponder,
+    view: ClusterView,
+    config: ClusterConfig,
+    isolation: Iterable[str],
+    domains: Mapping[str, str | None],
+) -> str:
+    """How many live brokers each policy matches, and which brokers of domains aren't there."""
+    late = silent(view, config.balancer).tolist()
+    live = [name for name, gone in zip(view.brokers.names, late, strict=True) if not gone]
+    policies = {name: isolation_policy(desk.orders.isolation[name]) for name in isolation}
+    found = list[str]()
+    for name, policy in policies.items():
+        found += describe_matches(name, policy, live)
+    known = {*live, *map(host_of, live)}
+    wanted = [broker_of(broker) for broker, domain in domains.items() if domain]
+    missing = [broker for broker in wanted if broker not in known]
+    if missing:
+        found.append(f"warning: failure domains name {named(missing)}, and no such broker lives")
+    found.sort(key=lambda text: not text.startswith("warning"))
+    return "".join(f"; {text}" for text in found)
 
 
 def _malformed(desk: CommandResponder, received: Received, policies: dict[str, dict[str, Any]]) -> bool:

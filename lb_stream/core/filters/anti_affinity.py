@@ -6,7 +6,6 @@ import numpy as np
 
 from lb_stream.core.filters.base import FilterContext, with_least
 from lb_stream.core.filters.census import Census
-from lb_stream.core.model.policies import DEFAULT_DOMAIN
 from lb_stream.core.model.rules import TakesOut
 from lb_stream.core.model.view import ClusterView, Ints, Rows
 
@@ -16,10 +15,9 @@ def domains_of(view: ClusterView) -> Ints | None:
 
     Brokers without a domain form one domain.
     """
-    named = view.policies.failure_domains
-    if not named:
+    if not view.policies.failure_domains:
         return None
-    domains = [named.get(broker, DEFAULT_DOMAIN) for broker in view.brokers.names]
+    domains = [view.policies.domain_of(broker) for broker in view.brokers.names]
     numbers: Ints = np.unique(np.array(domains, np.str_), return_inverse=True)[1]
     return numbers
 

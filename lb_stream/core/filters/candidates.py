@@ -108,6 +108,11 @@ class Candidates:
         asked = self._asked(bundle, targets)  # makes the filters when it is the first
         return _filtered(self._policies, asked.rows, asked)[0]
 
+    def matches_none(self, bundle: int) -> bool:
+        """Whether the bundle's isolation policy matches no broker that lives and speaks."""
+        namespace = namespace_of(self.view.bundles.name(bundle))
+        return Isolation(self.view).matches_none(namespace, self._reachable())
+
     def refused_by(self, bundle: int, broker: int, targets: Targets) -> str | None:
         """The policy that doesn't allow a broker to have a bundle, if any."""
         asked = self._asked(bundle, targets)

@@ -7,7 +7,7 @@ from functools import lru_cache
 import numpy as np
 
 from lb_stream.core.filters.base import FilterContext
-from lb_stream.core.model.policies import IsolationPolicy, host_of
+from lb_stream.core.model.policies import IsolationPolicy
 from lb_stream.core.model.rules import TakesOut
 from lb_stream.core.model.view import Bools, ClusterView, Rows
 
@@ -19,7 +19,7 @@ class Isolation:
 
     def __init__(self, view: ClusterView) -> None:
         self._policies = view.policies
-        self._hosts = tuple(map(host_of, view.brokers.names)) if view.policies.isolation else ()
+        self._brokers = tuple(view.brokers.names)
         self._by_namespace: dict[str, IsolationPolicy | None] = {}
         self._shared: Bools | None = None
 
@@ -31,7 +31,7 @@ class Isolation:
         policy = self.policy_of(context.namespace)
         if policy is None:
             return rows[self._is_shared()[rows]]
-        primary, secondary = _masks(policy, self._hosts)
+        primary, secondary = _masks(policy, self._brokers)
         if np.count_nonzero(primary[rows]) < policy.min_available:
             return rows[(primary | secondary)[rows]]
         return rows[primary[rows]]
@@ -44,16 +44,28 @@ class Isolation:
             self._by_namespace[namespace] = self._policies.isolation_of(namespace)
         return self._by_namespace[namespace]
 
+    def matches_none(self, namespace: str, rows: Rows) -> bool:
+        """Whether the namespace's policy matches none of these brokers."""
+        policy = self.policy_of(namespace)
+        if policy is None:
+            return False
+        primary, secondary = _masks(policy, self._brokers)
+        return not (primary | secondary)[rows].any()
+
     def _is_shared(self) -> Bools:
         if self._shared is None:
-            owned = [_masks(policy, self._hosts)[0] for policy in self._policies.isolation]
+            owned = [_masks(policy, self._brokers)[0] for policy in self._policies.isolation]
             self._shared = ~np.logical_or.reduce(owned)
         return self._shared
 
 
 @lru_cache(maxsize=1_024)
-def _masks(policy: IsolationPolicy, hosts: tuple[str, ...]) -> tuple[Bools, Bools]:
-    """(the policy's primaries, its secondaries) among the hosts. Kept from round to round: each is a match of regular expressions."""
-    masks = np.array([(policy.is_primary(host), policy.is_secondary(host)) for host in hosts], np.bool_).reshape(-1, 2)
+def _masks(policy: IsolationPolicy, brokers: tuple[str, ...]) -> tuple[Bools, Bools]:
+    """(the policy's primaries, its secondaries) among the brokers.
+
+    Kept from round to round: each is a match of regular expressions.
+    """
+    found = [(policy.is_primary(broker), policy.is_secondary(broker)) for broker in brokers]
+    masks = np.array(found, np.bool_).reshape(-1, 2)
     masks.flags.writeable = False
     return masks[:, 0], masks[:, 1]

@@ -6,7 +6,7 @@ See docs/strategies.md "Placement".
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import chain
@@ -17,6 +17,8 @@ from lb_stream.contracts.base import LONGEST_EXPRESSION, matches_whole, trouble_
 
 DEFAULT_DOMAIN = "default"
 """The failure domain of brokers that no domain names."""
+MOST_SHOWN = 6
+"""Brokers that a message names."""
 
 
 def host_of(broker: str) -> str:
@@ -28,7 +30,8 @@ def host_of(broker: str) -> str:
 class IsolationPolicy:
     """Which brokers the namespaces that it names may use: regular expressions, each of which must match the whole name.
 
-    Secondary hosts help out while fewer than `min_available` primary ones are there. `usage_threshold_percent` belongs to the
+    A broker's name is its host, and its host:port if the expression has a colon, as in Pulsar 5.0.
+    Secondary brokers help out while fewer than `min_available` primary ones are there. `usage_threshold_percent` belongs to the
     policy's form and decides nothing here.
     """
 
@@ -49,13 +52,56 @@ class IsolationPolicy:
         """Whether the policy is about that namespace."""
         return _matches(self.namespaces, namespace)
 
-    def is_primary(self, host: str) -> bool:
-        """Whether the host is one of its primaries."""
-        return _matches(self.primary, host)
+    def is_primary(self, broker: str) -> bool:
+        """Whether the broker (host:port) is one of its primaries."""
+        return _match_broker(self.primary, broker)
 
-    def is_secondary(self, host: str) -> bool:
-        """Whether the host is one of its secondaries and no primary."""
-        return not self.is_primary(host) and _matches(self.secondary, host)
+    def is_secondary(self, broker: str) -> bool:
+        """Whether the broker (host:port) is one of its secondaries and no primary."""
+        return not self.is_primary(broker) and _match_broker(self.secondary, broker)
+
+
+def matching(pattern: str, brokers: Iterable[str]) -> list[str]:
+    """Those of the brokers (host:port) that a policy's expression matches."""
+    return [broker for broker in brokers if _match_broker((pattern,), broker)]
+
+
+def count_matches(name: str, policy: IsolationPolicy, live: Sequence[str]) -> list[tuple[str, int]]:
+    """Each of a policy's expressions of brokers, to be shown, and how many live ones it matches."""
+    given = [("primary", pattern) for pattern in policy.primary]
+    given += [("secondary", pattern) for pattern in policy.secondary]
+    counts = [len(matching(pattern, live)) for _, pattern in given]
+    texts = [f"{name}: {kind} {pattern!r}" for kind, pattern in given]
+    return list(zip(texts, counts, strict=True))
+
+
+def describe_matches(name: str, policy: IsolationPolicy, live: Sequence[str]) -> list[str]:
+    """How many live brokers each of a policy's expressions matches; none is a warning."""
+    there = f"{len(live)} live broker{'' if len(live) == 1 else 's'}"
+    shown = ", ".join(live[:MOST_SHOWN]) + (", …" if len(live) > MOST_SHOWN else "")
+    found = list[str]()
+    for text, count in count_matches(name, policy, live):
+        if count:
+            found.append(f"{text} matches {count} of {there}")
+        else:
+            found.append(f"warning: {text} matches none of {there}" + (f" ({shown})" if live else ""))
+    return found
+
+
+def describe_no_match(policy: IsolationPolicy, live: Sequence[str]) -> str | None:
+    """That a policy allows none of the live brokers; None: it allows some."""
+    if any(policy.is_primary(broker) or policy.is_secondary(broker) for broker in live):
+        return None
+    patterns = ", ".join(map(repr, (*policy.primary, *policy.secondary)))
+    there = f"{len(live)} live broker{'' if len(live) == 1 else 's'}"
+    return f"its isolation policy allows {patterns}, which match none of {there}"
+
+
+@lru_cache(maxsize=1 << 16)
+def _match_broker(patterns: tuple[str, ...], broker: str) -> bool:
+    """Whether one of the expressions matches the broker's host or, with a colon, its host:port."""
+    ids = tuple(pattern for pattern in patterns if ":" in pattern)
+    return _matches(patterns, host_of(broker)) or _matches(ids, broker)
 
 
 @lru_cache(maxsize=1 << 16)
@@ -77,13 +123,18 @@ class Policies:
 
     isolation: tuple[IsolationPolicy, ...] = ()  # the first that names a namespace counts
     anti_affinity: Mapping[str, str] = field(default_factory=dict)  # namespace → group; groups are compared without regard to case
-    failure_domains: Mapping[str, str] = field(default_factory=dict)  # broker → domain
+    failure_domains: Mapping[str, str] = field(default_factory=dict)  # broker or its host → domain
     non_persistent: frozenset[str] = frozenset()  # namespaces whose bundles have had non-persistent topics
     drained: frozenset[str] = frozenset()  # brokers that shall have no bundle
 
     def isolation_of(self, namespace: str) -> IsolationPolicy | None:
         """The policy that counts for a namespace, if any."""
         return next((policy for policy in self.isolation if policy.names(namespace)), None)
+
+    def domain_of(self, broker: str) -> str:
+        """The failure domain that a broker (host:port) was given, or its host."""
+        of_host = self.failure_domains.get(host_of(broker), DEFAULT_DOMAIN)
+        return self.failure_domains.get(broker, of_host)
 
     def group_of(self, namespace: str) -> str | None:
         """The namespace's anti-affinity group in the form in which groups are compared; None when it is in none."""

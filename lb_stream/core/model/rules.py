@@ -148,6 +148,11 @@ class Refuses:
         place="limits",
     )
     NO_CANDIDATE = Rule("no_candidate", "no broker may take it", "brokers", place="policies")
+    ISOLATION_MATCHES_NONE = Rule(
+        "isolation_matches_none",
+        "its namespace's isolation policy names brokers, and none of those that live is among them",
+        place="policies",
+    )
     SHIFTS_OVERLOAD = Rule(
         "shifts_overload",
         "the move would only shift the overload: whoever took it would be too hot then",

@@ -128,7 +128,7 @@ def assign(state: RoundState, row: int, name: str, ordered: bool) -> bool:
     retry = state.inputs.retries.get(name)
     choice = state.place(row, avoid=retry.avoid if retry is not None else ())
     if choice is None:
-        state.refusals.append(refusal(Refuses.NO_CANDIDATE, None, [name], limit=1))
+        state.refusals += state.no_candidate(row, None)
         return False
     explain = Explain(saw=choice.score if np.isfinite(choice.score) else None, unit=choice.unit, candidates=choice.candidates)
     state.decide(

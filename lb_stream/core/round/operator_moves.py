@@ -16,10 +16,11 @@ from lb_stream.contracts.decisions import Explain
 from lb_stream.core.commands.persistent_commands import broker_of
 from lb_stream.core.commands.responder import BundleAnswer, Received, named
 from lb_stream.core.filters.candidates import superseded
-from lb_stream.core.model.names import bundle_name, is_system_bundle, parse_bundle
+from lb_stream.core.model.names import bundle_name, is_system_bundle, namespace_of, parse_bundle
 from lb_stream.core.model.operator_state import Waiting
-from lb_stream.core.model.refusals import Refusal, refusal
-from lb_stream.core.model.rules import Decides, Refuses, Rule
+from lb_stream.core.model.policies import describe_no_match
+from lb_stream.core.model.refusals import Refusal
+from lb_stream.core.model.rules import Decides, Rule
 from lb_stream.core.model.topics import namespace_of_topic, topic_hash
 from lb_stream.core.round.approval import approve
 from lb_stream.core.round.assign import assign, too_few
@@ -82,8 +83,7 @@ def _unload_all(state: RoundState, rows: list[int], rule: Rule) -> None:
             refused.append(full)
             break
         if choice is None and rule is Decides.DRAINED:
-            name = state.view.bundles.name(row)
-            refused.append(refusal(Refuses.NO_CANDIDATE, state.view.brokers.names[source], [name], limit=1))
+            refused += state.no_candidate(row, state.view.brokers.names[source])
             continue
         named_now = preselects(state) or state.config.balancer.assign_unowned == "on_lookup"  # at a lookup its broker may take it back
         _decide_unload(state, row, choice.destination if choice is not None and named_now else None, rule)
@@ -287,8 +287,18 @@ def _assign(state: RoundState, command: Assign) -> BundleAnswer:
     if (few := too_few(state)) is not None:
         return BundleAnswer("refused", f"{few.rule}: a new cluster waits for {few.limit:.0f} brokers", few.rule)
     if not assign(state, row, name, ordered=False):
-        return BundleAnswer("refused", f"no broker may have {name} now", "no_candidate")
+        why = _describe_isolation(state, name)
+        return BundleAnswer("refused", f"no broker may have {name} now{why}", "no_candidate")
     return BundleAnswer("decided", f"{name} is to be {state.decisions[-1].destination}'s")
+
+
+def _describe_isolation(state: RoundState, bundle: str) -> str:
+    """That the bundle's isolation policy matches no broker that lives, if so, to end a sentence."""
+    view = state.view
+    live = [view.brokers.names[row] for row in np.flatnonzero(view.brokers.reachable).tolist()]
+    policy = view.policies.isolation_of(namespace_of(bundle))
+    found = None if policy is None else describe_no_match(policy, live)
+    return "" if found is None else f": {found}"
 
 
 def _bundle_of_topic(namespace: str, topic: str, names: list[str]) -> str | BundleAnswer:

@@ -14,9 +14,9 @@ from lb_stream.core.commands.responder import CommandResponder
 from lb_stream.core.config.cluster_config import ClusterConfig
 from lb_stream.core.filters.candidates import Candidates, Steps
 from lb_stream.core.model.memory import Memory, Pending, Retry
-from lb_stream.core.model.refusals import Refusal
+from lb_stream.core.model.refusals import Refusal, refusal
 from lb_stream.core.model.registry import Strategy
-from lb_stream.core.model.rules import Rule, TakesOut
+from lb_stream.core.model.rules import Refuses, Rule, TakesOut
 from lb_stream.core.model.view import Bools, ClusterView, Floats, Rows
 from lb_stream.core.observing.liveness import Liveness
 from lb_stream.core.observing.outcomes import Settled
@@ -194,6 +194,14 @@ class RoundState:
                 chosen = self.targets.draw(name, best.rows)
         score = float(best.scores[np.flatnonzero(ranked == chosen)[0]])
         return Choice(chosen, self._shown(ranked, best, steps), score, best.unit, tuple(calls))
+
+    def no_candidate(self, bundle: int, source: str | None) -> list[Refusal]:
+        """That no broker may have a bundle; and if its isolation policy matches none that lives."""
+        name = [self.view.bundles.name(bundle)]
+        found = [refusal(Refuses.NO_CANDIDATE, source, name, limit=1)]
+        if self.candidates.matches_none(bundle):
+            found.append(refusal(Refuses.ISOLATION_MATCHES_NONE, source, name))
+        return found
 
     def free_bundles(self) -> Bools:
         """Bundles that may be decided on: not the system's, not on their way, not decided on in this round, not backing off."""

@@ -11,7 +11,6 @@ from lb_stream.contracts.namespaces import RING_END, ClusterNamespaces, Namespac
 from lb_stream.core.commands.responder import Received
 from lb_stream.core.config.namespaces import PREFIX
 from lb_stream.core.model.names import parse_bundle
-from lb_stream.core.model.policies import host_of
 from lb_stream.sim.play.reports import at_ms
 from lb_stream.sim.scenario.scenario import Event, Isolation, ScenarioPolicies
 
@@ -63,8 +62,8 @@ def _isolation(policy: Isolation, brokers: tuple[str, ...]) -> NamespaceIsolatio
     return NamespaceIsolation(
         name=policy.name,
         namespaces=_exactly(policy.namespaces),
-        primary=_exactly(host_of(brokers[row]) for row in policy.primary),
-        secondary=_exactly(host_of(brokers[row]) for row in policy.secondary),
+        primary=_exactly(brokers[row] for row in policy.primary),
+        secondary=_exactly(brokers[row] for row in policy.secondary),
         min_available=policy.min_available,
     )
 

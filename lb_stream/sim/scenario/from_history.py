@@ -18,7 +18,7 @@ from lb_stream.core.commands.settings import in_force
 from lb_stream.core.config.cluster_config import cluster_config
 from lb_stream.core.model.memory import Memory
 from lb_stream.core.model.operator_state import OperatorState
-from lb_stream.core.model.policies import NO_POLICIES, host_of
+from lb_stream.core.model.policies import NO_POLICIES
 from lb_stream.io.messages.times import utc
 from lb_stream.sim.scenario.capacities import capacities, each_once
 from lb_stream.sim.scenario.errors import ScenarioError
@@ -204,9 +204,8 @@ def _policies(
     given = orders.policies(NO_POLICIES)
     isolation = []
     for name, policy in zip(orders.isolation, given.isolation, strict=True):
-        hosts = [(row, host_of(broker)) for row, broker in enumerate(brokers)]
-        primary = tuple(row for row, host in hosts if policy.is_primary(host))
-        secondary = tuple(row for row, host in hosts if policy.is_secondary(host))
+        primary = tuple(row for row, broker in enumerate(brokers) if policy.is_primary(broker))
+        secondary = tuple(row for row, broker in enumerate(brokers) if policy.is_secondary(broker))
         named = tuple(one for one in namespaces if policy.names(one))
         if named and primary:
             isolation.append(Isolation(name, named, primary, secondary, policy.min_available))

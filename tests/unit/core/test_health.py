@@ -155,6 +155,22 @@ def test_brokers_are_said_to_be_draining_drained_or_limited(tmp_path: Path) -> N
     assert EU.state_of("a") == "" and replace(EU, drained=("a",)).state_of("a") == "drained"
 
 
+def test_status_warns_of_isolation_policies_that_match_no_live_broker(tmp_path: Path) -> None:
+    made = record(tmp_path / "tables", 3)
+    rest = {"namespaces": ["shop/.*"], "secondary": [], "min_available": 1}
+    given = {
+        "none": rest | {"name": "none", "primary": ["nobody:8080"]},
+        "some": rest | {"name": "some", "primary": ["broker-1:8080", "broker-1"], "secondary": ["b"]},
+    }
+    with_orders(made, isolation=given)
+    said = ask(made, tmp_path, "status").out
+    assert "isolation policies that match no live broker: 1 (none)" in said
+    assert "warning: no live broker matches 1 (some: secondary 'b')" in said
+    bundle = ask(made, tmp_path, "sql", "--json", "select bundle from bundle_averages limit 1")
+    why = ask(made, tmp_path, "explain", "--why-not", bundle.objects[0]["bundle"]).out
+    assert "which match none of 6 live brokers" in " ".join(why.split())
+
+
 def test_a_drain_tells_how_many_are_left_who_and_why(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     made = record(tmp_path / "tables", 3, settings={"max_moves_per_minute": 0})
     with_orders(made, drained=("broker-2:8080",))
