@@ -23,7 +23,7 @@ from lb_stream.contracts.commands import (
     SetPolicies,
     UndrainBroker,
 )
-from lb_stream.contracts.decisions import MOVES, Decision
+from lb_stream.contracts.decisions import Decision
 from lb_stream.core.commands.proposals import reject
 from lb_stream.core.commands.responder import CommandResponder, Received, named
 from lb_stream.core.config.cluster_config import ClusterConfig
@@ -148,9 +148,7 @@ def _undrain(desk: CommandResponder, received: Received, command: UndrainBroker,
         desk.answer(received, "refused", text, "unknown_broker" if broker not in view.brokers.names else "not_drained")
         return
     desk.change(drained=tuple(name for name in desk.orders.drained if name != broker))
-    leaving = sum(one.source == broker and one.kind in MOVES for one in desk.pending)
-    moves = f"; the moves of {leaving} bundles away from it are under way, and go on" if leaving else ""
-    desk.answer(received, "done", f"{broker} may take bundles again{moves}")
+    desk.answer(received, "done", f"{broker} may take bundles again")
 
 
 def _pin(desk: CommandResponder, received: Received, command: PinBundles, view: ClusterView, config: ClusterConfig) -> None:

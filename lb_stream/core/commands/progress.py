@@ -173,10 +173,12 @@ def _drained(desk: CommandResponder, now: Progress, one: Waiting) -> Waiting | N
         moves = [*now.under_way, *(pending for pending, _ in now.settled.ended), *now.decided]
         leaving = {each.bundle for each in moves if each.kind in MOVES and each.source == broker}
         return replace(one, bundles=tuple(sorted(leaving)))
-    if left or arriving:
-        some = f"{len(left)} bundles left" + (f" and {len(arriving)} on their way" if arriving else "")
-        text = f"{broker} was undrained with {some}: {named([*left, *sorted(arriving)])}"
+    if left:
+        text = f"{broker} was undrained with {len(left)} bundles left: {named(left)}"
         desk.say(one.command, "failed", text)
+    elif arriving:
+        text = f"{broker} was undrained with {len(arriving)} bundles on their way to it"
+        desk.say(one.command, "failed", f"{text}: {named(sorted(arriving))}")
     else:
         desk.say(one.command, "done", f"{broker} has no bundle any more, and none is on its way to it")
     return None

@@ -185,3 +185,25 @@ def test_wrong_usage_says_what_was_expected(undo: Callable[..., Result], line: s
 def test_nothing_is_sent_unless_it_is_confirmed(undo: Callable[..., Result], kafka: Broker) -> None:
     result = undo("c:3:1", answers=[])
     assert result.code == 1 and kafka.sent == []
+
+
+def test_a_drain_ends_in_the_same_append_as_the_moves_back(
+    undo: Callable[..., Result],
+    tables: Path,
+    kafka: Broker,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    appends: list[dict[str, Any]] = []
+    monkeypatch.setattr(
+        "lb_stream.io.kafka.orders.KafkaProducer", lambda **given: appends.append(given) or kafka
+    )
+    monkeypatch.setattr("lb_stream.cli.shared.sending._wait", lambda *_: {})
+    drain, undrain = (said(at, f"{word}-broker", broker="d:1") for at, word in ((22, "drain"), (23, "undrain")))
+    commands(tables, said(20, "drain-broker", broker="e:1"), said(21, "pause-cluster"), drain, undrain)
+    result = undo("--since", "10h", "--yes", answers=[])
+    assert result.code == 0, result.err
+    kinds = [command["kind"] for _, command in kafka.sent]
+    assert kinds == ["resume-cluster", "undrain-broker", "pin-bundles", "unload", "unload"]
+    assert kafka.sent[1][1]["broker"] == "e:1", "what was drained before stays so"
+    (append,) = appends
+    assert append["linger_ms"] > 0 and append["batch_size"] >= 100_000
