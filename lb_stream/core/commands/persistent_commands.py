@@ -148,6 +148,7 @@ def _undrain(desk: CommandResponder, received: Received, command: UndrainBroker,
         desk.answer(received, "refused", text, "unknown_broker" if broker not in view.brokers.names else "not_drained")
         return
     desk.change(drained=tuple(name for name in desk.orders.drained if name != broker))
+    desk.undrained |= {broker}
     desk.answer(received, "done", f"{broker} may take bundles again")
 
 

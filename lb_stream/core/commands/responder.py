@@ -124,6 +124,7 @@ class CommandResponder:
     pending: tuple[Pending, ...] = ()
     answers: list[CommandAnswer] = field(default_factory=list)
     declared: frozenset[str] = frozenset()  # brokers that an operator takes for dead
+    undrained: frozenset[str] = frozenset()  # brokers whose drain has ended in this round
     _new: dict[str, dict[str, Any]] = field(default_factory=dict)  # id → what is remembered beside the answer
 
     def new(self, commands: Iterable[Received]) -> Iterable[Received]:

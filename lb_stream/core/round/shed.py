@@ -147,14 +147,16 @@ def _has_looked(unloads: Unloads) -> bool:
 def _as_decided(state: RoundState) -> ClusterView:
     """The view with what this very round has decided carried out, for a shedder that asks for it: it fills no destination twice.
 
-    Pulsar's decide on what was there before, as the reference does. But all of them see the moves
-    that operators have ordered: what comes back after a drain fills the broker first.
+    Pulsar's decide on what was there before, as the reference does. But all of them see what
+    operators send back to a broker whose drain this round has ended: that fills it first.
     """
     if not state.config.balancer.count_pending_moves:
         return state.view
     decided = state.decisions
     if not traits_of(state.config.shedder).sees_the_round:
-        decided = [one for one in decided if one.rule == Decides.UNLOAD_COMMAND.name]
+        back = state.desk.undrained
+        ordered = (one for one in decided if one.rule == Decides.UNLOAD_COMMAND.name)
+        decided = [one for one in ordered if one.destination in back]
     return carry_out(state.view, decided, moves_count=True)
 
 
