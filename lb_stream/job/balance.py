@@ -115,13 +115,12 @@ def balance(options: argparse.Namespace, stop: StopRequest) -> None:
     from lb_stream.io.leadership.member import Member
     from lb_stream.job.leading import lead, stand_by
     from lb_stream.job.running import Stuck
-    from lb_stream.job.session import spark_session, start_workers
+    from lb_stream.job.session import spark_session
 
     member = Member(settings, leads=not options.standby)
     if settings.stream.tick_interval_ms and not options.once:
         member.start()
     spark = spark_session(settings)
-    start_workers(spark)
     logging.getLogger("balance").info("Spark is up")
     try:
         if options.standby:

@@ -2,21 +2,15 @@
 
 A worker whose task Spark has cancelled, or whose JVM has ended, finds its socket closed, and Spark's own daemon then prints a page of
 trace: at a Ctrl-C that meets a batch, for instance. There is nothing in it to mend; that the task has failed Spark says itself.
-
-It imports what tasks need before it forks: workers that import it each by itself take seconds of every core at a job's start.
 """
 
 from __future__ import annotations
 
 import sys
 import traceback
-from importlib import import_module
 from types import SimpleNamespace
 
 from pyspark import daemon
-
-TASKS = ("lb_stream.stream.transforms", "pyspark.sql.pandas.serializers", "pyspark.sql.streaming.stateful_processor")
-"""What the functions of the stream are unpickled from."""
 
 
 def print_exc() -> None:
@@ -27,13 +21,5 @@ def print_exc() -> None:
 
 vars(daemon)["traceback"] = SimpleNamespace(**vars(traceback) | {"print_exc": print_exc})
 
-
-def import_tasks() -> None:
-    """Import what every worker will use."""
-    for name in TASKS:
-        import_module(name)
-
-
 if __name__ == "__main__":
-    import_tasks()
     daemon.manager()

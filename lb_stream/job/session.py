@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import ipaddress
 import sys
-from collections.abc import Iterator
 from contextlib import suppress
-from threading import Thread
 from typing import Any
 
-import pyarrow as pa
 from py4j.protocol import Py4JJavaError
 from pyspark import SparkConf
 from pyspark.sql import SparkSession
@@ -59,23 +56,6 @@ def spark_session(settings: Settings) -> SparkSession:
         session._jvm.java.lang.System.setProperty(TOKENS_ALLOWED, token_url(str(token)))  # this JVM has been started before us
     check_checkpoint(session, checkpoint_of(settings.stream))
     return session
-
-
-def start_workers(spark: SparkSession) -> Thread:
-    """Let Python workers start beside what the driver does before the first batch, which needs them."""
-
-    def use_one_on_each_core() -> None:
-        with suppress(Exception):  # the first batch meets whatever it is, and says it
-            cores = spark.sparkContext.defaultParallelism
-            spark.range(0, cores, 1, cores).mapInArrow(_same, "id long").count()
-
-    thread = Thread(target=use_one_on_each_core, name="start-workers", daemon=True)
-    thread.start()
-    return thread
-
-
-def _same(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    yield from batches
 
 
 def renew_daemon(spark: SparkSession) -> None:
