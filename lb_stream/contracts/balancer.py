@@ -89,7 +89,7 @@ class BalancerConfig(KeyModel):
     )
     placement_strategy: str = key(
         "LeastLongTermMessageRate", "which placement strategy; the simple name or Pulsar's class name",
-        pulsar="loadBalancerLoadPlacementStrategy", dynamic=False,
+        pulsar="loadBalancerLoadPlacementStrategy",
     )  # fmt: skip
     simple_placement_strategy: str = key(
         "leastLoadedServer",

@@ -10,11 +10,17 @@ import typer
 from lb_stream.cli.shared.aliases import also
 from lb_stream.cli.shared.options import BrokerConf, Cluster, ConfigFile, Json, Set, effective
 from lb_stream.cli.shared.outlook import Preview, show_preview
-from lb_stream.cli.shared.output import emit, emit_json
+from lb_stream.cli.shared.output import CommandError, emit, emit_json
 from lb_stream.cli.shared.sending import Sending, SettingsFile, sends
 
+Pairs = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="KEY VALUE",
+        help="The key, under Pulsar's name or ours, and its new value; several are set together.",
+    ),
+]
 Key = Annotated[str, typer.Argument(metavar="KEY", help="The key, under Pulsar's name or ours.")]
-Value = Annotated[str, typer.Argument(metavar="VALUE", help="Its new value, as it would stand in broker.conf.")]
 PulsarKey = Annotated[str, typer.Option("--config", metavar="KEY", help="The key, under Pulsar's name or ours.")]
 PulsarValue = Annotated[str, typer.Option("--value", metavar="VALUE", help="Its new value, as it would stand in broker.conf.")]
 
@@ -22,7 +28,8 @@ PulsarValue = Annotated[str, typer.Option("--value", metavar="VALUE", help="Its 
 def register_config(app: typer.Typer) -> None:
     """Add the commands to `lbctl config`."""
     prefix = "Example: lbctl config"
-    app.command("set", epilog=f"{prefix} set loadBalancerSheddingEnabled false")(set_value)
+    both = "set shedding_strategy AvgShedder placement_strategy AvgShedder"
+    app.command("set", epilog=f"{prefix} {both}")(set_value)
     app.command("unset", epilog=f"{prefix} unset loadBalancerSheddingEnabled")(unset)
     app.command("overrides", epilog=f"{prefix} overrides --cluster eu-1")(overrides)
     app.command("settable", epilog=f"{prefix} settable")(settable)
@@ -42,24 +49,33 @@ def register_brokers(app: typer.Typer) -> None:
 
 
 @sends(all_clusters=True)
-def set_value(key: Key, value: Value, preview: Preview = False, *, send: Sending) -> None:
-    """Change a setting of a running cluster, until it is changed or taken back. Which ones: lbctl config settable."""
-    _set(key, value, preview, send)
+def set_value(pairs: Pairs, preview: Preview = False, *, send: Sending) -> None:
+    """Change settings of a running cluster, until they are changed or taken back.
+
+    Which ones: lbctl config settable. Of several in one command all are set, or none.
+    """
+    if len(pairs) % 2:
+        raise CommandError(f"{pairs[-1]}: expected KEY VALUE, once or more: a value is missing", 2)
+    keys = pairs[::2]
+    twice = [key for key in dict.fromkeys(keys) if keys.count(key) > 1]
+    if twice:
+        raise CommandError(f"{', '.join(twice)}: expected each key once", 2)
+    _set(dict(zip(keys, pairs[1::2], strict=True)), preview, send)
 
 
 @sends(all_clusters=True, config=SettingsFile)
 def update(key: PulsarKey, value: PulsarValue, preview: Preview = False, *, send: Sending) -> None:
     """Change a setting of a running cluster, until it is changed or taken back. Which ones: lbctl config settable."""
-    _set(key, value, preview, send)
+    _set({key: value}, preview, send)
 
 
-def _set(key: str, value: str, preview: bool, send: Sending) -> None:
+def _set(values: dict[str, str], preview: bool, send: Sending) -> None:
     if preview:
         from lb_stream.sim.play.outlook import Change
 
-        show_preview(send, Change({key: value}))
+        show_preview(send, Change(dict(values)))
     else:
-        send("set-config", values={key: value})
+        send("set-config", values=values)
 
 
 @sends(all_clusters=True)

@@ -136,6 +136,7 @@ def call(kafka: Broker, tmp_path: Path) -> Callable[..., Result]:
         ("namespaces pin-bundle t/n -b 0x0_0x1", "pin-bundles", {"bundles": ["t/n/0x0_0x1"], "for_ms": 3_600_000}),
         ("namespaces split t/n -b HOT", "split", {"bundle": "HOT", "unload": False}),
         ("config set k v", "set-config", {"values": {"k": "v"}}),
+        ("config set k v k2 w", "set-config", {"values": {"k": "v", "k2": "w"}}),
         ("config unset k", "delete-config", {"key": "k"}),
     ],
 )
