@@ -63,7 +63,7 @@ class ScenarioFacts:
                 {
                     "t_s": float(series.t_s[tick]),
                     "greatest": float(series.greatest[tick]),
-                    "mean": float(series.mean[tick]),
+                    "mean": float(series.available_mean[tick]),
                     "bound": float(series.bound[tick]),
                     "orphaned": int(series.orphaned[tick]),
                 }

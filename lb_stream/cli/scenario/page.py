@@ -15,7 +15,11 @@ def page(facts: ScenarioFacts) -> str:
     """The whole page. Its clock begins with the scenario, at 00:00."""
     given, series = facts.scenario, facts.series
     times_ms = [round(t_s * 1000) for t_s in series.t_s.tolist()]
-    lines = {"busiest broker": series.greatest.tolist(), "mean": series.mean.tolist(), "bound": series.bound.tolist()}
+    lines = {
+        "busiest broker": series.greatest.tolist(),
+        "mean, drained brokers left out": series.available_mean.tolist(),
+        "bound": series.bound.tolist(),
+    }
     marks: dict[str, list[tuple[int, str, str]]] = {}
     for event in given.events:
         text = f"{event.t_s:g} s: {facts.event(event)}"

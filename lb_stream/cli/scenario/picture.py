@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 TITLE_WIDTH = 130
+BOUND = "bound: no allowed assignment to brokers that are not drained does with less"
 MOST_NAMES = 40
 """Brokers that have room for their names."""
 _COLOURS = {"greatest": "#d1540a", "mean": "#0b6fb8", "bound": "#1c2430", "event": "#c23b3b", "fault": "#b7791f"}
@@ -38,9 +39,10 @@ def draw(facts: ScenarioFacts, path: Path) -> None:
 def _over_time(axes: Axes, facts: ScenarioFacts) -> None:
     """Usages if nothing is moved; what happens as lines and shades."""
     series, minutes = facts.series, facts.series.t_s / 60
-    axes.plot(minutes, series.mean, color=_COLOURS["mean"], label="mean of the brokers", linewidth=4, alpha=0.35)
+    mean, label = series.available_mean, "mean of the brokers that are not drained"
+    axes.plot(minutes, mean, color=_COLOURS["mean"], label=label, linewidth=4, alpha=0.35)
     axes.plot(minutes, series.greatest, color=_COLOURS["greatest"], label="busiest broker", linewidth=1.6)
-    axes.plot(minutes, series.bound, color=_COLOURS["bound"], label="bound: no allowed assignment does with less", linestyle="--")
+    axes.plot(minutes, series.bound, color=_COLOURS["bound"], label=BOUND, linestyle="--")
     top = 1.3 * max(float(series.greatest.max()), float(series.bound.max()), 1e-9)  # events have their names above the lines
     axes.set(xlim=(0, facts.scenario.end_s / 60), ylim=(0, top), xlabel="minutes", ylabel="usage, 1 is full")
     axes.set_title("If nothing is moved", loc="left", fontsize=10)

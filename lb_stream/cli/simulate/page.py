@@ -43,8 +43,8 @@ def _compared(name: str, of: Mapping[str, Measured]) -> str:
     """The policies side by side."""
     first = next(iter(of.values()))
     times = _times(first)
-    over = {label: _thinned(one.series.max_over_bound) for label, one in of.items()} | {"balanced": [BALANCED] * len(times)}
-    low = min(1.0, *(float(one.series.max_over_bound.min()) for one in of.values()))
+    over = {label: _thinned(one.series.shown_over_bound) for label, one in of.items()}
+    over["balanced"] = [BALANCED] * len(times)
     unserved = {label: _thinned(one.series.unserved) for label, one in of.items()}
     some = any(one.series.unserved.any() for one in of.values())
     moves = {label: _thinned(_moves_in_the_last_minute(one)) for label, one in of.items()}
@@ -58,8 +58,9 @@ def _compared(name: str, of: Mapping[str, Measured]) -> str:
         table(f"verdicts-{name}", "Held or lost", ["policy", "", "why"], verdicts, ""),
         chart(
             "Imbalance against its bound",
-            "The greatest usage over the least that any allowed assignment of all bundles can reach. 1: nobody could do better.",
-            line_chart(f"over-{number}", "imbalance", times, over, "", low=low, ranked=False),
+            "The greatest usage over the least that any allowed assignment of all bundles can "
+            "reach. 1: nobody could do better; also while drained brokers carry bundles yet.",
+            line_chart(f"over-{number}", "imbalance", times, over, "", low=1.0, ranked=False),
         ),
         chart("Moves per minute", "Bundles released in the minute before.", _low_chart(f"moves-{name}", "moves", times, moves)),
         chart("Bundles without an owner", "", _low_chart(f"unserved-{name}", "unserved", times, unserved)) if some else "",
@@ -142,9 +143,10 @@ def _moves_in_the_last_minute(one: Measured) -> Ints:
 def _points(identity: str, one: Measured) -> dict[str, Any]:
     """What the script shows of one policy: the brokers' usages."""
     series, names = one.series, one.scenario.brokers.names
+    over, unserved = _thinned(series.shown_over_bound), _thinned(series.unserved)
     heads = [
-        f"{at_ms / 1000:g} s, max/bound {ratio:.2f}, {int(unserved or 0)} bundles without an owner"
-        for at_ms, ratio, unserved in zip(_times(one), _thinned(series.max_over_bound), _thinned(series.unserved), strict=True)
+        f"{at_ms / 1000:g} s, max/bound {ratio:.2f}, {int(count or 0)} bundles without an owner"
+        for at_ms, ratio, count in zip(_times(one), over, unserved, strict=True)
     ]
     loads = {names[row]: [None if value is None else round(value, 2) for value in _thinned(series.usage[:, row])] for row in _chosen(one)}
     return {"cluster": identity, "times_ms": _times(one), "heads": heads, "loads": loads, "divisor": 1, "unit": ""}
@@ -153,6 +155,6 @@ def _points(identity: str, one: Measured) -> dict[str, Any]:
 def _compared_points(name: str, of: Mapping[str, Measured]) -> dict[str, Any]:
     """What the script shows of all policies: their imbalance."""
     times = _times(next(iter(of.values())))
-    loads = {label: _thinned(one.series.max_over_bound) for label, one in of.items()}
+    loads = {label: _thinned(one.series.shown_over_bound) for label, one in of.items()}
     heads = [f"{at_ms / 1000:g} s, max/bound" for at_ms in times]
     return {"cluster": name, "times_ms": times, "heads": heads, "loads": loads, "divisor": 1, "unit": ""}

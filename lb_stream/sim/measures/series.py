@@ -46,6 +46,32 @@ class Series:
         return _ratio(self.greatest, self.bound)
 
     @property
+    def available_mean(self) -> Floats:
+        """Mean usage of the available brokers: what drained ones carry yet is not in it.
+
+        `mean` spreads all usage over them, so that it may be above `greatest` during a drain.
+        """
+        number, usage = self.available.sum(axis=1), np.where(self.available, self.usage, 0.0)
+        none = np.zeros(len(number))
+        mean: Floats = np.divide(usage.sum(axis=1), number, out=none, where=number > 0)
+        return mean
+
+    @property
+    def available_max_over_mean(self) -> Floats:
+        """Max ÷ mean usage of the available brokers, 1 or more. 1: they are alike, or idle."""
+        usage = np.where(self.available, self.usage, 0.0)
+        return _ratio(usage.max(axis=1, initial=0.0), self.available_mean)
+
+    @property
+    def shown_over_bound(self) -> Floats:
+        """`max_over_bound`, 1 or more, for charts.
+
+        The bound places all bundles on available brokers. While drained brokers carry some yet, or
+        some have no owner, the others may be below it: nobody did better.
+        """
+        return np.maximum(self.max_over_bound, 1.0)
+
+    @property
     def balanced(self) -> Bools:
         """Near the bound, and nobody is left without an owner."""
         balanced: Bools = (self.max_over_bound <= BALANCED + TOLERANCE) & (self.orphaned == 0)

@@ -17,7 +17,6 @@ from lb_stream.core.model.memory import Memory
 from lb_stream.core.model.operator_state import OperatorState
 from lb_stream.sim.measures import Measured, measured
 from lb_stream.sim.measures.moves import clients_of, throughput_of
-from lb_stream.sim.measures.series import Series
 from lb_stream.sim.play.player import OnProgress, play
 from lb_stream.sim.play.policy import Policy
 from lb_stream.sim.scenario.errors import ScenarioError
@@ -155,6 +154,7 @@ def _told(on_progress: OnProgress, number: int, count: int, part: float) -> None
 
 def _outlook(seen: Measured, drained: Sequence[str]) -> Outlook:
     scenario, series = seen.scenario, seen.series
+    over_mean = series.available_max_over_mean
     moves = seen.gaps.of(seen.gaps.moved)
     names, clients = scenario.brokers.names, clients_of(scenario, moves)
     figures = {name: seen.figures[name] for name in ("moves", "client_seconds_lost", "time_to_balance_s", "drain_s", "violation_count")}
@@ -166,8 +166,8 @@ def _outlook(seen: Measured, drained: Sequence[str]) -> Outlook:
         "moved_bytes_per_s": float(throughput_of(scenario, moves).sum()),
         "usage_max_now": round(float(series.greatest[0]), 4),
         "usage_max_after": round(float(series.greatest[-1]), 4),
-        "max_over_mean_now": _max_over_mean(series, 0),
-        "max_over_mean_after": _max_over_mean(series, -1),
+        "max_over_mean_now": round(float(over_mean[0]), 4),
+        "max_over_mean_after": round(float(over_mean[-1]), 4),
         "fits": bool(series.greatest[-1] <= 1.0 and not left.any()),
     }
     columns = (moves.since_s, moves.bundle, moves.source, moves.destination, clients)
@@ -177,13 +177,6 @@ def _outlook(seen: Measured, drained: Sequence[str]) -> Outlook:
         for t_s, row, source, to, count in rows
     ]
     return Outlook(figures, told, tuple(series.t_s.tolist()), tuple(series.greatest.tolist()))
-
-
-def _max_over_mean(series: Series, tick: int) -> float:
-    """Of the usages of the brokers that are up and not drained. 1: they are alike, or idle."""
-    usage = series.usage[tick][series.available[tick]]
-    mean = float(usage.mean()) if len(usage) else 0.0
-    return round(float(usage.max()) / mean, 4) if mean > 0 else 1.0
 
 
 def figure_told(value: float | None) -> str:

@@ -2,13 +2,16 @@
 
 import json
 import math
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from lb_stream.sim.measures import measure
+from lb_stream.cli.simulate.page import page
+from lb_stream.sim.measures import measure, measured
 from tests.record_measures import CASES, FIGURES, Case
+from tests.support.small_scenario import event, small_scenario
 
 RECORDED: dict[str, dict[str, Any]] = json.loads(FIGURES.read_text())
 
@@ -38,6 +41,24 @@ def test_the_recorded_traces_show_every_measure() -> None:
     """A measure that is 0 or nothing in every case is compared with nothing."""
     seen = {name for figures in RECORDED.values() for name, value in (figures | figures["violations"]).items() if value}
     assert {name for figures in RECORDED.values() for name in (figures | figures["violations"])} - seen == {"overload_s_100"}
+
+
+def test_drained_brokers_are_in_no_mean_and_no_chart_goes_below_its_bound() -> None:
+    """Nothing moves: b2 keeps its bundles though it is drained, b3's are lost."""
+    events = (event(0.0, 2, "drain"), event(100.0, 3, "crash"))
+    scenario = small_scenario([0, 0, 1, 2, 2, 2, 3, 3], brokers=4, events=events)
+    seen = measured(scenario, [])
+    series = seen.series
+    assert series.mean[0] > series.available_mean[0] == pytest.approx(0.5 / 3, 1e-4)
+    assert series.available_max_over_mean[[0, -1]].tolist() == pytest.approx([1.2, 4 / 3], 1e-4)
+    assert (series.available_mean <= series.greatest).all()
+    assert series.max_over_bound.min() < 1.0 <= series.shown_over_bound.min()
+    assert _low_values(page({"small": {"none": seen}})) == []
+
+
+def _low_values(text: str) -> list[float]:
+    """Values below 1 that the page tells of max ÷ bound."""
+    return [float(value) for value in re.findall(r"max/bound ([\d.]+)", text) if float(value) < 1]
 
 
 def test_a_difference_is_found() -> None:
