@@ -24,7 +24,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> TestClient:
         one = example_decision(
             decision_id=name, seq=7, bundle=whole, kind="transfer", issued_ms=issued_ms, source="b-1:80", destination="b-2:80"
         )
-        ended = {"decision_id": name, "cluster": "eu-1", "outcome": "confirmed", "at_ms": issued_ms + 1500, "took_ms": 1500, "seq": 8}
+        ended = {"decision_id": name, "cluster": "eu-1", "outcome": "confirmed", "seq": 8}
+        ended |= {"released_ms": issued_ms + 500, "at_ms": issued_ms + 2000, "took_ms": 2000}
         fill(folder, DECISIONS, [decided(one)])
         fill(folder, OUTCOMES, [ended])
     slot = {"cluster": "eu-1", "bundle": "shop/a/0x00000000_0xffffffff", "slot_ms": NOW - 3 * DAY_MS, "producers": 4, "consumers": 6}

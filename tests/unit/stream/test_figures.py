@@ -14,7 +14,8 @@ def columns(cluster: str, **changed: Any) -> dict[str, Any]:
     """Of one broker, as a round gives them."""
     rates = {field.name: np.zeros(1) for field in BROKER_LOADS.schema if str(field.type) == "double"}
     numbers = {field.name: np.ones(1, np.int64) for field in BROKER_LOADS.schema if str(field.type).startswith("int")}
-    return {"cluster": [cluster], "broker": ["b"], "alive": np.ones(1, np.bool_)} | rates | numbers | changed
+    flags = {field.name: np.ones(1, np.bool_) for field in BROKER_LOADS.schema if str(field.type) == "bool"}
+    return {"cluster": [cluster], "broker": ["b"]} | flags | rates | numbers | changed
 
 
 def test_columns_of_all_clusters_become_one_table() -> None:
