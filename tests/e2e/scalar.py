@@ -135,11 +135,26 @@ def throughput(report: Mapping[str, Any]) -> float:
     return float(report["msgThroughputIn"] + report["msgThroughputOut"])
 
 
+def is_split(cluster: Cluster, name: str) -> bool:
+    """Whether a bundle that has a broker, or lost it later, overlaps the range of this one, which has none."""
+    namespace, _, cut = name.rpartition("/")
+    lower, upper = (int(bound, 16) for bound in cut.split("_"))
+    since_ms = cluster.bundles[name].since_ms if name in cluster.bundles else None
+    for other, bundle in cluster.bundles.items():
+        later = since_ms is not None and bundle.since_ms > since_ms
+        if other.rpartition("/")[0] != namespace or (bundle.owner is None and not later):
+            continue
+        begin, end = (int(bound, 16) for bound in other.rpartition("/")[2].split("_"))
+        if begin < upper and lower < end:
+            return True
+    return False
+
+
 def usages(cluster: Cluster, pending: Iterable[Mapping[str, Any]] = ()) -> dict[str, float]:
     """Each broker's greatest weighted usage, as it will be when the pending moves have been made.
 
     A bundle takes with it the part of its broker's usage that it has in its broker's throughput; what nobody owns comes as from the average
-    broker, over those that carry anything.
+    broker, over those that carry anything. A bundle that has been split carries nothing.
     """
     reports = {name: cluster.brokers[name].report for name in sorted(cluster.brokers)}
     usage = {name: {resource: report[resource]["usage"] for resource in RESOURCES} for name, report in reports.items()}
@@ -149,6 +164,8 @@ def usages(cluster: Cluster, pending: Iterable[Mapping[str, Any]] = ()) -> dict[
         busy = [report for report in reports.values() if throughput(report) > 0] if bundle.owner is None else [reports[bundle.owner]]
         carried = sum(map(throughput, busy)) / len(busy) if busy else 0.0
         share = min((bundle.average["short"][0] + bundle.average["short"][1]) / carried, 1.0) if carried > 0 else 0.0
+        if bundle.owner is None and is_split(cluster, move["bundle"]):
+            share = 0.0
         for resource in RESOURCES:
             amount = share * (sum(max(report[resource]["usage"], 0.0) for report in busy) / len(busy)) if busy else 0.0
             if bundle.owner is not None:

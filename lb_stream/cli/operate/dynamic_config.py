@@ -17,7 +17,7 @@ Pairs = Annotated[
     list[str],
     typer.Argument(
         metavar="KEY VALUE",
-        help="The key, under Pulsar's name or ours, and its new value; several are set together.",
+        help="The key, under Pulsar's name or ours, and its new value; of several all are set, or none.",
     ),
 ]
 Key = Annotated[str, typer.Argument(metavar="KEY", help="The key, under Pulsar's name or ours.")]
@@ -52,7 +52,7 @@ def register_brokers(app: typer.Typer) -> None:
 def set_value(pairs: Pairs, preview: Preview = False, *, send: Sending) -> None:
     """Change settings of a running cluster, until they are changed or taken back.
 
-    Which ones: lbctl config settable. Of several in one command all are set, or none.
+    Which ones: lbctl config settable.
     """
     if len(pairs) % 2:
         raise CommandError(f"{pairs[-1]}: expected KEY VALUE, once or more: a value is missing", 2)
@@ -65,7 +65,10 @@ def set_value(pairs: Pairs, preview: Preview = False, *, send: Sending) -> None:
 
 @sends(all_clusters=True, config=SettingsFile)
 def update(key: PulsarKey, value: PulsarValue, preview: Preview = False, *, send: Sending) -> None:
-    """Change a setting of a running cluster, until it is changed or taken back. Which ones: lbctl config settable."""
+    """Change settings of a running cluster, until they are changed or taken back.
+
+    Which ones: lbctl config settable.
+    """
     _set({key: value}, preview, send)
 
 
