@@ -37,7 +37,7 @@ def find_overlaps(view: ClusterView) -> Overlapped:
 
     What an owner's latest report names counts more than what it leaves out (top bundles of the extensible manager name some bundles only),
     and of those left out the one that was named later. A bundle is doubtful when another one that it overlaps counts as much or more. One
-    inside another that counts as much may move: it is a part of what was split. O(bundles): 30 ms for a million without overlaps.
+    inside another that counts as much may move: it is a part of what was split. O(bundles).
     """
     bundles = view.bundles
     served = np.flatnonzero(np.append(view.brokers.alive, False)[bundles.owner])
