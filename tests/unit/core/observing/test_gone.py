@@ -1,5 +1,7 @@
 """Bundles that were split, merged or deleted carry nothing; others that have no broker do."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -90,3 +92,17 @@ def test_names_and_columns_give_the_same_answer() -> None:
         unowned = {bundles.name(row): int(bundles.owner_since_ms[row]) for row in rows}
         found = {bundles.name(row) for row in superseded(known, rows)}
         assert find_superseded(unowned, last) == found
+
+
+@pytest.mark.parametrize(("served", "gone"), [((LOW, HIGH), True), ((OTHER,), False)])
+def test_a_forgotten_bundle_carries_nothing_once_owned_ones_have_its_range(
+    served: tuple[str, ...], gone: bool
+) -> None:
+    known, _ = seen(
+        Report("a:1", 1_000, {WHOLE: LOADED}),
+        Report("a:1", 2_000, dict.fromkeys(served, LOADED)),
+    )
+    forgotten = known.bundles.reported_ms.copy()
+    forgotten[known.bundles.rows_of([WHOLE])[0]] = 0
+    view = replace(known, bundles=replace(known.bundles, reported_ms=forgotten))
+    assert (WHOLE in carrying(without_gone(view, view, ()))) is not gone
