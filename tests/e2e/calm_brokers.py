@@ -116,10 +116,10 @@ class CalmAgent(Agent):
         self._cluster = cluster
         self.seen.done.update({(broker, decision): 2**62 for broker, decision in cluster.known.obeyed})
 
-    def _take(self, value: bytes | None) -> str | None:
+    def _take(self, value: bytes | None, appended_ms: int) -> str | None:
         self._cluster.obeying = json.loads(value or b"{}").get("decision_id", "")
         try:
-            return super()._take(value)
+            return super()._take(value, appended_ms)
         finally:
             self._cluster.obeying = ""
 
