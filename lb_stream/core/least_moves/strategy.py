@@ -23,11 +23,11 @@ from lb_stream.core.placement.base import Best, PlacementContext, placement
 from lb_stream.core.shedding.base import PlanFacts, ShedContext, Traits, Unloads, heaviest_first, rows_by_broker, shedder
 
 HOUR_MS = 3_600_000
+"""A bundle doesn't go back meanwhile to the broker that it has left."""
 REPLANNED_MS = 300_000
 """A plan so soon after one that waits for approval is the same one, made anew."""
-"""A bundle doesn't go back meanwhile to the broker that it has left."""
 DEARER_MS = 2 * HOUR_MS
-"""And a second move of it costs more."""
+"""A second move of a bundle within this time costs more."""
 NEVER_MS = -(1 << 60)
 """When a bundle was moved that hasn't been: before any clock begins."""
 USUAL_NOISE = 0.05

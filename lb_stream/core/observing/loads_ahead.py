@@ -79,16 +79,26 @@ class LoadsAhead:
 
     def carry_out(self, moves: Collection[int]) -> None:
         """Count these moves as done."""
-        touched = set[int]()
+        for broker, share in self._shares_after(moves).items():
+            self.share[:, broker] = share
+            self.usage[broker] = share.max(initial=0.0)
+
+    def _shares_after(self, moves: Collection[int]) -> dict[int, Floats]:
+        """Broker → what its usage consists of once these moves are done, of those that they touch."""
+        shares: dict[int, Floats] = {}
         for move in moves:
             source, destination = self.ends[move]
             if source >= 0:
-                self.share[:, source] = np.maximum(self.share[:, source] - self.leaves[move], 0.0)
+                left = shares.get(source, self.share[:, source]) - self.leaves[move]
+                shares[source] = np.maximum(left, 0.0)
             if destination >= 0:
-                self.share[:, destination] += self.comes[move]
-            touched.update({source, destination} - {-1})
-        rows = sorted(touched)
-        self.usage[rows] = self.share[:, rows].max(axis=0, initial=0.0)
+                before = shares.get(destination, self.share[:, destination])
+                shares[destination] = before + self.comes[move]
+        return shares
+
+    def leaves_from(self, broker: int, moves: Collection[int]) -> bool:
+        """Whether one of these moves takes a bundle from a broker (row)."""
+        return any(self.ends[move][0] == broker for move in moves)
 
     def after(self, moves: Collection[int]) -> LoadsAhead:
         """The loads once these moves are done, too."""
@@ -97,8 +107,13 @@ class LoadsAhead:
         return ahead
 
     def is_worse_after(self, moves: Collection[int]) -> bool:
-        """Whether these moves, made now, leave the busiest broker busier than the busiest is now."""
-        return self.after(moves).max_usage > self.max_usage + WORSE
+        """Whether these moves, made now, leave the busiest broker busier than the busiest is now.
+
+        O(brokers): only what they touch can have become busier than that.
+        """
+        most = self.max_usage + WORSE
+        shares = self._shares_after(moves)
+        return any(self.counted[row] and share.max(initial=0.0) > most for row, share in shares.items())
 
 
 def order_groups(loads: LoadsAhead, groups: Sequence[Group]) -> tuple[list[Group], list[Group]]:
@@ -109,21 +124,25 @@ def order_groups(loads: LoadsAhead, groups: Sequence[Group]) -> tuple[list[Group
     """
     ahead, left = loads.copy(), list(groups)
     ordered, harmful = list[Group](), list[Group]()
+    tried = 0  # of those that are left the first so many make the max worse as loads are
     while left:
-        fits = next((group for group in left if not ahead.is_worse_after(group)), None)
+        places = range(tried, len(left))
+        fits = next((at for at in places if not ahead.is_worse_after(left[at])), None)
         if fits is not None:
-            ahead.carry_out(fits)
-            ordered.append(fits)
-            left.remove(fits)
+            ahead.carry_out(left[fits])
+            ordered.append(left.pop(fits))
+            tried = 0
             continue
         first = left.pop(0)
         then = ahead.after(first)
         busiest = int(np.argmax(np.where(then.counted, then.usage, -np.inf)))
-        makes_room = (group for group in left if any(ahead.ends[move][0] == busiest for move in group))
-        if (other := next(makes_room, None)) is None:
+        other = next((at for at, group in enumerate(left) if ahead.leaves_from(busiest, group)), None)
+        if other is None:
             harmful.append(first)
+            tried = len(left)
         else:
-            left[left.index(other)] = sorted([*first, *other])
+            left[other] = sorted([*first, *left[other]])
+            tried = other
     return ordered, harmful
 
 

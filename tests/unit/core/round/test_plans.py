@@ -190,6 +190,21 @@ def test_two_that_only_go_together_are_bound_and_what_only_harms_is_left_out() -
     assert order_groups(alone, [[0]]) == ([], [[0]])
 
 
+def test_moves_that_harm_are_tried_once_and_not_again_for_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    count = 300
+    tried: list[Any] = []
+    is_worse_after = LoadsAhead.is_worse_after
+
+    def counted(ahead: LoadsAhead, moves: Any) -> bool:
+        tried.append(moves)
+        return is_worse_after(ahead, moves)
+
+    monkeypatch.setattr(LoadsAhead, "is_worse_after", counted)
+    harm = loads([0.5] * 10, [(number % 9, 9, 0.4) for number in range(count)])
+    assert order_groups(harm, [[number] for number in range(count)])[0] == []
+    assert len(tried) == count
+
+
 @pytest.mark.parametrize(
     ("waits", "new", "serves"),
     [
