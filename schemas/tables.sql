@@ -271,7 +271,7 @@ CREATE TABLE proposals (
   `until_ms` BIGINT COMMENT 'until when a rejection holds',
   `decision_id` STRING COMMENT 'the decision that an approval has led to',
   `explain` STRING COMMENT 'JSON object: the figures behind it, and the candidates',
-  `plan` STRING COMMENT 'the plan that a move is part of, cluster:seq of the round that made it; empty: a split',
+  `plan` STRING COMMENT 'the plan that a move is part of, cluster:seq of the round that made it; empty: a split, or a move that parts an anti-affinity group',
   `step` BIGINT COMMENT 'its place in the plan',
   `source_usage` DOUBLE COMMENT 'usage of the source in the round of this row, a ratio, as all of these',
   `destination_usage` DOUBLE COMMENT 'usage of the destination',

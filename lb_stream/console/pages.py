@@ -12,7 +12,12 @@ from lb_stream.console.acts import MODES
 from lb_stream.console.page import Page, reader_of, show
 from lb_stream.query import QueryError
 from lb_stream.query.cluster_state import unknown_cluster
-from lb_stream.query.present.proposals import ended_proposals, plans, waiting_proposals
+from lb_stream.query.present.proposals import (
+    ended_proposals,
+    is_worse_alone,
+    plans,
+    waiting_proposals,
+)
 from lb_stream.query.screens import brokers, causes, costs, feed, over_time
 from lb_stream.query.screens.lists import Wanted
 from lb_stream.query.screens.overview import overview
@@ -96,6 +101,7 @@ def proposals(request: Request) -> Response:
         mode=facts.mode,
         waiting=waiting,
         plans=plans(waiting),
+        is_worse_alone=is_worse_alone,
         first=" ".join(first),
         counted=len(first),
         ended=page.ask(("ended", cluster), lambda lake: ended_proposals(lake, cluster, ENDED)),

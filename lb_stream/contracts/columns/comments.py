@@ -130,7 +130,8 @@ _BY_NAME = {
     "text": "what happened, or why not",
     "decision_ids": "decisions that the command has led to",
     "together": "the first of the proposals that are approved and rejected together",
-    "plan": "the plan that a move is part of, cluster:seq of the round that made it; empty: a split",
+    "plan": "the plan that a move is part of, cluster:seq of the round that made it;"
+    " empty: a split, or a move that parts an anti-affinity group",
     "step": "its place in the plan",
     "source_usage": "usage of the source in the round of this row, a ratio, as all of these",
     "destination_usage": "usage of the destination",

@@ -150,7 +150,7 @@ class Proposal:
     boundaries: tuple[int, ...] = ()
     algorithm: str | None = None
     unload_children: bool = False
-    plan: str | None = None  # <cluster>:<seq>; None: a split
+    plan: str | None = None  # <cluster>:<seq>; None: a split, or a move that parts a group
     step: int = 0  # from 1
     begun: bool = False  # steps of its plan have been approved
     source_usage: float | None = None

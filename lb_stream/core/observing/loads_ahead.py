@@ -4,7 +4,7 @@ whether a plan that waits still serves as well as a new one."""
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -30,7 +30,8 @@ Group = list[int]
 class LoadsAhead:
     """Brokers' usage as moves are carried out one after another, by the load model of moves in flight.
 
-    Mutable. Brokers that are dead or being drained don't count in the max.
+    Mutable. Brokers that are dead or being drained don't count in the max. Moves that aren't made for
+    load's sake may raise it up to `tolerated`.
     """
 
     names: dict[str, int]  # broker → row
@@ -39,13 +40,20 @@ class LoadsAhead:
     ends: list[tuple[int, int]]  # of each move: rows of source and destination; -1: none that is known
     leaves: Floats  # (moves, resources): what its source comes down by
     comes: Floats  # (moves, resources): what its destination rises by
+    not_for_load: frozenset[int] = frozenset()  # moves that keep a group apart
+    tolerated: float = 0.0  # usage
     usage: Floats = field(init=False)
 
     def __post_init__(self) -> None:
         self.usage = self.share.max(axis=0, initial=0.0)
 
     @staticmethod
-    def of(view: ClusterView, steps: Sequence[Step]) -> LoadsAhead:
+    def of(
+        view: ClusterView,
+        steps: Sequence[Step],
+        not_for_load: frozenset[int] = frozenset(),
+        tolerated: float = 0.0,
+    ) -> LoadsAhead:
         """The loads of a view, before the first of these moves. O(brokers + moves)."""
         brokers = view.brokers
         names = {name: row for row, name in enumerate(brokers.names)}
@@ -64,13 +72,12 @@ class LoadsAhead:
         leaves = np.array([amount * unit[sources] for amount, unit in zip(used, per_unit, strict=True)])
         comes = np.array([amount * unit[destinations] for amount, unit in zip(used, per_unit, strict=True)])
         counted = brokers.reachable & ~drained
-        return LoadsAhead(names, counted, np.array(share), ends, leaves.T, comes.T)
+        moved = leaves.T, comes.T
+        return LoadsAhead(names, counted, np.array(share), ends, *moved, not_for_load, tolerated)
 
     def copy(self) -> LoadsAhead:
         """The same, to be gone on with in another way."""
-        return LoadsAhead(
-            self.names, self.counted, self.share.copy(), self.ends, self.leaves, self.comes
-        )
+        return replace(self, share=self.share.copy())
 
     @property
     def max_usage(self) -> float:
@@ -111,9 +118,11 @@ class LoadsAhead:
 
         O(brokers): only what they touch can have become busier than that.
         """
-        most = self.max_usage + WORSE
+        most = self.max_usage
+        if self.not_for_load.issuperset(moves):
+            most = max(most, self.tolerated)
         shares = self._shares_after(moves)
-        return any(self.counted[row] and share.max(initial=0.0) > most for row, share in shares.items())
+        return any(self.counted[row] and share.max(initial=0.0) > most + WORSE for row, share in shares.items())
 
 
 def order_groups(loads: LoadsAhead, groups: Sequence[Group]) -> tuple[list[Group], list[Group]]:

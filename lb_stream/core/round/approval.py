@@ -22,7 +22,7 @@ from lb_stream.core.observing.ahead import carry_out
 from lb_stream.core.observing.loads_ahead import WORSE, Group, LoadsAhead
 from lb_stream.core.round.limits import MoveBudget, holds_of
 from lb_stream.core.round.merge import overlap_answer
-from lb_stream.core.round.shed import preselects
+from lb_stream.core.round.shed import REPAIR, preselects
 from lb_stream.core.round.state import Division, RoundState
 from lb_stream.core.shedding.base import traits_of
 
@@ -56,11 +56,20 @@ def groups_of(proposals: Sequence[Proposal]) -> list[list[Proposal]]:
     return list(groups.values())
 
 
-def loads_ahead(view: ClusterView, moves: Sequence[Proposal | Decision]) -> LoadsAhead:
+def loads_ahead(
+    state: RoundState, view: ClusterView, moves: Sequence[Proposal | Decision]
+) -> LoadsAhead:
     """The loads of a view, and what each of these moves changes."""
     rows = view.bundles.rows_of(move.bundle for move in moves).tolist()
     steps = [(row, str(move.source), _expected(move)) for row, move in zip(rows, moves, strict=True)]
-    return LoadsAhead.of(view, steps)
+    repairs = frozenset(place for place, move in enumerate(moves) if is_repair(move))
+    overloaded = state.config.balancer.overloaded_threshold_percent / 100.0
+    return LoadsAhead.of(view, steps, repairs, overloaded)
+
+
+def is_repair(move: Proposal | Decision) -> bool:
+    """Whether a move parts an anti-affinity group: it stands alone, outside of any plan for load."""
+    return move.strategy == REPAIR
 
 
 def _expected(move: Proposal | Decision) -> str | None:
@@ -98,7 +107,7 @@ def approve(state: RoundState, command: ApproveProposals, by: str) -> list[Bundl
     asked = {one.together for one in found.values() if one is not None}
     moves, loads = waiting_moves(state), None
     if any(one.together in asked for one in moves):
-        loads = loads_ahead(present(state), moves)
+        loads = loads_ahead(state, present(state), moves)
     places = {one.proposal_id: place for place, one in enumerate(moves)}
     left = [group for group in groups_of(book.waiting) if group[0].together in asked]
     while left:
@@ -136,10 +145,11 @@ def _raises_max(group: Sequence[Proposal], loads: LoadsAhead, mine: Group) -> Bu
     after, names = loads.after(mine), [*loads.names]
     busiest = names[int(np.argmax(np.where(after.counted, after.usage, -np.inf)))]
     bundles = ", ".join(one.bundle for one in group)
+    plan = group[0].plan
+    whole = "" if plan is None else f"approve the plan that it is part of (lbctl approve --plan {plan}), or "
     text = (
         f"{bundles}: by itself that would bring {busiest} to {after.max_usage:.1%}, where the busiest broker is at "
-        f"{loads.max_usage:.1%} now: approve the plan that it is part of (lbctl approve --plan {group[0].plan}), "
-        f"or say --even-if-worse; it waits on"
+        f"{loads.max_usage:.1%} now: {whole}say --even-if-worse; it waits on"
     )
     return BundleAnswer("refused", text, Refuses.RAISES_MAX.name)
 
@@ -157,7 +167,11 @@ def _approved(
         said.append(BundleAnswer("decided", f"{one.bundle} {what}"))
     if loads is not None and mine:
         loads.carry_out(mine)
-        book.waiting = [replace(one, begun=True) if one.plan == group[0].plan else one for one in book.waiting]
+        if (plan := group[0].plan) is not None:
+            book.waiting = [
+                replace(proposal, begun=True) if proposal.plan == plan else proposal
+                for proposal in book.waiting
+            ]
     return said
 
 

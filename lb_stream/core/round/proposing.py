@@ -4,7 +4,8 @@ Only what balancing decides by itself waits: moves of a shedder, and splits. Own
 drains, what operators have ordered and what follows from an approved decision go on at once.
 
 The moves of one pass are a plan. Each pass looks at loads as they are, with what is approved or done: its
-plan takes the place of what waits, unless that serves as well.
+plan takes the place of what waits, unless that serves as well. Moves that part an anti-affinity group stand
+alone: they needn't even loads, and don't wait for the shedder.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from lb_stream.core.round.approval import (
     STALE,
     decide_proposed,
     groups_of,
+    is_repair,
     known,
     loads_ahead,
     present,
@@ -169,7 +171,7 @@ def _proposals(state: RoundState, group: Sequence[Decision], first: int) -> list
             boundaries=tuple(one.boundaries),
             algorithm=one.algorithm,
             unload_children=one.unload_children,
-            plan=None if one.kind in RESHAPES else _plan_id(state),
+            plan=None if one.kind in RESHAPES or is_repair(one) else _plan_id(state),
         )
         for number, one in enumerate(group)
     ]
@@ -212,7 +214,8 @@ Planned = tuple[Group, list[Proposal]]
 def _propose_moves(state: RoundState, fork: RoundState, shed: Callable[[RoundState], None]) -> None:
     """Have the shedder look at `fork`, and its plan take the place of the one that waits, unless that serves as well.
 
-    While the shedder isn't asked, or itself waits for something, what waits stays as it is.
+    While the shedder isn't asked, or itself waits for something, its plan stays as it is. What parts
+    anti-affinity groups is looked at in every pass.
     """
     strategy = state.config.shedder
     if traits_of(strategy).paces_itself and waiting_moves(state) and not _looks_again(state):
@@ -222,10 +225,9 @@ def _propose_moves(state: RoundState, fork: RoundState, shed: Callable[[RoundSta
     first, decided = len(fork.decisions), len(state.decisions)
     shed(fork)
     state.shed, state.proposed = fork.shed, fork.proposed
-    if not fork.looked:
+    if not fork.shed:
         return
-    found = _Pass.of(state, fork, _groups(fork, fork.decisions[first:]))
-    _take_plan(found)
+    _take_plan(_Pass.of(state, fork, _groups(fork, fork.decisions[first:])))
     if forget is not None and fork.proposed.proposals and len(state.decisions) == decided:
         state.remember(strategy, forget(before, state.remembered(strategy)))
 
@@ -248,13 +250,13 @@ class _Pass:
 
     @staticmethod
     def of(state: RoundState, fork: RoundState, wanted: list[list[Decision]]) -> _Pass:
-        """Of what the shedder wants on the loads of `fork`."""
-        waiting = groups_of(waiting_moves(state))
+        """Of what is wanted on the loads of `fork`; without the shedder's plan if it hasn't looked at them."""
+        waiting = groups_of([move for move in waiting_moves(state) if fork.looked or is_repair(move)])
         every: list[Sequence[Proposal | Decision]] = [*waiting, *wanted]
         moves = [move for group in every for move in group]
         numbers = iter(range(len(moves)))
         groups = [[next(numbers) for _ in group] for group in every]
-        loads = loads_ahead(fork.view, moves)
+        loads = loads_ahead(state, fork.view, moves)
         return _Pass(state, moves, loads, groups[: len(waiting)], groups[len(waiting) :])
 
     def proposals(self, group: Group) -> list[Proposal]:
@@ -264,6 +266,18 @@ class _Pass:
     def decisions(self, group: Group) -> list[Decision]:
         """Those of a group that is wanted."""
         return [move for place in group if isinstance(move := self.moves[place], Decision)]
+
+    def for_load(self, groups: Sequence[Group]) -> list[Group]:
+        """Those of the groups that are part of a plan."""
+        return [group for group in groups if not is_repair(self.moves[group[0]])]
+
+    def repairs(self, groups: Sequence[Group]) -> list[Group]:
+        """Those of the groups that part an anti-affinity group."""
+        return [group for group in groups if is_repair(self.moves[group[0]])]
+
+    def leaving(self, group: Group) -> frozenset[tuple[str, str | None]]:
+        """Which bundles leave which brokers."""
+        return frozenset((self.moves[place].bundle, self.moves[place].source) for place in group)
 
     def key(self, group: Group) -> tuple[Any, ...]:
         """The same for groups of the same moves."""
@@ -281,11 +295,9 @@ def _take_plan(found: _Pass) -> None:
     waits, wrong = order_groups(loads, possible)
     wanted, harmful = order_groups(loads, found.wanted)
     _refuse_harmful(found, harmful)
-    explained: dict[str, Decision] = {}
-    if _keeps(found, waits, wrong, wanted):
-        plan = [(group, _refreshed(found, group)) for group in waits]
-    else:
-        plan, explained = _replaced(found, [*waits, *wrong], wanted, held)
+    keeps = _keeps(found, *(found.for_load(groups) for groups in (waits, wrong, wanted)))
+    chosen = found.for_load(waits if keeps else wanted) + _repairs(found, waits, wanted)
+    plan, explained = _as_proposals(found, [*waits, *wrong], chosen, held, keeps)
     plan += _behind(found, plan, held)
     kept = {proposal.proposal_id for _, group in plan for proposal in group}
     known = {proposal.proposal_id for group in found.waiting for proposal in found.proposals(group)}
@@ -335,6 +347,15 @@ def _keeps(found: _Pass, waits: list[Group], wrong: list[Group], wanted: list[Gr
     return not wrong and serves_as_well(found.loads, [*chain(*waits)], [*chain(*wanted)], begun)
 
 
+def _repairs(found: _Pass, waits: list[Group], wanted: list[Group]) -> list[Group]:
+    """What is to part anti-affinity groups: moves that wait, where the same bundles are to leave, or else new ones.
+
+    Which of several equal brokers gets a bundle is drawn anew in each pass.
+    """
+    waiting = {found.leaving(group): group for group in found.repairs(waits)}
+    return [waiting.get(found.leaving(group), group) for group in found.repairs(wanted)]
+
+
 def _refreshed(found: _Pass, group: Group) -> list[Proposal]:
     """Proposals of a group that waits on, with the reasons and figures of this pass where it has any."""
     state, proposals = found.state, found.proposals(group)
@@ -354,20 +375,24 @@ def _refreshed(found: _Pass, group: Group) -> list[Proposal]:
     return refreshed
 
 
-def _replaced(
-    found: _Pass, waits: list[Group], wanted: list[Group], held: list[Group]
+def _as_proposals(
+    found: _Pass, waits: list[Group], chosen: list[Group], held: list[Group], keeps: bool
 ) -> tuple[list[Planned], dict[str, Decision]]:
-    """What is wanted as a plan, and the decision that each new proposal stands for. A move that waits already keeps its id."""
+    """What is chosen as proposals, and the decision that each new one stands for. A move that waits already keeps its id.
+
+    `keeps`: the plan that waits goes on under its name; else what differs from it is a new plan.
+    """
     state, book = found.state, found.state.desk.book
     known = {found.key(group): group for group in waits}
     others = len(book.waiting) - sum(map(len, found.waiting)) + sum(map(len, held))
     room, number = state.config.balancer.max_proposals - others, _next_number(state)
     plan, explained, full = list[Planned](), dict[str, Decision](), list[str]()
-    changed = {found.key(group) for group in wanted} != known.keys()
-    for group in wanted:
+    before, after = ({found.key(group) for group in found.for_load(groups)} for groups in (waits, chosen))
+    is_new = not keeps and before != after
+    for group in chosen:
         decisions = found.decisions(group)
         if len(group) > room:
-            full += [decision.bundle for decision in decisions]
+            full += [found.moves[place].bundle for place in group]
             room = 0
             continue
         room -= len(group)
@@ -377,8 +402,9 @@ def _replaced(
             proposals = _proposals(state, decisions, number)
             number += len(proposals)
             explained |= {one.proposal_id: decision for one, decision in zip(proposals, decisions, strict=True)}
-        if changed:
-            proposals = [replace(one, plan=_plan_id(state), begun=False) for one in proposals]
+        if is_new and not is_repair(proposals[0]):
+            name = _plan_id(state)
+            proposals = [replace(proposal, plan=name, begun=False) for proposal in proposals]
         plan.append((group, proposals))
     if full:
         _refuse_too_many(state, full, others + sum(len(group) for group, _ in plan))
@@ -389,20 +415,22 @@ def _behind(found: _Pass, plan: list[Planned], held: list[Group]) -> list[Planne
     """Groups that only can't be made now, as far as they harm nothing behind the plan and are no part of it."""
     after = found.loads.after([*chain.from_iterable(group for group, _ in plan)])
     bundles = {proposal.bundle for _, group in plan for proposal in group}
+    name = next((group[0].plan for _, group in plan if group[0].plan is not None), None)
     kept = list[Planned]()
     for group in held:
         proposals = found.proposals(group)
         if not after.is_worse_after(group) and not bundles & {proposal.bundle for proposal in proposals}:
             after.carry_out(group)
-            name = plan[0][1][0].plan if plan else proposals[0].plan
-            kept.append((group, [replace(proposal, plan=name) for proposal in proposals]))
+            if not is_repair(proposals[0]):
+                proposals = [replace(proposal, plan=name or proposal.plan) for proposal in proposals]
+            kept.append((group, proposals))
     return kept
 
 
 def _approve_by_rules(found: _Pass, plan: list[Planned], explained: dict[str, Decision]) -> list[Planned]:
     """Decide what rules of auto_approve let through and makes nothing worse by itself; returns what waits on."""
     state, loads = found.state, found.loads.copy()
-    waits, before = list[Planned](), Group()
+    waits, before, begun = list[Planned](), Group(), set[str | None]()
     for group, proposals in plan:
         harms = loads.is_worse_after(group)
         if harms or why_refused(state, proposals, loads, (group, before)) or (rule := _auto_approved(state, proposals)) is None:
@@ -414,9 +442,12 @@ def _approve_by_rules(found: _Pass, plan: list[Planned], explained: dict[str, De
             explain = Explain.model_validate(proposal.explain) if wanted is None else wanted.explain
             decide_proposed(state, proposal, f"auto_approve: {rule.text}", explain, (loads, place, group))
         loads.carry_out(group)
-    if len(waits) < len(plan):
-        waits = [(group, [replace(one, begun=True) for one in proposals]) for group, proposals in waits]
-    return waits
+        begun.add(proposals[0].plan)
+    begun -= {None}
+    return [
+        (group, [replace(proposal, begun=proposal.begun or proposal.plan in begun) for proposal in proposals])
+        for group, proposals in waits
+    ]
 
 
 def _measure_plan(state: RoundState) -> None:
@@ -424,7 +455,7 @@ def _measure_plan(state: RoundState) -> None:
     moves = waiting_moves(state)
     if not moves:
         return
-    ahead, measured, places = loads_ahead(present(state), moves), dict[str, Proposal](), {}
+    ahead, measured = loads_ahead(state, present(state), moves), dict[str, Proposal]()
     places = {proposal.proposal_id: place for place, proposal in enumerate(moves)}
     now = ahead.copy()
     for group in groups_of(moves):

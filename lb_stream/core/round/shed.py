@@ -463,18 +463,23 @@ class _Repair:
         mine = mine[sources & ~np.append(self.stays, True)[bundles.owner[mine]]]
         if not eligible[mine].all():
             return []  # on their way, pinned, or lately unloaded; some alone would part nobody
+        before = len(state.decisions)
+        refused: list[Refusal] = []
         for bundle in mine.tolist():
             source, name = int(bundles.owner[bundle]), bundles.name(bundle)
             full = self.holds.refusal([name]) or room.refusal([(bundle, source)])
             choice = self._place(bundle, source, self._others(member)) if full is None else None
             if choice is None:
                 broker = state.view.brokers.names[source]
-                return [full or refusal(Refuses.NOT_APART, broker, [name])]
+                refused = [full or refusal(Refuses.NOT_APART, broker, [name])]
+                break
             self._decide(bundle, source, choice, float(self._others(member)[place]))
             room.take(bundle, source)
             self.served[member, place] -= 1
             self.served[member, self.place_of[choice.destination]] += 1
-        return []
+        if len(together := tuple(one.bundle for one in state.decisions[before:])) > 1:
+            state.exchanges.append(together)  # one of them alone parts nobody
+        return refused
 
     def _place(self, bundle: int, source: int, others: Ints) -> Choice | None:
         """The best broker for a bundle: one with room, at a place without the group's others."""

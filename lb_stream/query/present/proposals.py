@@ -60,9 +60,9 @@ def plans(waiting: Iterable[Row]) -> list[Row]:
 
 
 def is_worse_alone(row: Row) -> bool:
-    """Whether a move that waits would, approved alone, make the busiest broker busier than it is."""
+    """Whether a step of a plan would, approved alone, make the busiest broker busier than it is."""
     alone, now = row["usage_alone"], row["max_usage"]
-    return alone is not None and now is not None and bool(alone > now)
+    return row["plan"] is not None and alone is not None and now is not None and bool(alone > now)
 
 
 def ended_proposals(lake: Lake, cluster: str | None, last: int) -> list[Row]:

@@ -217,3 +217,67 @@ def test_moves_that_harm_are_tried_once_and_not_again_for_each_other(monkeypatch
 def test_a_plan_that_waits_serves_while_it_relieves_the_same_about_as_far(waits: list[int], new: list[int], serves: bool) -> None:
     moves = [(0, 1, 0.1), (0, 2, 0.1), (0, 1, 0.01), (0, 2, 0.01), (0, 1, 0.01), (3, 1, 0.3)]
     assert serves_as_well(loads([0.9, 0.3, 0.3, 0.85], moves), waits, new, begun=False) is serves
+
+
+AVG = {"shedding_strategy": "AvgShedder", "hit_count_low": 90, "hit_count_high": 90}
+EAGER = LEAST_MOVES | {"least_moves_patience_ms": 3_600_000}
+
+
+END, LOW, HIGH = "0x00000000_0xffffffff", "0x00000000_0x80000000", "0x80000000_0xffffffff"
+GROUP = {"t/red": "g", "t/green": "g"}
+TWO = [f"t/green/{LOW}", f"t/green/{HIGH}"]
+
+
+def sharing(brokers: dict[str, list[float]], **settings: Any) -> ApprovingCluster:
+    """Namespaces of one anti-affinity group are both at the first broker, t/green with two bundles."""
+    cluster = ApprovingCluster(brokers, **settings)
+    red = ["t/red/0x00000000_0x40000000", "t/red/0x40000000_0x80000000", f"t/red/{HIGH}"]
+    cluster.owned["a"] |= dict.fromkeys(red, 2.0) | dict.fromkeys(TWO, 1.0)
+    cluster.round(cluster.say("set-policies", anti_affinity=GROUP), after_ms=1)
+    return cluster
+
+
+@pytest.mark.parametrize(
+    ("settings", "rule"),
+    [({"shedding_strategy": "ThresholdShedder"}, None), (AVG, "hit_count"), (EAGER, "not_hot_for_long")],
+    ids=["even", "counts", "waits"],
+)
+def test_a_group_is_parted_though_its_brokers_are_even_or_the_shedder_waits(settings: dict[str, Any], rule: str | None) -> None:
+    fullest = [10.0] * 7 if rule else [10.0] * 2
+    cluster = sharing({"a": fullest, "b": [10.0] * 3, "c": [10.0] * 3}, **settings)
+    made = cluster.round()
+    assert rule is None or rule in {refused.rule for refused in made.refusals}
+    assert [one.bundle for one in cluster.waiting] == TWO
+    assert {one.rule for one in cluster.waiting} == {"anti_affinity"} and {one.plan for one in cluster.waiting} == {None}
+    first = cluster.waiting
+    for _ in range(3):
+        assert ended(cluster.round()) == {}
+    assert [one.proposal_id for one in cluster.waiting] == [one.proposal_id for one in first]
+    made, answer = cluster.approve(first[0].proposal_id)
+    assert answer.rule is None and {one.bundle for one in made.decisions} == set(TWO)
+
+
+def test_what_parts_a_group_leaves_the_plan_for_load_as_it_is_and_goes_when_the_group_is_parted() -> None:
+    cluster = hot()
+    cluster.round()
+    plan = {one.proposal_id: one.plan for one in cluster.waiting}
+    cluster.owned["c"] |= {f"t/red/{END}": 0.5, f"t/green/{END}": 0.25}
+    cluster.round(cluster.say("set-policies", anti_affinity=GROUP))
+    cluster.round()
+    assert plan.items() < {one.proposal_id: one.plan for one in cluster.waiting}.items()
+    (repair,) = (one for one in cluster.waiting if one.proposal_id not in plan)
+    assert repair.strategy == "anti_affinity_repair"
+    cluster.owned["b"][repair.bundle] = cluster.owned["c"].pop(repair.bundle)
+    made = cluster.round()
+    assert ended(made) == {repair.proposal_id: "superseded"} or ended(made) == {repair.proposal_id: "stale"}
+    assert {one.proposal_id: one.plan for one in cluster.waiting} == plan
+
+
+def test_what_parts_a_group_makes_no_broker_overloaded() -> None:
+    cluster = sharing({"a": [10.0] * 2, "b": [10.0] * 2, "c": [10.0] * 2}, overloaded_threshold_percent=60)
+    cluster.round()
+    assert len(cluster.waiting) == 2
+    for name in ("b", "c"):
+        cluster.owned[name] |= {bundle(200 + ord(name)): 39.5}
+    made = cluster.round()
+    assert set(ended(made)) and cluster.waiting == () and "not_apart" in {refused.rule for refused in made.refusals}
