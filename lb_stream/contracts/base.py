@@ -78,9 +78,13 @@ class OwnRecord(BaseModel):
 
 
 def expected_by(error: Mapping[str, Any]) -> str:
-    """What one of pydantic's errors asks for: its message, or the words for a field's pattern."""
+    """What one of pydantic's errors asks for: its message, or the words for a field's pattern.
+
+    A plug-in's settings may have patterns that have no words.
+    """
     if error["type"] == "string_pattern_mismatch":
-        return PATTERN_WORDS[error["ctx"]["pattern"]]
+        pattern = error["ctx"]["pattern"]
+        return PATTERN_WORDS.get(pattern, f"a text of the form {pattern}")
     return str(error["msg"]).removeprefix("Input should be ")
 
 

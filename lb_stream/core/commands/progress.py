@@ -108,7 +108,7 @@ def _moved(one: Waiting) -> list[str]:
 
     What becomes of those whose decisions have failed is no longer the command's.
     """
-    failed = {failure.partition(":")[0] for failure in one.failures}
+    failed = {failure.partition(": ")[0] for failure in one.failures}  # a namespace may have a colon
     merges = one.command["kind"] == "merge"
     return [] if merges else [bundle for bundle in one.bundles if bundle not in failed]
 

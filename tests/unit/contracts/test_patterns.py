@@ -9,13 +9,14 @@ from pkgutil import walk_packages
 from typing import Any
 
 import pytest
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
 import lb_stream.console.who
 import lb_stream.contracts
 from lb_stream.console.who.users import UsersError, user_lines
 from lb_stream.contracts.base import PATTERN_WORDS
-from lb_stream.contracts.keys import SettingError
+from lb_stream.contracts.keys import KeyModel, SettingError, key
+from lb_stream.core.config.cluster_config import expected
 from lb_stream.io.kafka.orders import BadOrder, order
 from lb_stream.io.local.configuration import load
 from lb_stream.stream.records import Rejection, command_record
@@ -50,6 +51,15 @@ def test_every_pattern_of_a_model_has_its_words() -> None:
     assert len(used) > 4
     assert used <= set(PATTERN_WORDS)
     assert not any(map(EXPRESSION.search, PATTERN_WORDS.values()))
+
+
+def test_a_plug_ins_pattern_that_has_no_words_is_shown_as_it_is() -> None:
+    class PluginConfig(KeyModel):
+        zone: str = key("eu-1", "where", pattern=r"^[a-z]+-\d$")
+
+    with pytest.raises(ValidationError) as error:
+        PluginConfig(zone="nowhere")
+    assert expected(error.value.errors()[0]) == r"a text of the form ^[a-z]+-\d$"
 
 
 @pytest.mark.parametrize(
