@@ -54,6 +54,8 @@ MOST_REJECTIONS = 1_000
 """Proposals of one command, and rejections that hold: they stay in the memory that each round logs."""
 LONGEST_WHY = 300
 """Characters of why a proposal is rejected."""
+MOST_QUEUED = 1_000
+"""Bundles of a cluster whose moves wait for room: they stay in the memory that each round logs."""
 MOST_MERGES = 100
 """Of one command: their bundles are held until reports show what has become of them."""
 
@@ -146,6 +148,10 @@ class UnloadCommand(Command):
     namespace: NamespaceName
     bundle: Range | None = Field(None, description="0xLLLLLLLL_0xHHHHHHHH; none: every bundle of the namespace")
     destination: BrokerName | None = Field(None, description="who takes it; only with a bundle")
+    queue: bool | None = Field(
+        None,
+        description="true: moves that limits leave no room for wait for it; else they are refused",
+    )
 
     @model_validator(mode="after")
     def _one_bundle(self) -> UnloadCommand:

@@ -206,6 +206,12 @@ def owner(now: Situation, known: Row) -> Check:
 def pending(now: Situation, bundle: str, rules: Mapping[str, str]) -> Check:
     """Whether a decision about it is open. `rules`: of open decisions, by their ids."""
     found = [one for one in now.memory["pending"] if bundle in (one["bundle"], one.get("neighbour"))]
+    for one in now.orders.get("waiting", ()) if not found else ():
+        if bundle in one.get("queued", ()):
+            to = one["command"]["arguments"].get("destination")
+            ordered = f"its move{'' if to is None else f' to {to}'}"
+            told = f"the command {one['command']['id']} has ordered {ordered}, which waits for room"
+            return Check("on its way", f"{told} within the limits", True)
     if not found:
         return Check("on its way", "no decision about it is open")
     one = found[-1]
@@ -332,7 +338,8 @@ def _held(
     config, memory, now_ms = now.config.balancer, now.memory, now.now_ms
     names = {row["bundle"] for row in owned}
     yield "of the system", {name for name in names if is_system_bundle(name)}
-    yield "on their way", {one["bundle"] for one in memory["pending"]}
+    queued = {name for one in now.orders.get("waiting", ()) for name in one.get("queued", ())}
+    yield "on their way", {one["bundle"] for one in memory["pending"]} | queued
     retries = memory["retries"].items()
     yield "backing off", {name for name, retry in retries if retry["not_before_ms"] > now_ms}
     if drained:

@@ -37,6 +37,13 @@ def unload(
     destination: Annotated[
         str | None, typer.Option("--destinationBroker", "--destination", "-d", metavar="BROKER", help="Who takes it; only with --bundle.")
     ] = None,
+    queue: Annotated[
+        bool,
+        typer.Option(
+            "--queue",
+            help="What limits on moves have no room for waits for it; else it is refused.",
+        ),
+    ] = False,
     preview: Preview = False,
     *,
     send: Sending,
@@ -45,10 +52,16 @@ def unload(
     if destination is not None and bundle is None:
         raise CommandError("-d names the destination of one bundle: name the bundle with -b", 2)
     destination = None if destination is None else send.broker(destination)
+    fields = {
+        "namespace": namespace,
+        "bundle": bundle,
+        "destination": destination,
+        "queue": queue or None,
+    }
     if preview:
-        preview_orders(send, "unload", [{"namespace": namespace, "bundle": bundle, "destination": destination}])
+        preview_orders(send, "unload", [fields])
     else:
-        send("unload", namespace=namespace, bundle=bundle, destination=destination)
+        send("unload", **fields)
 
 
 @also(app, "split-bundle", of="namespaces split")

@@ -92,7 +92,7 @@ def _send(how: Sending, found: NextMoves) -> int:
 
 def _unload(move: dict[str, Any]) -> dict[str, Any]:
     namespace, _, bundle = str(move["bundle"]).rpartition("/")
-    return {"namespace": namespace, "bundle": bundle, "destination": move["to"]}
+    return {"namespace": namespace, "bundle": bundle, "destination": move["to"], "queue": True}
 
 
 def _counted(moves: int) -> str:

@@ -79,6 +79,12 @@ def broker_of(given: str) -> str:
     return given.rpartition("://")[2].strip("/")
 
 
+def destination_of(waiting: Waiting) -> str | None:
+    """The broker that is to have a command's bundles, as its reports name it; None: any."""
+    given = waiting.command["arguments"].get("destination")
+    return None if given is None else broker_of(given)
+
+
 def served_by(view: ClusterView, broker: int) -> list[str]:
     """List the bundles of the broker in that row, without those that belong to it for good (heartbeats)."""
     mine = (view.bundles.owner == broker) & ~view.bundles.system
@@ -105,7 +111,7 @@ def _size(view: ClusterView, namespace: str) -> int:
 def _pause(desk: CommandResponder, received: Received, command: PauseCluster, view: ClusterView, config: ClusterConfig) -> None:
     text = "paused: nothing is shed or split until it is resumed"
     text = "paused already" if desk.orders.paused else text
-    desk.answer(received, "done", text + desk.still_under_way())
+    desk.answer(received, "done", text + desk.still_under_way() + desk.still_queued())
     desk.change(paused=True)
 
 

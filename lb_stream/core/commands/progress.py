@@ -6,7 +6,12 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from lb_stream.contracts.decisions import MOVES, Decision
-from lb_stream.core.commands.persistent_commands import about_namespace, broker_of, served_by, served_of
+from lb_stream.core.commands.persistent_commands import (
+    about_namespace,
+    destination_of,
+    served_by,
+    served_of,
+)
 from lb_stream.core.commands.responder import CommandResponder, named
 from lb_stream.core.filters.candidates import superseded
 from lb_stream.core.model.memory import Pending, bound_for
@@ -74,7 +79,8 @@ def _settled(desk: CommandResponder, now: Progress, one: Waiting) -> Waiting | N
     split = [pending for pending, outcome in mine if outcome.outcome == "confirmed"]
     one = _with_follow_ups(now, replace(one, failures=one.failures + failures), split)
     ids = {each.decision_id for each in now.under_way}
-    if _unplaced(desk, now, one) or any(decision_id in ids for decision_id in one.decision_ids):
+    is_open = one.queued or any(decision_id in ids for decision_id in one.decision_ids)
+    if is_open or _unplaced(desk, now, one):
         return one
     if not one.failures:
         one = replace(one, failures=_elsewhere(now.view, one))
@@ -143,16 +149,16 @@ def _rows(view: ClusterView, bundles: Sequence[str]) -> dict[str, int]:
 
 def _elsewhere(view: ClusterView, one: Waiting) -> tuple[str, ...]:
     """What is to be said of bundles that are not where an operator wanted them, though all decisions have come about."""
-    wanted = one.command["arguments"].get("destination")
+    wanted = destination_of(one)
     if wanted is None:
         return ()
     rows = view.bundles.rows_of(one.bundles).tolist()
     owners = [int(view.bundles.owner[row]) if row >= 0 else -1 for row in rows]
     names = [view.brokers.names[owner] if owner >= 0 else "nobody" for owner in owners]
     return tuple(
-        f"{bundle}: {name} has it, not {broker_of(wanted)}"
+        f"{bundle}: {name} has it, not {wanted}"
         for bundle, name in zip(one.bundles, names, strict=True)
-        if name != broker_of(wanted)
+        if name != wanted
     )
 
 

@@ -17,6 +17,7 @@ from lb_stream.contracts.commands import COMMANDS, Command, CommandOutcome
 from lb_stream.core.commands.proposal_book import ProposalBook
 from lb_stream.core.model.memory import Pending
 from lb_stream.core.model.operator_state import OperatorState
+from lb_stream.core.model.refusals import Refusal
 
 WINDOW_MS = 300_000
 """How far the time at which a command was sent may be from the one at which Kafka took it."""
@@ -35,11 +36,16 @@ MOST_NAMED = 6
 
 @dataclass(frozen=True, slots=True)
 class BundleAnswer:
-    """What is said to one order about one bundle, or about two that are to be merged."""
+    """What is said to one order about one bundle, or about two that are to be merged.
 
-    outcome: Literal["decided", "nothing", "refused"]
+    `bundle`: of a move. `held_by`: the limit that leaves no room yet for one that is queued.
+    """
+
+    outcome: Literal["decided", "queued", "nothing", "refused"]
     text: str
     rule: str | None = None
+    bundle: str = ""
+    held_by: Refusal | None = None
 
 
 @dataclass(frozen=True)
@@ -195,6 +201,12 @@ class CommandResponder:
             return ""
         some = f"{len(self.pending)} decisions that are" if len(self.pending) > 1 else "1 decision that is"
         return f"; {some} under way already {'go' if len(self.pending) > 1 else 'goes'} on"
+
+    def still_queued(self) -> str:
+        """What an answer adds about moves that wait for room: they are an operator's, and go on."""
+        queued = sum(len(one.queued) for one in self.orders.waiting)
+        some = f"{queued} moves that wait" if queued > 1 else "1 move that waits"
+        return f"; {some} for room {'go' if queued > 1 else 'goes'} on, too" if queued else ""
 
     def change(self, **changes: Any) -> None:
         """Lay something down."""

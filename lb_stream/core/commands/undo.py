@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from lb_stream.contracts.base import canonical_json
+from lb_stream.core.commands.persistent_commands import broker_of
 from lb_stream.core.commands.settings import our_name
 from lb_stream.core.model.operator_state import OperatorState
 
@@ -33,9 +34,9 @@ def taken_back_by(kind: str, arguments: Mapping[str, Any], before: OperatorState
 def cancel_out(orders: Sequence[Order], now: OperatorState, now_ms: int) -> list[Order]:
     """Reduce the orders that take back several commands, the newest first, to what they come to.
 
-    Of orders about one thing (a broker's drain, a setting, a bundle's pin) the last one counts: it
-    lays down what was in force before all of them. One that lays down what is in force `now` is
-    left out, as a command and its opposite are.
+    Of orders about one thing (a broker's drain, a setting, a policy, a bundle's pin, a rejection)
+    the last one counts: it lays down what was in force before all of them. One that lays down what
+    is in force `now` is left out, as a command and its opposite are.
     """
     kept: dict[tuple[str, str], Order] = {}
     for order in (part for whole in orders for part in _parts(whole)):
@@ -45,17 +46,86 @@ def cancel_out(orders: Sequence[Order], now: OperatorState, now_ms: int) -> list
     return _joined([one for one in kept.values() if not _is_in_force(one, now, now_ms)])
 
 
+def explain_lost(order: Order, now: OperatorState) -> str | None:
+    """Say why what an order would lay down can't be laid down any more; None: it can be."""
+    if order["kind"] != "reject-proposals" or not order["for_ms"]:
+        return None
+    held = {one.proposal_id for one in now.rejections}
+    lost = [name for name in order["proposals"] if name not in held]
+    if not lost:
+        return None
+    return f"the rejection of {', '.join(lost)} was ended: reject what is proposed next, or pin"
+
+
+def cancelled(commands: Sequence[tuple[str, Mapping[str, Any]]]) -> frozenset[int]:
+    """The places of commands that others have taken back: kinds and arguments, the newest first.
+
+    Of those that nothing else takes back: a namespace that was made and deleted again, and a bundle
+    that was split and merged again.
+    """
+    found = set[int]()
+    for later, (kind, arguments) in enumerate(commands):
+        if kind not in _MAKES:
+            continue
+        for earlier in range(later + 1, len(commands)):
+            before, given = commands[earlier]
+            is_same = before == _MAKES[kind] and _made(before, given) == _made(kind, arguments)
+            if is_same and earlier not in found:
+                found |= {later, earlier}
+                break
+    return frozenset(found)
+
+
+_MAKES = {"delete-namespace": "create-namespace", "merge": "split"}
+"""What a command takes away → the one that has made it."""
+
+
+def _made(kind: str, arguments: Mapping[str, Any]) -> tuple[str, ...]:
+    """What a command makes or takes away: a namespace, or the range of a bundle."""
+    namespace = str(arguments["namespace"])
+    if kind == "split":
+        return namespace, str(arguments.get("bundle")).lower()
+    if kind == "merge" and arguments.get("bundles"):
+        low, high = sorted(map(str.lower, arguments["bundles"]))
+        return namespace, f"{low.partition('_')[0]}_{high.partition('_')[2]}"
+    return (namespace,)
+
+
 def _parts(order: Order) -> list[Order]:
     """An order as one for each thing that it is about."""
-    if order["kind"] == "set-config":
-        return [{"kind": "set-config", "values": {name: value}} for name, value in order["values"].items()]
-    if order["kind"] == "pin-bundles":
-        return [order | {"bundles": [name]} for name in order["bundles"]]
+    kind = order["kind"]
+    if kind == "set-config":
+        values = defaultdict[str, dict[str, Any]](dict)  # a setting under two names is one thing
+        for name, value in order["values"].items():
+            values[our_name(name, value)][name] = value
+        return [{"kind": kind, "values": some} for some in values.values()]
+    if kind == "set-policies":
+        found: list[Order] = []
+        for field, several in order.items():
+            if isinstance(several, list):
+                found += [{"kind": kind, field: [one]} for one in several]
+            elif isinstance(several, dict):
+                found += [{"kind": kind, field: {name: value}} for name, value in several.items()]
+        return found
+    if kind in _NAMED:
+        return [order | {_NAMED[kind]: [name]} for name in order[_NAMED[kind]]]
     return [order]
 
 
+_NAMED = {"pin-bundles": "bundles", "reject-proposals": "proposals"}
+"""Kinds of orders about several things of one kind, and the field that names these."""
+_SEVERAL = {
+    "set-config": {"values"},
+    "set-policies": {"isolation", "remove_isolation", "anti_affinity", "failure_domains"},
+    **{kind: {name} for kind, name in _NAMED.items()},
+}
+"""Kinds of orders that have several parts, and the fields that hold them."""
+
+
 def _subject(order: Order) -> tuple[str, str]:
-    match order["kind"]:
+    """What an order with one part is about: the same for orders that take each other's place."""
+    kind = order["kind"]
+    match kind:
         case "pause-cluster" | "resume-cluster":
             return "paused", ""
         case "drain-broker" | "undrain-broker":
@@ -63,11 +133,18 @@ def _subject(order: Order) -> tuple[str, str]:
         case "delete-config":
             return "setting", our_name(order["key"], "")
         case "set-config":
-            ((name, value),) = order["values"].items()
-            return "setting", our_name(name, value)
-        case "pin-bundles":
-            return "pin", str(order["bundles"][0])
-    return str(order["kind"]), canonical_json(order)
+            return "setting", our_name(*next(iter(order["values"].items())))
+        case "set-policies":
+            ((field, (one,)),) = (own for own in order.items() if own[0] != "kind")
+            return ("isolation", _policy_name(one)) if "isolation" in field else (field, str(one))
+        case "pin-bundles" | "reject-proposals":
+            return str(kind), str(order[_NAMED[kind]][0])
+    return str(kind), canonical_json(order)
+
+
+def _policy_name(one: str | Mapping[str, Any]) -> str:
+    """Of an isolation policy that is set (its fields) or removed (its name)."""
+    return one if isinstance(one, str) else str(one["name"])
 
 
 def _is_in_force(order: Order, now: OperatorState, now_ms: int) -> bool:
@@ -79,25 +156,55 @@ def _is_in_force(order: Order, now: OperatorState, now_ms: int) -> bool:
         case "delete-config":
             return _subject(order)[1] not in {our_name(*one) for one in now.settings.items()}
         case "set-config":
-            return all(now.settings.get(name) == value for name, value in order["values"].items())
+            own = _subject(order)[1]
+            held = {name: to for name, to in now.settings.items() if our_name(name, to) == own}
+            return bool(held == order["values"])
+        case "set-policies":
+            return _is_policy_in_force(order, now)
         case "pin-bundles":
             left_ms = max(now.pins.get(order["bundles"][0], 0) - now_ms, 0)
             return bool(left_ms == order["for_ms"])
+        case "reject-proposals":
+            mine = [one for one in now.rejections if one.proposal_id == order["proposals"][0]]
+            left = [(max(one.until_ms - now_ms, 0), one.why) for one in mine]
+            wanted = [(order["for_ms"], order["why"])] if order["for_ms"] else []
+            return bool(left == wanted)
+    return False
+
+
+def _is_policy_in_force(order: Order, now: OperatorState) -> bool:
+    """Of an order with one part."""
+    match order:
+        case {"isolation": [policy]}:
+            return bool(now.isolation.get(policy["name"]) == policy)
+        case {"remove_isolation": [name]}:
+            return name not in now.isolation
+        case {"anti_affinity": groups}:
+            return all(now.anti_affinity.get(name) == group for name, group in groups.items())
+        case {"failure_domains": domains}:
+            return all(now.failure_domains.get(name) == domain for name, domain in domains.items())
     return False
 
 
 def _joined(orders: Sequence[Order]) -> list[Order]:
-    """The orders with settings in one command, as they may only go together, and pins by their time."""
+    """The orders with their parts in as few commands as can be: settings may only go together.
+
+    Pins and rejections go together where they hold for as long, and say the same.
+    """
     found: list[Order] = []
     for order in orders:
-        kind = order["kind"]
-        same = [one for one in found if one["kind"] == kind and one.get("for_ms") == order.get("for_ms")]
-        if kind == "set-config" and same:
-            same[0]["values"] |= order["values"]
-        elif kind == "pin-bundles" and same:
-            same[0]["bundles"] += order["bundles"]
-        else:
-            found.append(order)
+        several = _SEVERAL.get(order["kind"], ())
+        own = {name: value for name, value in order.items() if name not in several}
+        same = [one for one in found if several and own.items() <= one.items()]
+        if not same:
+            found.append({**order})
+            continue
+        for name in sorted(order.keys() & several):
+            value = order[name]
+            if isinstance(value, list):
+                same[0][name] = [*same[0].get(name, ()), *value]
+            else:
+                same[0][name] = {**same[0].get(name, {}), **value}
     return found
 
 
@@ -110,11 +217,13 @@ def _resume(_: Mapping[str, Any], before: OperatorState, now_ms: int) -> list[Or
 
 
 def _drain(arguments: Mapping[str, Any], before: OperatorState, now_ms: int) -> list[Order]:
-    return [] if arguments["broker"] in before.drained else [{"kind": "undrain-broker", "broker": arguments["broker"]}]
+    broker = broker_of(arguments["broker"])
+    return [] if broker in before.drained else [{"kind": "undrain-broker", "broker": broker}]
 
 
 def _undrain(arguments: Mapping[str, Any], before: OperatorState, now_ms: int) -> list[Order]:
-    return [{"kind": "drain-broker", "broker": arguments["broker"]}] if arguments["broker"] in before.drained else []
+    broker = broker_of(arguments["broker"])
+    return [{"kind": "drain-broker", "broker": broker}] if broker in before.drained else []
 
 
 def _settings(names: Sequence[str], before: OperatorState) -> list[Order]:
@@ -134,7 +243,10 @@ def _policies(arguments: Mapping[str, Any], before: OperatorState, now_ms: int) 
         "isolation": [dict(before.isolation[name]) for name in named if name in before.isolation],
         "remove_isolation": [name for name in named if name not in before.isolation],
         "anti_affinity": {name: before.anti_affinity.get(name) for name in arguments.get("anti_affinity", ())},
-        "failure_domains": {name: before.failure_domains.get(name) for name in arguments.get("failure_domains", ())},
+        "failure_domains": {
+            name: before.failure_domains.get(name)
+            for name in map(broker_of, arguments.get("failure_domains", ()))
+        },
     }
     return [{"kind": "set-policies"} | {name: value for name, value in order.items() if value}]
 

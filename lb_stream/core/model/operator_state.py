@@ -15,7 +15,8 @@ from lb_stream.core.model.policies import IsolationPolicy, Policies
 class Waiting:
     """A command whose decisions are under way. `command`: its id, kind, by, at_ms and arguments.
 
-    A broker's drain waits for the broker to be empty instead.
+    A broker's drain waits for the broker to be empty instead. `queued`: bundles whose moves the
+    limits leave no room for yet.
     """
 
     command: Mapping[str, Any]
@@ -24,11 +25,20 @@ class Waiting:
     decision_ids: tuple[str, ...] = ()
     failures: tuple[str, ...] = ()
     broker: str | None = None
+    queued: tuple[str, ...] = ()
 
     @staticmethod
     def of(data: Mapping[str, Any]) -> Waiting:
-        """What `fields_of` wrote."""
-        return Waiting(**{**data, **{name: tuple(data[name]) for name in ("bundles", "decision_ids", "failures")}})
+        """What `to_dict` wrote."""
+        names = ("bundles", "decision_ids", "failures", "queued")
+        return Waiting(**{**data, **{name: tuple(data.get(name, ())) for name in names}})
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON-able fields; most commands have nothing queued."""
+        found = fields_of(self)
+        if not self.queued:
+            del found["queued"]
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +89,8 @@ class OperatorState:
         if self is NO_ORDERS:
             return dict(_NO_ORDERS_WRITTEN)
         data = fields_of(self)
-        data |= {name: tuple(map(fields_of, data[name])) for name in ("waiting", "rejections")}
+        data["waiting"] = tuple(one.to_dict() for one in self.waiting)
+        data["rejections"] = tuple(map(fields_of, self.rejections))
         for name in ("pins", "rejections"):
             if not data[name]:
                 del data[name]  # most clusters have none

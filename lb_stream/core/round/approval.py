@@ -81,9 +81,9 @@ def _expected(move: Proposal | Decision) -> str | None:
 
 
 def present(state: RoundState) -> ClusterView:
-    """The loads with what is approved carried out, and nothing that waits."""
+    """The loads with what is approved or ordered carried out, and nothing that isn't yet."""
     pending = () if state.config.balancer.count_pending_moves else state.memory.pending
-    return carry_out(state.view, [*pending, *state.decisions], True)
+    return carry_out(state.view, [*pending, *state.decisions, *state.queued_moves()], True)
 
 
 def usage_of(loads: LoadsAhead, broker: int) -> float | None:
@@ -226,8 +226,8 @@ def why_refused(
     if state.memory.orders.paused:
         return BundleAnswer("refused", "the balancing is paused: lbctl clusters resume ends that", Refuses.PAUSED.name)
     for one in group:
-        if (busy := state.under_way(one.bundle)) is not None:
-            return BundleAnswer("refused", f"{one.bundle}: the decision {busy[0]} ({busy[1]}) is under way", "in_flight")
+        if (busy := state.describe_busy(one.bundle)) is not None:
+            return BundleAnswer("refused", busy, "in_flight")
     if len(known(state, group)) < len(group):
         unheard = f"no report has named {', '.join(one.bundle for one in group)} and where it is to go yet"
         return BundleAnswer("refused", f"{unheard}; it waits on", "unknown_bundle")

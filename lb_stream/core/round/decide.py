@@ -12,7 +12,7 @@ from lb_stream.core.model.view import ClusterView
 from lb_stream.core.round.assign import assign_unowned, too_few
 from lb_stream.core.round.merge import advise_merges
 from lb_stream.core.round.observe import Inbox, observe
-from lb_stream.core.round.operator_moves import drain, obey_moves
+from lb_stream.core.round.operator_moves import drain, move_queued, obey_moves
 from lb_stream.core.round.proposing import propose
 from lb_stream.core.round.record import Round, record
 from lb_stream.core.round.settle import settle
@@ -57,7 +57,11 @@ def may_decide(state: RoundState) -> bool:
 
 
 def place(state: RoundState) -> None:
-    """Give owners to bundles that have none, and empty what operators want emptied. This goes on while balancing is switched off."""
+    """Do what operators have queued, give owners to bundles without one, empty drained brokers.
+
+    This goes on while balancing is switched off.
+    """
+    move_queued(state)
     assign_unowned(state)
     drain(state)
     unload_children(state)

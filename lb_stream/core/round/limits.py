@@ -33,6 +33,11 @@ class MoveBudget:
         lately = moved_lately(state)
         return MoveBudget(state, Counter(under_way + decided), sum(moves for _, moves, _ in lately), sum(load for _, _, load in lately))
 
+    @staticmethod
+    def unused(state: RoundState) -> MoveBudget:
+        """As if nothing moved: what it refuses has no room at any time."""
+        return MoveBudget(state, Counter(), 0, 0.0)
+
     def refusal(self, moves: Sequence[tuple[int, int]]) -> Refusal | None:
         """The limit that all of these moves (rows of bundle and source) together would exceed, if any."""
         config, view = self.state.config.balancer, self.state.view

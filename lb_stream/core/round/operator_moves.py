@@ -1,19 +1,28 @@
 """Unloads, splits and merges that operators have ordered: checked like all others, decided with the reason Admin.
 
 Back-off, the grace period after an unload, thresholds and a namespace's maximum of bundles don't hold an operator up; limits on moves
-under way, policies and what is under way already do. See docs/commands.md.
+under way, policies and what is under way already do. What limits leave no room for is refused, or
+queued where the command says so. See docs/commands.md.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from lb_stream.contracts.commands import ApproveProposals, Assign, Merge, Split, UnloadCommand
+from lb_stream.contracts.commands import (
+    MOST_QUEUED,
+    ApproveProposals,
+    Assign,
+    Merge,
+    Split,
+    UnloadCommand,
+)
 from lb_stream.contracts.decisions import Explain
-from lb_stream.core.commands.persistent_commands import broker_of
+from lb_stream.core.commands.persistent_commands import broker_of, destination_of
 from lb_stream.core.commands.responder import BundleAnswer, Received, named
 from lb_stream.core.filters.candidates import superseded
 from lb_stream.core.model.names import bundle_name, is_system_bundle, namespace_of, parse_bundle
@@ -127,8 +136,10 @@ def _unload(state: RoundState, command: UnloadCommand) -> list[BundleAnswer]:
         destination = view.brokers.names.index(broker_of(command.destination))
     if command.bundle is None:
         wanted = wanted[(view.bundles.owner[wanted] >= 0) | view.bundles.in_flight[wanted]]
-    room = MoveBudget.of(state)
-    return [_unload_one(state, row, destination, room) for row in wanted.tolist()] or [
+    room, queue = MoveBudget.of(state), bool(command.queue) and not state.config.balancer.dry_run
+    said = [_unload_one(state, row, destination, room, queue) for row in wanted.tolist()]
+    _take_place_of_queued(state, said, command.id)
+    return _as_queue_has_room(state, said) or [
         BundleAnswer("nothing", f"nobody owns a bundle of {command.namespace}: nothing to do")
     ]
 
@@ -151,19 +162,19 @@ def _row(state: RoundState, namespace: str, given: str) -> int | BundleAnswer:
 
 def _under_way(state: RoundState, row: int) -> BundleAnswer | None:
     """The decision about the bundle that is not confirmed yet, as a reason to decide nothing else."""
-    name = state.view.bundles.name(row)
-    if (found := state.under_way(name)) is None:
-        return None
-    decision_id, kind = found
-    return BundleAnswer("refused", f"{name}: the decision {decision_id} ({kind}) is under way", "in_flight")
+    busy = state.describe_busy(state.view.bundles.name(row))
+    return None if busy is None else BundleAnswer("refused", busy, "in_flight")
 
 
-def _unload_one(state: RoundState, row: int, destination: int | None, room: MoveBudget) -> BundleAnswer:
+def _unload_one(
+    state: RoundState, row: int, destination: int | None, room: MoveBudget, queue: bool
+) -> BundleAnswer:
+    """Decide one move, and say what has become of it. `queue`: for want of room it is to wait."""
     view, name = state.view, state.view.bundles.name(row)
     if view.bundles.system[row]:
         return BundleAnswer("refused", f"{name} is a heartbeat or SLA-monitor bundle: it belongs to its broker", "system_namespace")
-    if (busy := _under_way(state, row)) is not None:
-        return busy
+    if state.under_way(name) is not None:  # a move that is queued makes room for this one
+        return BundleAnswer("refused", str(state.describe_busy(name)), "in_flight")
     owner = int(view.bundles.owner[row])
     if owner < 0:
         if state.config.balancer.load_manager == "extensible":
@@ -173,18 +184,155 @@ def _unload_one(state: RoundState, row: int, destination: int | None, room: Move
         return overlap_answer(state, row)
     if destination is not None:
         wanted = view.brokers.names[destination]
+        if destination == owner and state.describe_busy(name) is not None:
+            kept = f"{wanted} keeps {name}: the move that was queued is cancelled"
+            return BundleAnswer("nothing", kept, bundle=name)
         if destination == owner:
             return BundleAnswer("refused", f"{wanted} owns {name} already", "destination_is_owner")
         if (policy := state.candidates.refused_by(row, destination, state.targets)) is not None:
             return BundleAnswer("refused", f"{wanted} may not have {name}: {policy.replace('_', ' ')}", policy)
+    to = "" if destination is None else f" for {view.brokers.names[destination]}"
+    leaves = f"{name} leaves {view.brokers.names[owner]}{to}"
     if (full := room.refusal([(row, owner)])) is not None:
-        return BundleAnswer(
-            "refused", f"{name}: {full.rule.replace('_', ' ')} {full.least:.0f}, allowed {full.limit:.0f} {full.unit}", full.rule
-        )
+        if queue:
+            return BundleAnswer("queued", leaves, None, name, full)
+        return BundleAnswer("refused", f"{name}: {_describe_limit(full)}", full.rule)
     room.take(row, owner)
     _decide_unload(state, row, destination, Decides.UNLOAD_COMMAND)
-    to = "" if destination is None else f" for {view.brokers.names[destination]}"
-    return BundleAnswer("decided", f"{name} leaves {view.brokers.names[owner]}{to}")
+    return BundleAnswer("decided", leaves, None, name)
+
+
+def _describe_limit(full: Refusal) -> str:
+    return f"{full.rule.replace('_', ' ')} {full.least:.0f}, allowed {full.limit:.0f} {full.unit}"
+
+
+# --- moves that wait for room within the limits ---
+
+
+def move_queued(state: RoundState) -> None:
+    """Decide the moves in the queue that limits leave room for now, in the order of their commands.
+
+    What waits on counts as carried out, for balancing and for placement: nothing else takes its
+    room at its destination. What can't be any more fails.
+    """
+    if not state.queued_moves():
+        return
+    queue = _Queue.of(state)
+    waiting = tuple(
+        queue.move(one) if one.queued else one for one in state.desk.orders.waiting
+    )
+    state.desk.change(waiting=waiting)
+    rows = queue.rows
+    brokers = {name: row for row, name in enumerate(state.view.brokers.names)}
+    for one in state.queued_moves():
+        if one.destination in brokers and rows[one.bundle] >= 0:
+            state.claim(rows[one.bundle], brokers[one.destination])
+    if state.view.brokers.sampled.any():
+        state.refusals += queue.held
+
+
+@dataclass(frozen=True, slots=True)
+class _Queue:
+    """What a look at the queue needs to know, and the limits that held moves up."""
+
+    state: RoundState
+    room: MoveBudget
+    rows: Mapping[str, int]  # of the bundles that are queued
+    busy: frozenset[str]  # bundles that decisions under way are about
+    held: list[Refusal]
+
+    @staticmethod
+    def of(state: RoundState) -> _Queue:
+        """As things stand in this round."""
+        names = [one.bundle for one in state.queued_moves()]
+        rows = dict(zip(names, state.view.bundles.rows_of(names).tolist(), strict=True))
+        pending = (name for one in state.memory.pending for name in one.bundles)
+        decided = (name for one in state.decisions for name in one.bundles)
+        busy = frozenset((*pending, *decided))
+        return _Queue(state, MoveBudget.of(state), rows, busy, [])
+
+    def move(self, one: Waiting) -> Waiting:
+        """Decide what there is room for of one command's moves; what is left of it."""
+        said = {bundle: self._move(bundle, destination_of(one)) for bundle in one.queued}
+        ends = {bundle: answer for bundle, answer in said.items() if answer.outcome != "queued"}
+        failed = [name for name, answer in ends.items() if answer.outcome == "refused"]
+        decided = [made for made in self.state.decisions if made.bundle in ends]
+        return replace(
+            one,
+            queued=tuple(bundle for bundle in one.queued if bundle not in ends),
+            bundles=one.bundles + tuple(bundle for bundle in ends if bundle not in failed),
+            decision_ids=one.decision_ids + tuple(made.decision_id for made in decided),
+            failures=one.failures + tuple(f"{name}: {ends[name].text}" for name in failed),
+        )
+
+    def _move(self, bundle: str, wanted: str | None) -> BundleAnswer:
+        """What becomes of one move in this round."""
+        state, brokers, row = self.state, self.state.view.brokers, self.rows[bundle]
+        waits = BundleAnswer("queued", "")
+        if state.config.balancer.dry_run:
+            return BundleAnswer("refused", "decisions aren't published any more (dry run)")
+        if row < 0:
+            return BundleAnswer("refused", "no report names it any more")
+        if namespace_of(bundle) in state.desk.orders.deleted:
+            return BundleAnswer("refused", f"{namespace_of(bundle)} is deleted")
+        destination = None
+        if wanted is not None:
+            if wanted not in brokers.names or not brokers.alive[brokers.names.index(wanted)]:
+                return BundleAnswer("refused", f"{wanted} is not alive any more")
+            destination = brokers.names.index(wanted)
+            if not brokers.speaking[destination]:
+                return waits
+        owner = int(state.view.bundles.owner[row])
+        if bundle in self.busy or owner < 0 or state.overlapped.moving[row]:
+            return waits
+        if owner == destination:
+            return BundleAnswer("nothing", "")
+        answer = _unload_one(state, row, destination, self.room, queue=True)
+        if answer.held_by is not None:
+            self.held.append(answer.held_by)
+        elif answer.outcome == "decided":
+            state.dequeued.add(bundle)
+        return answer
+
+
+def _take_place_of_queued(state: RoundState, said: Iterable[BundleAnswer], command_id: str) -> None:
+    """Take moves out of the queue about whose bundles a later command has said something else."""
+    later = {answer.bundle for answer in said if answer.bundle}
+    orders = state.desk.orders
+    if not any(later.intersection(one.queued) for one in orders.waiting):
+        return
+    waiting = []
+    for one in orders.waiting:
+        old = [bundle for bundle in one.queued if bundle in later]
+        kept = tuple(bundle for bundle in one.queued if bundle not in later)
+        failed = tuple(f"{bundle}: the command {command_id} came after it" for bundle in old)
+        waiting.append(replace(one, queued=kept, failures=one.failures + failed) if old else one)
+    state.desk.change(waiting=tuple(waiting))
+
+
+def _as_queue_has_room(state: RoundState, said: list[BundleAnswer]) -> list[BundleAnswer]:
+    """The answers; refused is what would wait for ever, and what the queue has no place for."""
+    left, unused = MOST_QUEUED - len(state.queued_moves()), MoveBudget.unused(state)
+    answers = list[BundleAnswer]()
+    for answer in said:
+        if answer.outcome != "queued":
+            answers.append(answer)
+            continue
+        row = int(state.view.bundles.rows_of([answer.bundle])[0])
+        never = unused.refusal([(row, int(state.view.bundles.owner[row]))])
+        left -= never is None
+        full = f"{answer.bundle}: moves of {MOST_QUEUED} bundles wait for room, as many as may"
+        if never is not None:
+            text = f"{answer.bundle}: {_describe_limit(never)}"
+            answers.append(BundleAnswer("refused", text, never.rule))
+        elif left < 0:
+            answers.append(BundleAnswer("refused", full, "too_many_queued"))
+        else:
+            answers.append(answer)
+    return answers
+
+
+# --- splits, merges, lookups ---
 
 
 def _split(state: RoundState, command: Split) -> BundleAnswer:
@@ -321,25 +469,39 @@ def _bundle_of_topic(namespace: str, topic: str, names: list[str]) -> str | Bund
 
 def _answer(state: RoundState, received: Received, said: list[BundleAnswer], before: int) -> None:
     """One answer from what was said to each bundle. `before`: how many decisions there were."""
-    decisions = state.decisions[before:]
+    decisions, queued = state.decisions[before:], [one for one in said if one.outcome == "queued"]
     ids = [one.decision_id for one in decisions]
     what = _WHAT.get(received.command.kind, "bundles leave their brokers")
     text, rule = _summed(said, what), next((one.rule for one in said if one.rule is not None), None)
-    if not decisions:
+    if not decisions and not queued:
         refused = any(one.outcome == "refused" for one in said)
         state.desk.answer(received, "refused" if refused else "done", text, rule)
     elif state.config.balancer.dry_run:
         state.desk.answer(received, "done", f"dry run, nothing is published: {text}", rule, ids)
     else:
-        state.desk.answer(received, "accepted", text, rule, ids)
-        waiting = Waiting(received.head, text, tuple(bundle for one in decisions for bundle in one.bundles), tuple(ids))
+        state.desk.answer(received, "accepted", text + _describe_queued(queued), rule, ids)
+        waiting = Waiting(
+            received.head,
+            text,
+            tuple(bundle for one in decisions for bundle in one.bundles),
+            tuple(ids),
+            queued=tuple(one.bundle for one in queued),
+        )
         state.desk.change(waiting=(*state.desk.orders.waiting, waiting))
+
+
+def _describe_queued(queued: list[BundleAnswer]) -> str:
+    """That some of a command's moves wait, and for what, to end a sentence."""
+    if not queued or queued[0].held_by is None:
+        return ""
+    waits = "it waits" if len(queued) == 1 else f"{len(queued)} of them wait"
+    return f"; {waits} for room: {_describe_limit(queued[0].held_by)}"
 
 
 def _summed(said: list[BundleAnswer], what: str) -> str:
     if len(said) == 1:
         return said[0].text
-    decided = [one for one in said if one.outcome == "decided"]
+    decided = [one for one in said if one.outcome in ("decided", "queued")]
     rules = Counter(one.rule for one in said if one.outcome == "refused")
     parts = [f"{len(decided)} of {len(said)} {what}"]
     firsts = {rule: next(one.text for one in said if one.rule == rule) for rule in rules}

@@ -111,12 +111,16 @@ def _refuse_too_many(state: RoundState, bundles: Sequence[str], waiting: int) ->
 
 
 def _without_what_waits(state: RoundState) -> RoundState:
-    """The round with its loads as they are, moves that it has decided carried out. Splits that wait count as under way."""
+    """The round with its loads as they are, moves that it has decided or queued carried out.
+
+    Splits that wait count as under way.
+    """
     waiting = [proposal for proposal in known(state, state.desk.book.waiting) if not proposal.is_move]
     pending = tuple(_pending(proposal) for proposal in waiting if state.under_way(proposal.bundle) is None)
     memory = state.memory
     after = replace(memory, pending=(*memory.pending, *pending))
-    view = carry_out(carry_out(state.view, state.decisions, True), pending, True)
+    ordered = carry_out(state.view, [*state.decisions, *state.queued_moves()], True)
+    view = carry_out(ordered, pending, True)
     fork = state.aside(replace(state.inputs, view=view, memory=after))
     count_loads(fork)
     count_preallocated(fork)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from lb_stream.contracts.decisions import MOVES, Candidate, DecisionKind, Explain
+from lb_stream.contracts.decisions import MOVES, Candidate, Decision, DecisionKind, Explain
 from lb_stream.core.disruption.holds import Holds
 from lb_stream.core.filters import AntiAffinity, domains_of
 from lb_stream.core.model.names import namespace_of
@@ -21,6 +21,7 @@ from lb_stream.core.observing.outcomes import Outcome
 from lb_stream.core.round.limits import MoveBudget, holds_of
 from lb_stream.core.round.state import Choice, RoundState
 from lb_stream.core.shedding.base import Disruption, ShedContext, Unload, Unloads, traits_of
+from lb_stream.core.splitting.manual import REASON
 
 APART, REPAIR = "AntiAffinity", "anti_affinity_repair"
 """Reason and strategy of the moves that keep anti-affinity groups apart."""
@@ -147,17 +148,29 @@ def _has_looked(unloads: Unloads) -> bool:
 def _as_decided(state: RoundState) -> ClusterView:
     """The view with what this very round has decided carried out, for a shedder that asks for it: it fills no destination twice.
 
-    Pulsar's decide on what was there before, as the reference does. But all of them see what
-    operators send back to a broker whose drain this round has ended: that fills it first.
+    Pulsar's decide on what was there before, as the reference does. But all of them see what comes
+    to brokers by operators' orders that are older, and to those whose drain this round has ended.
     """
     if not state.config.balancer.count_pending_moves:
         return state.view
     decided = state.decisions
     if not traits_of(state.config.shedder).sees_the_round:
-        back = state.desk.undrained
-        ordered = (one for one in decided if one.rule == Decides.UNLOAD_COMMAND.name)
-        decided = [one for one in ordered if one.destination in back]
-    return carry_out(state.view, decided, moves_count=True)
+        decided = [one for one in decided if _comes_by_order(state, one)]
+    return carry_out(state.view, [*decided, *state.queued_moves()], moves_count=True)
+
+
+def _comes_by_order(state: RoundState, decision: Decision) -> bool:
+    """Whether a decision of this round follows an earlier order, or brings a bundle back.
+
+    It follows an order if it was queued, or is the second half of a move: the bundle has left its
+    broker then, and counts nowhere else. It goes back where a drain has ended in this round.
+    """
+    if decision.kind == "assign":
+        return decision.reason == REASON
+    is_order = decision.rule == Decides.UNLOAD_COMMAND.name
+    return is_order and (
+        decision.destination in state.desk.undrained or decision.bundle in state.dequeued
+    )
 
 
 def _without_drained(view: ClusterView) -> ClusterView:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from lb_stream.contracts.decisions import Candidate, Decision, DecisionKind, Explain
+from lb_stream.core.commands.persistent_commands import destination_of
 from lb_stream.core.commands.responder import CommandResponder
 from lb_stream.core.config.cluster_config import ClusterConfig
 from lb_stream.core.filters.candidates import Candidates, Steps
@@ -100,6 +101,7 @@ class RoundState:
     proposed: Unloads = NOTHING  # by the shedder
     merges: MergeLook | None = None  # what a look for bundles to merge has found
     exchanges: list[tuple[str, ...]] = field(default_factory=list)  # bundles whose moves belong together
+    dequeued: set[str] = field(default_factory=set)  # bundles whose queued moves have been decided
     approvals: tuple[tuple[str, int, int], ...] = ()  # as the memory has them: what rules have approved within the last hour
     reserved: dict[str, str] = field(init=False)  # the inputs', without those that are left to the next lookup
     targets: Targets = field(init=False)
@@ -204,11 +206,16 @@ class RoundState:
         return found
 
     def free_bundles(self) -> Bools:
-        """Bundles that may be decided on: not the system's, not on their way, not decided on in this round, not backing off."""
+        """Bundles that may be decided on.
+
+        Not the system's, not on their way or queued, not decided on in this round, not backing off.
+        """
         bundles = self.view.bundles
         free = ~bundles.system & ~bundles.in_flight
         backing_off = (name for name, retry in self.inputs.retries.items() if self.now_ms < retry.not_before_ms)
-        taken = bundles.rows_of([*backing_off, *(bundle for one in self.decisions for bundle in one.bundles)])
+        decided = (bundle for one in self.decisions for bundle in one.bundles)
+        queued = (one.bundle for one in self.queued_moves())
+        taken = bundles.rows_of([*backing_off, *decided, *queued])
         free[taken[taken >= 0]] = False
         return free
 
@@ -223,6 +230,29 @@ class RoundState:
         """Id and kind of the decision about a bundle that is not confirmed yet."""
         open_: list[Pending | Decision] = [*self.memory.pending, *self.decisions]
         return next(((one.decision_id, one.kind) for one in reversed(open_) if bundle in one.bundles), None)
+
+    def describe_busy(self, bundle: str) -> str | None:
+        """Say which move, split or merge of the bundle is to end before another begins, if any."""
+        if (found := self.under_way(bundle)) is not None:
+            return f"{bundle}: the decision {found[0]} ({found[1]}) is under way"
+        for one in self.desk.orders.waiting:
+            if bundle in one.queued:
+                order = one.command["id"]
+                return f"{bundle}: its move, which the command {order} has ordered, waits for room"
+        return None
+
+    def queued_moves(self) -> list[Pending]:
+        """Moves that operators have ordered and that wait for room, as decisions yet to be made."""
+        now_ms = self.now_ms
+        return [
+            Pending("", "unload", bundle, None, destination_of(one), now_ms, now_ms, version=0)
+            for one in self.desk.orders.waiting
+            for bundle in one.queued
+        ]
+
+    def claim(self, bundle: int, destination: int) -> None:
+        """Count the load of a bundle whose move waits for room at its destination from now on."""
+        self._count(bundle, destination)
 
     def remembered(self, strategy: Strategy[Any]) -> Any:
         """What a strategy remembers, as it stands in this round."""

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from lb_stream.contracts.decisions import MOVES
-from lb_stream.core.commands.undo import CannotUndo, Order, cancel_out, taken_back_by
+from lb_stream.core.commands.undo import (
+    CannotUndo,
+    Order,
+    cancel_out,
+    cancelled,
+    explain_lost,
+    taken_back_by,
+)
 from lb_stream.core.model.operator_state import OperatorState
 from lb_stream.io.messages.times import clock
 from lb_stream.query import QueryError
@@ -78,8 +85,9 @@ class Undo:
 
 
 def _unload(move: Row) -> Row:
+    """What limits leave no room for is queued: else balancing would take its place."""
     namespace, _, bundle = str(move["bundle"]).rpartition("/")
-    return {"namespace": namespace, "bundle": bundle, "destination": move["to"]}
+    return {"namespace": namespace, "bundle": bundle, "destination": move["to"], "queue": True}
 
 
 def undo_one(lake: Lake, name: str, cluster: str | None) -> Undo:
@@ -111,27 +119,58 @@ def _undo(lake: Lake, cluster: str, commands: Sequence[Row], decision_ids: Itera
     rounds = records(run(lake, _NOW, [cluster]))
     if not rounds:
         raise QueryError(f"the log no longer has a round of {cluster}", code=2)
-    last = rounds[0]
+    now, now_ms = _orders(rounds[0]["memory"]), rounds[0]["now_ms"]
+    going_on = [one for one in now.waiting if one.command["id"] in {row["id"] for row in commands}]
+    # the last answer to a command that goes on, with all of its decisions, is yet to come
+    ids = {*decision_ids, *(name for one in going_on for name in one.decision_ids)}
+    _take_back(lake, found, commands, {one.command["id"] for one in going_on}, now_ms)
+    if since_ms is not None:
+        found.orders = cancel_out(found.orders, now, now_ms)
+    _leave_lost(found, now)
+    undrained = {one["broker"] for one in found.orders if one["kind"] == "undrain-broker"}
+    decisions = records(run(lake, _DECISIONS, [cluster, sorted(ids), since_ms]))
+    _move_back(lake, found, decisions, set(now.drained) - undrained)
+    _keep_queued(lake, found, [bundle for one in going_on for bundle in one.queued])
+    return found
+
+
+def _take_back(
+    lake: Lake, found: Undo, commands: Sequence[Row], going_on: Collection[str], now_ms: int
+) -> None:
+    """Find the orders that take these commands back, the newest first, and say what nothing does.
+
+    `going_on`: ids of those whose moves are still under way.
+    """
+    done = [one for one in commands if one["outcome"] not in ("refused", "failed")]
+    given = [(one["kind"], json.loads(one["arguments"] or "{}")) for one in done]
+    over = {done[place]["id"] for place in cancelled(given)}
     for command in commands:
+        if command["id"] in over:
+            continue
         told = f"{command['kind']} of {clock(command['at_ms'])} by {command['by']}"
         if command["outcome"] == "refused":
             found.left.append((told, "it was refused: nothing has changed"))
             continue
+        arguments = json.loads(command["arguments"] or "{}")
         try:
-            orders = taken_back_by(command["kind"], json.loads(command["arguments"] or "{}"), _before(lake, command), last["now_ms"])
+            orders = taken_back_by(command["kind"], arguments, _before(lake, command), now_ms)
         except CannotUndo as error:
             found.left.append((told, str(error)))
             continue
-        found.orders += [order for order in orders if order not in found.orders]
-        if not orders and not command["decision_ids"]:
+        found.orders += orders
+        if not orders and not command["decision_ids"] and command["id"] not in going_on:
             found.left.append((told, "it has changed nothing"))
-    now = _orders(last["memory"])
-    if since_ms is not None:
-        found.orders = cancel_out(found.orders, now, last["now_ms"])
-    drained = set(now.drained) - {one["broker"] for one in found.orders if one["kind"] == "undrain-broker"}
-    decisions = records(run(lake, _DECISIONS, [cluster, list(decision_ids), since_ms]))
-    _move_back(lake, found, decisions, drained)
-    return found
+
+
+def _leave_lost(found: Undo, now: OperatorState) -> None:
+    """Leave out the orders that would be refused, as what they lay down can't be any more."""
+    orders, found.orders = found.orders, []
+    for order in orders:
+        why = explain_lost(order, now)
+        if why is None:
+            found.orders.append(order)
+        else:
+            found.left.append((str(order["kind"]), why))
 
 
 def _before(lake: Lake, command: Row) -> OperatorState:
@@ -165,6 +204,21 @@ def _move_back(lake: Lake, found: Undo, decisions: Sequence[Row], drained: set[s
             found.left.append((bundle, why))
         else:
             found.moves.append({"bundle": bundle, "from": owner[bundle], "to": home, "decisions": [one["decision_id"] for one in mine]})
+
+
+def _keep_queued(lake: Lake, found: Undo, queued: Sequence[str]) -> None:
+    """Have bundles stay whose moves wait: an order to the broker that has one ends its wait."""
+    going_back = {one["bundle"] for one in found.moves}
+    owners = records(run(lake, _OWNERS, [found.cluster, list(queued)]))
+    owner = {row["bundle"]: row["owner"] for row in owners}
+    for bundle in queued:
+        if bundle in going_back:
+            continue
+        if owner.get(bundle) is None:
+            found.left.append((bundle, "no broker has it now: its move waits on"))
+            continue
+        stay = _unload({"bundle": bundle, "to": owner[bundle]})
+        found.orders.append({"kind": "unload"} | stay)
 
 
 def _why_not(mine: Sequence[Row], home: str | None, owner: str | None, last: str | None, ids: set[str]) -> str | None:

@@ -19,7 +19,7 @@ from lb_stream.contracts.tables import (
 )
 from lb_stream.core.health import Facts, JobFacts, StandbyFacts
 from lb_stream.core.model.memory import Memory, Pending, Proposal, Retry, Suspension
-from lb_stream.core.model.operator_state import OperatorState, Rejection
+from lb_stream.core.model.operator_state import OperatorState, Rejection, Waiting
 from lb_stream.core.model.rules import DECIDES, REFUSES, TAKES_OUT, Rule, refuses
 from lb_stream.query import QueryError
 from lb_stream.query.lake import open_lake
@@ -269,6 +269,15 @@ def test_another_brokers_refusals_are_not_this_ones(tables: Tables) -> None:
             text for text in texts(tables.ask(**SUBJECTS[subject])) if " was refused: " in text
         ]
     assert named("shifts_overload", tables.ask(), keeps=True)
+
+
+def test_a_move_that_waits_for_room_keeps_its_bundle(tables: Tables) -> None:
+    command = {"id": "cmd-7", "kind": "unload", "arguments": {"destination": COOL}}
+    orders = OperatorState(waiting=(Waiting(command, "", queued=(BUNDLE,)),))
+    tables.round(Memory(orders=orders))
+    (text,) = [one for one in texts(tables.ask(bundle=BUNDLE), True) if "on its way" in one]
+    assert f"the command cmd-7 has ordered its move to {COOL}, which waits for room" in text
+    assert "1 on their way" in " ".join(texts(tables.ask(broker=HOT)))
 
 
 @pytest.mark.parametrize("rule", DECIDES)

@@ -13,7 +13,7 @@ from lb_stream.contracts.commands import CommandRecord
 from lb_stream.contracts.decisions import example_decision
 from lb_stream.contracts.tables import BROKER_LOADS, COMMANDS, DECISIONS, OUTCOMES, OWNERSHIP, ROUNDS
 from lb_stream.core.model.memory import Memory
-from lb_stream.core.model.operator_state import OperatorState
+from lb_stream.core.model.operator_state import OperatorState, Waiting
 from tests.support.lbctl_runner import Result
 from tests.unit.cli.inspect.test_tables import decided, fill
 from tests.unit.cli.operate.test_commands import Broker, call, kafka
@@ -86,6 +86,7 @@ def test_a_move_goes_back_and_is_pinned_there(undo: Callable[..., Result], kafka
     assert (key, unload["kind"], unload["namespace"], unload["bundle"], unload["destination"]) == (
         "c", "unload", "t/n", MOVED.removeprefix("t/n/"), "b:1",
     )  # fmt: skip
+    assert unload["queue"] is True, "limits on moves pace it"
 
 
 def test_all_since_go_back_to_where_the_first_move_took_them_from(undo: Callable[..., Result], tables: Path) -> None:
@@ -165,6 +166,53 @@ def test_an_order_of_moves_takes_its_moves_back(undo: Callable[..., Result], tab
     commands(tables, said(20, "unload", namespace="t/n") | {"decision_ids": ["c:3:1"]})
     found = json.loads(undo("cmd-20", "--preview", "--json").out)
     assert [(one["bundle"], one["to"]) for one in found["moves"]] == [(MOVED, "b:1")] and found["orders"] == []
+
+
+def logged(tables: Path, seq: int, orders: OperatorState) -> None:
+    memory = replace(Memory(), orders=orders).to_json()
+    row = {"cluster": "c", "seq": seq, "log_seq": seq, "now_ms": NOW, "memory": memory}
+    fill(tables, ROUNDS, [row])
+
+
+def test_moves_that_wait_for_room_wait_no_more(undo: Callable[..., Result], tables: Path) -> None:
+    arguments = {"namespace": "t/n", "queue": True, "destination": "a:1"}
+    command = {"id": "cmd-20", "kind": "unload", "by": "ann", "at_ms": NOW, "arguments": arguments}
+    goes_on = Waiting(command, "", (MOVED,), ("c:3:1",), queued=(HOME, AWAY, MOVED, "t/n/unowned"))
+    logged(tables, 31, replace(BEFORE, waiting=(goes_on,)))
+    commands(tables, said(20, "unload", "accepted", **arguments))
+    found = json.loads(undo("cmd-20", "--preview", "--json").out)
+    back = [(one["bundle"], one["to"]) for one in found["moves"]]
+    assert back == [(MOVED, "b:1")], "its decisions are not among its answers yet"
+    assert {one["kind"] for one in found["orders"]} == {"unload"}
+    stay = [(f"{one['namespace']}/{one['bundle']}", one["destination"]) for one in found["orders"]]
+    assert stay == [(HOME, "b:1"), (AWAY, "b:1")]
+    assert found["left"] == [["t/n/unowned", "no broker has it now: its move waits on"]]
+
+
+def test_a_command_that_comes_again_counts_in_its_place(
+    undo: Callable[..., Result], tables: Path
+) -> None:
+    paused = replace(BEFORE, paused=True)
+    for seq, orders in ((19, BEFORE), (20, paused), (21, BEFORE), (22, paused), (31, paused)):
+        logged(tables, seq, orders)
+    pause, resume, again = ("pause-cluster", "resume-cluster", "pause-cluster")
+    commands(tables, said(20, pause), said(21, resume), said(22, again))
+    found = json.loads(undo("--since", "10h", "--preview", "--json").out)
+    assert found["orders"] == [{"kind": "resume-cluster"}]
+
+
+def test_a_namespace_that_was_made_and_deleted_again_is_not_mentioned(
+    undo: Callable[..., Result], tables: Path
+) -> None:
+    commands(
+        tables,
+        said(20, "create-namespace", namespace="t/x", bundles=4),
+        said(21, "delete-namespace", namespace="t/x"),
+        said(22, "create-namespace", namespace="t/y"),
+    )
+    found = json.loads(undo("--since", "10h", "--preview", "--json").out)
+    left = [what for what, _ in found["left"]]
+    assert [what.partition(" ")[0] for what in left if "namespace" in what] == ["create-namespace"]
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,14 @@
 """What takes back several commands comes to what was in force before the first of them."""
 
+from typing import Any
+
 import pytest
 
-from lb_stream.core.commands.undo import cancel_out
-from lb_stream.core.model.operator_state import OperatorState
+from lb_stream.core.commands.undo import cancel_out, cancelled, explain_lost
+from lb_stream.core.model.operator_state import OperatorState, Rejection
 
 NOTHING = OperatorState()
+NOW_MS = 1_000_000
 PAUSE, RESUME = {"kind": "pause-cluster"}, {"kind": "resume-cluster"}
 DRAIN, UNDRAIN = ({"kind": f"{word}-broker", "broker": "b:1"} for word in ("drain", "undrain"))
 
@@ -20,6 +23,19 @@ def unset(name: str) -> dict[str, object]:
 
 def pin(*bundles: str, for_ms: int) -> dict[str, object]:
     return {"kind": "pin-bundles", "bundles": list(bundles), "for_ms": for_ms}
+
+
+def policies(**fields: object) -> dict[str, object]:
+    return {"kind": "set-policies", **fields}
+
+
+def rejection(name: str, for_ms: int, why: str) -> dict[str, object]:
+    return {"kind": "reject-proposals", "proposals": [name], "why": why, "for_ms": for_ms}
+
+
+POLICY = {"name": "p", "namespaces": ["t/.*"], "primary": ["a.*"]}
+IN = {"namespace": "t/n"}
+HELD = Rejection("c:1:p0", "c:1:p0", "t/n/x", True, NOW_MS + 5_000, "ann", "peak")
 
 
 @pytest.mark.parametrize(
@@ -42,7 +58,77 @@ def pin(*bundles: str, for_ms: int) -> dict[str, object]:
             NOTHING,
             [pin("t/n/y", for_ms=5_000)],
         ),
+        ([RESUME, PAUSE, RESUME], OperatorState(paused=True), [RESUME]),
+        ([policies(isolation=[POLICY]), policies(remove_isolation=["p"])], NOTHING, []),
+        (
+            [policies(remove_isolation=["p"]), policies(isolation=[POLICY])],
+            OperatorState(isolation={"p": POLICY}),
+            [],
+        ),
+        (
+            [policies(remove_isolation=["p", "q"], anti_affinity={"t/n": None})],
+            OperatorState(isolation={"q": {**POLICY, "name": "q"}}, anti_affinity={"t/n": "g"}),
+            [policies(remove_isolation=["q"], anti_affinity={"t/n": None})],
+        ),
+        ([policies(anti_affinity={"t/n": to}) for to in ("g", None)], NOTHING, []),
+        (
+            [policies(failure_domains={"b:1": "east", "c:1": "west"})],
+            OperatorState(failure_domains={"b:1": "east"}),
+            [policies(failure_domains={"c:1": "west"})],
+        ),
+        ([rejection("c:1:p0", 5_000, "peak"), rejection("c:1:p0", 0, "undone")], NOTHING, []),
+        ([rejection("c:1:p0", 5_000, "peak")], OperatorState(rejections=(HELD,)), []),
+        (
+            [rejection("c:1:p0", 0, "undone"), rejection("c:1:p1", 0, "undone")],
+            OperatorState(rejections=(HELD,)),
+            [rejection("c:1:p0", 0, "undone")],
+        ),
+        (
+            [setting("mode", "approve")],
+            OperatorState(settings={"mode": "approve", "dry_run": True}),
+            [setting("mode", "approve")],
+        ),
+        (
+            [{"kind": "set-config", "values": {"mode": "approve", "dry_run": True}}],
+            OperatorState(settings={"mode": "approve"}),
+            [{"kind": "set-config", "values": {"mode": "approve", "dry_run": True}}],
+        ),
     ],
 )
 def test_a_command_and_its_opposite_cancel_out(orders, now: OperatorState, left) -> None:
-    assert cancel_out(orders, now, 1_000_000) == left
+    assert cancel_out(orders, now, NOW_MS) == left
+
+
+@pytest.mark.parametrize(
+    ("commands", "over"),
+    [
+        ([("delete-namespace", IN), ("create-namespace", IN)], {0, 1}),
+        ([("create-namespace", IN), ("delete-namespace", IN)], set()),
+        ([("delete-namespace", {"namespace": "t/m"}), ("create-namespace", IN)], set()),
+        (
+            [
+                ("merge", IN | {"bundles": ["0x40000000_0x80000000", "0x00000000_0x40000000"]}),
+                ("pause-cluster", {}),
+                ("split", IN | {"bundle": "0x00000000_0x80000000"}),
+            ],
+            {0, 2},
+        ),
+        (
+            [
+                ("merge", IN | {"advised": 2}),
+                ("split", IN | {"bundle": "LARGEST"}),
+            ],
+            set(),
+        ),
+    ],
+)
+def test_what_was_made_and_taken_away_again_needs_no_undo(
+    commands: list[tuple[str, dict[str, Any]]], over: set[int]
+) -> None:
+    assert cancelled(commands) == over
+
+
+def test_a_rejection_that_was_ended_is_not_laid_down_again() -> None:
+    order = rejection("c:1:p0", 5_000, "peak")
+    assert explain_lost(order, OperatorState(rejections=(HELD,))) is None
+    assert "c:1:p0 was ended" in str(explain_lost(order, NOTHING))
