@@ -21,7 +21,8 @@ PACKAGE_STAMP := $(VENV)/.package-$(call hash,pyproject.toml)
 KUBERNETES_STAMP := $(KUBERNETES)/.requirements-$(call hash,requirements-kubernetes.lock)
 PULSAR_STAMP := $(PULSAR_CLIENT)/.requirements-$(call hash,requirements-pulsar.lock)
 JARS_STAMP := $(JARS)/.jars-$(call hash,conf/ivy.xml conf/jars.sha256 conf/checkpoints.scala)
-STEPS := $(VENV_STAMP) $(PIP_STAMP) $(PACKAGE_STAMP) $(JARS_STAMP)
+ARCHIVE_STAMP := $(VENV)/.archive-$(call hash,requirements.lock conf/ivy.xml conf/jars.sha256)
+STEPS := $(VENV_STAMP) $(PIP_STAMP) $(PACKAGE_STAMP) $(JARS_STAMP) $(ARCHIVE_STAMP)
 
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 PYTEST := $(BIN)/python -m pytest
@@ -134,20 +135,20 @@ steps: $(STEPS)
 	@:
 
 $(VENV_STAMP):
-	@echo "1/4 Python environment in $(VENV)"
+	@echo "1/5 Python environment in $(VENV)"
 	@$(PYTHON) -m venv $(VENV)
 	@touch $@
 
 # The build tools first, by hash too: PySpark comes as source, and is built with them instead of with whatever is newest.
 $(PIP_STAMP): | $(VENV_STAMP)
-	@echo "2/4 Python packages (about 600 MB, most of it PySpark; minutes at the first time)"
+	@echo "2/5 Python packages (about 600 MB, most of it PySpark; minutes at the first time)"
 	@for tool in setuptools wheel packaging; do sed -n "/^$$tool==/,/[^\\\\]\$$/p" requirements.lock; done >$(VENV)/build.lock
 	@$(PIP) install -q --require-hashes --no-deps -r $(VENV)/build.lock
 	@$(PIP) install --require-hashes --no-build-isolation -r requirements.lock
 	@rm -f $(VENV)/.requirements-*; touch $@
 
 $(PACKAGE_STAMP): | $(PIP_STAMP)
-	@echo "3/4 this package and lbctl"
+	@echo "3/5 this package and lbctl"
 	@$(PIP) install -q --no-deps --no-build-isolation -e .
 	@rm -f $(VENV)/.package-*; touch $@
 
@@ -163,6 +164,11 @@ $(KUBERNETES_STAMP): | $(PIP_STAMP)
 	@touch $@
 
 $(JARS_STAMP): | $(PACKAGE_STAMP)
-	@echo "4/4 jars of Spark's connectors and of Kafka (about 70 MB)"
+	@echo "4/5 jars of Spark's connectors and of Kafka (about 70 MB)"
 	@$(BIN)/python -m lb_stream.io.local.jars
 	@rm -f $(JARS)/.jars-*; touch $@
+
+$(ARCHIVE_STAMP): | $(JARS_STAMP)
+	@echo "5/5 archive of Java's classes, with which jobs start in half the time (190 MB, a minute)"
+	@$(BIN)/python -m lb_stream.job.record_classes
+	@rm -f $(VENV)/.archive-*; touch $@

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pyspark
 
+from lb_stream.io.local.class_archive import archive_path
 from lb_stream.io.local.jars import spark_jars
 from lb_stream.io.local.java import find_java
 from lb_stream.io.local.resources import CONF
@@ -22,30 +23,50 @@ JOB = Path(__file__).with_name("balance.py")
 BACKTEST = Path(__file__).parents[1] / "backtest" / "main.py"
 
 
-def submit_command(arguments: list[str], driver_memory: str = "3g", program: Path = JOB) -> tuple[list[str], dict[str, str]]:
-    """The whole command and its environment for a program of ours with `arguments`, on this machine.
+PYSPARK = Path(pyspark.__file__).parent
 
-    Raises JarsError when the jars aren't there and JavaUnfit when there is no fitting Java.
+
+def job_archive() -> Path:
+    """Return where the archive of Java's classes is or would be. Raises JarsError, JavaUnfit."""
+    return archive_path(find_java(), PYSPARK, spark_jars())
+
+
+def submit_command(
+    arguments: list[str],
+    driver_memory: str = "3g",
+    program: Path = JOB,
+    record: Path | None = None,
+) -> tuple[list[str], dict[str, str]]:
+    """Return the command and its environment for a program of ours with `arguments`, on this machine.
+
+    `record`: the file to which the JVM writes its classes when it ends; else it uses the archive
+    of them that fits, if there is one. Raises JarsError when the jars aren't there and JavaUnfit
+    when there is no fitting Java.
     """
-    java = find_java()
-    jars = ",".join(str(path) for path in spark_jars())
-    home = Path(pyspark.__file__).parent
+    java, jars = find_java(), spark_jars()
+    master = os.environ.get("LB_SPARK_MASTER", "local[2,4]")
+    options = [*JVM_OPTIONS]
+    if record is not None:
+        # Java warns of hundreds of classes that no archive can hold.
+        options += [f"-XX:ArchiveClassesAtExit={record}", "-Xlog:disable"]
+    elif (archive := archive_path(java, PYSPARK, jars)).exists():
+        options.append(f"-XX:SharedArchiveFile={archive}")
     command = [
-        str(home / "bin" / "spark-submit"),
-        "--master", os.environ.get("LB_SPARK_MASTER", "local[2,4]"),
+        str(PYSPARK / "bin" / "spark-submit"),
+        "--master", master,
         "--properties-file", str(DEFAULTS),
         "--driver-memory", driver_memory,
-        "--driver-java-options", " ".join(JVM_OPTIONS),
-        "--jars", jars,
-        str(program),
-        *arguments,
+        "--driver-java-options", " ".join(options),
+        "--driver-class-path", os.pathsep.join(map(str, jars)),  # the archive holds only what this path has
     ]  # fmt: skip
+    if not master.startswith("local"):
+        command += ["--jars", ",".join(map(str, jars))]  # for the executors
     environment = {
         **os.environ,
-        "SPARK_HOME": str(home),
+        "SPARK_HOME": str(PYSPARK),
         "JAVA_HOME": str(java.path.resolve().parent.parent),
         "PYSPARK_PYTHON": sys.executable,
         "PYSPARK_DRIVER_PYTHON": sys.executable,
         "SPARK_LOCAL_IP": "127.0.0.1",
     }
-    return command, environment
+    return [*command, str(program), *arguments], environment

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import xml.etree.ElementTree as ET
 from enum import StrEnum
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from lb_stream.cli.shared.options import Json
-from lb_stream.cli.shared.output import emit_json, emit_rich, table
+from lb_stream.cli.shared.output import emit_json, emit_rich, note, table
 
 
 class Extra(StrEnum):
@@ -29,6 +30,9 @@ def _group() -> None:
 @app.command(epilog="Example: lbctl jars fetch --with s3")
 def fetch(
     extras: Annotated[list[Extra] | None, typer.Option("--with", help="s3: those for a checkpoint in a bucket (13 MB), too.")] = None,
+    archive: Annotated[
+        bool, typer.Option(help="Make the archive of Java's classes too: jobs start in half the time (190 MB, a minute).")
+    ] = True,
     json: Json = False,
 ) -> None:
     """Fetch the jars that are not here yet, and show which there are: in a clone below its .jars, else below ./.jars.
@@ -42,6 +46,7 @@ def fetch(
 
     with progress("jars") as told:
         fetched = retrieve(progress=told, extras=extras or ())
+    archived = _make_archive() if archive else None
     folder, there = default_folder(), fetched_extras()
     rows: list[tuple[str, str, str, int]] = []
     for dependency in ET.parse(Lock().ivy).iter("dependency"):
@@ -54,8 +59,25 @@ def fetch(
     rows.sort()
     if json:
         jars = [{"used_by": used_by, "name": name, "version": version, "bytes": size} for used_by, name, version, size in rows]
-        emit_json({"folder": str(folder), "fetched": fetched, "jars": jars})
+        emit_json({"folder": str(folder), "fetched": fetched, "jars": jars, "archive": archived and str(archived)})
         return
     cells = [(*row[:3], f"{row[3] / 1e6:.1f}") for row in rows]
     total = f"{len(rows)} jars, {sum(row[3] for row in rows) / 1e6:.0f} MB in {folder}"
+    if archived is not None:
+        total += f"; archive of Java's classes: {archived.name}, {archived.stat().st_size / 1e6:.0f} MB"
     emit_rich(table(("used by", "jar", "version", "MB"), cells, right=("MB",)), total)
+
+
+def _make_archive() -> Path | None:
+    """Make the archive of Java's classes; None, with a line on stderr, where that fails."""
+    from lb_stream.io.local.progress import progress
+    from lb_stream.job.record_classes import RecordingError, record_classes
+    from lb_stream.job.submit import job_archive
+
+    try:
+        with progress("archive of Java's classes", every=1) as shown:
+            record_classes(shown)
+    except RecordingError as error:
+        note(f"no archive of Java's classes, so jobs start slower ({error})")
+        return None
+    return job_archive()

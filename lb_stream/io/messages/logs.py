@@ -15,6 +15,9 @@ SLOW_TASK = "blocking the event loop"
 """In a warning of kafka-python's about its own tasks that take over 0.1 s: it means programs that
 serve many others from one event loop. Here a client has its thread, and a busy machine is enough."""
 
+CLOSED = "Metadata refresh: failed Cancelled"
+"""An error of kafka-python's that means nothing: a client was closed before its first answer."""
+
 
 class Lines(logging.Formatter):
     """Lines and traces as they may be shown."""
@@ -35,7 +38,7 @@ class KafkaSeldom(logging.Filter):
         """Whether it is said."""
         if record.name.partition(".")[0] != "kafka":
             return True
-        if SLOW_TASK in str(record.msg):
+        if SLOW_TASK in str(record.msg) or record.getMessage() == CLOSED:
             return False
         if self._clock() - self._last < KAFKA_EVERY_S:
             self._left_out += 1

@@ -14,6 +14,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
+from kafka import cluster
+from kafka.errors import Cancelled, KafkaTimeoutError
 from kafka.net import selector
 
 from lb_stream.cli.run import balance
@@ -203,6 +205,15 @@ def test_kafkas_clients_advice_to_those_with_one_event_loop_is_left_out() -> Non
     assert seldom.filter(other) and other.getMessage() == "no broker", "it counts as no line"
     source = inspect.getsource(selector)
     assert SLOW_TASK in source, "kafka-python has another wording: change SLOW_TASK"
+
+
+def test_a_client_that_is_closed_early_logs_no_error() -> None:
+    seldom = KafkaSeldom(lambda: 100.0)
+    assert cluster.log.name.startswith("kafka.")
+    for error, logged in ((Cancelled(), False), (KafkaTimeoutError(), True)):
+        record = logging.LogRecord(cluster.log.name, logging.ERROR, "f", 1, "Metadata refresh: failed %s", (error,), None)
+        assert seldom.filter(record) is logged
+    assert "'Metadata refresh: failed %s'" in inspect.getsource(cluster), "kafka-python has another wording: change CLOSED"
 
 
 def test_a_log_shows_names_and_hides_secrets() -> None:

@@ -1,0 +1,113 @@
+"""Makes the archive of Java's classes with which a job's JVM starts quicker.
+
+`python -m lb_stream.job.record_classes` runs a job once, on a Kafka and in folders of its own, and
+lets its JVM write down the classes that it has loaded. Run again it does nothing. Without an
+archive jobs run just as well.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from kafka import KafkaProducer
+
+from lb_stream.contracts.settings import TopicSettings
+from lb_stream.io.kafka.topics import create_topics, topic_specs
+from lb_stream.io.local.class_archive import archive_prefix
+from lb_stream.io.local.embedded_kafka import EmbeddedKafka, KafkaError
+from lb_stream.io.local.jars import JarsError, default_folder
+from lb_stream.io.local.java import JavaUnfit
+from lb_stream.io.local.locks import locked
+from lb_stream.job.submit import PYSPARK, job_archive, submit_command
+
+LONGEST_RUN_S = 300
+
+
+class RecordingError(RuntimeError):
+    """The archive could not be made. The text gives the reason."""
+
+
+def record_classes(progress: Callable[[str, int, int], None] = lambda *_: None) -> bool:
+    """Make the archive for this Java and these jars; False when it is there already.
+
+    Archives for what PySpark's folder held before are removed. `progress`: what is going on, steps
+    done, steps in all. Raises RecordingError, JarsError, JavaUnfit.
+    """
+    archive = job_archive()
+    if archive.exists():
+        return False
+    with locked(default_folder() / ".archive.lock"):
+        if archive.exists():
+            return False
+        with tempfile.TemporaryDirectory(dir=default_folder(), prefix=".recording-") as place:
+            try:
+                made = _run_job(Path(place), progress)
+            except (KafkaError, subprocess.TimeoutExpired, OSError) as error:
+                raise RecordingError(str(error)) from error
+            for earlier in default_folder().glob(f"{archive_prefix(PYSPARK)}*"):
+                earlier.unlink()
+            made.rename(archive)
+    return True
+
+
+def _run_job(place: Path, progress: Callable[[str, int, int], None]) -> Path:
+    """Run a job on one report until it ends; the file that its JVM has written."""
+    archive, topics = place / "classes.jsa", TopicSettings()
+    progress("a Kafka for it starts", 0, 3)
+    with EmbeddedKafka(place / "kafka") as kafka:
+        create_topics(kafka.bootstrap, topic_specs(topics))
+        with KafkaProducer(bootstrap_servers=kafka.bootstrap) as producer:
+            producer.send(topics.reports, key=b"recording/broker-1:8080", value=json.dumps(REPORT).encode())
+        settings = {
+            "kafka.bootstrap_servers": kafka.bootstrap,
+            "stream.tables": place / "tables",
+            "stream.checkpoint": place / "checkpoint",
+            "stream.metrics_address": "",
+        }
+        arguments = ["--once"]
+        for name, value in settings.items():
+            arguments += ["--set", f"{name}={value}"]
+        command, environment = submit_command(arguments, driver_memory="1g", record=archive)
+        progress("a job runs on one report", 1, 3)
+        job = subprocess.run(
+            command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            text=True, timeout=LONGEST_RUN_S, check=False,
+        )  # fmt: skip
+    if job.returncode != 0 or not archive.exists():
+        raise RecordingError(f"the job ended with {job.returncode}: {job.stdout[-2000:].strip()}")
+    progress("written", 3, 3)
+    return archive
+
+
+REPORT = {
+    "cpu": {"usage": 50.0, "limit": 100.0},
+    "msgThroughputIn": 1e6,
+    "lastUpdate": 1,
+    "lastStats": {"acme/orders/0x00000000_0xffffffff": {"msgRateIn": 10.0, "msgThroughputIn": 1e6, "topics": 1}},
+    "loadReportType": "LocalBrokerData",
+}
+"""A broker's load report, as a modular load manager sends it."""
+
+
+def main() -> int:
+    """Make it and say so. Exit 0 also without one: starts take longer then, and nothing else."""
+    from lb_stream.io.local.progress import progress  # noqa: PLC0415 (rich is imported only when something is shown)
+
+    try:
+        with progress("archive of Java's classes", every=1) as shown:
+            made = record_classes(shown)
+    except (RecordingError, JarsError, JavaUnfit) as error:
+        print(f"no archive of Java's classes, so jobs start slower ({error})", file=sys.stderr)
+        return 0
+    size = job_archive().stat().st_size / 1e6
+    print(f"archive of Java's classes {'made' if made else 'there'}: {job_archive()} ({size:.0f} MB)")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
