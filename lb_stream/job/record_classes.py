@@ -18,12 +18,11 @@ from kafka import KafkaProducer
 
 from lb_stream.contracts.settings import TopicSettings
 from lb_stream.io.kafka.topics import create_topics, topic_specs
-from lb_stream.io.local.class_archive import archive_prefix
 from lb_stream.io.local.embedded_kafka import EmbeddedKafka, KafkaError
 from lb_stream.io.local.jars import JarsError, default_folder
 from lb_stream.io.local.java import JavaUnfit
 from lb_stream.io.local.locks import locked
-from lb_stream.job.submit import PYSPARK, job_archive, submit_command
+from lb_stream.job.submit import PYSPARK, archive_prefix, job_archive, submit_command
 
 LONGEST_RUN_S = 300
 

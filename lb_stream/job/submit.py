@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 import pyspark
 
-from lb_stream.io.local.class_archive import archive_path
-from lb_stream.io.local.jars import spark_jars
-from lb_stream.io.local.java import find_java
+from lb_stream.io.local.jars import default_folder, spark_jars
+from lb_stream.io.local.java import Java, find_java
 from lb_stream.io.local.resources import CONF
 
 JVM_OPTIONS = (
@@ -24,6 +25,30 @@ BACKTEST = Path(__file__).parents[1] / "backtest" / "main.py"
 
 
 PYSPARK = Path(pyspark.__file__).parent
+
+
+def archive_path(java: Java, pyspark: Path, jars: Iterable[Path]) -> Path:
+    """Return where the archive of Java's classes for a job on this class path is or would be.
+
+    Java can write the classes that a process has loaded to a file, and map that file at the next
+    start (application class data sharing). An archive belongs to one Java and one class path. Its
+    name is a hash of both, so one that has become unfit isn't found. record_classes.py makes it.
+    `pyspark`: the package's folder. `jars`: the driver's own, in the order of the class path.
+    """
+    seen = [f"{java.path.resolve()} {java.version}"]
+    for jar in [*jars, *sorted((pyspark / "jars").glob("*.jar"))]:
+        stat = jar.stat()
+        seen.append(f"{jar} {stat.st_size} {stat.st_mtime_ns}")
+    return default_folder() / f"{archive_prefix(pyspark)}{_digest(seen)}.jsa"
+
+
+def archive_prefix(pyspark: Path) -> str:
+    """Return what the names of all archives for this installation of PySpark begin with."""
+    return f"classes-{_digest([str(pyspark)])}-"
+
+
+def _digest(lines: Iterable[str]) -> str:
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:12]
 
 
 def job_archive() -> Path:

@@ -1,13 +1,48 @@
 """The command line of spark-submit, and the archive of Java's classes that it names."""
 
+import os
 import subprocess
 from pathlib import Path
 
 import pytest
 
+from lb_stream.io.local.java import Java
 from lb_stream.job import submit
 from lb_stream.job.record_classes import record_classes
-from lb_stream.job.submit import submit_command
+from lb_stream.job.submit import archive_path, archive_prefix, submit_command
+
+JAVA = Java(Path("/usr/bin/java"), "17.0.15")
+
+
+@pytest.fixture
+def jar(tmp_path: Path) -> Path:
+    """A jar of the driver's, beside a PySpark with one of its own."""
+    (tmp_path / "pyspark" / "jars").mkdir(parents=True)
+    (tmp_path / "pyspark" / "jars" / "spark.jar").write_bytes(b"spark")
+    jar = tmp_path / "delta.jar"
+    jar.write_bytes(b"delta")
+    return jar
+
+
+def test_another_java_or_another_jar_has_another_archive(jar: Path) -> None:
+    pyspark = jar.parent / "pyspark"
+
+    def path(version: str = JAVA.version) -> Path:
+        return archive_path(Java(JAVA.path, version), pyspark, [jar])
+
+    first = path()
+    assert path() == first
+    assert path("21.0.7") != first
+    os.utime(jar, ns=(1, 1))
+    of_a_newer_jar = path()
+    assert of_a_newer_jar != first
+    (pyspark / "jars" / "another.jar").write_bytes(b"")
+    assert path() not in (first, of_a_newer_jar)
+    assert path().name.startswith(archive_prefix(pyspark))
+
+
+def test_archives_of_two_installations_are_kept_apart(jar: Path) -> None:
+    assert archive_prefix(jar.parent / "pyspark") != archive_prefix(jar.parent / "another")
 
 
 def java_options(command: list[str]) -> list[str]:
