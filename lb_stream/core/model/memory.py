@@ -58,9 +58,12 @@ class Pending:
         """Whether the broker that was asked has been restarted since: its new process reads no decision from before.
 
         `starts`: of the brokers' processes now. Each is compared with the same broker's start then:
-        brokers' clocks may be wrong, and may be set back.
+        brokers' clocks may be wrong, and may be set back. Where the start then is not known, the
+        one now is compared with the decision's time.
         """
         now_ms = starts.get(self.asked or "", 0)
+        if now_ms and not self.start_ms:
+            return now_ms > self.issued_ms
         return 0 not in (self.start_ms, now_ms) and now_ms != self.start_ms
 
 

@@ -116,12 +116,16 @@ def unload_from_hot(state: RoundState) -> None:
 def _nothing_proposed(state: RoundState, seen: ClusterView) -> list[Refusal]:
     """Of a strategy that neither proposed nor refused anything: that it did so while a broker is far above the others."""
     alive = np.flatnonzero(seen.brokers.alive)
-    usage = seen.brokers.usage[alive]
-    highest, limit = int(alive[np.argmax(usage)]), float(usage.mean()) + UNEVEN
-    paced = traits_of(state.config.shedder).paces_itself  # asked in every batch: then brokers that have just reported count
-    if state.proposed.proposals or seen.brokers.usage[highest] < limit or (paced and not seen.brokers.sampled[highest]):
+    limit = float(seen.brokers.usage[alive].mean()) + UNEVEN
+    if traits_of(state.config.shedder).paces_itself:  # asked in every batch: brokers that have just reported count
+        alive = alive[seen.brokers.sampled[alive]]
+    if state.proposed.proposals or not len(alive):
         return []
-    return [refusal(Refuses.NOTHING_PROPOSED, seen.brokers.names[highest], saw=[float(seen.brokers.usage[highest])], limit=limit)]
+    highest = int(alive[np.argmax(seen.brokers.usage[alive])])
+    usage = float(seen.brokers.usage[highest])
+    if usage < limit:
+        return []
+    return [refusal(Refuses.NOTHING_PROPOSED, seen.brokers.names[highest], saw=[usage], limit=limit)]
 
 
 _NOT_YET = {
