@@ -17,7 +17,7 @@ printed, up to an empty line. The cluster lives on from block to block. Commands
     balances  c …                      these brokers' own cluster balances by itself, from now on; `none`: nobody's does
     merges    c …                      these brokers' agents say that they can merge bundles, from now on; `none`: nobody's does
     wait      30s                      time passes
-    restart   [caught_up=no]           the job starts anew with the memory that it wrote down
+    restart   [caught_up=no] [averages=lost]   the job starts anew with the memory that it wrote down
     round                              every broker reports, the balancer decides; prints what it decides, what came of earlier
                                        decisions, and what it refused
     loop      20 every=10s             so many rounds; after each the brokers obey and time passes. Prints the moves, what was
@@ -221,6 +221,7 @@ class Cluster:
     def _restart(self, words: list[str]) -> None:
         self.memory = replace(Memory.from_json(self.memory.to_json()), epoch=self.memory.epoch + 1)
         self.caught_up = "caught_up=no" not in words
+        self.shard = Shard.empty() if "averages=lost" in words else self.shard
 
     def _obey(self, words: list[str]) -> None:
         wanted = {bundle_name(word) for word in words} or {one.bundle for one in self.memory.pending if self._heard(one)}

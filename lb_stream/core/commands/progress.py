@@ -175,6 +175,8 @@ def _drained(desk: CommandResponder, now: Progress, one: Waiting) -> Waiting | N
     if row >= 0 and not now.view.brokers.alive[row]:
         desk.say(one.command, "done", f"{broker} is not alive any more: its bundles go to others")
         return None
+    if row < 0 and broker in desk.orders.drained:
+        return one  # its averages were lost: what it serves is not known until it reports
     if (left or arriving) and broker in desk.orders.drained:
         moves = [*now.under_way, *(pending for pending, _ in now.settled.ended), *now.decided]
         leaving = {each.bundle for each in moves if each.kind in MOVES and each.source == broker}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -80,6 +80,9 @@ def settle(view: ClusterView, memory: Memory, acks: tuple[Ack, ...], now_ms: int
     a bundle inside its range has an owner or has been named since; a merge when both are nobody's, and that holds of the one they become.
 
     What none of this ends has expired once the broker that was asked has been restarted.
+
+    A source that isn't known (the averages were lost, and it has not reported since) may serve the
+    bundle still: its decisions wait for its report.
     """
     if not memory.pending:
         return Settled((), ())
@@ -90,17 +93,17 @@ def settle(view: ClusterView, memory: Memory, acks: tuple[Ack, ...], now_ms: int
     ended: list[tuple[Pending, Outcome]] = []
     still_open: list[Pending] = []
     restarted, starts = set[str](), view.brokers.starts()
+    reported = {*view.brokers.names, None}
     for pending in memory.pending:
         row, owner = rows[pending.bundle], _owner(view, rows[pending.bundle])
         if pending.neighbour is not None and owner in (None, pending.source):
             owner = _owner(view, rows[pending.neighbour]) or owner
         since_ms = int(view.bundles.owner_since_ms[row]) if row >= 0 else now_ms
         replaced = pending.kind in RESHAPES and _is_replaced(view, pending, row)
-        outcome, detail = _outcome(pending, owner, replaced, row >= 0, refused.get(pending.decision_id), now_ms)
-        if outcome is None and pending.kind == "assign" and pending.destination in dead:
-            outcome, detail = "refused", f"{pending.destination} is dead"
-        if outcome is None and pending.kind in RESHAPES and pending.source in dead:
-            outcome, detail = "superseded", f"{pending.source} is dead"
+        ack, heard = refused.get(pending.decision_id), pending.source in reported
+        outcome, detail = _outcome(pending, owner, replaced, row >= 0, heard, ack, now_ms)
+        if outcome is None:
+            outcome, detail = _ended_by_death(pending, dead)
         if outcome is None and pending.is_before_restart(starts):
             restarted.add(pending.decision_id)
             outcome, detail = "expired", f"{pending.asked} has been restarted since it was sent"
@@ -121,6 +124,15 @@ def settle(view: ClusterView, memory: Memory, acks: tuple[Ack, ...], now_ms: int
     return Settled(tuple(ended), tuple(still_open), frozenset(restarted), again)
 
 
+def _ended_by_death(pending: Pending, dead: Collection[str]) -> tuple[Ending | None, str]:
+    """How the death of the broker that was asked has ended a decision; None: it has not."""
+    if pending.kind == "assign" and pending.destination in dead:
+        return "refused", f"{pending.destination} is dead"
+    if pending.kind in RESHAPES and pending.source in dead:
+        return "superseded", f"{pending.source} is dead"
+    return None, ""
+
+
 def _is_repeated(pending: Pending, retries: Mapping[str, Retry]) -> bool:
     """Whether an assignment whose destination was restarted is made again for that broker.
 
@@ -132,8 +144,15 @@ def _is_repeated(pending: Pending, retries: Mapping[str, Retry]) -> bool:
 
 
 def _outcome(
-    pending: Pending, owner: str | None, replaced: bool, known: bool, refusal: Ack | None, now_ms: int
+    pending: Pending,
+    owner: str | None,
+    replaced: bool,
+    known: bool,
+    heard: bool,
+    refusal: Ack | None,
+    now_ms: int,
 ) -> tuple[Ending | None, str]:
+    """How a decision has ended; None: it has not. `known`: its bundle is; `heard`: its source is."""
     if pending.kind == "assign":
         if owner is not None and owner == pending.destination:
             return "confirmed", f"reported by {owner}"
@@ -144,6 +163,8 @@ def _outcome(
             return "confirmed", "its children are reported" if pending.kind == "split" else "the merged bundle is reported"
         if owner not in (None, pending.source):
             return "superseded", f"reported by {owner} instead"
+    elif owner is None and not heard:
+        pass
     elif owner is None and pending.destination is not None and refusal is not None and refusal.outcome == "failed":
         return "failed", f"gone from its source: {refusal.reason}"
     elif owner is None:

@@ -133,7 +133,8 @@ def _retries(memory: Memory, settled: Settled, now_ms: int, config: BalancerConf
 def _reserved(memory: Memory, settled: Settled, view: ClusterView) -> dict[str, str]:
     """Released bundle → the destination that its unload named: a one-shot affinity, kept until a round can assign the bundle.
 
-    So it is with a bundle whose destination was restarted and is asked again.
+    So it is with a bundle whose destination was restarted and is asked again. A bundle whose
+    namespace is deleted goes nowhere.
     """
     released = {
         one.bundle: str(one.destination)
@@ -142,7 +143,12 @@ def _reserved(memory: Memory, settled: Settled, view: ClusterView) -> dict[str, 
     }
     every = {**memory.reserved, **released}
     rows = zip(every.items(), view.bundles.rows_of(every).tolist(), strict=True)
-    return {bundle: destination for (bundle, destination), row in rows if row >= 0 and view.bundles.owner[row] < 0}
+    deleted = memory.orders.deleted
+    return {
+        bundle: destination
+        for (bundle, destination), row in rows
+        if row >= 0 and view.bundles.owner[row] < 0 and namespace_of(bundle) not in deleted
+    }
 
 
 def _released(memory: Memory, settled: Settled, view: ClusterView) -> frozenset[str]:
