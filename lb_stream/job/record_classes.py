@@ -103,6 +103,9 @@ def main() -> int:
     except (RecordingError, JarsError, JavaUnfit) as error:
         print(f"no archive of Java's classes, so jobs start slower ({error})", file=sys.stderr)
         return 0
+    except KeyboardInterrupt:
+        print("interrupted; run it again to make it", file=sys.stderr)
+        return 130
     size = job_archive().stat().st_size / 1e6
     print(f"archive of Java's classes {'made' if made else 'there'}: {job_archive()} ({size:.0f} MB)")
     return 0
