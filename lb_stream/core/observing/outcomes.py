@@ -92,8 +92,7 @@ def settle(view: ClusterView, memory: Memory, acks: tuple[Ack, ...], now_ms: int
     rows: dict[str, int] = dict(zip(named, view.bundles.rows_of(named).tolist(), strict=True))
     ended: list[tuple[Pending, Outcome]] = []
     still_open: list[Pending] = []
-    restarted, starts = set[str](), view.brokers.starts()
-    reported = {*view.brokers.names, None}
+    restarted, starts, reported = set[str](), view.brokers.starts(), {*view.brokers.names, None}
     for pending in memory.pending:
         row, owner = rows[pending.bundle], _owner(view, rows[pending.bundle])
         if pending.neighbour is not None and owner in (None, pending.source):
@@ -117,8 +116,8 @@ def settle(view: ClusterView, memory: Memory, acks: tuple[Ack, ...], now_ms: int
             died_ms = dead.get(pending.source or "", now_ms)
             left_ms = since_ms if since_ms >= pending.issued_ms else died_ms
             released_ms = _left_source(pending, owner, at_ms, left_ms)
-        took_ms = at_ms - pending.issued_ms
-        ended.append((pending, Outcome(pending.decision_id, pending.bundle, outcome, detail, at_ms, took_ms, released_ms)))
+        times = at_ms, at_ms - pending.issued_ms, released_ms
+        ended.append((pending, Outcome(pending.decision_id, pending.bundle, outcome, detail, *times)))
     repeated = (pending for pending, _ in ended if pending.decision_id in restarted)
     again = frozenset(one.bundle for one in repeated if _is_repeated(one, memory.retries))
     return Settled(tuple(ended), tuple(still_open), frozenset(restarted), again)
