@@ -2,7 +2,8 @@
 
 Each run starts a job on a prefilled topic with a new checkpoint. Seconds are since spark-submit was
 started; CPU is that of all of the job's processes until the first round. With `--code FOLDER` the
-same is measured with the package of another checkout, run by run in turns. The last line is JSON.
+same is measured with the package of another checkout, with `--plain` without the archive of Java's
+classes, run by run in turns. The last line is JSON.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import statistics
 import tempfile
 import time
@@ -19,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from lb_stream.io.local.embedded_kafka import EmbeddedKafka
+from lb_stream.job.record_classes import record_classes
 from tests.e2e import backlog
 from tests.e2e.pipeline import Pipeline, wait_until
 from tests.support.killing import processes
@@ -34,15 +37,19 @@ PROJECT = Path(__file__).parents[2]
 
 @dataclass
 class OfCheckout(Pipeline):
-    """A pipeline whose job is that of another checkout."""
+    """A pipeline whose job is that of another checkout, or starts without the archive of Java's classes."""
 
     checkout: Path = PROJECT
+    archive: bool = True
 
     def command(self, *extra: str) -> tuple[list[str], dict[str, str]]:
         """Return spark-submit's command line and environment."""
         command, environment = super().command(*extra)
         here, there = f"{PROJECT}/lb_stream/", f"{self.checkout}/lb_stream/"
-        return [part.replace(here, there) for part in command], environment | {"PYTHONPATH": str(self.checkout)}
+        command = [part.replace(here, there) for part in command]
+        if not self.archive:
+            command = [re.sub(r"-XX:SharedArchiveFile=\S+", "", part) for part in command]
+        return command, environment | {"PYTHONPATH": str(self.checkout)}
 
 
 def cpu_s(job: int) -> float:
@@ -81,16 +88,22 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--runs", type=int, default=5, help="starts of each (5)")
     parser.add_argument("--code", type=Path, help="another checkout, measured in turns with this one")
+    parser.add_argument("--plain", action="store_true", help="measure starts without the archive of Java's classes, too")
     options = parser.parse_args()
-    checkouts = {"this": PROJECT} | ({"other": options.code.resolve()} if options.code else {})
-    found: dict[str, list[dict[str, float]]] = {name: [] for name in checkouts}
+    record_classes()
+    sides = {"this": {"checkout": PROJECT}}
+    if options.code:
+        sides["other"] = {"checkout": options.code.resolve()}
+    if options.plain:
+        sides["plain"] = {"archive": False}
+    found: dict[str, list[dict[str, float]]] = {name: [] for name in sides}
     with tempfile.TemporaryDirectory() as place, EmbeddedKafka(Path(place, "kafka")) as kafka:
         settings = backlog.SETTINGS | {"stream.metrics_address": ""}
         for number in range(options.runs):
-            for name, checkout in checkouts.items():
+            for name, side in sides.items():
                 label = f"{name}-{number}"
                 topics = topics_named(f"start-{label}")
-                found[name].append(run(OfCheckout(kafka.bootstrap, topics, Path(place, label), settings, checkout)))
+                found[name].append(run(OfCheckout(kafka.bootstrap, topics, Path(place, label), settings, **side)))
                 print(label, {stage: round(value, 1) for stage, value in found[name][-1].items()}, flush=True)
     print(json.dumps({name: medians(runs) for name, runs in found.items()}))
 
