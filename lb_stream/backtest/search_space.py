@@ -10,8 +10,9 @@ from typing import Any
 from pydantic import ValidationError
 
 from lb_stream.contracts.keys import SettingError
-from lb_stream.core.config.cluster_config import ClusterConfig, all_models, canonical, expected
+from lb_stream.core.config.cluster_config import ClusterConfig, all_models, canonical
 from lb_stream.core.config.key_usage import reading, why_unread
+from lb_stream.core.config.reading import expected
 from lb_stream.sim.play import Policy
 
 OPTION = "--search"

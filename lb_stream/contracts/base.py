@@ -22,6 +22,10 @@ Signed = Annotated[FiniteFloat, Field(ge=-GREATEST, le=GREATEST)]
 """A usage or a limit."""
 
 Count = Annotated[int, Field(ge=0, le=2**63 - 1)]
+
+RESOURCES = ("cpu", "memory", "direct_memory", "bandwidth_in", "bandwidth_out")
+"""The five resources of a broker, in the order of the reports."""
+
 CLUSTER_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$"
 """Names of clusters and pipelines: they become parts of keys, paths and ids."""
 

@@ -11,9 +11,6 @@ from pydantic import Field, FiniteFloat
 
 from lb_stream.contracts.base import Count, Millis, NonNegative, OwnRecord, PulsarRecord, Signed
 
-RESOURCES = ("cpu", "memory", "direct_memory", "bandwidth_in", "bandwidth_out")
-"""The five resources of a broker, in the order of the reports."""
-
 
 class ResourceUsage(PulsarRecord):
     """One resource: cpu in percent of a core, memories in MiB, bandwidths in kbit/s. Negative means "not known" and counts as it stands."""

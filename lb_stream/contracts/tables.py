@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from lb_stream.contracts.reports import RESOURCES
+from lb_stream.contracts.base import RESOURCES
 from lb_stream.contracts.table_spec import TableSpec, counts, reals, texts
 
 _FOUR = ("throughput_in_bytes_per_s", "throughput_out_bytes_per_s", "rate_in_msgs_per_s", "rate_out_msgs_per_s")

@@ -15,7 +15,8 @@ from lb_stream.io.kafka.checkpoint import CaughtUp, check_none_lost, last_batch,
 from lb_stream.io.kafka.fair import Fairness
 from lb_stream.io.kafka.options import spark_options
 from lb_stream.io.kafka.outbox import Outbox
-from lb_stream.io.kafka.set_aside import Guard, SetAside, clear_way
+from lb_stream.io.kafka.set_aside import Guard, clear_way
+from lb_stream.io.kafka.set_aside_file import SetAside
 from lb_stream.io.leadership.leader import announce
 from lb_stream.io.leadership.member import Member
 from lb_stream.io.metrics.monitor import Monitor

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     import duckdb
 
     from lb_stream.core.config.cluster_config import ClusterConfig
+    from lb_stream.core.config.move_limits import MoveLimits
     from lb_stream.core.model.memory import Memory
     from lb_stream.core.model.operator_state import OperatorState
     from lb_stream.store import Store
@@ -37,8 +38,18 @@ class Standing:
         return self.memory.orders
 
     @property
+    def limits(self) -> MoveLimits:
+        """Of the settings in force those that say when bundles may move. Raises SettingError."""
+        from lb_stream.core.config.move_limits import move_limits
+
+        return move_limits(self.given, self.orders.settings)
+
+    @property
     def config(self) -> ClusterConfig:
-        """The settings in force. Raises SettingError when they don't go together."""
+        """The settings in force; imports every strategy.
+
+        Raises SettingError when they don't go together.
+        """
         from lb_stream.core.commands.settings import in_force
         from lb_stream.core.config.cluster_config import cluster_config
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -150,30 +151,49 @@ def _owner_now(lake: Lake, decision: Row) -> str | None:
 
 
 def _parts(lake: Lake, decision: Row, siblings: list[Row], next_one: Row | None) -> list[Part]:
-    cluster, seq = decision["cluster"], decision["seq"]
-    parts = []
-    if decision["source"] is not None:
-        ended = [row["ended_seq"] for row in siblings or [decision]]
-        before, after = load_at(lake, cluster, decision["source"], seq), _load_after(lake, cluster, decision["source"], ended)
-        parts.append(Part("source", decision["source"], before, after, decision["explain"].get("expected_after")))
-    if decision["destination"] is not None:
-        last = next_one if decision["kind"] in MOVES else decision
-        ended = [None if last is None or last["destination"] != decision["destination"] else last["ended_seq"]]
-        before = load_at(lake, cluster, decision["destination"], seq)
-        parts.append(Part("destination", decision["destination"], before, _load_after(lake, cluster, decision["destination"], ended), None))
-    return parts
+    source, destination = decision["source"], decision["destination"]
+    last = next_one if decision["kind"] in MOVES else decision
+    arrived = None if last is None or last["destination"] != destination else last["ended_seq"]
+    ends: dict[str, int | None] = {}
+    if source is not None:
+        ends[source] = _last_of([row["ended_seq"] for row in siblings or [decision]])
+    if destination is not None:
+        ends[destination] = arrived
+    loads = _loads_around(lake, decision["cluster"], decision["seq"], ends)
+    expected = {source: decision["explain"].get("expected_after")}
+    roles = (("source", source), ("destination", destination))
+    return [
+        Part(role, broker, *loads.get(broker, (None, None)), expected.get(broker))
+        for role, broker in roles
+        if broker is not None
+    ]
 
 
-def load_at(lake: Lake, cluster: str, broker: str, seq: int) -> Row | None:
-    """A broker's load as the round saw it: rounds without a new report see the figures of the last one with some."""
-    return _first(lake, f"{_LOAD} AND broker = $2 AND seq <= $3 ORDER BY seq DESC LIMIT 1", [cluster, broker, seq])
+def _last_of(ended: Iterable[int | None]) -> int | None:
+    """The round that saw the last of the moves ended; None as long as one goes on."""
+    rounds = list(ended)
+    return None if None in rounds else max(seq for seq in rounds if seq is not None)
 
 
-def _load_after(lake: Lake, cluster: str, broker: str, ended: list[int | None]) -> Row | None:
-    if any(seq is None for seq in ended):
-        return None
-    last = max(seq for seq in ended if seq is not None)
-    return _first(lake, f"{_LOAD} AND broker = $2 AND seq >= $3 ORDER BY seq LIMIT 1", [cluster, broker, last])
+def _loads_around(
+    lake: Lake, cluster: str, seq: int, ends: Mapping[str, int | None]
+) -> dict[str, tuple[Row | None, Row | None]]:
+    """Each broker's load as a round saw it, and in the first round with a report since `ends`.
+
+    Rounds without a new report see the figures of the last one with some.
+    """
+    if not ends:
+        return {}
+    table = ", ".join(["(?, CAST(? AS BIGINT))"] * len(ends))
+    query = f"""
+        SELECT broker, arg_max(load, load.seq) FILTER (load.seq <= ?) AS before,
+               arg_min(load, load.seq) FILTER (load.seq >= ends) AS after
+        FROM ({_LOAD.replace("$1", "?")}) AS load
+        JOIN (VALUES {table}) AS asked (broker, ends) USING (broker) GROUP BY broker
+    """
+    parameters = [seq, cluster, *(value for row in ends.items() for value in row)]
+    found = records(run(lake, query, parameters))
+    return {row["broker"]: (row["before"], row["after"]) for row in found}
 
 
 def _first(lake: Lake, query: str, parameters: list[Any]) -> Row | None:

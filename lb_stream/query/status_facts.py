@@ -91,7 +91,7 @@ def _facts(tables: Store, settings: Settings, job: JobFacts, clusters: tuple[Clu
         usage = shutil.disk_usage(place)
         facts = replace(facts, disk_free=usage.free, disk_size=usage.total)
     facts = replace(facts, demo_end=find_demo_end(tables, job))
-    from lb_stream.io.kafka.set_aside import SetAside
+    from lb_stream.io.kafka.set_aside_file import SetAside
     from lb_stream.store import checkpoint_of
 
     with suppress(OSError, ValueError):  # the checkpoint may be out of reach from here
@@ -155,18 +155,19 @@ def with_kafka(facts: Facts, settings: Settings) -> Facts:
 
     Raises Refusal when Kafka doesn't tell us.
     """
+    from lb_stream.io.kafka.reachable import unanswered
+
+    bootstrap = settings.kafka.bootstrap_servers
+    if (reasons := unanswered(bootstrap)) is not None:
+        return replace(facts, kafka=reasons)
     from kafka.errors import KafkaError
 
     from lb_stream.access.preflight import require
     from lb_stream.access.refusals import REFUSED, refusal_of
     from lb_stream.access.roles import Right
-    from lb_stream.io.kafka.options import unanswered
     from lb_stream.io.leadership.alive import Ticks
     from lb_stream.io.leadership.signs import silence_ms
 
-    bootstrap = settings.kafka.bootstrap_servers
-    if (reasons := unanswered(bootstrap)) is not None:
-        return replace(facts, kafka=reasons)
     logging.getLogger("kafka").setLevel(logging.CRITICAL)  # its troubles come as exceptions too
     try:
         with closing(Ticks(settings)) as ticks:
@@ -190,13 +191,14 @@ def with_kafka(facts: Facts, settings: Settings) -> Facts:
 
 def who_stands_by(settings: Settings, bootstrap: str) -> tuple[StandbyFacts, ...] | None:
     """The jobs that stand by, as the Kafka at `bootstrap` has it; None: nobody answers there."""
-    from kafka.errors import KafkaError
-
-    from lb_stream.io.kafka.options import unanswered
-    from lb_stream.io.leadership.alive import Ticks
+    from lb_stream.io.kafka.reachable import unanswered
 
     if unanswered(bootstrap) is not None:
         return None
+    from kafka.errors import KafkaError
+
+    from lb_stream.io.leadership.alive import Ticks
+
     logging.getLogger("kafka").setLevel(logging.CRITICAL)  # its troubles come as exceptions too
     kafka = settings.kafka.model_copy(update={"bootstrap_servers": bootstrap})
     with suppress(KafkaError), closing(Ticks(settings.model_copy(update={"kafka": kafka}))) as ticks:
@@ -227,7 +229,7 @@ def _cluster(one: Standing, brokers: list[dict[str, Any]], owners: set[tuple[str
     dead = set(one.memory.dead) | {row["broker"] for row in brokers if not row["alive"]}
     lately = {name for name in dead if one.now_ms - seen.get(name, one.now_ms) < LATELY_MS}
     silent = vanished | lately if set(seen) - dead - vanished else set(seen)
-    balancer = one.config.balancer
+    limits = one.limits
     live = sorted(set(seen) - dead - silent)
     policies = {name: isolation_policy(given) for name, given in one.orders.isolation.items()}
     isolated = tuple(name for name, policy in policies.items() if describe_no_match(policy, live))
@@ -237,6 +239,7 @@ def _cluster(one: Standing, brokers: list[dict[str, Any]], owners: set[tuple[str
         for text, count in count_matches(name, policy, live)
         if not count and name not in isolated
     ]
+    most = limits.max_moves_in_flight_per_broker
     under_way = Counter(move.source for move in one.memory.pending if move.kind in MOVES and move.source is not None)
     return ClusterFacts(
         cluster=one.cluster,
@@ -246,8 +249,8 @@ def _cluster(one: Standing, brokers: list[dict[str, Any]], owners: set[tuple[str
         retry_ms=one.memory.retry_ms,
         suspended_by=told[0][0] if told else None,
         paused=one.orders.paused,
-        held="" if (shut := closed(balancer, one.now_ms)) is None else told_closed(shut),
-        mode=balancer.mode,
+        held="" if (shut := closed(limits, one.now_ms)) is None else told_closed(shut),
+        mode=limits.mode,
         proposals=len(one.memory.proposals),
         drained=one.orders.drained,
         draining=tuple(
@@ -255,7 +258,7 @@ def _cluster(one: Standing, brokers: list[dict[str, Any]], owners: set[tuple[str
             for name in one.orders.drained
             if (one.cluster, name) in owners or bound_for(name, one.memory.pending)
         ),
-        limited=tuple(sorted(name for name, count in under_way.items() if count >= balancer.max_moves_in_flight_per_broker)),
+        limited=tuple(sorted(name for name, count in under_way.items() if count >= most)),
         brokers=len(brokers),
         silent=tuple(sorted(silent)),
         gone=tuple(sorted(dead - silent)),

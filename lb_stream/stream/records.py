@@ -11,14 +11,13 @@ from urllib.parse import urlsplit
 import msgspec
 from pydantic import BaseModel, ValidationError
 
-from lb_stream.contracts.base import LONGEST_BROKER, canonical_json, expected_by
+from lb_stream.contracts.base import LONGEST_BROKER, RESOURCES, canonical_json, expected_by
 from lb_stream.contracts.commands import COMMAND_KINDS, SCHEMA_VERSION, Command, Split
 from lb_stream.contracts.fast import struct_of
 from lb_stream.contracts.reports import (
     AGENT_KINDS,
     LOAD_DATA_KINDS,
     REPORT_KINDS,
-    RESOURCES,
     BrokerLoadReport,
     BundleStats,
     ModularLoadReport,

@@ -11,9 +11,9 @@ from typing import Any
 import pyarrow as pa
 
 from lb_stream.agent.obey import Seen, addressee, judge
-from lb_stream.contracts.base import canonical_json
+from lb_stream.contracts.base import RESOURCES, canonical_json
 from lb_stream.contracts.decisions import Decision
-from lb_stream.contracts.reports import RESOURCES, Ack
+from lb_stream.contracts.reports import Ack
 from lb_stream.core.averages import fold
 from lb_stream.core.averages.cluster_view import view_of
 from lb_stream.core.commands.responder import Received

@@ -57,9 +57,9 @@ def explain(
     Who gave it: --set, a variable LB_SECTION__KEY, the TOML file, the broker.conf (with Pulsar's name), the profile, or nobody. What
     operators have changed since by commands lies above all of these, and isn't shown here.
     """
+    given = effective(config, broker_conf, set_)
     from lb_stream.core.config.key_usage import NOBODY
 
-    given = effective(config, broker_conf, set_)
     found = list(explained(given, cluster or ""))
     chosen = _chosen(found, keys) if keys else [one for one in found if all_ or one.read_by or one.in_vain]
     vain = [one for one in chosen if one.in_vain]
@@ -167,7 +167,7 @@ def _chosen(found: Sequence[ExplainedSetting], keys: Sequence[str]) -> list[Expl
     """The asked ones in the order asked. Raises CommandError for a key that there isn't."""
     from difflib import get_close_matches
 
-    from lb_stream.core.config.cluster_config import DRY_RUN, OLD_SPELLINGS
+    from lb_stream.core.config.reading import DRY_RUN, OLD_SPELLINGS
 
     names: dict[str, ExplainedSetting] = {}
     for one in found:

@@ -12,7 +12,8 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from lb_stream.contracts.reports import RESOURCES, ModularLoadReport, ResourceUsage, SimpleLoadReport, SystemResourceUsage
+from lb_stream.contracts.base import RESOURCES
+from lb_stream.contracts.reports import ModularLoadReport, ResourceUsage, SimpleLoadReport, SystemResourceUsage
 from lb_stream.core.model.resources import percent
 
 Value = str | int | float | None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,6 +14,8 @@ from lb_stream.cli.shared.output import CommandError, emit_rich, emit_rows, note
 from lb_stream.cli.shared.sending import Sending, sends
 
 if TYPE_CHECKING:
+    import duckdb
+
     from lb_stream.core.health import ClusterFacts
 
 app = typer.Typer(name="clusters", help="Clusters: list, mode, pause, limit.", no_args_is_help=True)
@@ -45,20 +48,31 @@ def list_(
     given = effective(config, broker_conf, set_)
     from lb_stream.cli.inspect.status import clusters_table
     from lb_stream.cli.shared.staleness import warn_if_stale
-    from lb_stream.query.cluster_state import standing_in
     from lb_stream.query.lake import open_lake
     from lb_stream.query.status_facts import cluster_facts
 
     lake = open_lake(given.tables)
     warn_if_stale(given, lake)
     found = cluster_facts(lake)
-    managers = {one.cluster: one.config.balancer.load_manager for one in standing_in(lake)}
-    if emit_rows((_fields(one, managers[one.cluster]) for one in found), output, json):
+    if emit_rows(_rows(lake, found), output, json):
         return
     if not found:
         note("no cluster has had a round yet")
     else:
         emit_rich(clusters_table(found))
+
+
+def _rows(
+    lake: duckdb.DuckDBPyConnection, found: Sequence[ClusterFacts]
+) -> Iterator[dict[str, Any]]:
+    """The rows for programs: with the load manager, for which all strategies are imported."""
+    from lb_stream.query.cluster_state import standing_in
+
+    managers = {
+        standing.cluster: standing.config.balancer.load_manager for standing in standing_in(lake)
+    }
+    for cluster in found:
+        yield _fields(cluster, managers[cluster.cluster])
 
 
 def _fields(one: ClusterFacts, manager: str) -> dict[str, Any]:

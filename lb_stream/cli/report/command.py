@@ -40,12 +40,12 @@ def report(
     """
     if (out is None) != json:
         raise CommandError("say where the page goes, --out FILE, or ask for the figures with --json", code=2)
+    given = effective(config, broker_conf, set_)
     from lb_stream.cli.report.page import page
     from lb_stream.query.lake import open_lake, records, run
     from lb_stream.query.past.report_figures import cluster_figures, clusters
     from lb_stream.query.status_facts import gather_job
 
-    given = effective(config, broker_conf, set_)
     lake = open_lake(given.tables)
     known = clusters(lake)
     if cluster is not None and cluster not in known:

@@ -70,7 +70,7 @@ def balance(
 
 def _require_kafka(bootstrap: str) -> None:
     """Raise CommandError where nobody listens: Spark takes longer to start than that takes."""
-    from lb_stream.io.kafka.options import unanswered
+    from lb_stream.io.kafka.reachable import unanswered
 
     if (reasons := unanswered(bootstrap)) is not None:
         raise CommandError(

@@ -176,18 +176,19 @@ def kafka_at(bootstrap: str, given: Effective, rights: Sequence[Right] = ()) -> 
 
     `rights`: those that are needed all the while, to name the one that was taken meanwhile.
     """
+    from lb_stream.io.kafka.reachable import unanswered
+
+    advice = "start one with `lbctl kafka start`, or name yours: --set kafka.bootstrap_servers=HOST:PORT"
+    if (reasons := unanswered(bootstrap)) is not None:
+        raise CommandError(f"no Kafka broker answers ({reasons}): {advice}")
     import logging
 
     from kafka.errors import KafkaError
 
     from lb_stream.access.preflight import by_name
     from lb_stream.access.refusals import Refusal, refusal_of
-    from lb_stream.io.kafka.options import unanswered
 
     logging.getLogger("kafka").setLevel(logging.CRITICAL)  # its troubles come as exceptions too
-    advice = "start one with `lbctl kafka start`, or name yours: --set kafka.bootstrap_servers=HOST:PORT"
-    if (reasons := unanswered(bootstrap)) is not None:
-        raise CommandError(f"no Kafka broker answers ({reasons}): {advice}")
     try:
         yield
     except Refusal as refusal:

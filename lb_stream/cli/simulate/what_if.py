@@ -34,8 +34,8 @@ def what_if(
     tried, own = balancers_and_own(set_)
     if not tried and not drain:
         raise CommandError("nothing to try: expected --set KEY=VALUE of a balancer's setting, or --drain BROKER", 2)
+    given = effective(config, broker_conf, own)
     from lb_stream.sim.play.outlook import Change
 
-    given = effective(config, broker_conf, own)
     drained = [full_name(given, cluster, one) for one in drain or ()]
     show_outlook(given, cluster, Change(tried, drained), minutes, json)

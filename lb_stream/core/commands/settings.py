@@ -14,9 +14,10 @@ from lb_stream.contracts.base import canonical_json
 from lb_stream.contracts.commands import Command, DeleteConfig, DryRun, SetConfig
 from lb_stream.contracts.keys import SettingError, metadata
 from lb_stream.core.commands.responder import CommandResponder, Received, named
-from lb_stream.core.config.cluster_config import DRY_RUN, ClusterConfig, all_models, canonical, cluster_config, expected
+from lb_stream.core.config.cluster_config import ClusterConfig, all_models, canonical, cluster_config
 from lb_stream.core.config.managers import CLASS_KEYS
 from lb_stream.core.config.namespaces import PREFIX
+from lb_stream.core.config.reading import DRY_RUN, expected, lay_over
 from lb_stream.core.model.memory import Memory
 
 PUBLISHED = "decisions are published from now on"
@@ -63,14 +64,8 @@ def _config_of(given: str) -> ClusterConfig:
 
 
 def in_force(given: Mapping[str, Any], commanded: Mapping[str, Any]) -> dict[str, Any]:
-    """One cluster's settings under our names: what was commanded over what was given.
-
-    The end of a dry run lifts no need for approval that was given: only another mode does.
-    """
-    own, over = canonical(given), canonical(commanded)
-    if own.get("mode") == "approve" and over.get("mode") == "act" and "mode" not in commanded:
-        del over["mode"]
-    return own | over
+    """One cluster's settings under our names: what was commanded over what was given."""
+    return lay_over(canonical(given), canonical(commanded), commanded)
 
 
 def without_approval(values: Mapping[str, Any]) -> dict[str, Any]:

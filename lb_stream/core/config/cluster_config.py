@@ -6,19 +6,16 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from functools import cache
-from typing import Any, TypeVar
-
-from pydantic import TypeAdapter, ValidationError
+from typing import Any
 
 from lb_stream.contracts.balancer import PROFILES, SHEDDER_PROFILES, BalancerConfig, NamespaceConfig
-from lb_stream.contracts.base import expected_by
-from lb_stream.contracts.keys import KeyModel, SettingError, pulsar_names
+from lb_stream.contracts.keys import KeyModel, SettingError
 from lb_stream.contracts.unread import UnreadKeys, told
 from lb_stream.core.averages import FoldConfig
 from lb_stream.core.config.auto_approve import check_auto_approve
 from lb_stream.core.config.managers import in_pulsars_words, resolve
 from lb_stream.core.config.namespaces import PREFIX, namespace_key, nested
+from lb_stream.core.config.reading import build, names_in, translate
 from lb_stream.core.config.windows import check_windows
 from lb_stream.core.model.registry import Registry, Strategy, UnknownStrategyError
 from lb_stream.core.placement import extensible_placement, placement, simple_placement
@@ -27,18 +24,6 @@ from lb_stream.core.reporting.report_needed import ReportConfig
 from lb_stream.core.shedding import shedder
 from lb_stream.core.shedding.base import Shedder
 from lb_stream.core.splitting import Algorithms, SplittingConfig, split_algorithm
-
-Model = TypeVar("Model", bound=KeyModel)
-
-OLD_SPELLINGS = {
-    "loadBalancerBandwithInResourceWeight": "bandwidth_in_weight",
-    "loadBalancerBandwithOutResourceWeight": "bandwidth_out_weight",
-}
-"""Pulsar's misspelt keys: they count as long as the right one is not given or 1."""
-
-
-DRY_RUN = "dry_run"
-"""Another way to say what the mode is: true stands for observe, false for act. Beside a mode true goes over it, and false says nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,65 +64,31 @@ def all_models() -> tuple[type[KeyModel], ...]:
 
 def known_keys() -> dict[str, tuple[str, int]]:
     """Every accepted name, ours and Pulsar's → (our name, factor from the value given under that name)."""
-    return _names_of(all_models())
-
-
-@cache
-def _names_of(models: tuple[type[KeyModel], ...]) -> dict[str, tuple[str, int]]:
-    ours = {name: (name, 1) for model in models for name in model.model_fields} | {DRY_RUN: ("mode", 1)}
-    return ours | pulsar_names(*models) | {old: (name, 1) for old, name in OLD_SPELLINGS.items()}
+    return names_in(all_models())
 
 
 def canonical(values: Mapping[str, Any]) -> dict[str, Any]:
     """The same settings under our names. Raises SettingError for a name that nothing knows."""
+    of_namespaces = {
+        name: value
+        for name, value in values.items()
+        if name.startswith(PREFIX) and namespace_key(name, value)
+    }
+    values = {name: value for name, value in values.items() if name not in of_namespaces}
     known = known_keys()
-    result = {name: value for name, value in values.items() if name.startswith(PREFIX) and namespace_key(name, value)}
-    values = {name: value for name, value in values.items() if name not in result}
     if not known.keys() >= values.keys():  # a plug-in's, perhaps
         for registry in REGISTRIES:
             registry.load_plugins()
         known = known_keys()
-    for name, value in sorted(values.items(), key=lambda item: item[0] == DRY_RUN):
+    for name in values:
         if name not in known:
-            raise SettingError(name, value, f"one of the known keys; nearest: {', '.join(_nearest(name, known))}")
-        ours, factor = known[name]
-        if name == DRY_RUN:
-            if (mode := _mode_of(value)) == "observe" or ours not in result:  # whatever their order: a log's settings are sorted
-                result[ours] = mode
-        elif name not in OLD_SPELLINGS:
-            result[ours] = in_pulsars_words(name, _times(name, value, factor))
-    for old, ours in OLD_SPELLINGS.items():
-        if old in values and _is_one(result.get(ours, 1)):
-            result[ours] = values[old]
-    return result
-
-
-def _mode_of(dry_run: Any) -> str:
-    try:
-        return "observe" if TypeAdapter(bool).validate_python(dry_run) else "act"
-    except ValidationError:
-        raise SettingError(DRY_RUN, dry_run, "true or false") from None
-
-
-def _is_one(value: Any) -> bool:
-    try:
-        return float(value) == 1.0
-    except (TypeError, ValueError, OverflowError):
-        return False
+            nearest = ", ".join(_nearest(name, known))
+            raise SettingError(name, values[name], f"one of the known keys; nearest: {nearest}")
+    return of_namespaces | translate(values, known, in_pulsars_words)
 
 
 def _nearest(name: str, known: Mapping[str, object]) -> list[str]:
     return get_close_matches(name, list(known), n=3, cutoff=0.0)
-
-
-def _times(name: str, value: Any, factor: int) -> Any:
-    if factor == 1:
-        return value
-    try:
-        scaled = float(value) * factor
-    except (TypeError, ValueError, OverflowError):
-        raise SettingError(name, value, "a number") from None
-    return int(scaled) if scaled.is_integer() else scaled
 
 
 def cluster_config(values: Mapping[str, Any], *, dynamic: bool = False) -> ClusterConfig:
@@ -152,30 +103,30 @@ def cluster_config(values: Mapping[str, Any], *, dynamic: bool = False) -> Clust
     given = (PROFILES.get(profile, {}) if isinstance(profile, str) else {}) | given
     resolved = resolve(given, dynamic)
     given = SHEDDER_PROFILES.get(str(profile), {}).get(resolved.shedder.name, {}) | given
-    reporting = _build(ReportConfig, given)
+    reporting = build(ReportConfig, given)
     given = {"report_timeout_ms": max(1, 2 * reporting.report_max_interval_ms)} | given
-    balancer = _build(BalancerConfig, given | {"load_manager": resolved.manager})
+    balancer = build(BalancerConfig, given | {"load_manager": resolved.manager})
     check_windows(balancer)
     check_auto_approve(balancer.auto_approve)
     chosen_placement, placement_warnings = _placement(balancer)
-    splitting = _build(SplittingConfig, given)
+    splitting = build(SplittingConfig, given)
     for name in (splitting.split_algorithm, *splitting.supported_split_algorithms):
         with suppress(UnknownStrategyError):
             split_algorithm[name]  # loads it if it is a plug-in's
     algorithms = Algorithms(
-        splitting.split_algorithm, {name: _build(split_algorithm[name].config, given) for name in split_algorithm.names}
+        splitting.split_algorithm, {name: build(split_algorithm[name].config, given) for name in split_algorithm.names}
     )
     return ClusterConfig(
         balancer=balancer,
         shedder=resolved.shedder,
-        shedder_config=_build(resolved.shedder.config, given),
+        shedder_config=build(resolved.shedder.config, given),
         placement=chosen_placement,
-        placement_config=_build(chosen_placement.config, given),
+        placement_config=build(chosen_placement.config, given),
         splitting=splitting,
         split_algorithms=algorithms,
         reporting=reporting,
         namespaces=_namespaces(given),
-        warnings=(*resolved.warnings, *placement_warnings, *algorithms.warnings, *told(_build(UnreadKeys, given), given)),
+        warnings=(*resolved.warnings, *placement_warnings, *algorithms.warnings, *told(build(UnreadKeys, given), given)),
         given=values,
     )
 
@@ -183,7 +134,7 @@ def cluster_config(values: Mapping[str, Any], *, dynamic: bool = False) -> Clust
 def _namespaces(given: Mapping[str, Any]) -> dict[str, NamespaceConfig]:
     found = {}
     for name, own in nested(given).items():
-        found[name] = _build(NamespaceConfig, own, f"{PREFIX}{name}.")
+        found[name] = build(NamespaceConfig, own, f"{PREFIX}{name}.")
         check_windows(found[name], f"{PREFIX}{name}.")
     return found
 
@@ -202,39 +153,3 @@ def _placement(balancer: BalancerConfig) -> tuple[Strategy[Placement], tuple[str
                 return other, (f"simple_placement_strategy = {name!r}: expected {error.expected}; {other.name} is used instead",)
         case _:
             return placement[balancer.placement_strategy], ()
-
-
-def _build(model: type[Model], given: Mapping[str, Any], prefix: str = "") -> Model:
-    try:
-        return model(**{name: value for name, value in given.items() if name in model.model_fields})
-    except ValidationError as error:
-        first = error.errors()[0]
-        if isinstance(said := first.get("ctx", {}).get("error"), SettingError):
-            raise said from None  # of settings that don't go together
-        raise SettingError(prefix + ".".join(map(str, first["loc"])), first["input"], expected(first)) from None
-
-
-def expected(error: Any) -> str:
-    """What one of pydantic's errors asks for, in words for a user."""
-    kind, context = str(error["type"]), error.get("ctx", {})
-    for prefix, words in _EXPECTED.items():
-        if kind.startswith(prefix):
-            return words.format(**context)
-    return expected_by(error)
-
-
-_EXPECTED = {
-    "bool": "true or false",
-    "int": "a whole number",
-    "float": "a number",
-    "string_type": "text",
-    "finite_number": "a finite number",
-    "literal_error": "{expected}",
-    "greater_than_equal": "{ge} or more",
-    "greater_than": "more than {gt}",
-    "less_than_equal": "{le} or less",
-    "dict_type": "a section with keys in it",
-    "mapping_type": "a section with keys in it",
-    "model_type": "a section with keys in it",
-}
-"""Beginning of an error's type → what was expected."""

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from lb_stream.contracts.reports import RESOURCES, BrokerLoadReport, BundleStats, ModularLoadReport, TopBundle, TopBundlesReport
+from lb_stream.contracts.base import RESOURCES
+from lb_stream.contracts.reports import BrokerLoadReport, BundleStats, ModularLoadReport, TopBundle, TopBundlesReport
 from lb_stream.core.model.names import is_system_bundle
 from lb_stream.core.model.view import Rates
 from lb_stream.core.reporting.broker_load import BrokerLoad

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from lb_stream.contracts.base import RESOURCES
 from lb_stream.contracts.keys import KeyModel, key
-from lb_stream.contracts.reports import RESOURCES, ModularLoadReport, SimpleLoadReport
+from lb_stream.contracts.reports import ModularLoadReport, SimpleLoadReport
 from lb_stream.core.model.resources import max_weighted_usage
 
 

@@ -11,7 +11,7 @@ import logging
 import time
 from collections.abc import Collection, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kafka import KafkaConsumer, TopicPartition
@@ -22,11 +22,11 @@ from lb_stream.contracts.settings import Settings
 from lb_stream.io.kafka.checkpoint import Offsets, bounds, first_offsets, is_finished, last_batch, planned_offsets
 from lb_stream.io.kafka.fair import Fairness, fair_ends
 from lb_stream.io.kafka.guarded import Measured, measure, measuring_consumer
+from lb_stream.io.kafka.set_aside_file import SetAside, write_file
 from lb_stream.store import Store, checkpoint_of
 
 logger = logging.getLogger(__name__)
 
-FILE = "lb-set-aside.json"
 AHEAD = 500
 """Kafka's client hands over so many records at once, decompressed, wherever the batch ends."""
 GUARDED_BATCHES = 1_000
@@ -46,46 +46,11 @@ class Replan(RuntimeError):
 
 
 @dataclass(frozen=True, slots=True)
-class SetAside:
-    """The file in the checkpoint. Each of `records` is a rejected event; `batch` is the batch that reports it (None: none yet)."""
-
-    records: tuple[Mapping[str, Any], ...] = ()
-    guarded_until: int = -1
-    batch: int = -1  # the last one that was begun again
-    starts: int = 0  # how often, as it is planned now: so often it has ended the job
-    piece: int = 0  # records that a batch may have until `until` has been read; 0: as many as ever
-    until: Mapping[str, int] = field(default_factory=dict)  # topic/partition → offset
-    share: int = 0  # so many records of the batch that is planned next are divided equally between the partitions; 0: as Spark does
-
-    @staticmethod
-    def read(checkpoint: Store) -> SetAside:
-        """As it was written last."""
-        text = checkpoint.text(FILE)
-        return SetAside(**{**json.loads(text), "records": tuple(json.loads(text)["records"])}) if text else SetAside()
-
-    @property
-    def places(self) -> tuple[str, ...]:
-        """Where the records are."""
-        return tuple(f"{one['topic']}/{one['partition']}@{one['offset']}" for one in self.records)
-
-    def write(self, checkpoint: Store) -> SetAside:
-        """Write the file."""
-        _write(checkpoint, FILE, canonical_json(asdict(self)))
-        return self
-
-
-@dataclass(frozen=True, slots=True)
 class Way:
     """How the next query may read. `careful`: one record at a time, and one batch only; `piece`: records in a batch, 0: as set."""
 
     careful: bool = False
     piece: int = 0
-
-
-def _write(checkpoint: Store, name: str, text: str) -> None:
-    folder, _, own = name.rpartition("/")
-    checkpoint.put_whole(name, text.encode())
-    checkpoint.delete(f"{folder}/.{own}.crc" if folder else f".{own}.crc")  # Hadoop's checksum of what was there before
 
 
 def _begin_of(batch: int) -> str:
@@ -106,7 +71,7 @@ def _rewrite(checkpoint: Store, name: str, changed: Offsets) -> None:
     for (topic, partition), offset in changed.items():
         offsets[topic][str(partition)] = offset
     lines[last] = json.dumps(offsets, separators=(",", ":"))
-    _write(checkpoint, name, "\n".join(lines))
+    write_file(checkpoint, name, "\n".join(lines))
 
 
 def clear_way(settings: Settings, is_logged: bool) -> Way:

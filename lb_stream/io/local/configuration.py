@@ -209,7 +209,7 @@ def _in_force(checked: ClusterConfig) -> dict[str, Any]:
 
 
 def _expected_in_section(path: KeyPath, error: Any) -> str:
-    from lb_stream.core.config.cluster_config import expected
+    from lb_stream.core.config.reading import expected
 
     if error["type"] == "extra_forbidden":
         known = _known_in(path[0])

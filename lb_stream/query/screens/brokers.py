@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lb_stream.contracts.reports import RESOURCES
+from lb_stream.contracts.base import RESOURCES
 from lb_stream.query.lake import last_loads, records, run
 from lb_stream.query.screens.lists import Listed, Row, Wanted, listed
 

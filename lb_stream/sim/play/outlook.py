@@ -12,7 +12,8 @@ import numpy as np
 from lb_stream.contracts.commands import Command
 from lb_stream.core.commands.responder import CommandAnswer
 from lb_stream.core.commands.settings import in_force, our_name
-from lb_stream.core.config.cluster_config import DRY_RUN, cluster_config
+from lb_stream.core.config.cluster_config import cluster_config
+from lb_stream.core.config.reading import DRY_RUN
 from lb_stream.core.model.memory import Memory
 from lb_stream.core.model.operator_state import OperatorState
 from lb_stream.sim.measures import Measured, measured

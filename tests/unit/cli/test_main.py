@@ -22,7 +22,7 @@ from typer.main import get_command
 import lb_stream
 from lb_stream.cli import main
 from lb_stream.cli.demo.command import command as demo_command
-from lb_stream.io.kafka import options as kafka_options
+from lb_stream.io.kafka import reachable
 from lb_stream.io.local.configuration import load_settings
 from lb_stream.io.local.jars import JarsError
 from lb_stream.io.local.java import JavaUnfit
@@ -76,18 +76,40 @@ def test_the_version_is_printed_without_any_import() -> None:
     assert imported(code, ("typer", "rich", "pydantic", "pyarrow", "lb_stream.query")) == []
 
 
-@pytest.mark.parametrize("command", ["brokers", "decisions", "commands", "proposals", "sql 'select 1'", "explain last", "status"])
-def test_a_command_that_reads_imports_neither_pandas_nor_pyspark(recorded: Recorder, tmp_path: Path, command: str) -> None:
-    arguments = [*shlex.split(command), "--set", f"stream.tables={recorded.root}"]
-    code = f"sys.argv = ['lbctl', *{arguments!r}]\nfrom lb_stream.cli.main import main\nmain()"
-    assert imported(code, ("pandas", "pyspark", "lb_stream.cli.demo.command"), tmp_path) == []
+HEAVY = ("pandas", "pyspark", "lb_stream.cli.demo.command")
+LOOK = (
+    "status", "brokers", "clusters list", "decisions", "commands", "proposals", "explain last",
+    "cost", "leader", "shadow", "lookup shop/app-01/orders", "monitor", "sql 'select 1'",
+)  # fmt: skip
+"""Commands that only look, each with what it needs to have something to show."""
+SETTINGS = ("config show", "config show --explain", "config explain")
+"""Those that show settings, and name every strategy's."""
+COMPUTE = ("plan", "undo --since 9000d --preview", "report --json", "what-if --set min_brokers=2")
+"""Those that ask strategies."""
 
 
-@pytest.mark.parametrize("command", ["decisions", "commands", "sql 'select 1'", "explain last"])
-def test_a_command_that_reads_rows_only_imports_no_strategy(recorded: Recorder, tmp_path: Path, command: str) -> None:
-    arguments = [*shlex.split(command), "--set", f"stream.tables={recorded.root}"]
+def imported_by(command: str, tables: Path, among: tuple[str, ...], cwd: Path) -> list[str]:
+    arguments = [*shlex.split(command), "--set", f"stream.tables={tables}"]
     code = f"sys.argv = ['lbctl', *{arguments!r}]\nfrom lb_stream.cli.main import main\nmain()"
-    assert imported(code, ("lb_stream.core.shedding", "lb_stream.core.least_moves", "pandas"), tmp_path) == []
+    return imported(code, among, cwd)
+
+
+@pytest.mark.parametrize("command", LOOK)
+def test_a_command_that_looks_imports_no_strategy_and_no_client_of_kafka(
+    recorded: Recorder, tmp_path: Path, command: str
+) -> None:
+    """Nobody answers at Kafka's address here: only then the client isn't needed."""
+    strategies = tuple(f"lb_stream.core.{room}" for room in ("shedding", "placement", "splitting", "least_moves"))
+    wire = ("lb_stream.contracts.commands", "lb_stream.contracts.reports")
+    found = imported_by(command, recorded.root, (*strategies, *wire, *HEAVY, "kafka"), tmp_path)
+    assert found == []
+
+
+@pytest.mark.parametrize("command", [*SETTINGS, *COMPUTE])
+def test_no_command_that_reads_imports_pandas_or_pyspark(
+    recorded: Recorder, tmp_path: Path, command: str
+) -> None:
+    assert imported_by(command, recorded.root, HEAVY, tmp_path) == []
 
 
 def test_each_command_is_found_in_the_module_that_registers_it() -> None:
@@ -382,9 +404,9 @@ def test_balance_says_that_no_kafka_answers_before_spark_starts(
 
 
 def test_servers_that_never_answer_are_asked_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kafka_options, "ASKING_S", 0.2)
-    monkeypatch.setattr(kafka_options, "_trouble_at", lambda server: time.sleep(60) or "")
+    monkeypatch.setattr(reachable, "ASKING_S", 0.2)
+    monkeypatch.setattr(reachable, "_trouble_at", lambda server: time.sleep(60) or "")
     begun = time.monotonic()
-    found = kafka_options.unanswered("a:1,b:1,c:1")
+    found = reachable.unanswered("a:1,b:1,c:1")
     assert found == "a:1: no answer within 0.2 s; b:1: no answer within 0.2 s; c:1: no answer within 0.2 s"
     assert time.monotonic() - begun < 5

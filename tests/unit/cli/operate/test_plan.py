@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from lb_stream.cli.shared import sending, staleness
-from lb_stream.contracts.reports import RESOURCES
+from lb_stream.contracts.base import RESOURCES
 from lb_stream.contracts.tables import BROKER_HISTORY, BROKER_LOADS, BUNDLE_AVERAGES, BUNDLE_HISTORY, ROUNDS
 from lb_stream.core.least_moves.config import LeastMovesConfig
 from lb_stream.core.least_moves.memory import LeastMovesMemory

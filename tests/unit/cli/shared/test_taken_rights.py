@@ -10,7 +10,7 @@ from lb_stream.access import preflight
 from lb_stream.access.refusals import refused_rights
 from lb_stream.access.roles import Right
 from lb_stream.cli.inspect import follow
-from lb_stream.io.kafka import options, orders
+from lb_stream.io.kafka import orders, reachable
 from tests.support.lbctl_runner import lbctl
 
 KAFKA = ("--set", "kafka.bootstrap_servers=k:9093")
@@ -23,7 +23,7 @@ KAFKA = ("--set", "kafka.bootstrap_servers=k:9093")
 )
 def test_the_right_that_was_taken_is_named(arguments: tuple[str, ...], topic: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     refused = TopicAuthorizationFailedError(topic)
-    monkeypatch.setattr(options, "unanswered", lambda _: None)
+    monkeypatch.setattr(reachable, "unanswered", lambda _: None)
     monkeypatch.setattr(preflight, "require", Mock(side_effect=[[], refused_rights("k:9093", {}, [Right("Read", "topic", topic)])]))
     monkeypatch.setattr(follow, "records", Mock(side_effect=refused))
     monkeypatch.setattr(orders, "send_order", Mock())

@@ -13,7 +13,8 @@ from kafka.record.default_records import DefaultRecordBatch
 from lb_stream.contracts.settings import Settings, StreamSettings
 from lb_stream.io.kafka import set_aside as module
 from lb_stream.io.kafka.guarded import Measured, measured
-from lb_stream.io.kafka.set_aside import ENDS, GUARDED_BATCHES, Guard, Replan, SetAside, Way, clear_way, excuse
+from lb_stream.io.kafka.set_aside import ENDS, GUARDED_BATCHES, Guard, Replan, Way, clear_way, excuse
+from lb_stream.io.kafka.set_aside_file import SetAside
 from lb_stream.store import Store
 from lb_stream.stream.records import LARGEST_BYTES
 from tests.e2e import bombs
