@@ -228,15 +228,24 @@ def superseded(view: ClusterView, rows: Iterable[int]) -> set[int]:
     That is, whose range overlaps a bundle of the namespace that has an owner, or one that a later report has named: the
     children of a split may have lost their owner as well.
     """
-    found: set[int] = set()
+    return set(newer_beside(view, rows))
+
+
+def newer_beside(view: ClusterView, rows: Iterable[int]) -> dict[int, int]:
+    """Find the superseded among unowned bundles → when the newest that overlaps it was named last.
+
+    Times are in ms since the epoch; NEVER_OLD_MS: that one has an owner.
+    """
+    found: dict[int, int] = {}
     current: dict[str, Overlaps] = {}
     for row in rows:
         name = view.bundles.name(row)
         namespace = namespace_of(name)
         if namespace not in current:
             current[namespace] = Overlaps(np.array(list(ranges(view, namespace)), np.int64))
-        if current[namespace].newest(*_bounds(name)) > view.bundles.reported_ms[row]:
-            found.add(row)
+        newest_ms = current[namespace].newest(*_bounds(name))
+        if newest_ms > view.bundles.reported_ms[row]:
+            found[row] = newest_ms
     return found
 
 

@@ -14,10 +14,10 @@ import numpy as np
 from lb_stream.core.filters.candidates import (
     NEVER_OLD_MS,
     find_superseded,
-    ranges,
+    newer_beside,
     superseded,
 )
-from lb_stream.core.model.names import namespace_of, parse_bundle
+from lb_stream.core.model.names import namespace_of
 from lb_stream.core.model.view import Bools, ClusterView, Rates, Rows
 
 
@@ -43,23 +43,18 @@ def without_gone(known: ClusterView, view: ClusterView, deleted: Collection[str]
     # A bundle without a report was made by a command, or has been forgotten on its way: what has no
     # owner either may be an earlier cut of its namespace, so only owned bundles take its place.
     unnamed = np.flatnonzero(known.bundles.owner < 0)
-    rows = superseded(known, unnamed.tolist())
-    rows -= {row for row in rows if bundles.reported_ms[row] == 0 and not _is_taken(known, row)}
+    newer = newer_beside(known, unnamed.tolist())
+    rows = {
+        row
+        for row, named_ms in newer.items()
+        if bundles.reported_ms[row] > 0 or named_ms == NEVER_OLD_MS
+    }
     if deleted:
         names = zip(unnamed.tolist(), bundles.names.take(unnamed).to_pylist(), strict=True)
         rows |= {row for row, name in names if namespace_of(name) in deleted}
     gone = (bundles.owner < 0) & bundles.system
     gone[list(rows)] = True
     return _unloaded(view, gone) if gone.any() else view
-
-
-def _is_taken(view: ClusterView, row: int) -> bool:
-    """Whether an owned bundle overlaps the one in that row."""
-    lower, upper = parse_bundle(view.bundles.name(row))[1:]
-    return any(
-        at_ms == NEVER_OLD_MS and begin < upper and lower < end
-        for begin, end, at_ms in ranges(view, namespace_of(view.bundles.name(row)))
-    )
 
 
 def _unloaded(view: ClusterView, rows: Bools) -> ClusterView:

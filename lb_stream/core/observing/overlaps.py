@@ -14,6 +14,8 @@ from lb_stream.core.model.view import Bools, Bundles, ClusterView, Ints, Rows
 
 DIGITS = 8
 """Of one bound of a range, behind `0x`."""
+_ENDS_IN = np.dtype([("lower", ">u8"), ("between", "S3"), ("upper", ">u8")])
+"""The last characters of a bundle's name: LLLLLLLL_0xHHHHHHHH."""
 IN_LATEST_REPORT = np.iinfo(np.int64).max
 
 
@@ -44,7 +46,7 @@ def find_overlaps(view: ClusterView) -> Overlapped:
     rows, namespaces = _of_split_namespaces(bundles, served)
     if not len(rows):
         return Overlapped.none(len(bundles))
-    lower, upper = (_numbers(_bound(bundles.names, rows, end)) for end in (RANGE_LENGTH - 3, DIGITS))
+    lower, upper = map(_numbers, _bounds(bundles.names, rows))
     named = bundles.reported_ms[rows] >= view.brokers.reported_ms[bundles.owner[rows]]
     weight = np.where(named, IN_LATEST_REPORT, bundles.reported_ms[rows])
     one, other = _pairs(namespaces, lower, upper)
@@ -63,7 +65,7 @@ def _of_split_namespaces(bundles: Bundles, served: Rows) -> tuple[Rows, Ints]:
 
     Rows are sorted by name, so by lower bound within a namespace: where any two overlap, two that follow one another do.
     """
-    lower, upper = _bound(bundles.names, served, RANGE_LENGTH - 3), _bound(bundles.names, served, DIGITS)
+    lower, upper = _bounds(bundles.names, served)
     at = np.flatnonzero(lower[1:] < upper[:-1])  # also where one namespace ends and the next begins
     before, after = (
         pc.utf8_slice_codeunits(bundles.names.take(pa.array(served[at + step])), 0, -RANGE_LENGTH) for step in (0, 1)
@@ -81,15 +83,18 @@ def _of_split_namespaces(bundles: Bundles, served: Rows) -> tuple[Rows, Ints]:
     return np.concatenate(found), np.concatenate(numbers)
 
 
-def _bound(names: pa.StringArray, rows: Rows, from_end: int) -> NDArray[np.uint64]:
-    """The eight digits of a bound, which begin so far from the names' ends, as numbers of the same order (not of the same value)."""
-    _, offsets, content = names.buffers()
+def _bounds(
+    names: pa.StringArray, rows: Rows
+) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
+    """The digits of lower and upper bounds, as numbers of the same order (not of the same value)."""
     if not len(rows):
-        return np.empty(0, np.uint64)
+        return np.empty(0, np.uint64), np.empty(0, np.uint64)
+    _, offsets, content = names.buffers()
     ends = np.frombuffer(offsets, np.int32, len(names) + 1, 4 * names.offset)[1:][rows]
-    windows = np.lib.stride_tricks.sliding_window_view(np.frombuffer(content, np.uint8), DIGITS)
-    found: NDArray[np.uint64] = windows[ends - from_end].view(">u8")[:, 0].astype(np.uint64)
-    return found
+    characters, width = np.frombuffer(content, np.uint8), _ENDS_IN.itemsize
+    windows = np.lib.stride_tricks.sliding_window_view(characters, width)
+    found = windows[ends - width].view(_ENDS_IN)[:, 0]
+    return found["lower"].astype(np.uint64), found["upper"].astype(np.uint64)
 
 
 def _numbers(bounds: NDArray[np.uint64]) -> Ints:

@@ -13,8 +13,9 @@ from lb_stream.core.filters.candidates import find_superseded, superseded
 from lb_stream.core.model.blocks import Shard
 from lb_stream.core.model.memory import Memory
 from lb_stream.core.model.names import bundle_name
-from lb_stream.core.model.view import ClusterView
+from lb_stream.core.model.view import Bundles, ClusterView
 from lb_stream.core.observing.gone import topics_of, without_gone
+from lb_stream.core.observing.known_bundles import with_bundles
 from lb_stream.core.observing.liveness import judge
 from tests.support.build import Event, Report, batch_of
 
@@ -106,3 +107,17 @@ def test_a_forgotten_bundle_carries_nothing_once_owned_ones_have_its_range(
     forgotten[known.bundles.rows_of([WHOLE])[0]] = 0
     view = replace(known, bundles=replace(known.bundles, reported_ms=forgotten))
     assert (WHOLE in carrying(without_gone(view, view, ()))) is not gone
+
+
+def test_a_namespace_is_read_once_however_many_of_its_bundles_are_gone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    halves = [bundle_name("t/n", number, number + 1) for number in range(16)]
+    known, _ = seen(Report("a:1", 9_000, dict.fromkeys(halves, LOADED)))
+    known = with_bundles(known, [bundle_name("t/n", at, at + 2) for at in range(0, 16, 2)])
+    read, rows_of = list[str](), Bundles.rows_of_namespace
+    monkeypatch.setattr(
+        Bundles, "rows_of_namespace", lambda one, name: read.append(name) or rows_of(one, name)
+    )
+    without_gone(known, known, ())
+    assert read == ["t/n"]
