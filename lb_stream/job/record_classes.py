@@ -71,7 +71,7 @@ def _run_job(place: Path, progress: Callable[[str, int, int], None]) -> Path:
         arguments = ["--once"]
         for name, value in settings.items():
             arguments += ["--set", f"{name}={value}"]
-        command, environment = submit_command(arguments, driver_memory="1g", record=archive)
+        command, environment = submit_command(arguments, driver_memory="1g", record=archive, short_lived=True)
         progress("a job runs on one report", 1, 3)
         job = subprocess.run(
             command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,

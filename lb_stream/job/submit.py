@@ -19,6 +19,7 @@ JVM_OPTIONS = (
     "-XX:+ExitOnOutOfMemoryError",  # else Spark goes on without the thread that it has ended, and a batch waits for that one for ever
     f"-Dlog4j2.configurationFile={(CONF / 'log4j2.properties').as_uri()}",
 )
+QUICK_COMPILER = "-XX:TieredStopAtLevel=1"
 DEFAULTS = CONF / "spark-defaults.conf"
 JOB = Path(__file__).with_name("balance.py")
 BACKTEST = Path(__file__).parents[1] / "backtest" / "main.py"
@@ -61,16 +62,18 @@ def submit_command(
     driver_memory: str = "3g",
     program: Path = JOB,
     record: Path | None = None,
+    short_lived: bool = False,
 ) -> tuple[list[str], dict[str, str]]:
     """Return the command and its environment for a program of ours with `arguments`, on this machine.
 
     `record`: the file to which the JVM writes its classes when it ends; else it uses the archive
-    of them that fits, if there is one. Raises JarsError when the jars aren't there and JavaUnfit
+    of them that fits, if there is one. `short_lived`: the job ends within minutes, before Java's
+    better compiler has paid for itself. Raises JarsError when the jars aren't there and JavaUnfit
     when there is no fitting Java.
     """
     java, jars = find_java(), spark_jars()
     master = os.environ.get("LB_SPARK_MASTER", "local[2,4]")
-    options = [*JVM_OPTIONS]
+    options = [*JVM_OPTIONS, *([QUICK_COMPILER] if short_lived else [])]
     if record is not None:
         # Java warns of hundreds of classes that no archive can hold.
         options += [f"-XX:ArchiveClassesAtExit={record}", "-Xlog:disable"]

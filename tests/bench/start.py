@@ -2,8 +2,9 @@
 
 Each run starts a job on a prefilled topic with a new checkpoint. Seconds are since spark-submit was
 started; CPU is that of all of the job's processes until the first round. With `--code FOLDER` the
-same is measured with the package of another checkout, with `--plain` without the archive of Java's
-classes, run by run in turns. The last line is JSON.
+same is measured with the package of another checkout; with `--compare` without the archive of
+Java's classes (`plain`) and as the demo starts it (`demo`); run by run in turns. The last line is
+JSON.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ PROJECT = Path(__file__).parents[2]
 class OfCheckout(Pipeline):
     """A pipeline whose job is that of another checkout, or starts without the archive of Java's classes."""
 
+    short_lived: bool = False
     checkout: Path = PROJECT
     archive: bool = True
 
@@ -88,14 +90,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--runs", type=int, default=5, help="starts of each (5)")
     parser.add_argument("--code", type=Path, help="another checkout, measured in turns with this one")
-    parser.add_argument("--plain", action="store_true", help="measure starts without the archive of Java's classes, too")
+    parser.add_argument("--compare", action="store_true", help="measure starts without the archive of Java's classes, and the demo's, too")
     options = parser.parse_args()
     record_classes()
-    sides = {"this": {"checkout": PROJECT}}
+    sides: dict[str, dict[str, Any]] = {"this": {}}
     if options.code:
         sides["other"] = {"checkout": options.code.resolve()}
-    if options.plain:
-        sides["plain"] = {"archive": False}
+    if options.compare:
+        sides |= {"plain": {"archive": False}, "demo": {"short_lived": True}}
     found: dict[str, list[dict[str, float]]] = {name: [] for name in sides}
     with tempfile.TemporaryDirectory() as place, EmbeddedKafka(Path(place, "kafka")) as kafka:
         settings = backlog.SETTINGS | {"stream.metrics_address": ""}

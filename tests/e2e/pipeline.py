@@ -32,6 +32,7 @@ class Pipeline:
     topics: TopicSettings
     folder: Path
     settings: Mapping[str, Any] = field(default_factory=dict)
+    short_lived: bool = True
 
     @property
     def tables(self) -> Store:
@@ -71,7 +72,7 @@ class Pipeline:
             **self.settings,
         }
         arguments = [*extra, *(part for name, value in settings.items() for part in ("--set", f"{name}={value}"))]
-        return submit_command(arguments, driver_memory="1g")
+        return submit_command(arguments, driver_memory="1g", short_lived=self.short_lived)
 
     def run_once(self, longest_s: float = LONGEST_RUN_S) -> None:
         """Read what is there, then end. Fails with the end of the job's log when the job does."""

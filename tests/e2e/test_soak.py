@@ -80,7 +80,7 @@ def test_what_a_job_holds_and_leaves_on_the_disk_does_not_grow_with_its_batches(
     kafka: EmbeddedKafka, topic_names: TopicSettings, tmp_path: Path, count: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("JAVA_TOOL_OPTIONS", "-XX:+PrintClassHistogram")
-    job = Pipeline(kafka.bootstrap, topic_names, tmp_path, SETTINGS)
+    job = Pipeline(kafka.bootstrap, topic_names, tmp_path, SETTINGS, short_lived=False)
     job.create_topics(reports=backlog.PARTITIONS)
     job.send(backlog.records(BATCHES))
     batches, seen = list[int](), list[dict[str, float]]()

@@ -50,7 +50,7 @@ class Submitted:
     def __init__(self, config: Path, changed: Mapping[str, Any]) -> None:
         self._log = config.with_name("job.log")
         given = [part for name, value in changed.items() for part in ("--set", f"{name}={value}")]
-        command, environment = submit_command(["--config", str(config), *given], driver_memory="1g")
+        command, environment = submit_command(["--config", str(config), *given], driver_memory="1g", short_lived=True)
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(command, env=environment, stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
 

@@ -71,6 +71,12 @@ def test_a_job_that_records_its_classes_uses_no_archive(archive: Path) -> None:
     assert f"-XX:SharedArchiveFile={archive}" not in options
 
 
+def test_only_a_short_lived_job_does_without_the_better_compiler() -> None:
+    quick = "-XX:TieredStopAtLevel=1"
+    assert quick in java_options(submit_command([], short_lived=True)[0])
+    assert quick not in java_options(submit_command([])[0])
+
+
 @pytest.mark.parametrize(("master", "given"), [("local[2,4]", False), ("spark://master:7077", True)])
 def test_executors_elsewhere_are_given_the_jars(master: str, given: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LB_SPARK_MASTER", master)
