@@ -19,22 +19,21 @@ OwnershipState = Literal["Init", "Free", "Assigning", "Owned", "Releasing", "Spl
 """Init stands in the log only: on the topic it is an empty value, in the table no row. Merging is not Pulsar's, but this project's."""
 
 
-LATE_FOR_AGENTS, LATE_FOR_BALANCER = 1 / 3, 1 / 4
-"""Shares of a decision's time after which it was published late. The balancer's is the smaller one:
-what it holds to have expired must have expired for every agent."""
-MOST_LATE = 5.0
-"""The same share for what was published so late that it is not to be begun: it was made of what was known then."""
+LATE_FOR_AGENTS, LATE_FOR_BALANCER = (1 / 3, 5.0), (1 / 4, 6.0)
+"""Shares of a decision's time between which it was published late. What came later is not to be
+begun: it was made of what was known then. The balancer's go farther: what it holds to have expired
+must have expired for every agent, that begins by five times its time and has it once."""
 
 
-def expiry(issued_ms: int, expires_ms: int, readable_ms: int, late: float) -> int:
+def expiry(issued_ms: int, expires_ms: int, readable_ms: int, late: tuple[float, float]) -> int:
     """Return until when (ms) a decision may be obeyed that could be read from `readable_ms` on.
 
     Its time is `expires_ms - issued_ms`. It counts from when the decision was made, and where that
-    was published `late` (a share of its time) from then: the batch that makes a decision may take
-    longer than a minute, as a job's first one does.
+    was published `late` (shares of its time, from and to) from then: the batch that makes a decision
+    may take longer than a minute, as a job's first one does.
     """
-    span_ms = expires_ms - issued_ms
-    is_late = late < (readable_ms - issued_ms) / max(span_ms, 1) <= MOST_LATE
+    span_ms, (least, most) = expires_ms - issued_ms, late
+    is_late = least < (readable_ms - issued_ms) / max(span_ms, 1) <= most
     return readable_ms + span_ms if is_late else expires_ms
 
 

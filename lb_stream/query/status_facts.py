@@ -231,7 +231,8 @@ def _cluster(one: Standing, brokers: list[dict[str, Any]], owners: set[tuple[str
     silent = vanished | lately if set(seen) - dead - vanished else set(seen)
     limits = one.limits
     live = sorted(set(seen) - dead - silent)
-    policies = {name: isolation_policy(given) for name, given in one.orders.isolation.items()}
+    isolation = one.orders.isolation if live else {}  # where no broker lives, that is to be told
+    policies = {name: isolation_policy(given) for name, given in isolation.items()}
     isolated = tuple(name for name, policy in policies.items() if describe_no_match(policy, live))
     unmatched = [
         text

@@ -72,6 +72,8 @@ def _pairs(config: Any, remembered: Mapping[str, Any], loads: Loads, mine: Mappi
     order = sorted(loads, key=lambda row: row["usage_ratio"] or 0.0)
     place = next(at for at, row in enumerate(order) if row["broker"] == mine["broker"])
     partner = order[len(order) - 1 - place]
+    if partner is order[place]:
+        return Numbers("with an odd number of brokers the one in the middle has no partner", False)
     points = 100 * (mine["usage_ratio"] - (partner["usage_ratio"] or 0.0))
     told = f"{points:.1f} points above {partner['broker']}, with which it is paired"
     if place < len(order) // 2:

@@ -1,9 +1,12 @@
 """Which decisions an agent obeys, which it refuses, which it leaves alone."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from lb_stream.agent.obey import REMEMBERED_MS, Seen, Verdict, acknowledgement, addressee, judge, published_at
 from lb_stream.contracts.decisions import Decision, example_decision
+from lb_stream.core.model.memory import Pending
 
 NOW = 1_767_225_670_000
 UNLOAD = example_decision(source="a:1", destination="b:1", expected_owner="a:1", epoch=3, expires_ms=NOW + 1)
@@ -133,3 +136,21 @@ def test_the_time_of_a_decision_that_was_published_late_counts_from_its_record_u
     now_ms = NOW + 3_600_001
     assert judge("a:1", Seen(), after_a_crash, owns=True, now_ms=now_ms).action == "refuse"
     assert published_at(made, 0) == made  # when it was appended is not known
+
+
+@given(
+    span_ms=st.integers(1, 10**6),
+    appended=st.floats(0, 8),
+    later=st.floats(0, 8),
+)
+def test_what_the_balancer_holds_to_have_expired_has_expired_for_every_agent(
+    span_ms: int, appended: float, later: float
+) -> None:
+    made = example_decision().model_copy(update={"issued_ms": NOW, "expires_ms": NOW + span_ms})
+    appended_ms = NOW + int(appended * span_ms)
+    round_ms = appended_ms + int(later * span_ms)  # the first one after it has been published
+    times = made.issued_ms, made.expires_ms
+    pending = Pending("c:1:0", "assign", "t/n/0x0_0x1", None, "b", *times, version=1)
+    held_ms = pending.published_by(round_ms).expires_ms
+    obeyed_ms = published_at(made, appended_ms).expires_ms
+    assert max(held_ms, round_ms) >= obeyed_ms

@@ -14,6 +14,7 @@ from lb_stream.cli.shared.drain_watch import DrainWatch
 from lb_stream.contracts.base import canonical_json
 from lb_stream.contracts.tables import BATCHES, LEADERS, REFUSALS, ROUNDS
 from lb_stream.core.health import EXIT_CODES, ClusterFacts, DemoEnd, Facts, JobFacts, stale, verdict
+from lb_stream.core.model.memory import Suspension
 from lb_stream.io.leadership.leader import this_host
 from lb_stream.io.local.processes import started_ms
 from lb_stream.store import Store
@@ -169,6 +170,17 @@ def test_status_warns_of_isolation_policies_that_match_no_live_broker(tmp_path: 
     bundle = ask(made, tmp_path, "sql", "--json", "select bundle from bundle_averages limit 1")
     why = ask(made, tmp_path, "explain", "--why-not", bundle.objects[0]["bundle"]).out
     assert "which match none of 6 live brokers" in " ".join(why.split())
+
+
+def test_where_no_broker_lives_isolation_policies_are_no_news(tmp_path: Path) -> None:
+    made = record(tmp_path / "tables", 3)
+    given = {"name": "p", "namespaces": ["shop/.*"], "primary": ["a"], "secondary": [], "min_available": 1}
+    began_ms = made.rounds[-1].now_ms
+    names = tuple(f"broker-{number}:8080" for number in range(1, 7))
+    suspended = Suspension("everything_silent", began_ms, began_ms, brokers=names)
+    with_orders(made, isolation={"p": given}, suspension=suspended)
+    said = ask(made, tmp_path, "status").out
+    assert "SUSPENDED" in said and "isolation" not in said
 
 
 def test_a_drain_tells_how_many_are_left_who_and_why(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
