@@ -47,7 +47,14 @@ __all__ = [
 ]
 
 _HOMES = {
-    "core.config.cluster_config": ("ClusterConfig", "cluster_config", "placement", "shedder", "simple_placement", "split_algorithm"),
+    "core.config.cluster_config": (
+        "ClusterConfig",
+        "cluster_config",
+        "placement",
+        "shedder",
+        "simple_placement",
+        "split_algorithm",
+    ),
     "core.model.memory": ("Memory",),
     "core.model.view": ("ClusterView",),
     "core.round.decide": ("Inbox", "Round", "decide"),

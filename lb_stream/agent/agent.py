@@ -114,7 +114,8 @@ class Agent:
             records = self.connection.poll()
             changed = self._follow([record for record in records if record.topic == self.config.ownership_topic])
             changed += [self._carry_out(decision) for decision in self._hooks.answered()]
-            decisions = [record for record in records if record.topic == self.config.decisions_topic]
+            topic = self.config.decisions_topic
+            decisions = [record for record in records if record.topic == topic]
             changed += [self._take(record.value, record.timestamp) for record in decisions]
             for broker in dict.fromkeys(broker for broker in changed if broker is not None):
                 self.reporter.report(broker, forced=True)  # once, after the acknowledgements of all that it shows
@@ -141,7 +142,9 @@ class Agent:
         return [give_up(*one) for one in given_up]
 
     def _take(self, value: bytes | None, appended_ms: int = 0) -> str | None:
-        """Deal with one record of the decisions topic. Returns the broker whose ownership it changed, if any.
+        """Deal with one record of the decisions topic.
+
+        Returns the broker whose ownership it changed, if any.
 
         `appended_ms`: when Kafka took the record, 0 where that isn't known. Nobody could obey the
         decision before.

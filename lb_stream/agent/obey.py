@@ -77,7 +77,7 @@ class Seen:
 
 
 def published_at(decision: Decision, appended_ms: int) -> Decision:
-    """The decision with the end of its time, which counts from its record's time (ms) if that was late."""
+    """The decision with the end of its time, counted from its record's time if that was late."""
     expires_ms = expiry(decision.issued_ms, decision.expires_ms, appended_ms, LATE_FOR_AGENTS)
     return decision.model_copy(update={"expires_ms": expires_ms})
 

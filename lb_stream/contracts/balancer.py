@@ -47,7 +47,8 @@ class BalancerConfig(KeyModel):
 
     profile: Literal["default", "pulsar-4.0", "documented"] = key(
         "default",
-        "whose behaviour: Pulsar 4.0's without what harms its operators, Pulsar 4.0's to the letter, or what its documents say",
+        "whose behaviour: Pulsar 4.0's without what harms its operators, Pulsar 4.0's to the "
+        "letter, or what its documents say",
     )
     load_manager: Annotated[Literal["modular", "simple", "extensible"], BeforeValidator(_short_name)] = key(
         "modular", "which of Pulsar's load managers to be; the short name or Pulsar's class name",

@@ -29,8 +29,8 @@ def expiry(issued_ms: int, expires_ms: int, readable_ms: int, late: tuple[float,
     """Return until when (ms) a decision may be obeyed that could be read from `readable_ms` on.
 
     Its time is `expires_ms - issued_ms`. It counts from when the decision was made, and where that
-    was published `late` (shares of its time, from and to) from then: the batch that makes a decision
-    may take longer than a minute, as a job's first one does.
+    was published `late` (shares of its time, from and to) from then: the batch that makes a
+    decision may take longer than a minute, as a job's first one does.
     """
     span_ms, (least, most) = expires_ms - issued_ms, late
     is_late = least < (readable_ms - issued_ms) / max(span_ms, 1) <= most
@@ -68,13 +68,19 @@ class Explain(OwnRecord):
     gain: float | None = Field(None, description="what the source comes down by", exclude_if=_unknown)
     plan_moves: int | None = Field(None, description="moves of the plan that this one is part of", exclude_if=_unknown)
     plan_fewest: int | None = Field(None, description="a lower bound of what that takes at least", exclude_if=_unknown)
-    source_usage: float | None = Field(None, description="of its source when it was approved", exclude_if=_unknown)
+    source_usage: float | None = Field(
+        None, description="of its source when it was approved", exclude_if=_unknown
+    )
     destination_usage: float | None = Field(
         None, description="of its destination when it was approved", exclude_if=_unknown
     )
-    max_usage: float | None = Field(None, description="of the busiest broker then", exclude_if=_unknown)
+    max_usage: float | None = Field(
+        None, description="of the busiest broker then", exclude_if=_unknown
+    )
     max_usage_after: float | None = Field(
-        None, description="of the busiest broker with it and with what was approved before it", exclude_if=_unknown
+        None,
+        description="of the busiest broker with it and with what was approved before it",
+        exclude_if=_unknown,
     )
 
 
@@ -104,7 +110,8 @@ class Decision(OwnRecord):
     strategy: str
     issued_ms: Millis
     expires_ms: Millis = Field(
-        description="if its record has a time later than a third of `expires_ms - issued_ms`, this span counts from that time"
+        description="if its record has a time later than a third of `expires_ms - issued_ms`, "
+        "this span counts from that time"
     )
     dry_run: bool = False
     explain: Explain = Explain()

@@ -83,7 +83,10 @@ class KafkaSettings(KeyModel):
     """The Kafka cluster. `options` are passed through to every client (kafka-python's names: security_protocol, sasl_mechanism, ...)."""
 
     bootstrap_servers: str = key(
-        "127.0.0.1:9092", "host:port, or several with commas between", dynamic=False, pattern=BOOTSTRAP_PATTERN
+        "127.0.0.1:9092",
+        "host:port, or several with commas between",
+        dynamic=False,
+        pattern=BOOTSTRAP_PATTERN,
     )
     options: dict[str, Any] = key(
         {},

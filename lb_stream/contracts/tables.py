@@ -231,9 +231,11 @@ COMMANDS = TableSpec(
     kept_by="now_ms",
     from_log=True,
 )
+_USAGES = ("source_usage", "destination_usage", "max_usage", "usage_alone", "usage_in_order")
 PROPOSALS = TableSpec(
     "proposals",
-    "what has become of one proposal: it waits for approval; approved, rejected, expired, stale, superseded, withdrawn",
+    "what has become of one proposal: it waits for approval; approved, rejected, expired, stale, "
+    "superseded, withdrawn",
     pa.schema(
         [
             *texts("proposal_id", "cluster"),
@@ -246,12 +248,12 @@ PROPOSALS = TableSpec(
             ("explain", pa.string()),  # JSON object
             *texts("plan"),
             ("step", pa.int64()),
-            *reals("source_usage", "destination_usage", "max_usage", "usage_alone", "usage_in_order"),
+            *reals(*_USAGES),
             *counts("seq", "now_ms", "log_seq"),
         ]
     ),
     kept_by="now_ms",
-    added=("plan", "step", "source_usage", "destination_usage", "max_usage", "usage_alone", "usage_in_order"),
+    added=("plan", "step", *_USAGES),
     from_log=True,
 )
 _ROUND_OF_A_POLICY = [*texts("cluster"), *counts("seq", "now_ms"), *texts("policy")]  # real, or the shadow's name

@@ -105,7 +105,7 @@ class ClusterFacts:
 
 @dataclass(frozen=True, slots=True)
 class DemoEnd:
-    """How the demo that wrote the tables ended. `at`: when, in words; `how`: balanced, or why not."""
+    """How the demo that wrote the tables ended. `at`: when; `how`: balanced, or why not."""
 
     at: str
     how: str

@@ -1,4 +1,4 @@
-"""Arrow without pandas, which it imports by itself: that takes longer than all else that a command imports."""
+"""Arrow without pandas, which it imports by itself: most of what a command's start takes."""
 
 from __future__ import annotations
 

@@ -285,7 +285,8 @@ def policies(now: Situation, bundle: str, drained: bool) -> Iterator[Check]:
         policy = isolation_policy(given)
         if policy.names(namespace):
             found = describe_no_match(policy, live)
-            yield Check("isolation", found or f"the policy {name} is about {namespace}", found is not None)
+            told = found or f"the policy {name} is about {namespace}"
+            yield Check("isolation", told, found is not None)
             break
     excluded = namespace in now.config.balancer.shedding_excluded_namespaces
     yield Check("namespace", f"{namespace} is {'' if excluded else 'not '}in shedding_excluded_namespaces", excluded and not drained)
@@ -394,7 +395,7 @@ def last_pass(now: Situation, refusals: Sequence[Row], drained: bool) -> Iterato
 
 
 _OF_A_PASS = frozenset({Refuses.SINGLE_BROKER.name})
-"""Rules about the cluster's state that only a pass tells; others are in each round, or the memory."""
+"""Rules about the cluster's state that only a pass tells; others each round or the memory tells."""
 _OF_SHEDDER = ("strategy", "waiting", "limits")
 """Places of rules that don't hold up a drain, or are checked by themselves for it."""
 
@@ -422,10 +423,12 @@ def _told(rows: Sequence[Row], place: str) -> str:
     brokers = sorted({row["broker"] for row in rows if row["broker"]})
     subjects = sorted({subject for row in rows for subject in row["subjects"] or ()})
     about = f" ({_named(subjects, times)})" if subjects else ""
-    seen = [row for row in rows if row["greatest"] is not None]
-    extremes = (min(seen, key=lambda row: row["least"]), max(seen, key=lambda row: row["greatest"])) if seen else ()
-    figures = [figure(row[name], row["unit"]) for name, row in zip(("least", "greatest"), extremes, strict=False)]
-    saw = f", saw {' to '.join(dict.fromkeys(figures))}" if figures else ""
+    saw = ""
+    if seen := [row for row in rows if row["greatest"] is not None]:
+        low = min(seen, key=lambda row: row["least"])
+        high = max(seen, key=lambda row: row["greatest"])
+        figures = figure(low["least"], low["unit"]), figure(high["greatest"], high["unit"])
+        saw = f", saw {' to '.join(dict.fromkeys(figures))}"
     limit = "" if last["limit"] is None else f", limit {figure(last['limit'], last['unit'])}"
     until_ms = _until_ms(rows)
     until = "" if until_ms is None else f", until {clock(until_ms)}"

@@ -223,8 +223,8 @@ def _describe_approval(decision: Row) -> str:
     to, there = decision["destination"], explain.get("destination_usage") is not None
     and_to = f" and {to} at {usages['destination_usage']}" if to and there else ""
     return (
-        f" With {decision['source']} at {usages['source_usage']} usage{and_to} (the busiest broker at "
-        f"{usages['max_usage']}, and to be at {usages['max_usage_after']} with it) {told}"
+        f" With {decision['source']} at {usages['source_usage']} usage{and_to} (the busiest broker "
+        f"at {usages['max_usage']}, and to be at {usages['max_usage_after']} with it) {told}"
     )
 
 

@@ -169,7 +169,8 @@ _WHO_IS_GONE = """
 """
 _UNOWNED = """
     SELECT bundle, owner, owner_since_ms FROM bundle_averages
-    WHERE cluster = $1 AND (owner IS NULL OR list_contains($2, owner)) AND regexp_matches(bundle, $3)
+    WHERE cluster = $1 AND (owner IS NULL OR list_contains($2, owner))
+      AND regexp_matches(bundle, $3)
 """
 _SERVED = """
     SELECT bundle FROM bundle_averages
@@ -195,7 +196,7 @@ def loaded_bundles(lake: duckdb.DuckDBPyConnection, cluster: str) -> str:
 
 
 def find_gone(lake: duckdb.DuckDBPyConnection, cluster: str) -> frozenset[str]:
-    """The bundles that bundle_averages still has of a cluster, and that no broker will serve again."""
+    """The bundles of a cluster that bundle_averages still has, and no broker will serve again."""
     from lb_stream.core.model.names import is_system_bundle, namespace_of
     from lb_stream.core.observing.gone import gone_bundles
 

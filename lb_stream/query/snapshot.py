@@ -56,7 +56,8 @@ _PENDING = """
     ORDER BY issued_ms, decision_id
 """
 _REFUSALS = f"""
-    SELECT rule, sum("count")::BIGINT AS times, count(DISTINCT (cluster, broker)) FILTER (WHERE broker IS NOT NULL) AS brokers,
+    SELECT rule, sum("count")::BIGINT AS times,
+           count(DISTINCT (cluster, broker)) FILTER (WHERE broker IS NOT NULL) AS brokers,
            arg_max(broker, now_ms) AS last_broker, arg_max(cluster, now_ms) AS last_cluster,
            count(DISTINCT cluster) AS clusters,
            arg_max("limit", now_ms) AS "limit", min(least) AS least, max(greatest) AS greatest, any_value(unit) AS unit

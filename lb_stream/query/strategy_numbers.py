@@ -48,20 +48,26 @@ def _overloaded(config: Any, remembered: Mapping[str, Any], loads: Loads, mine: 
     return Numbers(f"{_usage(saw)} usage, {'not below' if saw >= limit else 'below'} the limit of {_usage(limit)}", saw >= limit)
 
 
-def _above_limit(config: Any, remembered: Mapping[str, Any], loads: Loads, mine: Mapping[str, Any]) -> Numbers:
+def _above_limit(
+    config: Any, remembered: Mapping[str, Any], loads: Loads, mine: Mapping[str, Any]
+) -> Numbers:
     saw, limit = mine["usage_ratio"], config.overloaded_threshold_percent / 100
-    return Numbers(f"{_usage(saw)} usage, {'above' if saw > limit else 'not above'} the limit of {_usage(limit)}", saw > limit)
+    above = "above" if saw > limit else "not above"
+    return Numbers(f"{_usage(saw)} usage, {above} the limit of {_usage(limit)}", saw > limit)
 
 
 def _uniform(config: Any, remembered: Mapping[str, Any], loads: Loads, mine: Mapping[str, Any]) -> Numbers:
     columns = [[row[name] or 0.0 for row in loads] for name in ("msgs_per_s", "bytes_per_s")]
     rate, flow = columns
-    least_rate, least_flow = (min(column) if min(column) > NEARLY_ZERO else 1.0 for column in columns)
+    lowest = [min(column) for column in columns]
+    least_rate, least_flow = (least if least > NEARLY_ZERO else 1.0 for least in lowest)
     apart, times = 100 * (max(rate) - least_rate) / least_rate, max(flow) / least_flow
     told = f"the busiest broker has {apart:.0f}% more messages than the idlest (limit {config.rate_difference_percent:g}%) "
     told += f"and {times:.2f} times its throughput (limit {config.throughput_multiplier:g})"
-    by_rate, by_flow = apart > config.rate_difference_percent > 0, times > config.throughput_multiplier > 0
-    measure = rate if by_rate or not by_flow else flow  # only rates count where they are too far apart
+    by_rate = apart > config.rate_difference_percent > 0
+    by_flow = times > config.throughput_multiplier > 0
+    # where rates are too far apart only they count
+    measure = rate if by_rate or not by_flow else flow
     busiest = loads[measure.index(max(measure))]["broker"]
     if mine["broker"] != busiest:
         return Numbers(f"{told}; only the busiest broker sheds, {busiest}", False)
@@ -78,8 +84,9 @@ def _pairs(config: Any, remembered: Mapping[str, Any], loads: Loads, mine: Mappi
     told = f"{points:.1f} points above {partner['broker']}, with which it is paired"
     if place < len(order) // 2:
         return Numbers(f"{told}: only the busier of a pair sheds", False)
-    limits = f"limits {config.low_threshold_points} for {config.hit_count_low} rounds and {config.high_threshold_points}"
-    return Numbers(f"{told}, {limits} for {config.hit_count_high}", points >= config.low_threshold_points)
+    low, high = config.low_threshold_points, config.high_threshold_points
+    limits = f"limits {low} for {config.hit_count_low} rounds and {high}"
+    return Numbers(f"{told}, {limits} for {config.hit_count_high}", points >= low)
 
 
 def _deviation(config: Any, remembered: Mapping[str, Any], loads: Loads, mine: Mapping[str, Any]) -> Numbers:

@@ -148,8 +148,8 @@ def _of_bundle(lake: Lake, facts: Facts, bundle: str, cluster: str | None) -> Wh
         checks.own_load(known),
     )
     recent = recent_refusals(lake, now, _ABOUT, about)
-    what = f"{bundle} stays where it is"
-    return _answer(lake, facts, now, what, checked, recent, bundle=bundle, broker=owner, drained=drained)
+    what, asked = f"{bundle} stays where it is", {"bundle": bundle, "broker": owner}
+    return _answer(lake, facts, now, what, checked, recent, **asked, drained=drained)
 
 
 def _of_broker(lake: Lake, facts: Facts, broker: str, cluster: str | None) -> WhyNot:
@@ -316,11 +316,14 @@ def _last_pass(lake: Lake, now: Situation, bundle: str | None, broker: str | Non
     shedder, last_ms = now.config.shedder, now.memory["last_shed_ms"]
     moves = _moves_of(lake, now, bundle, broker)
     if bundle is not None:
-        nothing, decided = f"Nothing keeps {bundle} where it is", "to move it" if moves else "nothing about it"
+        nothing = f"Nothing keeps {bundle} where it is"
+        decided = "to move it" if moves else "nothing about it"
     elif broker is not None:
-        nothing, decided = f"Nothing keeps the load of {broker}", f"{moves or 'no'} moves out of it"
+        nothing = f"Nothing keeps the load of {broker}"
+        decided = f"{moves or 'no'} moves out of it"
     else:
-        nothing, decided = f"Nothing holds up the balancing of {now.cluster}", f"{moves or 'no'} moves"
+        nothing = f"Nothing holds up the balancing of {now.cluster}"
+        decided = f"{moves or 'no'} moves"
     if last_ms is None:
         return f"{nothing}: the first pass of {shedder.name} is still to come."
     due = f"is due at {clock(last_ms + now.config.balancer.shedding_interval_ms)}"

@@ -14,6 +14,14 @@ from lb_stream.sim.brokers import SimBroker
 from lb_stream.sim.cluster import SimCluster, max_over_mean
 from lb_stream.sim.reports import ReportForm, throughput_of
 
+DONE = {
+    "release": "gives up",
+    "acquire": "takes",
+    "split": "splits",
+    "merge": "merges",
+    "refuse": "refuses",
+}
+"""What a broker may do about a decision, in words."""
 STATUS_EVERY_S = 5.0
 STEP_S = 0.1
 
@@ -25,7 +33,7 @@ class Status:
     quiet: bool = False
     json: bool = False
     reports: dict[str, Mapping[str, Any]] = field(default_factory=dict)
-    done: dict[str, int] = field(default_factory=lambda: {"release": 0, "acquire": 0, "split": 0, "merge": 0, "refuse": 0})
+    done: dict[str, int] = field(default_factory=lambda: dict.fromkeys(DONE, 0))
     started: float = field(default_factory=time.monotonic)
     shown: float = field(default_factory=time.monotonic)
 
@@ -39,34 +47,46 @@ class Status:
         if broker is None or verdict is None or verdict.action == "ignore":
             return
         self.done[verdict.action] += 1
-        if self.json and not self.quiet:
-            fields = {"decision_id": decision.decision_id, "bundle": decision.bundle, "reason": verdict.reason}
-            self._emit({"broker": broker, "action": verdict.action} | fields)
-        elif not self.quiet:
-            words = {"release": "gives up", "acquire": "takes", "split": "splits", "merge": "merges", "refuse": "refuses"}
-            print(f"{self._elapsed()}  {broker} {words[verdict.action]} {decision.bundle}  {verdict.reason}".rstrip(), flush=True)
+        if self.quiet:
+            return
+        if self.json:
+            fields = {"decision_id": decision.decision_id, "bundle": decision.bundle}
+            what = {"broker": broker, "action": verdict.action}
+            self._emit(what | fields | {"reason": verdict.reason})
+            return
+        line = f"{broker} {DONE[verdict.action]} {decision.bundle}  {verdict.reason}"
+        print(f"{self._elapsed()}  {line}".rstrip(), flush=True)
 
     def show(self, at_most_every_s: float = 0.0) -> None:
         """One line about the whole cluster."""
         if time.monotonic() - self.shown < at_most_every_s:
             return
         self.shown = time.monotonic()
-        throughputs = {broker: throughput_of(report) for broker, report in self.reports.copy().items()}
-        if throughputs:
-            greatest = max(throughputs, key=lambda broker: throughputs[broker])
-            if self.json:
-                busiest: dict[str, Any] = {"busiest": greatest, "bytes_per_s": throughputs[greatest]}
-                self._emit({"max_over_mean": max_over_mean(throughputs.values())} | busiest | {"done": self.done})
-                return
-            figures = f"max/mean {max_over_mean(throughputs.values()):.2f}  most at {greatest}: {throughputs[greatest] / 1e6:.1f} MB/s"
-            done = f"given up {self.done['release']}  taken {self.done['acquire']}  refused {self.done['refuse']}"
-            print(f"{self._elapsed()}  {figures}  {done}", flush=True)
+        reports = self.reports.copy().items()
+        throughputs = {broker: throughput_of(report) for broker, report in reports}
+        if not throughputs:
+            return
+        uneven = max_over_mean(throughputs.values())
+        busiest = max(throughputs, key=lambda broker: throughputs[broker])
+        bytes_per_s = throughputs[busiest]
+        if self.json:
+            figures = {"busiest": busiest, "bytes_per_s": bytes_per_s, "done": self.done}
+            self._emit({"max_over_mean": uneven, **figures})
+            return
+        done = self.done
+        print(
+            f"{self._elapsed()}  max/mean {uneven:.2f}  most at {busiest}: "
+            f"{bytes_per_s / 1e6:.1f} MB/s  given up {done['release']}  taken {done['acquire']}  "
+            f"refused {done['refuse']}",
+            flush=True,
+        )
 
     def _elapsed(self) -> str:
         return f"{time.monotonic() - self.started:6.1f} s"
 
     def _emit(self, fields: dict[str, Any]) -> None:
-        print(json.dumps({"elapsed_s": round(time.monotonic() - self.started, 1)} | fields), flush=True)
+        elapsed_s = round(time.monotonic() - self.started, 1)
+        print(json.dumps({"elapsed_s": elapsed_s} | fields), flush=True)
 
 
 def run(

@@ -319,7 +319,7 @@ class KafkaStart:
 
 
 def _note_end(how: str) -> None:
-    """Leave a note beside the tables, if there are any, that the demo has ended, for whoever looks at them."""
+    """Leave a note beside the tables, if there are any, that the demo has ended."""
     end = {"at_ms": time.time_ns() // 1_000_000, "how": how}
     with suppress(OSError):
         (FOLDER / DEMO_END_FILE).write_text(json.dumps(end))

@@ -172,7 +172,10 @@ def _silent(send: Sending, broker: str | None) -> tuple[str, ...]:
 @app.command(epilog="Example: lbctl clusters forget eu-l")
 @sends(cluster=Named)
 def forget(*, send: Sending) -> None:
-    """Forget a cluster that doesn't report any more, a mistyped one say: its state, orders and ownership records."""
+    """Forget a cluster that doesn't report any more, a mistyped one say.
+
+    Its state, its orders and its ownership records end.
+    """
     from lb_stream.query.cluster_state import known_clusters, unknown_cluster
 
     known = known_clusters(send.given.tables)

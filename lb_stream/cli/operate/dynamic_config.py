@@ -17,7 +17,8 @@ Pairs = Annotated[
     list[str],
     typer.Argument(
         metavar="KEY VALUE",
-        help="The key, under Pulsar's name or ours, and its new value; of several all are set, or none.",
+        help="The key, under Pulsar's name or ours, and its new value; of several all are set, "
+        "or none.",
     ),
 ]
 Key = Annotated[str, typer.Argument(metavar="KEY", help="The key, under Pulsar's name or ours.")]

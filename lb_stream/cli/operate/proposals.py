@@ -66,11 +66,15 @@ def proposals(
 @sends()
 def approve(
     ids: Ids = None,
-    plan: Annotated[str | None, typer.Option("--plan", metavar="PLAN", help="All moves of this plan that wait now.")] = None,
+    plan: Annotated[
+        str | None,
+        typer.Option("--plan", metavar="PLAN", help="All moves of this plan that wait now."),
+    ] = None,
     every: Annotated[bool, typer.Option("--all", help="All that wait now. Shows them and asks.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="With --all: don't ask.")] = False,
     even_if_worse: Annotated[
-        bool, typer.Option("--even-if-worse", help="Also what would make the busiest broker busier.")
+        bool,
+        typer.Option("--even-if-worse", help="Also what would make the busiest broker busier."),
     ] = False,
     preview: Preview = False,
     *,
@@ -78,7 +82,8 @@ def approve(
 ) -> None:
     """Have the balancer do what it has proposed. Each proposal is looked at again: what can't or must not be any more is refused.
 
-    So is a move that would make the busiest broker busier than it is now, without the steps of its plan before it.
+    So is a move that would make the busiest broker busier than it is now, without the steps of its
+    plan before it.
     Waits until reports show it, as a move takes its time; --no-wait doesn't.
     """
     if bool(ids) + bool(plan) + every != 1:
@@ -95,7 +100,7 @@ def approve(
 
 
 def _of_plan(send: Sending, plan: str) -> list[str]:
-    """The ids of a plan's moves that wait. Raises CommandError (2) where no move of such a plan does."""
+    """The ids of a plan's moves that wait. Raises CommandError (2) if none of such a plan does."""
     from lb_stream.query.lake import open_lake
     from lb_stream.query.present.proposals import plans, waiting_proposals
 
@@ -103,7 +108,8 @@ def _of_plan(send: Sending, plan: str) -> list[str]:
         waiting = {found["plan"]: found["ids"] for found in plans(waiting_proposals(lake))}
     if plan not in waiting:
         known = ", ".join(waiting) or "none"
-        raise CommandError(f"--plan {plan}: no move of such a plan waits; plans that wait: {known}", 2)
+        expected = f"no move of such a plan waits; plans that wait: {known}"
+        raise CommandError(f"--plan {plan}: {expected}", 2)
     return list(waiting[plan])
 
 
@@ -200,7 +206,8 @@ def _describe_plan(plan: dict[str, Any]) -> str:
     moves = f"{plan['moves']} move{'s' if plan['moves'] > 1 else ''}"
     to = ""
     if plan["max_usage"] is not None:
-        to = f", the busiest broker from {figure(plan['max_usage'], 'ratio')} to {figure(plan['usage_after'], 'ratio')}"
+        now, after = (figure(plan[name], "ratio") for name in ("max_usage", "usage_after"))
+        to = f", the busiest broker from {now} to {after}"
     return f"plan {plan['plan']}: {moves}{to}; lbctl approve --plan {plan['plan']}"
 
 
@@ -209,7 +216,8 @@ def _cells(row: dict[str, Any]) -> tuple[str | Text, ...]:
     with_ = "" if row["together"] == row["proposal_id"] else f"; together with {row['together']}"
     megabytes = "-" if row["bytes_per_s"] is None else f"{row['bytes_per_s'] / 1e6:.2f}"
     state = styled((row["state"], _COLOURS.get(row["state"], "")), _state(row))
-    return (row["proposal_id"], styled(row["bundle"], way), megabytes, state, row["told"] + with_ + _usages(row))
+    why = row["told"] + with_ + _usages(row)
+    return (row["proposal_id"], styled(row["bundle"], way), megabytes, state, why)
 
 
 def _usages(row: dict[str, Any]) -> str:
@@ -218,7 +226,9 @@ def _usages(row: dict[str, Any]) -> str:
 
     if row["state"] != "waiting" or row["max_usage"] is None:
         return ""
-    there = "" if row["destination_usage"] is None else f", {row['destination']} at {figure(row['destination_usage'], 'ratio')}"
+    there = ""
+    if row["destination_usage"] is not None:
+        there = f", {row['destination']} at {figure(row['destination_usage'], 'ratio')}"
     now = f"; now {row['source']} is at {figure(row['source_usage'], 'ratio')}{there}"
     if not is_worse_alone(row):
         return now

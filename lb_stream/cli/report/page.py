@@ -77,8 +77,8 @@ def _section(one: ClusterFigures, several: bool) -> str:
         chart("Usage of each broker, %", f"Of the resource that it is shortest of.{dashed}{marked}{grey}{per_point}", usage),
         chart(
             "Imbalance of throughput",
-            "The busiest broker over the mean (1 is perfect); standard deviation over the mean (0 is)."
-            " Drained, silent and dead brokers don't count.",
+            "The busiest broker over the mean (1 is perfect); standard deviation over the mean "
+            "(0 is). Drained, silent and dead brokers don't count.",
             uneven,
         ),
         chart("Decisions", _key(one), marks),

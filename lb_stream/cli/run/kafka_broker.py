@@ -14,9 +14,19 @@ app = typer.Typer(name="kafka", help="A real Kafka broker on this machine, for t
 USUAL_PORT = 9092
 """Where most people's Kafka is, and examples look for one."""
 Port = Annotated[
-    int, typer.Option(help="Port for clients; 0: the last one used, else 9092, or a free one if that is taken.", min=0, max=65535)
+    int,
+    typer.Option(
+        help="Port for clients; 0: the last one used, else 9092, or a free one if that is taken.",
+        min=0,
+        max=65535,
+    ),
 ]
-ControllerPort = Annotated[int, typer.Option(help="Port of its controller; 0: the last one used, or a free one.", min=0, max=65535)]
+ControllerPort = Annotated[
+    int,
+    typer.Option(
+        help="Port of its controller; 0: the last one used, or a free one.", min=0, max=65535
+    ),
+]
 
 
 @app.command(epilog="Example: lbctl kafka start --port 9092")
@@ -30,7 +40,9 @@ def start(
     """Start the broker in the background and print its bootstrap servers; topics stay from one start to the next."""
     from lb_stream.io.local.embedded_kafka import EmbeddedKafka, KafkaAlreadyRunning
 
-    broker = EmbeddedKafka(data, port=port, controller_port=controller_port, heap=heap, usual_port=USUAL_PORT)
+    broker = EmbeddedKafka(
+        data, port=port, controller_port=controller_port, heap=heap, usual_port=USUAL_PORT
+    )
     fresh = True
     try:
         bootstrap = broker.start()

@@ -27,8 +27,9 @@ Preview = Annotated[
 def show_outlook(given: Effective, cluster: str | None, change: Change, minutes: float = MINUTES, json: bool = False) -> None:
     """Play the present of a cluster (None: the only one) as it is and changed, and print both.
 
-    Raises typer.Exit(1) when the change doesn't fit, or is an approval that leaves the busiest broker busier than it is without;
-    CommandError when it would be refused; QueryError, SettingError, ScenarioError.
+    Raises typer.Exit(1) when the change doesn't fit, or is an approval that leaves the busiest
+    broker busier than it is without; CommandError when it would be refused; QueryError,
+    SettingError, ScenarioError.
     """
     from lb_stream.io.local.progress import progress
     from lb_stream.query.lake import open_lake
@@ -62,7 +63,7 @@ def show_outlook(given: Effective, cluster: str | None, change: Change, minutes:
 
 
 def _worse(found: Mapping[str, Outlook]) -> str:
-    """By how much the busiest broker ends busier with the change than without it; empty: it doesn't."""
+    """Say how much busier the busiest broker ends than without the change; empty: it doesn't."""
     from lb_stream.sim.play.outlook import AS_IT_IS, CHANGED
 
     before, after = (found[name].figures["usage_max_after"] for name in (AS_IT_IS, CHANGED))
@@ -70,7 +71,8 @@ def _worse(found: Mapping[str, Outlook]) -> str:
         return ""
     return (
         f"this makes it worse: the busiest broker ends at {after:.1%}, without it at {before:.1%}; "
-        f"lbctl proposals shows the plan that it may be part of, and lbctl approve --plan PLAN approves all of that"
+        "lbctl proposals shows the plan that it may be part of, and lbctl approve --plan PLAN "
+        "approves all of that"
     )
 
 

@@ -178,8 +178,8 @@ def send_all(
         if (absence := _find_absence(given, bootstrap)) and not how.no_wait:
             raise CommandError(
                 f"no job answers: {absence}. Nothing was sent. Start it (lbctl balance, with its "
-                "settings; lbctl status says more), then send the command again; --no-wait sends it "
-                "all the same: a job that starts within five minutes does it"
+                "settings; lbctl status says more), then send the command again; --no-wait sends "
+                "it all the same: a job that starts within five minutes does it"
             )
         if absence:
             note(f"no job answers now: {absence}. One that starts within five minutes does it")

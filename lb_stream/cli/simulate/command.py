@@ -40,7 +40,12 @@ def register(app: typer.Typer) -> None:
 def simulate(
     scenario: Annotated[
         list[Path],
-        typer.Option("--scenario", "-s", metavar="DIR|FAMILY", help="A scenario's folder, or a family; may be given again."),
+        typer.Option(
+            "--scenario",
+            "-s",
+            metavar="DIR|FAMILY",
+            help="A scenario's folder, or a family; may be given again.",
+        ),
     ],
     policy: Annotated[
         list[str],

@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lb_stream.cli.shared.options import BrokerConf, ConfigFile, Effective, Json, Set, cluster_name, effective, kafka_at
+from lb_stream.cli.shared.options import (
+    BrokerConf,
+    ConfigFile,
+    Effective,
+    Json,
+    Set,
+    cluster_name,
+    effective,
+    kafka_at,
+)
 from lb_stream.cli.shared.output import CommandError, note
 
 if TYPE_CHECKING:
@@ -32,40 +41,83 @@ class Form(StrEnum):
     extensible = "extensible"
 
 
-ClusterName = Annotated[str, typer.Option("--cluster", metavar="NAME", help="The cluster that the brokers form.", callback=cluster_name)]
-EXAMPLE = "Example: lbctl sim --cluster test --brokers 10 --bundles 200 --hot-at-s 30"
+ClusterName = Annotated[
+    str,
+    typer.Option(
+        "--cluster",
+        metavar="NAME",
+        help="The cluster that the brokers form.",
+        callback=cluster_name,
+    ),
+]
+EPILOG = (
+    "Example: lbctl sim --cluster test --brokers 10 --bundles 200 --hot-at-s 30 · "
+    "Exit codes: 0 stopped or time is up, 1 Kafka, a topic or a right is missing."
+)
 
 
 def register(app: typer.Typer) -> None:
     """Add the command to lbctl."""
-    app.command("sim", epilog=f"{EXAMPLE} · Exit codes: 0 stopped or time is up, 1 Kafka, a topic or a right is missing.")(sim)
+    app.command("sim", epilog=EPILOG)(sim)
 
 
 def sim(
     cluster: ClusterName = "demo",
     brokers: Annotated[int, typer.Option(min=1, help="Simulated brokers.")] = 6,
-    bundles: Annotated[int, typer.Option(min=1, help="Bundles, dealt to the brokers in turn.")] = 96,
+    bundles: Annotated[
+        int, typer.Option(min=1, help="Bundles, dealt to the brokers in turn.")
+    ] = 96,
     workload: Annotated[
         Workload,
-        typer.Option(help="hot_spot: one broker carries three times its load; skewed: few bundles carry much; steady."),
+        typer.Option(
+            help="hot_spot: one broker carries three times its load; skewed: few bundles carry "
+            "much; steady."
+        ),
     ] = Workload.hot_spot,
-    hot_at: Annotated[float, typer.Option("--hot-at-s", metavar="S", min=0, help="hot_spot begins after so many seconds.")] = 0.0,
-    interval: Annotated[float, typer.Option("--interval-s", metavar="S", min=0.01, help="Seconds between a broker's reports.")] = 1.0,
-    heartbeat: Annotated[float, typer.Option("--heartbeat-s", metavar="S", min=0.01, help="Seconds between heartbeats.")] = 5.0,
+    hot_at: Annotated[
+        float,
+        typer.Option(
+            "--hot-at-s", metavar="S", min=0, help="hot_spot begins after so many seconds."
+        ),
+    ] = 0.0,
+    interval: Annotated[
+        float,
+        typer.Option(
+            "--interval-s", metavar="S", min=0.01, help="Seconds between a broker's reports."
+        ),
+    ] = 1.0,
+    heartbeat: Annotated[
+        float,
+        typer.Option("--heartbeat-s", metavar="S", min=0.01, help="Seconds between heartbeats."),
+    ] = 5.0,
     form: Annotated[Form, typer.Option(help="Whose JSON form the reports have.")] = Form.modular,
     seed: Annotated[int, typer.Option(help="The same seed gives the same cluster.")] = 1,
-    minutes: Annotated[float, typer.Option(metavar="M", min=0, help="Stop after so long; 0: never.")] = 0.0,
-    goodbye: Annotated[bool, typer.Option("--goodbye", help="At the end tell the balancer that the brokers leave on purpose.")] = False,
+    minutes: Annotated[
+        float, typer.Option(metavar="M", min=0, help="Stop after so long; 0: never.")
+    ] = 0.0,
+    goodbye: Annotated[
+        bool,
+        typer.Option(
+            "--goodbye", help="At the end tell the balancer that the brokers leave on purpose."
+        ),
+    ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="No line for each decision.")] = False,
     sparing: Annotated[
-        bool, typer.Option("--sparing", help="Leave out reports that say little new, as Pulsar's brokers do by default.")
+        bool,
+        typer.Option(
+            "--sparing",
+            help="Leave out reports that say little new, as Pulsar's brokers do by default.",
+        ),
     ] = False,
     config: ConfigFile = None,
     broker_conf: BrokerConf = None,
     set_: Set = None,
     json: Json = False,
 ) -> None:
-    """Play a cluster of brokers that send load reports and obey decisions, until Ctrl-C. The topics must exist: lbctl topics create."""
+    """Play a cluster of brokers that send load reports and obey decisions, until Ctrl-C.
+
+    The topics must exist: lbctl topics create.
+    """
     given = effective(config, broker_conf, set_)
     from lb_stream.agent import AgentConfig, ReportThrottle, SplitWatch
     from lb_stream.core.config.cluster_config import cluster_config
@@ -75,24 +127,36 @@ def sim(
     from lb_stream.sim.live import Status
 
     bootstrap, topics = given.bootstrap, given.settings.topics
+    watch = None
+    if form is Form.extensible:
+        watch = SplitWatch.of(cluster_config({"load_manager": "extensible"}))
     agent = AgentConfig(
         bootstrap_servers=bootstrap,
         cluster=cluster,
         reports_topic=topics.reports,
         decisions_topic=topics.decisions,
         ownership_topic=topics.ownership,
-        split_watch=SplitWatch.of(cluster_config({"load_manager": "extensible"})) if form is Form.extensible else None,
+        split_watch=watch,
         sparing=(lambda: ReportThrottle(ReportConfig())) if sparing else None,
         report_interval_s=interval,
         heartbeat_interval_s=heartbeat,
         client_options=given.settings.kafka.options,
     )
     played = build_cluster(brokers, bundles, workload.value, seed, wall_clock_ms(), hot_at)
-    note(f"{brokers} brokers with {bundles} bundles, cluster {cluster}, at {bootstrap}; Ctrl-C stops them")
+    what = f"{brokers} brokers with {bundles} bundles, cluster {cluster}"
+    note(f"{what}, at {bootstrap}; Ctrl-C stops them")
     _play(given, played, form, agent, Status(quiet, json), minutes, goodbye)
 
 
-def _play(given: Effective, played: SimCluster, form: Form, agent: AgentConfig, status: Status, minutes: float, goodbye: bool) -> None:
+def _play(
+    given: Effective,
+    played: SimCluster,
+    form: Form,
+    agent: AgentConfig,
+    status: Status,
+    minutes: float,
+    goodbye: bool,
+) -> None:
     """Play until the time is up or a stop is asked for. Raises CommandError."""
     from lb_stream.agent import AgentError
     from lb_stream.io.local.signals import StopRequest

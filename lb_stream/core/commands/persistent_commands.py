@@ -57,7 +57,7 @@ def apply_operator_state(view: ClusterView, orders: OperatorState, wanted: bool 
 
 
 def forget_ended(desk: CommandResponder, view: ClusterView) -> None:
-    """Forget deleted namespaces that nothing is left of, and pins and rejections whose time is over.
+    """Forget deleted namespaces that nothing is left of, pins and rejections whose time is over.
 
     A bundle that is not known yet may be on its way to its first owner.
     """
@@ -86,7 +86,7 @@ def destination_of(waiting: Waiting) -> str | None:
 
 
 def served_by(view: ClusterView, broker: int) -> list[str]:
-    """List the bundles of the broker in that row, without those that belong to it for good (heartbeats)."""
+    """List the bundles of the broker in that row, without those that stay (heartbeats)."""
     mine = (view.bundles.owner == broker) & ~view.bundles.system
     names: list[str] = view.bundles.names.filter(pa.array(mine)).to_pylist()
     return names
@@ -135,7 +135,8 @@ def _drain(desk: CommandResponder, received: Received, command: DrainBroker, vie
         desk.answer(received, "done", f"dry run: {broker} takes no bundle, and {stay}")
     elif not serves and not arriving:
         text = f"{broker} has no bundle, and takes none from now on"
-        desk.answer(received, "done", f"{broker} is being drained already, and has no bundle" if begun else text)
+        text = f"{broker} is being drained already, and has no bundle" if begun else text
+        desk.answer(received, "done", text)
     else:
         text = f"{broker} takes none from now on"
         if serves:
@@ -199,8 +200,9 @@ def _forget(
     speaks = ~(silent(view, config.balancer) | view.brokers.left)
     names = [name for name, heard in zip(view.brokers.names, speaks.tolist(), strict=True) if heard]
     if names:
+        have = "have" if len(names) > 1 else "has"
         text = (
-            f"{named(names)} of it {'have' if len(names) > 1 else 'has'} been heard lately: a cluster "
+            f"{named(names)} of it {have} been heard lately: a cluster "
             "that reports would be known again at once. Stop its agents, or give them the right "
             "cluster's name; wait until their brokers are silent, then try again"
         )
@@ -237,7 +239,8 @@ def _delete(desk: CommandResponder, received: Received, command: DeleteNamespace
         kept = {other: cut for other, cut in orders.namespaces.items() if other != name}
         left = served_of(view, name) | about_namespace(name, desk.pending)
         desk.change(namespaces=kept, deleted=tuple(sorted({*orders.deleted, name})))
-        text = f"{name} is deleted" + (f"; its {len(left)} bundles leave their brokers" if left else "")
+        text = f"{name} is deleted"
+        text += f"; its {len(left)} bundles leave their brokers" if left else ""
         if not left or config.balancer.dry_run:
             desk.answer(received, "done", text)
         else:

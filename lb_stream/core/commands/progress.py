@@ -94,7 +94,10 @@ def _settled(desk: CommandResponder, now: Progress, one: Waiting) -> Waiting | N
 
 
 def _with_follow_ups(now: Progress, one: Waiting, ended: Sequence[Pending]) -> Waiting:
-    """The command with what this round has decided for it: second halves of moves, and moves of split children."""
+    """The command with what this round has decided for it.
+
+    These are second halves of moves, and moves of split children.
+    """
     parents = [parse_bundle(each.bundle) for each in ended if each.unload_children]
     children = [
         each
@@ -114,7 +117,8 @@ def _moved(one: Waiting) -> list[str]:
 
     What becomes of those whose decisions have failed is no longer the command's.
     """
-    failed = {failure.partition(": ")[0] for failure in one.failures}  # a namespace may have a colon
+    # a namespace may have a colon, but no space
+    failed = {failure.partition(": ")[0] for failure in one.failures}
     merges = one.command["kind"] == "merge"
     return [] if merges else [bundle for bundle in one.bundles if bundle not in failed]
 
@@ -128,7 +132,7 @@ def _is_inside(bundle: str, parents: Sequence[BundleRange]) -> bool:
 
 
 def _unplaced(desk: CommandResponder, now: Progress, one: Waiting) -> bool:
-    """Whether a bundle that the command has released is nobody's, and no decision gives it an owner yet."""
+    """Whether a bundle that the command has released has no owner, and no decision gives it one."""
     assigned = {each.bundle for each in now.under_way}
     if any(bundle in now.reserved and bundle not in assigned for bundle in one.bundles):
         return True
@@ -188,7 +192,8 @@ def _drained(desk: CommandResponder, now: Progress, one: Waiting) -> Waiting | N
         text = f"{broker} was undrained with {len(arriving)} bundles on their way to it"
         desk.say(one.command, "failed", f"{text}: {named(sorted(arriving))}")
     else:
-        desk.say(one.command, "done", f"{broker} has no bundle any more, and none is on its way to it")
+        text = f"{broker} has no bundle any more, and none is on its way to it"
+        desk.say(one.command, "done", text)
     return None
 
 
@@ -200,7 +205,8 @@ def _deleted(desk: CommandResponder, now: Progress, one: Waiting) -> Waiting | N
     namespace = str(one.command["arguments"]["namespace"])
     left = served_of(now.view, namespace) | about_namespace(namespace, now.under_way)
     if not left:
-        desk.say(one.command, "done", f"{namespace} is deleted; no broker has a bundle of it any more")
+        text = f"{namespace} is deleted; no broker has a bundle of it any more"
+        desk.say(one.command, "done", text)
     elif namespace not in desk.orders.deleted:
         text = f"{namespace} was made again with {len(left)} bundles left: {named(sorted(left))}"
         desk.say(one.command, "failed", text)

@@ -12,8 +12,8 @@ from lb_stream.contracts.base import fields_of
 from lb_stream.core.model.memory import Proposal
 
 State = Literal["waiting", "approved", "rejected", "expired", "stale", "superseded", "withdrawn"]
-"""Stale: what it wants can't be any more; superseded: balancing doesn't want it any more; withdrawn: nothing waits for
-approval in the cluster any more. All but `waiting` are the end.
+"""Stale: what it wants can't be any more; superseded: balancing doesn't want it any more;
+withdrawn: nothing waits for approval in the cluster any more. All but `waiting` are the end.
 """
 
 

@@ -199,8 +199,10 @@ class CommandResponder:
         """What an answer adds about earlier decisions: a command takes none of them back."""
         if not self.pending:
             return ""
-        some = f"{len(self.pending)} decisions that are" if len(self.pending) > 1 else "1 decision that is"
-        return f"; {some} under way already {'go' if len(self.pending) > 1 else 'goes'} on"
+        count = len(self.pending)
+        if count == 1:
+            return "; 1 decision that is under way already goes on"
+        return f"; {count} decisions that are under way already go on"
 
     def still_queued(self) -> str:
         """What an answer adds about moves that wait for room: they are an operator's, and go on."""

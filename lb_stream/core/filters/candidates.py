@@ -250,7 +250,7 @@ def newer_beside(view: ClusterView, rows: Iterable[int]) -> dict[int, int]:
 
 
 def find_superseded(unowned: Mapping[str, int], served: Iterable[str]) -> set[str]:
-    """The same of names. `unowned`: bundle → when it lost its owner; `served`: those with an owner."""
+    """The same of names. `unowned`: bundle → when it lost its owner; `served`: the owned ones."""
     named: dict[str, list[tuple[int, int, int]]] = {namespace_of(name): [] for name in unowned}
     for name in served:
         if (namespace := namespace_of(name)) in named:

@@ -55,7 +55,7 @@ def learn_moves(unserved_ms: Sequence[int], memory: LeastMovesMemory) -> LeastMo
 
 
 def forget_plan(before: LeastMovesMemory, after: LeastMovesMemory) -> LeastMovesMemory:
-    """Take back what plans are counted by: moves for touching up, and the time between two plans."""
+    """Take back what plans are counted by: moves for touching up, and the time between plans."""
     if after.plan_ms == before.plan_ms:
         return replace(after, spare=before.spare, planned_ms=before.planned_ms)
     again = 0 < after.between_ms < REPLANNED_MS

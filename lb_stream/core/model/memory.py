@@ -8,7 +8,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from lb_stream.contracts.base import canonical_json, fields_of
-from lb_stream.contracts.decisions import LATE_FOR_BALANCER, RESHAPES, Decision, DecisionKind, expiry
+from lb_stream.contracts.decisions import (
+    LATE_FOR_BALANCER,
+    RESHAPES,
+    Decision,
+    DecisionKind,
+    expiry,
+)
 from lb_stream.core.model.operator_state import OperatorState
 
 
@@ -55,11 +61,11 @@ class Pending:
         return self if expires_ms == self.expires_ms else replace(self, expires_ms=expires_ms)
 
     def is_before_restart(self, starts: Mapping[str, int]) -> bool:
-        """Whether the broker that was asked has been restarted since: its new process reads no decision from before.
+        """Whether the broker that was asked has been restarted since.
 
-        `starts`: of the brokers' processes now. Each is compared with the same broker's start then:
-        brokers' clocks may be wrong, and may be set back. Where the start then is not known, the
-        one now is compared with the decision's time.
+        Its new process reads no decision from before. `starts`: of the brokers' processes now. Each
+        is compared with the same broker's start then: brokers' clocks may be wrong, and may be set
+        back. Where the start then is not known, the one now is compared with the decision's time.
         """
         now_ms = starts.get(self.asked or "", 0)
         if now_ms and not self.start_ms:
@@ -73,7 +79,8 @@ def bound_for(broker: str, decisions: Iterable[Pending | Decision]) -> set[str]:
     A move counts before its bundle has left its source: agents of Pulsar brokers have the source
     hand it over to the destination, without another decision.
     """
-    return {one.bundle for one in decisions if one.destination == broker and one.kind not in RESHAPES}
+    moving = (decision for decision in decisions if decision.kind not in RESHAPES)
+    return {decision.bundle for decision in moving if decision.destination == broker}
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,9 +138,9 @@ class Proposal:
     """A decision that is to be made if somebody approves it: its own fields, what its bundle carries, and until when it waits.
 
     `together`: the first of those that are approved and rejected together; its own id where it stands alone.
-    `plan`, `step`: the plan that a move is part of, and its place in it. Usages are those of the last round,
-    without what waits: `usage_alone` and `usage_in_order` are the max if it were approved now, alone and with
-    all steps before it.
+    `plan`, `step`: the plan that a move is part of, and its place in it. Usages are those of the
+    last round, without what waits: `usage_alone` and `usage_in_order` are the max if it were
+    approved now, alone and with all steps before it.
     """
 
     proposal_id: str  # <cluster>:<seq>:p<number>

@@ -31,8 +31,8 @@ class IsolationPolicy:
     """Which brokers the namespaces that it names may use: regular expressions, each of which must match the whole name.
 
     A broker's name is its host, and its host:port if the expression has a colon, as in Pulsar 5.0.
-    Secondary brokers help out while fewer than `min_available` primary ones are there. `usage_threshold_percent` belongs to the
-    policy's form and decides nothing here.
+    Secondary brokers help out while fewer than `min_available` primary ones are there.
+    `usage_threshold_percent` belongs to the policy's form and decides nothing here.
     """
 
     namespaces: tuple[str, ...]
@@ -84,7 +84,8 @@ def describe_matches(name: str, policy: IsolationPolicy, live: Sequence[str]) ->
         if count:
             found.append(f"{text} matches {count} of {there}")
         else:
-            found.append(f"warning: {text} matches none of {there}" + (f" ({shown})" if live else ""))
+            named = f" ({shown})" if live else ""
+            found.append(f"warning: {text} matches none of {there}{named}")
     return found
 
 

@@ -91,7 +91,9 @@ class Decides:
     )
     SPLIT_CHILD = Rule("split_child", "its parent has just been split, and its parts are to be placed anew")
     RELEASED = Rule("released", "its broker has released it, for the destination that the unload had named")
-    REPEATED = Rule("repeated", "its destination was restarted before it took it, and is asked again")
+    REPEATED = Rule(
+        "repeated", "its destination was restarted before it took it, and is asked again"
+    )
     UNOWNED = Rule("unowned", "nobody owned it, and this broker scored best ({saw}; the lowest score wins)")
     DRAINED = Rule("drained", "{source} is being drained by an operator's command")
     ANTI_AFFINITY = Rule(
@@ -186,10 +188,16 @@ class Refuses:
         "bytes/s",
         place="strategy",
     )
-    NONE_IN_A_PASS = Rule("none_in_a_pass", "the strategy's settings let one pass move nothing", "bundles", place="strategy")
+    NONE_IN_A_PASS = Rule(
+        "none_in_a_pass",
+        "the strategy's settings let one pass move nothing",
+        "bundles",
+        place="strategy",
+    )
     NOTHING_PROPOSED = Rule(
         "nothing_proposed",
-        "the strategy proposed no move, though the broker's usage is at least 10 points above the brokers' mean",
+        "the strategy proposed no move, though the broker's usage is at least 10 points above "
+        "the brokers' mean",
         "ratio",
     )
     RECENTLY_UNLOADED = Rule("recently_unloaded", "it was unloaded within the grace period", place="waiting")
@@ -214,7 +222,8 @@ class Refuses:
     NO_TOP_BUNDLES = Rule("no_top_bundles", "the broker names no bundle that could move", "bundles", place="strategy")
     NO_FITTING_BUNDLE = Rule(
         "no_fitting_bundle",
-        "every bundle that may move is more than what should: it would only turn the difference round",
+        "every bundle that may move is more than what should: "
+        "it would only turn the difference round",
         "bytes/s",
         place="strategy",
     )
@@ -258,7 +267,8 @@ class Refuses:
     NEIGHBOUR_IS_SPLITTING = Rule("neighbour_is_splitting", "another bundle of its namespace is being split", place="waiting")
     OVERLAPS = Rule(
         "overlaps",
-        "another bundle that a broker serves has some of its range: it was split or merged elsewhere, and reports still name both",
+        "another bundle that a broker serves has some of its range: it was split or merged "
+        "elsewhere, and reports still name both",
         place="waiting",
     )
     NO_BOUNDARY = Rule("no_boundary", "no boundary was found that would divide it", place="splitting")

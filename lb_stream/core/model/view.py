@@ -105,7 +105,7 @@ class Brokers:
     versions: tuple[str, ...]  # empty: not reported
     load_managers: tuple[str, ...]  # class names; empty: not reported
     weights: Mapping[str, float]  # resource → weight in the usage
-    start_ms: Ints | None = None  # of its process, by its own clock; 0: not said; None: of no broker
+    start_ms: Ints | None = None  # of its process, by its own clock; 0: not said; None: of none
 
     def __len__(self) -> int:
         return len(self.names)
@@ -247,7 +247,10 @@ class ClusterView:
         return self.brokers.reachable & ~np.isin(self.brokers.names, list(self.policies.drained))
 
     def bundle_counts(self, *, system: bool = True) -> Ints:
-        """Number of bundles of each broker, heartbeat and SLA-monitor bundles only with `system`. O(bundles)."""
+        """Number of bundles of each broker. O(bundles).
+
+        Heartbeat and SLA-monitor bundles only with `system`.
+        """
         owner, brokers = self.bundles.owner, len(self.brokers) + 1
         counts: Ints = np.bincount(owner + 1, minlength=brokers)[1:]
         if system:

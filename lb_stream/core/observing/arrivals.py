@@ -27,7 +27,8 @@ def follow_moves(
 ) -> Arrivals:
     """Which moves have come to their destination with this view, and which have failed.
 
-    `view`: with the dead brokers' bundles unowned. `timeout_ms`: how long a released bundle has to arrive.
+    `view`: with the dead brokers' bundles unowned. `timeout_ms`: how long a released bundle has to
+    arrive.
     """
     if not memory.moves and not settled.ended:
         return Arrivals((), {})

@@ -76,7 +76,7 @@ def _unloaded(view: ClusterView, rows: Bools) -> ClusterView:
 
 
 def topics_of(view: ClusterView, rows: slice) -> int:
-    """How many topics the bundles in these rows of a namespace have, without those that are gone."""
+    """How many topics the bundles in these rows of a namespace have that are not gone."""
     topics = view.bundles.topics[rows].copy()
     unowned: Rows = rows.start + np.flatnonzero(view.bundles.owner[rows] < 0)
     topics[np.array(sorted(superseded(view, unowned.tolist())), np.intp) - rows.start] = 0

@@ -12,9 +12,9 @@ from lb_stream.core.model.resources import Floats
 from lb_stream.core.model.view import Bools, ClusterView, resources_used
 
 WORSE = 1e-6
-"""A max usage that rises by no more than this stays as it is: usages are computed in single precision."""
+"""A max usage that rises by no more than this stays as it is: usages are in single precision."""
 SERVES = 0.02
-"""A plan that waits is kept while its brokers end no more than this above where a new plan's would."""
+"""A plan that waits is kept while its brokers end no more than this above those of a new plan."""
 LITTLE = 0.05
 """It needn't relieve a broker that a new plan would relieve by no more than this."""
 MORE_OF = 5
@@ -28,16 +28,16 @@ Group = list[int]
 
 @dataclass(slots=True)
 class LoadsAhead:
-    """Brokers' usage as moves are carried out one after another, by the load model of moves in flight.
+    """Brokers' usage as moves are carried out one after another.
 
-    Mutable. Brokers that are dead or being drained don't count in the max. Moves that aren't made for
-    load's sake may raise it up to `tolerated`.
+    By the load model of moves in flight. Mutable. Brokers that are dead or being drained don't
+    count in the max. Moves that aren't made for load's sake may raise it up to `tolerated`.
     """
 
     names: dict[str, int]  # broker → row
     counted: Bools
     share: Floats  # (resources, brokers): weighted usage of each, as a ratio
-    ends: list[tuple[int, int]]  # of each move: rows of source and destination; -1: none that is known
+    ends: list[tuple[int, int]]  # of each move: rows of source and destination; -1: not known
     leaves: Floats  # (moves, resources): what its source comes down by
     comes: Floats  # (moves, resources): what its destination rises by
     not_for_load: frozenset[int] = frozenset()  # moves that keep a group apart
@@ -68,9 +68,9 @@ class LoadsAhead:
             unit = np.divide(weight, limit, out=np.zeros(len(limit)), where=limit > 0)
             per_unit.append(np.append(unit, 0.0))  # one more: -1 is no broker
             share.append(np.nan_to_num(usage * unit))
-        used = [amounts[name] for name in brokers.weights]
-        leaves = np.array([amount * unit[sources] for amount, unit in zip(used, per_unit, strict=True)])
-        comes = np.array([amount * unit[destinations] for amount, unit in zip(used, per_unit, strict=True)])
+        used = [(amounts[name], unit) for name, unit in zip(brokers.weights, per_unit, strict=True)]
+        leaves = np.array([amount * unit[sources] for amount, unit in used])
+        comes = np.array([amount * unit[destinations] for amount, unit in used])
         counted = brokers.reachable & ~drained
         moved = leaves.T, comes.T
         return LoadsAhead(names, counted, np.array(share), ends, *moved, not_for_load, tolerated)
@@ -91,7 +91,7 @@ class LoadsAhead:
             self.usage[broker] = share.max(initial=0.0)
 
     def _shares_after(self, moves: Collection[int]) -> dict[int, Floats]:
-        """Broker → what its usage consists of once these moves are done, of those that they touch."""
+        """Broker that these moves touch → what its usage consists of once they are done."""
         shares: dict[int, Floats] = {}
         for move in moves:
             source, destination = self.ends[move]
@@ -122,14 +122,17 @@ class LoadsAhead:
         if self.not_for_load.issuperset(moves):
             most = max(most, self.tolerated)
         shares = self._shares_after(moves)
-        return any(self.counted[row] and share.max(initial=0.0) > most + WORSE for row, share in shares.items())
+        return any(
+            self.counted[row] and share.max(initial=0.0) > most + WORSE
+            for row, share in shares.items()
+        )
 
 
 def order_groups(loads: LoadsAhead, groups: Sequence[Group]) -> tuple[list[Group], list[Group]]:
     """Groups in an order in which none makes the max worse, and those for which there is none.
 
-    The given order is kept as far as it can be. A group that makes the max worse, whenever its turn comes,
-    is bound to the first one that makes room for it: both become one group.
+    The given order is kept as far as it can be. A group that makes the max worse, whenever its turn
+    comes, is bound to the first one that makes room for it: both become one group.
     """
     ahead, left = loads.copy(), list(groups)
     ordered, harmful = list[Group](), list[Group]()
@@ -145,7 +148,8 @@ def order_groups(loads: LoadsAhead, groups: Sequence[Group]) -> tuple[list[Group
         first = left.pop(0)
         then = ahead.after(first)
         busiest = int(np.argmax(np.where(then.counted, then.usage, -np.inf)))
-        other = next((at for at, group in enumerate(left) if ahead.leaves_from(busiest, group)), None)
+        makes_room = (at for at, group in enumerate(left) if ahead.leaves_from(busiest, group))
+        other = next(makes_room, None)
         if other is None:
             harmful.append(first)
             tried = len(left)
@@ -156,10 +160,10 @@ def order_groups(loads: LoadsAhead, groups: Sequence[Group]) -> tuple[list[Group
 
 
 def serves_as_well(loads: LoadsAhead, waits: Group, new: Group, begun: bool) -> bool:
-    """Whether a plan that waits needs no new one in its place: it relieves the same brokers about as far, with
-    hardly more moves.
+    """Whether a plan that waits needs no new one in its place.
 
-    Else each sample's noise would have operators look at other moves, under other ids.
+    It relieves the same brokers about as far, with hardly more moves. Else each sample's noise
+    would have operators look at other moves, under other ids.
 
     `begun`: part of it has been approved. The rest may then be more than a new plan would have.
     """
@@ -169,6 +173,7 @@ def serves_as_well(loads: LoadsAhead, waits: Group, new: Group, begun: bool) -> 
     missed = sorted(wanted - sources)
     if (loads.usage[missed] - loads.after(new).usage[missed] > LITTLE).any():
         return False
-    touched = sorted({broker for move in (*waits, *new) for broker in loads.ends[move] if broker >= 0})
-    after, after_new = (loads.after(moves).usage[touched].max(initial=0.0) for moves in (waits, new))
-    return bool(after <= after_new + SERVES)
+    ends = {broker for move in (*waits, *new) for broker in loads.ends[move]}
+    touched = sorted(ends - {-1})
+    after, after_new = (loads.after(moves).usage[touched] for moves in (waits, new))
+    return bool(after.max(initial=0.0) <= after_new.max(initial=0.0) + SERVES)

@@ -48,7 +48,9 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """The decisions that ended in this round, with their outcome, and those still open. A move ends here with its bundle's leaving.
+    """The decisions that ended in this round, with their outcome, and those still open.
+
+    A move ends here with its bundle's leaving.
 
     `restarted`: ids of those that ended because the broker that was asked has been restarted. Of
     assignments the first such one in a row is made again, for the same broker.
@@ -136,7 +138,7 @@ def _is_repeated(pending: Pending, retries: Mapping[str, Retry]) -> bool:
     """Whether an assignment whose destination was restarted is made again for that broker.
 
     It is, once: the new process may have read the first one after all, and then two brokers would
-    serve the bundle if it went to another one. A broker that restarts again and again is asked last.
+    serve the bundle if it went to another one. A broker that restarts all the time is asked last.
     """
     before = retries.get(pending.bundle)
     return pending.kind == "assign" and (before is None or before.kind != "assign")

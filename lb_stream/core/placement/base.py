@@ -41,7 +41,10 @@ class Targets:
         return Targets(view, seed, *loads)
 
     def reported_own_bundles(self) -> Ints:
-        """How many bundles each broker has reported, without those heartbeat and SLA-monitor bundles that it owns. O(bundles), once."""
+        """How many bundles each broker has reported. O(bundles), once.
+
+        Without those heartbeat and SLA-monitor bundles that it owns.
+        """
         if self._own_bundles is None:
             view = self.view
             system = view.bundle_counts() - view.bundle_counts(system=False)

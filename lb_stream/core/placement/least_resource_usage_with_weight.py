@@ -42,7 +42,9 @@ class LeastResourceConfig(ExtensibleLeastResourceConfig):
     history_ratio: float = key(
         0.9, "weight of the past in a broker's smoothed usage", pulsar="loadBalancerHistoryResourcePercentage", ge=0, le=1,
     )  # fmt: skip
-    count_system_bundles: bool = key(False, "a broker that has only heartbeat and SLA-monitor bundles has bundles")
+    count_system_bundles: bool = key(
+        False, "a broker that has only heartbeat and SLA-monitor bundles has bundles"
+    )
 
 
 @dataclass(slots=True)

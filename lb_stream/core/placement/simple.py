@@ -36,7 +36,9 @@ class SimplePlacementConfig(KeyModel):
         50, "as long as a broker is not above it, empty brokers stay empty", unit="%",
         pulsar="loadBalancerBrokerUnderloadedThresholdPercentage", dynamic=False, ge=0, le=100,
     )  # fmt: skip
-    count_system_bundles: bool = key(False, "a broker that has only heartbeat and SLA-monitor bundles is not empty")
+    count_system_bundles: bool = key(
+        False, "a broker that has only heartbeat and SLA-monitor bundles is not empty"
+    )
 
 
 @dataclass(slots=True)
@@ -55,7 +57,10 @@ class QuotaTally:
 
     @staticmethod
     def of(view: ClusterView, *, system: bool = False) -> QuotaTally:
-        """Before the round's first choice; heartbeat and SLA-monitor bundles are counted only with `system`. O(bundles)."""
+        """Before the round's first choice. O(bundles).
+
+        Heartbeat and SLA-monitor bundles are counted only with `system`.
+        """
         learned = view.quotas or Learned.initial(len(view.bundles))
         owner, in_flight, brokers = view.bundles.owner, view.bundles.in_flight, len(view.brokers)
         loaded = allocated(learned.quotas, np.where(in_flight, -1, owner), brokers, learned.factors)

@@ -1,4 +1,4 @@
-"""Approval: a proposal is looked at again when somebody says yes to it. See docs/operating.md "Approval"."""
+"""Approval: a proposal is looked at again when it is approved. See docs/operating.md "Approval"."""
 
 from __future__ import annotations
 
@@ -61,19 +61,20 @@ def loads_ahead(
 ) -> LoadsAhead:
     """The loads of a view, and what each of these moves changes."""
     rows = view.bundles.rows_of(move.bundle for move in moves).tolist()
-    steps = [(row, str(move.source), _expected(move)) for row, move in zip(rows, moves, strict=True)]
+    ends = [(str(move.source), _expected(move)) for move in moves]
+    steps = [(row, *end) for row, end in zip(rows, ends, strict=True)]
     repairs = frozenset(place for place, move in enumerate(moves) if is_repair(move))
     overloaded = state.config.balancer.overloaded_threshold_percent / 100.0
     return LoadsAhead.of(view, steps, repairs, overloaded)
 
 
 def is_repair(move: Proposal | Decision) -> bool:
-    """Whether a move parts an anti-affinity group: it stands alone, outside of any plan for load."""
+    """Whether a move parts an anti-affinity group: it stands outside of any plan for load."""
     return move.strategy == REPAIR
 
 
 def _expected(move: Proposal | Decision) -> str | None:
-    """A move's destination; where it is yet to be found, the best one of those that were considered."""
+    """A move's destination; where none is named, the best one of those that were considered."""
     if move.destination is not None:
         return move.destination
     explain = move.explain if isinstance(move, Decision) else Explain.model_validate(move.explain)
@@ -94,62 +95,70 @@ def usage_of(loads: LoadsAhead, broker: int) -> float | None:
 
 
 def approve(state: RoundState, command: ApproveProposals, by: str) -> list[BundleAnswer]:
-    """Make the decisions of these proposals as far as they still can be made; what is said to each.
+    """Make the decisions of these proposals as far as they still can be made.
 
-    They are made in the order of their plan, or another one in which none makes the max worse. What does so in
-    every order is refused, unless the command says that it is meant.
+    They are made in the order of their plan, or another one in which none makes the max worse.
+    What does so in every order is refused, unless the command says that it is meant. Returns an
+    answer to each.
     """
     book = state.desk.book
     found = {name: book.find(name) for name in dict.fromkeys(command.proposals)}
-    said = [
-        BundleAnswer("refused", unknown_proposals([name]), "unknown_proposal") for name, one in found.items() if one is None
+    unknown = [name for name, proposal in found.items() if proposal is None]
+    answers = [
+        BundleAnswer("refused", unknown_proposals([name]), "unknown_proposal") for name in unknown
     ]
-    asked = {one.together for one in found.values() if one is not None}
+    asked = {proposal.together for proposal in found.values() if proposal is not None}
     moves, loads = waiting_moves(state), None
-    if any(one.together in asked for one in moves):
+    if any(move.together in asked for move in moves):
         loads = loads_ahead(state, present(state), moves)
-    places = {one.proposal_id: place for place, one in enumerate(moves)}
+    places = {move.proposal_id: place for place, move in enumerate(moves)}
     left = [group for group in groups_of(book.waiting) if group[0].together in asked]
     while left:
         group = next((group for group in left if not _harms(loads, group, places)), None)
         harms = group is None and not command.even_if_worse
         group = left[0] if group is None else group
         left.remove(group)
-        mine = [places[one.proposal_id] for one in group if one.proposal_id in places]
-        before = [places[one.proposal_id] for one in _steps_before(moves, group)]
+        mine = _places_of(group, places)
+        before = _places_of(_steps_before(moves, group), places)
         refused = why_refused(state, group, loads, (mine, before))
         if refused is None and harms and loads is not None:
             refused = _raises_max(group, loads, mine)
         if refused is not None:
-            said.append(refused)
+            answers.append(refused)
             if refused.rule == STALE:
                 book.end(group[0], STALE, why=refused.text)
             continue
-        said += _approved(state, group, by, loads, mine)
-        moves = [one for one in moves if one.proposal_id not in {other.proposal_id for other in group}]
-    return said
+        answers += _approved(state, group, by, loads, mine)
+        moves = [move for move in moves if move.together != group[0].together]
+    return answers
+
+
+def _places_of(proposals: Sequence[Proposal], places: Mapping[str, int]) -> Group:
+    """The places of those that are moves which wait. `places`: by their ids."""
+    return [places[one.proposal_id] for one in proposals if one.proposal_id in places]
 
 
 def _harms(loads: LoadsAhead | None, group: Sequence[Proposal], places: Mapping[str, int]) -> bool:
     """Whether these, approved now, make the busiest broker busier. Splits move nothing."""
-    mine = [places[one.proposal_id] for one in group if one.proposal_id in places]
-    return loads is not None and loads.is_worse_after(mine)
+    return loads is not None and loads.is_worse_after(_places_of(group, places))
 
 
 def _steps_before(moves: Sequence[Proposal], group: Sequence[Proposal]) -> list[Proposal]:
     """The steps of the same plan that wait and come before these."""
-    return [one for one in moves if one.plan is not None and one.plan == group[0].plan and one.step < group[0].step]
+    plan, step = group[0].plan, group[0].step
+    return [move for move in moves if plan is not None and move.plan == plan and move.step < step]
 
 
 def _raises_max(group: Sequence[Proposal], loads: LoadsAhead, mine: Group) -> BundleAnswer:
     after, names = loads.after(mine), [*loads.names]
     busiest = names[int(np.argmax(np.where(after.counted, after.usage, -np.inf)))]
     bundles = ", ".join(one.bundle for one in group)
-    plan = group[0].plan
-    whole = "" if plan is None else f"approve the plan that it is part of (lbctl approve --plan {plan}), or "
+    advice = "say --even-if-worse"
+    if (plan := group[0].plan) is not None:
+        advice = f"approve the plan that it is part of (lbctl approve --plan {plan}), or {advice}"
     text = (
-        f"{bundles}: by itself that would bring {busiest} to {after.max_usage:.1%}, where the busiest broker is at "
-        f"{loads.max_usage:.1%} now: {whole}say --even-if-worse; it waits on"
+        f"{bundles}: by itself that would bring {busiest} to {after.max_usage:.1%}, where the "
+        f"busiest broker is at {loads.max_usage:.1%} now: {advice}; it waits on"
     )
     return BundleAnswer("refused", text, Refuses.RAISES_MAX.name)
 
@@ -157,14 +166,15 @@ def _raises_max(group: Sequence[Proposal], loads: LoadsAhead, mine: Group) -> Bu
 def _approved(
     state: RoundState, group: Sequence[Proposal], by: str, loads: LoadsAhead | None, mine: Group
 ) -> list[BundleAnswer]:
-    """Decide a group that waits; what is said to each. The rest of its plan has been begun."""
-    book, said = state.desk.book, list[BundleAnswer]()
-    for number, one in enumerate(book.take(group[0])):
+    """Decide a group that waits. Returns an answer to each. The rest of its plan has been begun."""
+    book, answers = state.desk.book, list[BundleAnswer]()
+    for number, proposal in enumerate(book.take(group[0])):
         figures = None if loads is None or not mine else (loads, mine[number], mine)
-        decide_proposed(state, one, by, Explain.model_validate(one.explain), figures)
-        to = f" for {one.destination}" if one.destination is not None else ""
-        what = f"leaves {one.source}{to}" if one.is_move else f"is split at {one.source}"
-        said.append(BundleAnswer("decided", f"{one.bundle} {what}"))
+        decide_proposed(state, proposal, by, Explain.model_validate(proposal.explain), figures)
+        to = f" for {proposal.destination}" if proposal.destination is not None else ""
+        source = proposal.source
+        what = f"leaves {source}{to}" if proposal.is_move else f"is split at {source}"
+        answers.append(BundleAnswer("decided", f"{proposal.bundle} {what}"))
     if loads is not None and mine:
         loads.carry_out(mine)
         if (plan := group[0].plan) is not None:
@@ -172,11 +182,15 @@ def _approved(
                 replace(proposal, begun=True) if proposal.plan == plan else proposal
                 for proposal in book.waiting
             ]
-    return said
+    return answers
 
 
 def decide_proposed(
-    state: RoundState, one: Proposal, by: str, explain: Explain, figures: tuple[LoadsAhead, int, Group] | None = None
+    state: RoundState,
+    one: Proposal,
+    by: str,
+    explain: Explain,
+    figures: tuple[LoadsAhead, int, Group] | None = None,
 ) -> None:
     """Make the decision that a proposal has asked for, and tell who approved it.
 
@@ -218,10 +232,11 @@ def why_refused(
     order: tuple[Group, Group],
     places: bool = True,
 ) -> BundleAnswer | None:
-    """Why these can't be decided as things are now, if so. What is stale never can be; all else may be later.
+    """Why these can't be decided as things are now, if so.
 
-    `order`: places of these among the loads, and of the steps before them. `places`: whether placement is asked
-    about moves whose destination is yet to be found.
+    What is stale never can be; all else may be later. `order`: places of these among the loads, and
+    of the steps before them. `places`: whether placement is asked about moves whose destination is
+    yet to be found.
     """
     if state.memory.orders.paused:
         return BundleAnswer("refused", "the balancing is paused: lbctl clusters resume ends that", Refuses.PAUSED.name)
@@ -241,7 +256,8 @@ def why_refused(
     rows = [int(row) for row in state.view.bundles.rows_of(one.bundle for one in group)]
     for one, row in zip(group, rows, strict=True):
         wrong = _not_allowed(state, one, row, places)
-        if wrong is None and len(group) == 1 and loads is not None:  # else another bundle makes room for it
+        # of several, another bundle makes room for it
+        if wrong is None and len(group) == 1 and loads is not None:
             wrong = _shifts_overload(state, one, loads, order)
         if wrong is not None:
             return BundleAnswer("refused", f"{one.bundle} stays at {one.source}: {wrong}", STALE)
@@ -268,7 +284,10 @@ def _said(names: Sequence[str], found: Refusal | None) -> BundleAnswer | None:
 
 
 def _not_allowed(state: RoundState, one: Proposal, row: int, places: bool) -> str | None:
-    """Why settings, rules or placement don't have a bundle moved any more. `places`: whether placement is asked."""
+    """Why settings, rules or placement don't have a bundle moved any more.
+
+    `places`: whether placement is asked.
+    """
     if not state.config.balancer.shedding_enabled:
         return "shedding_enabled is false"
     if (namespace := namespace_of(one.bundle)) in state.config.balancer.shedding_excluded_namespaces:
@@ -289,21 +308,25 @@ def _not_allowed(state: RoundState, one: Proposal, row: int, places: bool) -> st
     return None
 
 
-def _shifts_overload(state: RoundState, one: Proposal, loads: LoadsAhead, order: tuple[Group, Group]) -> str | None:
+def _shifts_overload(
+    state: RoundState, one: Proposal, loads: LoadsAhead, order: tuple[Group, Group]
+) -> str | None:
     """Why a move would only shift the overload, even if the steps before it were made, too."""
     mine, before = order
     source, to = loads.ends[mine[0]]
     if one.destination is None or to < 0:
         return None
     after = min(float(loads.after(moves).usage[to]) for moves in (mine, [*before, *mine]))
-    compared = float(state.view.brokers.usage[source]) if _goes_by_relief(state) else loads.max_usage
+    compared = loads.max_usage
+    if _goes_by_relief(state):
+        compared = float(state.view.brokers.usage[source])
     most = max(state.config.balancer.overloaded_threshold_percent / 100.0, compared)
     too_hot = f"{one.destination} would be at {after:.0%} usage with it ({Refuses.SHIFTS_OVERLOAD})"
     return too_hot if after > most + WORSE else None
 
 
 def _goes_by_relief(state: RoundState) -> bool:
-    """Whether a pass itself gives no broker so much that it is hotter than the one that is relieved.
+    """Whether a pass itself makes no broker hotter than the one that is relieved.
 
     What it may plan must not be stale as soon as it is planned.
     """

@@ -74,7 +74,7 @@ def _by_reservation(state: RoundState, name: str) -> bool:
 
 
 def _reserved_row(state: RoundState, name: str) -> int | None:
-    """The destination that the bundle's unload has named, if that one lives, speaks, and isn't drained.
+    """The destination that the bundle's unload has named, if that one lives, speaks, isn't drained.
 
     Nor may a policy of an operator forbid it that has come into force since the unload was decided.
     """

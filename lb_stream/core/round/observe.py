@@ -72,7 +72,10 @@ def observe(view: ClusterView, memory: Memory, inbox: Inbox, config: ClusterConf
 
 
 def _published(memory: Memory, view: ClusterView) -> Memory:
-    """The memory once the decisions of the last round have been published: a batch follows when the one before it has been."""
+    """The memory once the decisions of the last round have been published.
+
+    A batch follows when the one before it has been.
+    """
     last = f"{view.cluster}:{memory.seq}:"
     pending = tuple(
         one.published_by(view.now_ms) if one.decision_id.startswith(last) else one

@@ -73,8 +73,10 @@ def drain(state: RoundState) -> None:
     for broker in orders.drained:
         if broker in view.brokers.names:
             row = view.brokers.names.index(broker)
-            free = state.free_bundles() & ~state.overlapped.moving  # what was split elsewhere goes by itself
-            _unload_all(state, np.flatnonzero(free & (view.bundles.owner == row)).tolist(), Decides.DRAINED)
+            # what was split elsewhere goes by itself
+            free = state.free_bundles() & ~state.overlapped.moving
+            mine = np.flatnonzero(free & (view.bundles.owner == row))
+            _unload_all(state, mine.tolist(), Decides.DRAINED)
     for namespace in orders.deleted:
         mine = np.zeros(len(view.bundles), np.bool_)
         mine[view.bundles.rows_of_namespace(namespace)] = True

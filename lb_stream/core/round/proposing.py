@@ -1,11 +1,14 @@
-"""Proposals: what balancing wants in mode `approve`, and the plan that it is part of. See docs/operating.md "Approval".
+"""Proposals: what balancing wants in mode `approve`, and the plan that it is part of.
 
-Only what balancing decides by itself waits: moves of a shedder, and splits. Owners for bundles that have none,
-drains, what operators have ordered and what follows from an approved decision go on at once.
+Only what balancing decides by itself waits: moves of a shedder, and splits. Owners for bundles that
+have none, drains, what operators have ordered and what follows from an approved decision go on at
+once.
 
-The moves of one pass are a plan. Each pass looks at loads as they are, with what is approved or done: its
-plan takes the place of what waits, unless that serves as well. Moves that part an anti-affinity group stand
-alone: they needn't even loads, and don't wait for the shedder.
+The moves of one pass are a plan. Each pass looks at loads as they are, with what is approved or
+done: its plan takes the place of what waits, unless that serves as well. Moves that part an
+anti-affinity group stand alone: they needn't even loads, and don't wait for the shedder.
+
+See docs/operating.md "Approval".
 """
 
 from __future__ import annotations
@@ -54,17 +57,20 @@ NOT_WANTED = "balancing doesn't want it any more, by loads as they are now"
 # --- what balancing wants ---
 
 
-def propose(state: RoundState, split: Callable[[RoundState], None], shed: Callable[[RoundState], None]) -> None:
+Stage = Callable[[RoundState], None]
+
+
+def propose(state: RoundState, split: Stage, shed: Stage) -> None:
     """Have what balancing wants wait, but for what a rule of auto_approve lets through."""
     fork = _propose_splits(state, split)
     _propose_moves(state, fork, shed)
     _measure_plan(state)
 
 
-def _propose_splits(state: RoundState, split: Callable[[RoundState], None]) -> RoundState:
-    """Propose what is to be split, and end what has become small enough. Returns the round without what waits.
+def _propose_splits(state: RoundState, split: Stage) -> RoundState:
+    """Propose what is to be split, and end what has become small enough.
 
-    Limits on splits count splits that wait.
+    Returns the round without what waits. Limits on splits count splits that wait.
     """
     book = state.desk.book
     waiting = [proposal for proposal in book.waiting if not proposal.is_move]
@@ -81,7 +87,8 @@ def _propose_splits(state: RoundState, split: Callable[[RoundState], None]) -> R
         return fork
     chosen = {proposal.bundle for proposal in book.waiting if not proposal.is_move}
     for proposal in tuple(book.waiting):
-        if proposal.is_move and proposal.bundle in chosen and book.find(proposal.proposal_id) is not None:
+        there = book.find(proposal.proposal_id) is not None  # it may have ended with another one
+        if proposal.is_move and proposal.bundle in chosen and there:
             book.end(proposal, "superseded", why=f"{proposal.bundle} is to be split first")
     return _without_what_waits(state)
 
@@ -102,7 +109,8 @@ def _wait(state: RoundState, group: Sequence[Decision]) -> None:
 
 def _news(proposal: Proposal, wanted: Decision) -> ProposalNews:
     """That it waits, with the whole explanation of what is wanted."""
-    return ProposalNews(replace(proposal, explain=wanted.explain.model_dump(mode="json")), "waiting")
+    explain = wanted.explain.model_dump(mode="json")
+    return ProposalNews(replace(proposal, explain=explain), "waiting")
 
 
 def _refuse_too_many(state: RoundState, bundles: Sequence[str], waiting: int) -> None:
@@ -115,8 +123,8 @@ def _without_what_waits(state: RoundState) -> RoundState:
 
     Splits that wait count as under way.
     """
-    waiting = [proposal for proposal in known(state, state.desk.book.waiting) if not proposal.is_move]
-    pending = tuple(_pending(proposal) for proposal in waiting if state.under_way(proposal.bundle) is None)
+    splits = [split for split in known(state, state.desk.book.waiting) if not split.is_move]
+    pending = tuple(_pending(split) for split in splits if state.under_way(split.bundle) is None)
     memory = state.memory
     after = replace(memory, pending=(*memory.pending, *pending))
     ordered = carry_out(state.view, [*state.decisions, *state.queued_moves()], True)
@@ -127,17 +135,18 @@ def _without_what_waits(state: RoundState) -> RoundState:
     return fork
 
 
-def _pending(one: Proposal) -> Pending:
-    place = one.proposal_id, one.kind, one.bundle, one.source, one.destination
-    return Pending(*place, one.proposed_ms, one.expires_ms, version=0, children=one.children)
+def _pending(split: Proposal) -> Pending:
+    place = split.proposal_id, split.kind, split.bundle, split.source, split.destination
+    times = split.proposed_ms, split.expires_ms
+    return Pending(*place, *times, version=0, children=split.children)
 
 
-def _groups(aside: RoundState, made: Sequence[Decision]) -> list[list[Decision]]:
+def _groups(fork: RoundState, made: Sequence[Decision]) -> list[list[Decision]]:
     """The decisions in their order, those of one exchange together."""
-    exchange = {bundle: group for group in aside.exchanges for bundle in group}
+    exchange = {bundle: group for group in fork.exchanges for bundle in group}
     groups: dict[tuple[str, ...], list[Decision]] = {}
-    for one in made:
-        groups.setdefault(exchange.get(one.bundle, (one.bundle,)), []).append(one)
+    for decision in made:
+        groups.setdefault(exchange.get(decision.bundle, (decision.bundle,)), []).append(decision)
     return list(groups.values())
 
 
@@ -149,58 +158,70 @@ def _plan_id(state: RoundState) -> str:
 def _next_number(state: RoundState) -> int:
     """Of the first proposal that this round has not made yet."""
     prefix = f"{_plan_id(state)}:p"
-    return len({one.proposal.proposal_id for one in state.desk.book.news if one.proposal.proposal_id.startswith(prefix)})
+    ids = {news.proposal.proposal_id for news in state.desk.book.news}
+    return sum(name.startswith(prefix) for name in ids)
 
 
 def _proposals(state: RoundState, group: Sequence[Decision], first: int) -> list[Proposal]:
-    """The proposals that stand for these decisions, under new ids, of which the first has that number."""
+    """The proposals that stand for these decisions, under new ids from that number on."""
     prefix = f"{_plan_id(state)}:p"
-    short = state.view.bundles.short.take(state.view.bundles.rows_of(one.bundle for one in group))
+    bundles = state.view.bundles
+    short = bundles.short.take(bundles.rows_of(decision.bundle for decision in group))
     return [
         Proposal(
             proposal_id=f"{prefix}{first + number}",
             together=f"{prefix}{first}",
-            kind=one.kind,
-            bundle=one.bundle,
-            source=str(one.source),
-            destination=one.destination,
-            reason=one.reason,
-            rule=one.rule,
-            strategy=one.strategy,
-            explain=_shortened(one).model_dump(mode="json"),
+            kind=decision.kind,
+            bundle=decision.bundle,
+            source=str(decision.source),
+            destination=decision.destination,
+            reason=decision.reason,
+            rule=decision.rule,
+            strategy=decision.strategy,
+            explain=_shortened(decision).model_dump(mode="json"),
             bytes_per_s=float(short.throughput[number]),
             proposed_ms=state.now_ms,
             expires_ms=state.now_ms + state.config.balancer.proposal_expires_ms,
-            children=tuple(one.children),
-            boundaries=tuple(one.boundaries),
-            algorithm=one.algorithm,
-            unload_children=one.unload_children,
-            plan=None if one.kind in RESHAPES or is_repair(one) else _plan_id(state),
+            children=tuple(decision.children),
+            boundaries=tuple(decision.boundaries),
+            algorithm=decision.algorithm,
+            unload_children=decision.unload_children,
+            plan=None if decision.kind in RESHAPES or is_repair(decision) else _plan_id(state),
         )
-        for number, one in enumerate(group)
+        for number, decision in enumerate(group)
     ]
 
 
-def _shortened(one: Decision) -> Explain:
+def _shortened(decision: Decision) -> Explain:
     """A decision's explanation with its destination and the best others only."""
 
     def place(other: Candidate) -> tuple[bool, float]:
-        return other.broker != one.destination, np.inf if other.score is None else other.score
+        return other.broker != decision.destination, np.inf if other.score is None else other.score
 
-    kept = sorted((other for other in one.explain.candidates if other.refused_by is None), key=place)[:MOST_CANDIDATES_KEPT]
-    return one.explain.model_copy(update={"candidates": kept})
+    fitting = [other for other in decision.explain.candidates if other.refused_by is None]
+    kept = sorted(fitting, key=place)[:MOST_CANDIDATES_KEPT]
+    return decision.explain.model_copy(update={"candidates": kept})
 
 
 def _auto_approved(state: RoundState, group: Sequence[Proposal]) -> AutoApproval | None:
     """The first rule that approves all of these; what it approves counts in its budget."""
     for rule in map(auto_approval, state.config.balancer.auto_approve):
-        if not all(rule.allows(one.kind, (one.reason, one.rule), one.bytes_per_s, state.now_ms) for one in group):
+        if not all(
+            rule.allows(
+                proposal.kind,
+                (proposal.reason, proposal.rule),
+                proposal.bytes_per_s,
+                state.now_ms,
+            )
+            for proposal in group
+        ):
             continue
         if rule.per_hour is None:
             return rule
         used = sum(count for text, _, count in state.approvals if text == rule.text)
         if used + len(group) <= rule.per_hour:
-            until_ms = -(-state.now_ms // MINUTE_MS) * MINUTE_MS + HOUR_MS  # in whole minutes, so that an hour has few of them
+            # in whole minutes, so that an hour has few of them
+            until_ms = -(-state.now_ms // MINUTE_MS) * MINUTE_MS + HOUR_MS
             counted = Counter({(text, at_ms): count for text, at_ms, count in state.approvals})
             counted[rule.text, until_ms] += len(group)
             state.approvals = tuple((*each, count) for each, count in sorted(counted.items()))
@@ -215,11 +236,13 @@ Planned = tuple[Group, list[Proposal]]
 """A group of moves by their places among all moves, and as proposals."""
 
 
-def _propose_moves(state: RoundState, fork: RoundState, shed: Callable[[RoundState], None]) -> None:
-    """Have the shedder look at `fork`, and its plan take the place of the one that waits, unless that serves as well.
+def _propose_moves(state: RoundState, fork: RoundState, shed: Stage) -> None:
+    """Have the shedder look at `fork`.
 
-    While the shedder isn't asked, or itself waits for something, its plan stays as it is. What parts
-    anti-affinity groups is looked at in every pass.
+    Its plan takes the place of the one that waits, unless that serves as well.
+
+    While the shedder isn't asked, or itself waits for something, its plan stays as it is. What
+    parts anti-affinity groups is looked at in every pass.
     """
     strategy = state.config.shedder
     if traits_of(strategy).paces_itself and waiting_moves(state) and not _looks_again(state):
@@ -237,14 +260,17 @@ def _propose_moves(state: RoundState, fork: RoundState, shed: Callable[[RoundSta
 
 
 def _looks_again(state: RoundState) -> bool:
-    """Whether the shedding interval has passed since the last pass: a plan takes long to make, and is read by people."""
+    """Whether the shedding interval has passed since the last pass.
+
+    A plan takes long to make, and is read by people.
+    """
     last = state.memory.last_shed_ms
     return last is None or state.now_ms - last >= state.config.balancer.shedding_interval_ms
 
 
 @dataclass(frozen=True, slots=True)
 class _Pass:
-    """What a pass of the shedder wants, beside what waits. Groups name moves by their places in `moves`."""
+    """What a pass wants, beside what waits. Groups name moves by their places in `moves`."""
 
     state: RoundState
     moves: Sequence[Proposal | Decision]
@@ -254,8 +280,12 @@ class _Pass:
 
     @staticmethod
     def of(state: RoundState, fork: RoundState, wanted: list[list[Decision]]) -> _Pass:
-        """Of what is wanted on the loads of `fork`; without the shedder's plan if it hasn't looked at them."""
-        waiting = groups_of([move for move in waiting_moves(state) if fork.looked or is_repair(move)])
+        """Of what is wanted on the loads of `fork`.
+
+        Without the shedder's plan if it hasn't looked at them.
+        """
+        moves_waiting = [move for move in waiting_moves(state) if fork.looked or is_repair(move)]
+        waiting = groups_of(moves_waiting)
         every: list[Sequence[Proposal | Decision]] = [*waiting, *wanted]
         moves = [move for group in every for move in group]
         numbers = iter(range(len(moves)))
@@ -286,7 +316,8 @@ class _Pass:
     def key(self, group: Group) -> tuple[Any, ...]:
         """The same for groups of the same moves."""
         moves = [self.moves[place] for place in group]
-        return tuple(sorted((move.bundle, move.kind, move.source, move.destination or "") for move in moves))
+        named = ((move.bundle, move.kind, move.source, move.destination or "") for move in moves)
+        return tuple(sorted(named))
 
 
 def _take_plan(found: _Pass) -> None:
@@ -313,12 +344,17 @@ def _take_plan(found: _Pass) -> None:
             book.end(proposal, "superseded", why=NOT_WANTED)
     plan = _approve_by_rules(found, plan, explained)
     moves = [proposal for _, group in plan for proposal in group]
-    book.waiting = [proposal for proposal in book.waiting if proposal.proposal_id not in known] + moves
-    book.news += [_news(proposal, explained[name]) for proposal in moves if (name := proposal.proposal_id) in explained]
+    others = [proposal for proposal in book.waiting if proposal.proposal_id not in known]
+    book.waiting = others + moves
+    new = [proposal for proposal in moves if proposal.proposal_id in explained]
+    book.news += [_news(proposal, explained[proposal.proposal_id]) for proposal in new]
 
 
 def _still_possible(found: _Pass) -> tuple[list[Group], list[Group]]:
-    """Groups that wait and could be approved now, and those that could be later. What never can be ends."""
+    """Groups that wait and could be approved now, and those that could be later.
+
+    What never can be ends.
+    """
     possible, held = list[Group](), list[Group]()
     before = Group()
     for group in found.waiting:
@@ -339,12 +375,16 @@ def _refuse_harmful(found: _Pass, harmful: Sequence[Group]) -> None:
     for group in harmful:
         decisions, after = found.decisions(group), found.loads.after(group).max_usage
         bundles = [decision.bundle for decision in decisions]
-        refused = refusal(Refuses.RAISES_MAX, decisions[0].source, bundles, saw=[after], limit=found.loads.max_usage)
+        source, limit = decisions[0].source, found.loads.max_usage
+        refused = refusal(Refuses.RAISES_MAX, source, bundles, saw=[after], limit=limit)
         found.state.refusals.append(refused)
 
 
 def _keeps(found: _Pass, waits: list[Group], wrong: list[Group], wanted: list[Group]) -> bool:
-    """Whether the plan that waits stays. One that has been begun does so when nothing else is wanted, too."""
+    """Whether the plan that waits stays.
+
+    One that has been begun does so when nothing else is wanted, too.
+    """
     begun = any(proposal.begun for group in waits for proposal in found.proposals(group))
     if not wanted:
         return begun
@@ -352,7 +392,7 @@ def _keeps(found: _Pass, waits: list[Group], wrong: list[Group], wanted: list[Gr
 
 
 def _repairs(found: _Pass, waits: list[Group], wanted: list[Group]) -> list[Group]:
-    """What is to part anti-affinity groups: moves that wait, where the same bundles are to leave, or else new ones.
+    """What is to part anti-affinity groups: moves that wait for the same bundles, or new ones.
 
     Which of several equal brokers gets a bundle is drawn anew in each pass.
     """
@@ -361,14 +401,14 @@ def _repairs(found: _Pass, waits: list[Group], wanted: list[Group]) -> list[Grou
 
 
 def _refreshed(found: _Pass, group: Group) -> list[Proposal]:
-    """Proposals of a group that waits on, with the reasons and figures of this pass where it has any."""
-    state, proposals = found.state, found.proposals(group)
+    """Proposals of a group that waits on, with what this pass says of them, if anything."""
+    bundles, proposals = found.state.view.bundles, found.proposals(group)
     wanted = [decision for other in found.wanted for decision in found.decisions(other)]
-    same = {(one.bundle, one.source, one.destination): _shortened(one) for one in wanted}
-    by_source = {(one.source, one.rule): one.explain for one in wanted}
-    short = state.view.bundles.short.take(state.view.bundles.rows_of(one.bundle for one in proposals)).throughput
+    same = {(move.bundle, move.source, move.destination): _shortened(move) for move in wanted}
+    by_source = {(move.source, move.rule): move.explain for move in wanted}
+    short = bundles.short.take(bundles.rows_of(proposal.bundle for proposal in proposals))
     refreshed = []
-    for proposal, carried in zip(proposals, short.tolist(), strict=True):
+    for proposal, carried in zip(proposals, short.throughput.tolist(), strict=True):
         explain = dict(proposal.explain)
         if (own := same.get((proposal.bundle, proposal.source, proposal.destination))) is not None:
             explain = own.model_dump(mode="json")
@@ -382,17 +422,18 @@ def _refreshed(found: _Pass, group: Group) -> list[Proposal]:
 def _as_proposals(
     found: _Pass, waits: list[Group], chosen: list[Group], held: list[Group], keeps: bool
 ) -> tuple[list[Planned], dict[str, Decision]]:
-    """What is chosen as proposals, and the decision that each new one stands for. A move that waits already keeps its id.
+    """What is chosen as proposals, and the decision that each new one stands for.
 
-    `keeps`: the plan that waits goes on under its name; else what differs from it is a new plan.
+    A move that waits already keeps its id. `keeps`: the plan that waits goes on under its name;
+    else what differs from it is a new plan.
     """
     state, book = found.state, found.state.desk.book
     known = {found.key(group): group for group in waits}
     others = len(book.waiting) - sum(map(len, found.waiting)) + sum(map(len, held))
     room, number = state.config.balancer.max_proposals - others, _next_number(state)
     plan, explained, full = list[Planned](), dict[str, Decision](), list[str]()
-    before, after = ({found.key(group) for group in found.for_load(groups)} for groups in (waits, chosen))
-    is_new = not keeps and before != after
+    before, after = found.for_load(waits), found.for_load(chosen)
+    is_new = not keeps and {*map(found.key, before)} != {*map(found.key, after)}
     for group in chosen:
         decisions = found.decisions(group)
         if len(group) > room:
@@ -405,7 +446,8 @@ def _as_proposals(
         else:
             proposals = _proposals(state, decisions, number)
             number += len(proposals)
-            explained |= {one.proposal_id: decision for one, decision in zip(proposals, decisions, strict=True)}
+            ids = [proposal.proposal_id for proposal in proposals]
+            explained |= dict(zip(ids, decisions, strict=True))
         if is_new and not is_repair(proposals[0]):
             name = _plan_id(state)
             proposals = [replace(proposal, plan=name, begun=False) for proposal in proposals]
@@ -416,46 +458,54 @@ def _as_proposals(
 
 
 def _behind(found: _Pass, plan: list[Planned], held: list[Group]) -> list[Planned]:
-    """Groups that only can't be made now, as far as they harm nothing behind the plan and are no part of it."""
+    """Groups that only can't be made now, but for those that are in the plan or harm behind it."""
     after = found.loads.after([*chain.from_iterable(group for group, _ in plan)])
     bundles = {proposal.bundle for _, group in plan for proposal in group}
     name = next((group[0].plan for _, group in plan if group[0].plan is not None), None)
     kept = list[Planned]()
     for group in held:
         proposals = found.proposals(group)
-        if not after.is_worse_after(group) and not bundles & {proposal.bundle for proposal in proposals}:
-            after.carry_out(group)
-            if not is_repair(proposals[0]):
-                proposals = [replace(proposal, plan=name or proposal.plan) for proposal in proposals]
-            kept.append((group, proposals))
+        if after.is_worse_after(group) or bundles & {proposal.bundle for proposal in proposals}:
+            continue
+        after.carry_out(group)
+        if not is_repair(proposals[0]):
+            proposals = [replace(proposal, plan=name or proposal.plan) for proposal in proposals]
+        kept.append((group, proposals))
     return kept
 
 
-def _approve_by_rules(found: _Pass, plan: list[Planned], explained: dict[str, Decision]) -> list[Planned]:
-    """Decide what rules of auto_approve let through and makes nothing worse by itself; returns what waits on."""
+def _approve_by_rules(
+    found: _Pass, plan: list[Planned], explained: dict[str, Decision]
+) -> list[Planned]:
+    """Decide what rules of auto_approve let through, if it makes nothing worse by itself.
+
+    Returns what waits on.
+    """
     state, loads = found.state, found.loads.copy()
     waits, before, begun = list[Planned](), Group(), set[str | None]()
     for group, proposals in plan:
         harms = loads.is_worse_after(group)
-        if harms or why_refused(state, proposals, loads, (group, before)) or (rule := _auto_approved(state, proposals)) is None:
+        refused = harms or why_refused(state, proposals, loads, (group, before)) is not None
+        if refused or (rule := _auto_approved(state, proposals)) is None:
             waits.append((group, proposals))
             before += group
             continue
         for place, proposal in zip(group, proposals, strict=True):
             wanted = explained.get(proposal.proposal_id)
             explain = Explain.model_validate(proposal.explain) if wanted is None else wanted.explain
-            decide_proposed(state, proposal, f"auto_approve: {rule.text}", explain, (loads, place, group))
+            figures = loads, place, group
+            decide_proposed(state, proposal, f"auto_approve: {rule.text}", explain, figures)
         loads.carry_out(group)
         begun.add(proposals[0].plan)
     begun -= {None}
     return [
-        (group, [replace(proposal, begun=proposal.begun or proposal.plan in begun) for proposal in proposals])
+        (group, [replace(move, begun=move.begun or move.plan in begun) for move in proposals])
         for group, proposals in waits
     ]
 
 
 def _measure_plan(state: RoundState) -> None:
-    """Note what usages are now, and what they would be with each move that waits, alone and in the plan's order."""
+    """Note what usages are now, and with each move that waits, alone and in the plan's order."""
     moves = waiting_moves(state)
     if not moves:
         return
@@ -463,8 +513,9 @@ def _measure_plan(state: RoundState) -> None:
     places = {proposal.proposal_id: place for place, proposal in enumerate(moves)}
     now = ahead.copy()
     for group in groups_of(moves):
-        alone = now.after([places[one.proposal_id] for one in group]).max_usage
-        ahead.carry_out([places[one.proposal_id] for one in group])
+        mine = [places[proposal.proposal_id] for proposal in group]
+        alone = now.after(mine).max_usage
+        ahead.carry_out(mine)
         for proposal in group:
             source, destination = now.ends[places[proposal.proposal_id]]
             measured[proposal.proposal_id] = replace(
@@ -478,9 +529,8 @@ def _measure_plan(state: RoundState) -> None:
             )
     book = state.desk.book
     book.waiting = [measured.get(proposal.proposal_id, proposal) for proposal in book.waiting]
-    book.news = [
-        replace(one, proposal=replace(now_waiting, explain=one.proposal.explain))
-        if one.state == "waiting" and (now_waiting := measured.get(one.proposal.proposal_id)) is not None
-        else one
-        for one in book.news
-    ]
+    for at, news in enumerate(book.news):
+        with_usages = measured.get(news.proposal.proposal_id)
+        if news.state == "waiting" and with_usages is not None:
+            proposal = replace(with_usages, explain=news.proposal.explain)
+            book.news[at] = replace(news, proposal=proposal)

@@ -131,15 +131,16 @@ def _retries(memory: Memory, settled: Settled, now_ms: int, config: BalancerConf
 
 
 def _reserved(memory: Memory, settled: Settled, view: ClusterView) -> dict[str, str]:
-    """Released bundle → the destination that its unload named: a one-shot affinity, kept until a round can assign the bundle.
+    """Released bundle → the destination that its unload named.
 
-    So it is with a bundle whose destination was restarted and is asked again. A bundle whose
-    namespace is deleted goes nowhere.
+    A one-shot affinity, kept until a round can assign the bundle. So it is with a bundle whose
+    destination was restarted and is asked again. A bundle whose namespace is deleted goes nowhere.
     """
     released = {
         one.bundle: str(one.destination)
         for one, outcome in settled.ended
-        if outcome.outcome == "released" or (one.kind == "assign" and one.bundle in settled.repeated)
+        if outcome.outcome == "released"
+        or (one.kind == "assign" and one.bundle in settled.repeated)
     }
     every = {**memory.reserved, **released}
     rows = zip(every.items(), view.bundles.rows_of(every).tolist(), strict=True)

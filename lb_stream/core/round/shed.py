@@ -99,7 +99,8 @@ def unload_from_hot(state: RoundState) -> None:
     unloads, memory = strategy.function(_shed_context(state, seen, holds.disruption(state.view)))
     state.remember(strategy, memory)
     state.proposed, state.looked = unloads, _has_looked(unloads)
-    state.refusals += [*holds.standing(state.view), *(unloads.refusals or _nothing_proposed(state, seen))]
+    state.refusals += holds.standing(state.view)
+    state.refusals += unloads.refusals or _nothing_proposed(state, seen)
     if state.config.balancer.count_pending_moves and preselects(state):
         state.relieved = frozenset(proposal.source for proposal in unloads.proposals)
     room = MoveBudget.of(state)
@@ -114,18 +115,21 @@ def unload_from_hot(state: RoundState) -> None:
 
 
 def _nothing_proposed(state: RoundState, seen: ClusterView) -> list[Refusal]:
-    """Of a strategy that neither proposed nor refused anything: that it did so while a broker is far above the others."""
-    alive = np.flatnonzero(seen.brokers.alive)
-    limit = float(seen.brokers.usage[alive].mean()) + UNEVEN
-    if traits_of(state.config.shedder).paces_itself:  # asked in every batch: brokers that have just reported count
-        alive = alive[seen.brokers.sampled[alive]]
+    """Say that a strategy proposed and refused nothing, though a broker is far above the others.
+
+    One that is asked in every batch is asked about brokers that have just reported.
+    """
+    brokers, alive = seen.brokers, np.flatnonzero(seen.brokers.alive)
+    limit = float(brokers.usage[alive].mean()) + UNEVEN
+    if traits_of(state.config.shedder).paces_itself:
+        alive = alive[brokers.sampled[alive]]
     if state.proposed.proposals or not len(alive):
         return []
-    highest = int(alive[np.argmax(seen.brokers.usage[alive])])
-    usage = float(seen.brokers.usage[highest])
-    if usage < limit:
+    highest = int(alive[np.argmax(brokers.usage[alive])])
+    saw = float(brokers.usage[highest])
+    if saw < limit:
         return []
-    return [refusal(Refuses.NOTHING_PROPOSED, seen.brokers.names[highest], saw=[usage], limit=limit)]
+    return [refusal(Refuses.NOTHING_PROPOSED, brokers.names[highest], saw=[saw], limit=limit)]
 
 
 _NOT_YET = {
@@ -145,7 +149,7 @@ _NOT_YET = {
 
 
 def _has_looked(unloads: Unloads) -> bool:
-    """Whether a shedder's answer says what it wants: a pass that waits for something says nothing."""
+    """Whether a shedder's answer says what it wants: one that waits for something says nothing."""
     return bool(unloads.proposals) or not any(one.rule in _NOT_YET for one in unloads.refusals)
 
 
@@ -186,9 +190,10 @@ def _without_drained(view: ClusterView) -> ClusterView:
 
 
 def movable_bundles(state: RoundState, held: Bools) -> Bools:
-    """Bundles that may leave their broker at all: free ones that nothing holds, long enough there, of namespaces that are not excluded.
+    """Bundles that may leave their broker at all.
 
-    One that was split elsewhere is about to go by itself.
+    Free ones that nothing holds, long enough there, of namespaces that are not excluded. One that
+    was split elsewhere is about to go by itself.
     """
     movable = state.free_bundles() & ~held & ~state.overlapped.moving
     if state.config.balancer.min_dwell_ms:
@@ -363,11 +368,13 @@ def _kept_by_policies(state: RoundState, proposal: Unload) -> Rule | None:
 def place_shed(state: RoundState, bundle: int) -> Choice | Refusal:
     """The destination of a bundle that leaves a hot broker, or why there is none. O(brokers).
 
-    It is placement's own choice where that one has room and isn't being relieved in this round; else one is sought among those. When
-    there is none, the wish to spare the relieved ones is given up, and then the rules are: somebody who would end no hotter than the
-    source. Where pending moves don't count, placement's own choice stands, as the reference's.
+    It is placement's own choice where that one has room and isn't being relieved in this round;
+    else one is sought among those. When there is none, the wish to spare the relieved ones is given
+    up, and then the rules are: somebody who would end no hotter than the source. Where pending
+    moves don't count, placement's own choice stands, as the reference's.
 
-    To have room is to end at or below the overloaded threshold, or no hotter than the source will be without the bundle.
+    To have room is to end at or below the overloaded threshold, or no hotter than the source will
+    be without the bundle.
     """
     view, targets = state.view, state.targets
     owner = int(view.bundles.owner[bundle])

@@ -60,7 +60,10 @@ def split_too_large(state: RoundState) -> None:
 
 
 def _without_overlaps(state: RoundState, found: TooLarge) -> tuple[TooLarge, list[Refusal]]:
-    """What may be split of what is too large: not bundles whose ranges others have, too, as after a split elsewhere."""
+    """What may be split of what is too large.
+
+    Bundles whose ranges others have, too, as after a split elsewhere, may not.
+    """
     if not len(found.rows):
         return found, []
     doubtful = state.overlapped.reshaping[found.rows]
@@ -78,14 +81,15 @@ def _may_split(state: RoundState) -> Bools:
 
 
 def find_small_enough(state: RoundState, bundles: Sequence[str]) -> frozenset[str]:
-    """Those of these bundles that are not too large any more, as far as their figures say so in this round.
+    """Those of these bundles that are not too large any more, as far as this round's figures say.
 
     Of the extensible manager's bundles only their brokers can tell.
     """
     view, manager = state.view, state.config.balancer.load_manager
     rows = view.bundles.rows_of(bundles)
     rows = rows[rows >= 0]
-    rows = rows[np.append(view.brokers.alive & view.brokers.sampled, False)[view.bundles.owner[rows]]]
+    has_figures = np.append(view.brokers.alive & view.brokers.sampled, False)
+    rows = rows[has_figures[view.bundles.owner[rows]]]
     if manager == "extensible" or not len(rows):
         return frozenset()
     asked = np.zeros(len(view.bundles), np.bool_)

@@ -97,7 +97,7 @@ class RoundState:
     refusals: list[Refusal] = field(default_factory=list)
     relieved: frozenset[int] = frozenset()  # brokers that bundles leave in this round, and that are spared in it
     shed: bool = False
-    looked: bool = False  # the shedder has looked at the loads: nothing that it waits for has held it up
+    looked: bool = False  # the shedder has looked at the loads, and waits for nothing
     proposed: Unloads = NOTHING  # by the shedder
     merges: MergeLook | None = None  # what a look for bundles to merge has found
     exchanges: list[tuple[str, ...]] = field(default_factory=list)  # bundles whose moves belong together

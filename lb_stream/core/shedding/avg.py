@@ -18,7 +18,16 @@ from lb_stream.core.model.refusals import Refusal, refusal
 from lb_stream.core.model.rules import Decides, Refuses
 from lb_stream.core.model.view import ClusterView, Floats, Rows
 from lb_stream.core.placement.base import Best, PlacementContext, placement
-from lb_stream.core.shedding.base import ShedContext, Traits, Unload, Unloads, heaviest_first, none_chosen, rows_by_broker, shedder
+from lb_stream.core.shedding.base import (
+    ShedContext,
+    Traits,
+    Unload,
+    Unloads,
+    heaviest_first,
+    none_chosen,
+    rows_by_broker,
+    shedder,
+)
 
 
 class AvgShedderConfig(KeyModel):
@@ -95,8 +104,9 @@ def forget_who_is_gone(view: ClusterView, config: AvgShedderConfig, memory: AvgM
 
 
 def forget_plan(before: AvgMemory, after: AvgMemory) -> AvgMemory:
-    """Count on from where the counters of pairs stood that have fired: they are as far apart as before."""
-    hits_low, hits_high = {**before.hits_low, **after.hits_low}, {**before.hits_high, **after.hits_high}
+    """Count on where the counters of pairs that have fired stood: those are as far apart still."""
+    hits_low = {**before.hits_low, **after.hits_low}
+    hits_high = {**before.hits_high, **after.hits_high}
     return AvgMemory(hits_low, hits_high, after.target)
 
 
@@ -120,7 +130,7 @@ def shed_to_partner(context: ShedContext[AvgShedderConfig, AvgMemory]) -> tuple[
         now.hits_high.clear()
         return Unloads(), now
     refusals: list[Refusal] = []
-    firing = [(low, high) for low, high in pairs if _fires(view, config, now, (low, high), float(score[high] - score[low]), refusals)]
+    firing = [pair for pair in pairs if _fires(view, config, now, pair, score, refusals)]
     rows = rows_by_broker(view, np.array([high for _, high in firing], np.intp), context.eligible)
     loads = (view.bundles.short.rate, view.bundles.short.throughput) if firing else ()
     proposals: list[Unload] = []
@@ -155,16 +165,22 @@ def _fires(
     config: AvgShedderConfig,
     memory: AvgMemory,
     pair: tuple[int, int],
-    difference: float,
+    score: Floats,
     refusals: list[Refusal],
 ) -> bool:
-    """Whether one of the pair's brokers has been apart for long enough; then all four counters start anew, else it is refused."""
+    """Whether one of the pair's brokers has been apart for long enough.
+
+    Then all four counters start anew, else it is refused.
+    """
     names = [view.brokers.names[broker] for broker in pair]
-    low, high = (max(hits.get(name, 0) for name in names) for hits in (memory.hits_low, memory.hits_high))
+    low = max(memory.hits_low.get(name, 0) for name in names)
+    high = max(memory.hits_high.get(name, 0) for name in names)
     if low < config.hit_count_low and high < config.hit_count_high:
         # Far apart, a pair fires by whichever count is reached first.
-        far = difference >= config.high_threshold_points and config.hit_count_high - high <= config.hit_count_low - low
-        hits, limit = (high, config.hit_count_high) if far else (low, config.hit_count_low)
+        far = float(score[pair[1]] - score[pair[0]]) >= config.high_threshold_points
+        sooner = config.hit_count_high - high <= config.hit_count_low - low
+        by_high = far and sooner
+        hits, limit = (high, config.hit_count_high) if by_high else (low, config.hit_count_low)
         refusals.append(refusal(Refuses.HIT_COUNT, names[1], saw=[hits], limit=limit))
         return False
     for name in names:

@@ -23,15 +23,17 @@ LEAST_LOAD = 1.0
 
 
 class BundleRules(KeyModel):
-    """How a shedder counts and chooses a broker's bundles. Shedders whose settings inherit it may do as Pulsar's do."""
+    """How a shedder counts and chooses a broker's bundles: by default not as Pulsar's do."""
 
     count_system_bundles: bool = key(
         False,
-        "heartbeat and SLA-monitor bundles count where a broker is asked whether it has only one bundle, or none,"
-        " as in the reference; they never move",
+        "heartbeat and SLA-monitor bundles count where a broker is asked whether it has only one "
+        "bundle, or none, as in the reference; they never move",
     )
     unload_idle_bundles: bool = key(
-        False, "unload also bundles that carry less than 1 msg/s or 1 byte/s, as the reference does; it relieves nobody"
+        False,
+        "unload also bundles that carry less than 1 msg/s or 1 byte/s, as the reference does; "
+        "it relieves nobody",
     )
 
 
@@ -181,10 +183,13 @@ class MoveLearner(Protocol):
 
 
 class PlanForgetter(Protocol):
-    """Called after a pass whose moves wait for approval: none of them is made, and the next pass is asked again."""
+    """Called after a pass whose moves wait for approval: none is made, and it is asked again."""
 
     def __call__(self, before: Any, after: Any, /) -> Any:
-        """What it remembers from now on. `before`, `after`: what it remembered before the pass, and what that returned."""
+        """What it remembers from now on.
+
+        `before`, `after`: what it remembered before the pass, and what that returned.
+        """
         ...
 
 
@@ -261,7 +266,10 @@ class Need:
 
 
 def too_few_bundles(view: ClusterView, broker: int, bundles: int) -> Refusal | None:
-    """Why a broker with so many bundles keeps them: moving its only one would only move the trouble. None: it has several."""
+    """Why a broker with so many bundles keeps them; None: it has several.
+
+    Moving its only one would only move the trouble.
+    """
     if bundles > 1:
         return None
     rule = Refuses.SOLE_BUNDLE if bundles == 1 else Refuses.NO_BUNDLES
@@ -273,8 +281,13 @@ def carrying(rows: Rows, load: Floats, rules: BundleRules) -> Rows:
     return rows if rules.unload_idle_bundles else rows[load[rows] >= LEAST_LOAD]
 
 
-def none_chosen(view: ClusterView, broker: int, rows: Rows, load: Floats, most: float, unit: str) -> Refusal:
-    """Why none of a broker's eligible bundles was chosen: it has none, all are idle, or each is more than `most`. Loads are in `unit`."""
+def none_chosen(
+    view: ClusterView, broker: int, rows: Rows, load: Floats, most: float, unit: str
+) -> Refusal:
+    """Why none of a broker's eligible bundles was chosen.
+
+    It has none, all are idle, or each is more than `most`. Loads are in `unit`.
+    """
     name, busy = view.brokers.names[broker], rows[load[rows] >= LEAST_LOAD]
     if not len(rows):
         return refusal(Refuses.NO_ELIGIBLE_BUNDLE, name, saw=[0], limit=1)
@@ -301,7 +314,8 @@ def shed_throughput(
     refusals: list[Refusal] = []
     if not needs:
         return proposals, refusals
-    load, counts = view.bundles.short.throughput, view.bundle_counts(system=rules.count_system_bundles)
+    load = view.bundles.short.throughput
+    counts = view.bundle_counts(system=rules.count_system_bundles)
     budgets = disruption or Disruption.none(len(view.bundles))
     rows = rows_by_broker(view, np.array([need.broker for need in needs], np.intp), eligible)
     for need in needs:
@@ -311,7 +325,8 @@ def shed_throughput(
         left_to_it = budgets.within(heaviest_first(rows[need.broker], load))
         chosen = until_enough(carrying(left_to_it, load, rules), load, need.bytes_per_s)
         if not len(chosen):
-            refusals.append(none_chosen(view, need.broker, left_to_it, load, need.bytes_per_s, "bytes/s"))
+            why = none_chosen(view, need.broker, left_to_it, load, need.bytes_per_s, "bytes/s")
+            refusals.append(why)
             continue
         budgets = budgets.less(chosen)
         throughput = float(view.brokers.latest.throughput[need.broker])

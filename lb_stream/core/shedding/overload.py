@@ -6,7 +6,14 @@ import numpy as np
 
 from lb_stream.contracts.keys import key
 from lb_stream.core.model.rules import Decides
-from lb_stream.core.shedding.base import BundleRules, Need, ShedContext, Unloads, shed_throughput, shedder
+from lb_stream.core.shedding.base import (
+    BundleRules,
+    Need,
+    ShedContext,
+    Unloads,
+    shed_throughput,
+    shedder,
+)
 
 MARGIN = 0.05
 
@@ -23,7 +30,8 @@ class OverloadShedderConfig(BundleRules):
 def shed_overloaded(context: ShedContext[OverloadShedderConfig, None]) -> tuple[Unloads, None]:
     """Unload (usage - threshold + 5 points) of its throughput from each broker at or above the threshold.
 
-    Usage is a ratio, throughput bytes/s. At least one bundle goes, however little it carries; idle brokers play no part.
+    Usage is a ratio, throughput bytes/s. At least one bundle that carries anything goes; idle
+    brokers play no part.
     """
     view, threshold = context.view, context.config.overloaded_threshold_percent / 100.0
     usage, throughput = view.brokers.usage, view.brokers.latest.throughput
@@ -39,5 +47,7 @@ def shed_overloaded(context: ShedContext[OverloadShedderConfig, None]) -> tuple[
         )
         for broker in hot
     ]
-    proposals, refusals = shed_throughput(view, needs, context.eligible, context.disruption, context.config)
+    proposals, refusals = shed_throughput(
+        view, needs, context.eligible, context.disruption, context.config
+    )
     return Unloads(tuple(proposals), tuple(refusals)), None

@@ -67,7 +67,8 @@ def shed_heaviest(context: ShedContext[SimpleLoadManagerConfig, None]) -> tuple[
     hot = np.flatnonzero(alive & (considered > config.overloaded_threshold_percent).any(axis=0))
     fullest = np.argmax([usages[name] for name in BOTTLENECKS], axis=0)
     rows = rows_by_broker(view, hot, context.movable)
-    counts, loads = view.bundle_counts(system=config.count_system_bundles), cache(partial(_loads, view))
+    counts = view.bundle_counts(system=config.count_system_bundles)
+    loads = cache(partial(_loads, view))
     proposals: list[Unload] = []
     refusals: list[Refusal] = []
     for broker in hot.tolist():
@@ -94,7 +95,7 @@ def shed_heaviest(context: ShedContext[SimpleLoadManagerConfig, None]) -> tuple[
 
 
 def _loads(view: ClusterView, bottleneck: str) -> tuple[Floats, Callable[[Floats], Floats], str]:
-    """What each bundle carries of one resource, the steps in which that is compared, and its unit."""
+    """What each bundle carries of one resource, the steps it is compared in, and its unit."""
     bundles = view.bundles
     if bottleneck == "cpu":
         return bundles.latest.rate, lambda rates: rounded(rates / RATE_STEP), "msg/s"

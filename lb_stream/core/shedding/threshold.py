@@ -15,7 +15,17 @@ from lb_stream.contracts.keys import key
 from lb_stream.core.model.refusals import Refusal, refusal
 from lb_stream.core.model.rules import Decides, Refuses
 from lb_stream.core.model.view import ClusterView, Floats
-from lb_stream.core.shedding.base import MB, BundleRules, Need, ShedContext, Traits, Unloads, shed_throughput, shedder, too_few_bundles
+from lb_stream.core.shedding.base import (
+    MB,
+    BundleRules,
+    Need,
+    ShedContext,
+    Traits,
+    Unloads,
+    shed_throughput,
+    shedder,
+    too_few_bundles,
+)
 
 MARGIN = 0.05
 LOWER_BOUNDARY_FACTOR = 0.5
@@ -150,7 +160,8 @@ def _lower_boundary(view: ClusterView, config: ThresholdShedderConfig, usage: Fl
     alive = np.flatnonzero(view.brokers.alive)
     average = mean_of(usage[alive])
     floor = average - config.threshold
-    above, counts = alive[usage[alive] > floor], view.bundle_counts(system=config.count_system_bundles)
+    above = alive[usage[alive] > floor]
+    counts = view.bundle_counts(system=config.count_system_bundles)
     if not (usage[alive] < floor).any() or not len(above):
         return []
     high = above[counts[above] > 1]

@@ -265,7 +265,13 @@ _SKIPS = {"NoBrokers": Refuses.NO_BROKERS, "NoLoadData": Refuses.NO_LOAD_DATA, "
 def _refusals(view: ClusterView, store: LoadStore, config: TransferShedderConfig, cycle: Cycle) -> list[Refusal]:
     """Why the pass, a source or a bundle was left out."""
     found = [
-        refusal(kept.rule, store.names[kept.source], map(view.bundles.name, kept.bundles), saw=kept.saw, limit=kept.limit)
+        refusal(
+            kept.rule,
+            store.names[kept.source],
+            map(view.bundles.name, kept.bundles),
+            saw=kept.saw,
+            limit=kept.limit,
+        )
         for kept in cycle.kept
     ]
     if config.max_brokers_per_cycle == 0 and cycle.hits > config.hit_count_threshold:

@@ -87,7 +87,7 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """Why a source keeps bundles: the rule, what it saw (bytes/s, or a number of bundles) and its limit."""
+    """Why a source keeps bundles: the rule, what it saw (bytes/s, or bundles) and its limit."""
 
     rule: Rule
     source: int
@@ -222,7 +222,8 @@ def _shed(store: LoadStore, limits: CycleLimits, stats: _Stats, cycle: Cycle, ma
             no_data += len(top.bundles) == 0
             few_bundles += len(top.bundles) == 1
             rule = Refuses.SOLE_BUNDLE if len(top.bundles) else Refuses.NO_TOP_BUNDLES
-            cycle.kept.append(Kept(rule, source, tuple(top.bundles.tolist()), (len(top.bundles),), 2))
+            bundles = tuple(top.bundles.tolist())
+            cycle.kept.append(Kept(rule, source, bundles, (len(bundles),), 2))
             continue
         pair = _Pair.of(store, limits, source, destination, top, may_take)
         if pair.relieve():
@@ -291,13 +292,15 @@ class _Pair:
         return bool(self.marked > 0)
 
     def kept(self) -> list[Kept]:
-        """Why bundles stay, once some were chosen or none: the rules forbid it, or nothing that may leave fits."""
+        """Why bundles stay: the rules forbid it, or nothing that may leave fits."""
         found = []
         if not self.marked > 0 and self.stopped_at is not None:
             bundle, throughput = self.stopped_at
-            found.append(Kept(Refuses.NO_FITTING_BUNDLE, self.source, (bundle,), (throughput,), float(self.target)))
+            saw, limit = (throughput,), float(self.target)
+            found.append(Kept(Refuses.NO_FITTING_BUNDLE, self.source, (bundle,), saw, limit))
         elif not self.marked > 0 and not self.not_transferable:
-            found.append(Kept(Refuses.NO_ELIGIBLE_BUNDLE, self.source, (), (int(np.count_nonzero(self.top.may_leave)),), 1))
+            may_leave = int(np.count_nonzero(self.top.may_leave))
+            found.append(Kept(Refuses.NO_ELIGIBLE_BUNDLE, self.source, (), (may_leave,), 1))
         if self.not_transferable:
             found.append(Kept(Refuses.NOT_TRANSFERABLE, self.source, tuple(self.not_transferable)))
         return found

@@ -49,8 +49,8 @@ class UniformLoadShedderConfig(BundleRules):
     )
     uniform_need_allowance: int = key(
         0,
-        "by how much a bundle may exceed what is left to move; Pulsar allows 1 000 before 4.2: below that difference all bundles move,"
-        " and back",
+        "by how much a bundle may exceed what is left to move; Pulsar allows 1 000 before 4.2: "
+        "below that difference all bundles move, and back",
         unit="msg/s or bytes/s", ge=0, le=INT_MAX,
     )  # fmt: skip
     uniform_need_overflow: bool = key(True, "compute what is left to move in 32 bits, overflow included, as the reference does")
@@ -120,7 +120,8 @@ def _shed(
             left -= int(value)
     if proposals:
         return Unloads(tuple(proposals))
-    return Unloads(refusals=(none_chosen(view, spread.broker, eligible, load, _allowed(need, config), unit),))
+    most = _allowed(need, config)
+    return Unloads(refusals=(none_chosen(view, spread.broker, eligible, load, most, unit),))
 
 
 def _allowed(left: int, config: UniformLoadShedderConfig) -> int:

@@ -76,10 +76,11 @@ def who_runs(settings: Settings) -> Leader | None:
 
 
 def describe_absence(settings: Settings) -> str:
-    """Say that the job of these tables is dead and nobody stands by; empty: one runs, or can't be told.
+    """Say that the job of these tables is dead and no other one stands by.
 
-    A job's process on this machine tells at once; of another machine's a tick must come while we
-    wait. Raises KafkaError when nobody answers, Refusal when Kafka doesn't let us read ticks.
+    Empty where one runs, or it can't be told. A job's process on this machine tells at once; of
+    another machine's a tick must come while we wait. Raises KafkaError when nobody answers, Refusal
+    when Kafka doesn't let us read ticks.
     """
     leader = last_leader(tables_of(settings.stream))
     if leader is None or leader.pipeline != settings.stream.pipeline_id:

@@ -3,7 +3,8 @@
 Each layer is checked key by key under its own name, so that an error says where the value stands. Both spellings of a
 balancer's key (ours, Pulsar's) are brought to ours first: a later layer wins whichever spelling it uses.
 
-The strategies, which declare most of the balancer's keys, are imported only where such a key is given or asked for.
+The strategies, which declare most of the balancer's keys, are imported only where such a key is
+given or asked for.
 """
 
 from __future__ import annotations

@@ -70,7 +70,15 @@ class EmbeddedKafka:
     `host`: the address of this machine at which it listens, and which it tells its clients.
     """
 
-    def __init__(self, data_dir: Path, port: int = 0, controller_port: int = 0, heap: str = "512m", host: str = HOST, usual_port: int = 0):
+    def __init__(
+        self,
+        data_dir: Path,
+        port: int = 0,
+        controller_port: int = 0,
+        heap: str = "512m",
+        host: str = HOST,
+        usual_port: int = 0,
+    ):
         self.data_dir = Path(data_dir).resolve()
         self.port = port
         self.controller_port = controller_port

@@ -1,4 +1,4 @@
-"""The files that settings are read from: text, Java's properties, and who can open their secrets."""
+"""Files that settings are read from: text, Java's properties, and who can open their secrets."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from lb_stream.io.messages.shown import shown
 KAFKA_EVERY_S = 60.0
 SLOW_TASK = "blocking the event loop"
 """In a warning of kafka-python's about its own tasks that take over 0.1 s: it means programs that
-serve many others from one event loop. Here a client has its thread, and a busy machine is enough."""
+serve many others from one event loop. Here a client has its thread; a busy machine is enough."""
 
 CLOSED = "Metadata refresh: failed Cancelled"
 """An error of kafka-python's that means nothing: a client was closed before its first answer."""

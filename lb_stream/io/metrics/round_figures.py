@@ -62,7 +62,7 @@ class RoundFigures:
     def _read(self, spec: TableSpec, files: Mapping[str, Any], columns: list[str]) -> pa.Table:
         content = self._tables.get(f"{spec.name}/{files[spec.name]['path']}")
         schema = pa.schema([spec.schema.field(name) for name in columns])
-        # A file of an earlier version may lack columns: a job that was killed has left its last batch.
+        # A killed job has left its last batch: a file of an earlier version may lack columns.
         return with_all_columns(pq.read_table(pa.BufferReader(content), use_threads=False), schema)
 
 

@@ -1,4 +1,4 @@
-"""What a person means by a name: the whole name of a bundle or the id of a decision, out of what was given of it."""
+"""The whole name of a bundle or the id of a decision, out of what was given of it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ _LIVE = "SELECT bundle AS name FROM bundle_averages WHERE ($2 IS NULL OR cluster
 _BUNDLES = f"""
     {_LIVE}
     UNION SELECT bundle FROM decisions WHERE ($2 IS NULL OR cluster = $2)
-    UNION SELECT neighbour FROM decisions WHERE neighbour IS NOT NULL AND ($2 IS NULL OR cluster = $2)
+    UNION SELECT neighbour FROM decisions
+    WHERE neighbour IS NOT NULL AND ($2 IS NULL OR cluster = $2)
     UNION SELECT bundle FROM ownership WHERE ($2 IS NULL OR cluster = $2)
 """
 _DECISIONS = "SELECT decision_id AS name FROM decisions WHERE ($2 IS NULL OR cluster = $2)"
@@ -30,10 +31,10 @@ _COMMANDS = "SELECT id AS name FROM commands WHERE ($2 IS NULL OR cluster = $2)"
 
 
 def find_bundle(lake: Lake, given: str, cluster: str | None, *, live: bool = False) -> str:
-    """The bundle that a whole name, a namespace with one bundle, or the begin of one name stands for.
+    """The bundle that a whole name, a namespace with one bundle, or the begin of a name stands for.
 
     `live`: only among bundles that reports name now, unless `given` is a whole name.
-    Raises QueryError (exit code 2) for an unknown cluster or name, and for a name that fits several.
+    Raises QueryError (exit code 2) for an unknown cluster or name, and for one that fits several.
     """
     require_cluster(lake, cluster)
     given = given.removeprefix("persistent://")
@@ -66,12 +67,14 @@ def find_decision(lake: Lake, given: str, cluster: str | None) -> str:
     if _names(lake, _DECISIONS, "name = $1", given, cluster):
         return given
     if elsewhere := _names(lake, _DECISIONS, "name = $1", given, None):
-        raise QueryError(f"{elsewhere[0]} is of {given.rpartition(':')[0].rpartition(':')[0]}, not of {cluster}", 2)
+        whose = given.rpartition(":")[0].rpartition(":")[0]
+        raise QueryError(f"{elsewhere[0]} is of {whose}, not of {cluster}", 2)
     found = _names(lake, _DECISIONS, "starts_with(name, $1)", f"{given.rstrip(':')}:", cluster)
     if len(found) == 1:
         return found[0]
     if found:
-        raise QueryError(f"decision {given}: expected one of those that it fits: {_listed(found)}", 2)
+        expected = f"expected one of those that it fits: {_listed(found)}"
+        raise QueryError(f"decision {given}: {expected}", 2)
     hint = "lbctl decisions shows the last ones, their ids with --json"
     near = _similar(lake, _DECISIONS, given, cluster)
     raise QueryError(f"there is no decision {given}{_of(cluster)}: {hint}{near}", 2)
@@ -88,7 +91,7 @@ def similar_commands(lake: Lake, given: str, cluster: str | None) -> str:
 
 
 def similar_namespaces(lake: Lake, given: str, cluster: str | None) -> str:
-    """The namespaces of bundles that are like `given`, or else the first ones, for the end of a message."""
+    """The namespaces that are like `given`, or else the first ones, for the end of a message."""
     namespaces = f"SELECT DISTINCT regexp_replace(name, '/[^/]*$', '') AS name FROM ({_LIVE})"
     near = _similar(lake, namespaces, given, cluster)
     first = _listed(_names(lake, namespaces, "$1 <> ''", given, cluster))

@@ -59,7 +59,8 @@ _SPREAD = f"""
 """
 _DECISIONS = """
     SELECT decision_id, decisions.seq, issued_ms, kind, decisions.bundle, source, destination, reason, rule, strategy, dry_run,
-           outcome, detail, took_ms, CAST(json_extract_string(explain, '$.limit') AS DOUBLE) AS "limit",
+           outcome, detail, took_ms,
+           CAST(json_extract_string(explain, '$.limit') AS DOUBLE) AS "limit",
            json_extract_string(explain, '$.unit') AS unit
     FROM decisions LEFT JOIN outcomes USING (decision_id)
     WHERE decisions.cluster = $1 AND issued_ms BETWEEN $2 AND $3

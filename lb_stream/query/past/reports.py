@@ -68,8 +68,15 @@ def decoded(path: Path, cluster: str, reports: Sequence[Report], first_offset: i
     Raises QueryError, which names the line, for a report that the job would reject.
     """
     records = [
-        {"key": f"{cluster}/{report.broker}".encode(), "value": report.value, "kind": None}
-        | {"topic": "reports", "partition": 0, "offset": offset, "append_ms": int(report.at_ms or 0)}
+        {
+            "key": f"{cluster}/{report.broker}".encode(),
+            "value": report.value,
+            "kind": None,
+            "topic": "reports",
+            "partition": 0,
+            "offset": offset,
+            "append_ms": int(report.at_ms or 0),
+        }
         for offset, report in enumerate(reports, first_offset)
     ]
     config = DecodeConfig(cluster, "commands", {})

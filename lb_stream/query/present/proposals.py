@@ -36,23 +36,27 @@ _ENDED = f"FROM ({_LAST} WHERE p.state <> 'waiting' ORDER BY p.now_ms DESC, p.lo
 
 
 def waiting_proposals(lake: Lake, cluster: str | None = None) -> list[Row]:
-    """The proposals that wait, as each cluster's memory has them: splits, then the plan in its order. Columns of the table `proposals`
-    and `outcome` as below, `explain` unpacked, with the best candidates only, and `told`: why, in words.
+    """The proposals that wait, as each cluster's memory has them: splits, then plans in order.
+
+    Columns of the table `proposals` and `outcome` as below, `explain` unpacked, with the best
+    candidates only, and `told`: why, in words.
     """
     rows = [_waiting(now, one) for now in standing_in(lake, cluster) for one in now.memory.proposals]
     return sorted(rows, key=lambda row: (row["cluster"], row["step"]))
 
 
 def plans(waiting: Iterable[Row]) -> list[Row]:
-    """The plans among proposals that wait: cluster, id, number of moves, and the max usage before and after all of them.
+    """The plans among proposals that wait, with the max usage before and after all of their moves.
 
-    Usages are None where a job of an earlier version has proposed them.
+    Rows have `plan`, `cluster`, `moves` (how many), `ids`, `max_usage`, `usage_after`. Usages are
+    None where a job of an earlier version has proposed them.
     """
     found: dict[str, Row] = {}
     for row in waiting:
         if (name := row["plan"]) is None:
             continue
-        plan = found.setdefault(name, {"plan": name, "cluster": row["cluster"], "moves": 0, "ids": [], "max_usage": row["max_usage"]})
+        new = {"plan": name, "cluster": row["cluster"], "moves": 0, "ids": []}
+        plan = found.setdefault(name, new | {"max_usage": row["max_usage"]})
         plan["moves"] += 1
         plan["ids"].append(row["proposal_id"])
         plan["usage_after"] = row["usage_in_order"]
@@ -68,15 +72,17 @@ def is_worse_alone(row: Row) -> bool:
 def ended_proposals(lake: Lake, cluster: str | None, last: int) -> list[Row]:
     """The last that wait no more, the newest at the end: as above, with all candidates that the log has told.
 
-    `outcome`: of the decision; empty: none yet, or none made. `outcome_reason`: why the decision was not carried out.
+    `outcome`: of the decision; empty: none yet, or none made. `outcome_reason`: why the decision
+    was not carried out.
     """
     return [_told(row) for row in records(run(lake, _ENDED, [cluster, last]))]
 
 
 def _waiting(now: Standing, one: Proposal) -> Row:
     row = {name: getattr(one, name) for name in PROPOSALS.schema.names if hasattr(one, name)}
-    row |= {"cluster": now.cluster, "state": "waiting", "by": "", "why": "", "until_ms": None, "decision_id": None}
-    row |= {"outcome": "", "outcome_reason": ""}
+    row |= {"cluster": now.cluster, "state": "waiting"}
+    row |= dict.fromkeys(("by", "why", "outcome", "outcome_reason"), "")
+    row |= dict.fromkeys(("until_ms", "decision_id"))
     return row | {"seq": now.seq, "now_ms": now.now_ms, "told": why_decided(one.rule, one.source, one.explain)}
 
 

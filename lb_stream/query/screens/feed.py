@@ -56,7 +56,8 @@ _PENDING = f"""
 def feed(lake: Lake, cluster: str | None, *, before_ms: int | None = None, what: str = "all", text: str = "") -> tuple[Row, ...]:
     """The newest entries, before a time if one is given.
 
-    `entry` decision: `why` in words, `outcome_reason`: why it was not carried out; command: `by`, `arguments`, `text`.
+    `entry` decision: `why` in words, `outcome_reason`: why it was not carried out; command: `by`,
+    `arguments`, `text`.
     `what`: one of WHAT. `outcome` None: still open.
     """
     asked = [cluster, before_ms, what, text.lower()]
@@ -75,7 +76,8 @@ def with_why(row: Row) -> Row:
     explain = json.loads(row["explain"] or "{}") if isinstance(row["explain"], str) else row["explain"] or {}
     told = {name: value for name, value in row.items() if name != "explain"}
     reason = outcome_reason(row) if "outcome" in row else ""
-    return told | {"why": why_decided(row["rule"], row["source"], explain), "outcome_reason": reason}
+    why = why_decided(row["rule"], row["source"], explain)
+    return told | {"why": why, "outcome_reason": reason}
 
 
 def commands(lake: Lake, cluster: str, name: str) -> tuple[Row, ...]:

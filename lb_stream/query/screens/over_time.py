@@ -55,7 +55,9 @@ _MARKS = f"""
     ORDER BY issued_ms DESC LIMIT {MOST_MARKS}
 """
 _LAST = "SELECT max(now_ms) AS now_ms FROM rounds WHERE cluster = $1"
-_FIRST = "SELECT min(now_ms) AS now_ms FROM broker_loads WHERE cluster = $1 AND now_ms BETWEEN $2 AND $3"
+_FIRST = """
+    SELECT min(now_ms) AS now_ms FROM broker_loads WHERE cluster = $1 AND now_ms BETWEEN $2 AND $3
+"""
 SHORTEST_MS = 60_000
 """A chart is no narrower, however little there is to show."""
 
@@ -71,8 +73,9 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """Lines over the same times (ms since the epoch). `unit`: ratio or bytes/s. `marks`: moves, the earliest first,
-    with how they `ended`, in words.
+    """Lines over the same times (ms since the epoch). `unit`: ratio or bytes/s.
+
+    `marks`: moves, the earliest first, with how they `ended`, in words.
     """
 
     times_ms: tuple[int, ...]

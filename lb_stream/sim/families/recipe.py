@@ -69,7 +69,7 @@ def make_from(file: Path | None, family: str = "", sets: Sequence[str] = ()) -> 
 
 
 def scenario_at(place: Path) -> Scenario:
-    """Return the scenario of a folder, or, where there is no such folder, that of the family of this name.
+    """Return the scenario of a folder or, if there is none, that of the family of this name.
 
     Raises ScenarioError.
     """
