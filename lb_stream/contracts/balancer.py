@@ -235,6 +235,8 @@ PROFILES: dict[str, dict[str, object]] = {
         "uniform_need_allowance": 1000,
         "unload_idle_bundles": True,
         "count_system_bundles": True,
+        "anti_affinity_counts": "group",
+        "anti_affinity_repair": False,
     },
     "documented": {
         "uniform_need_allowance": 1000,

@@ -8,7 +8,7 @@ Case = dict[str, Any]
 Adapter = Callable[[Case], Any]
 
 ADAPTERS: dict[str, Adapter] = {}
-PROFILE = {"profile": "pulsar-4.0", "anti_affinity_counts": "group"}
+PROFILE = {"profile": "pulsar-4.0"}
 
 
 def kind(name: str) -> Callable[[Adapter], Adapter]:

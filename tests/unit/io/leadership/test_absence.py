@@ -1,6 +1,5 @@
 """Whether a job answers commands: a dead one is known from its process, or from ticks that stop."""
 
-import time
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
@@ -12,7 +11,7 @@ from lb_stream.io.leadership.alive import describe_absence
 from lb_stream.io.leadership.leader import Leader
 from lb_stream.io.leadership.signs import this_host
 
-NOW_MS = int(time.time() * 1000)
+NOW_MS = 1_767_225_670_000
 DEAD_PID = 2**22 + 1
 
 
@@ -43,6 +42,7 @@ def absence(
     monkeypatch: pytest.MonkeyPatch, leader: Leader | None, ticks: dict[str, Any] | None = None,
     **stream: Any,
 ) -> str:  # fmt: skip
+    monkeypatch.setattr(alive.time, "time", lambda: NOW_MS / 1000)  # however late the test runs
     monkeypatch.setattr(alive, "last_leader", lambda _: leader)
     monkeypatch.setattr(alive, "Ticks", type("Own", (Ticks,), ticks or {}))
     return describe_absence(Settings.model_validate({"stream": stream}))
