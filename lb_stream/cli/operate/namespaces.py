@@ -191,8 +191,7 @@ def set_policies(
         typer.Option(
             "--primary",
             metavar="REGEX",
-            help="... who use these brokers: a host or, with a colon, host:port; may be given "
-            "again.",
+            help="... who use these hosts or, with a colon, host:port; may be given again.",
         ),
     ] = None,
     secondary: Annotated[

@@ -50,6 +50,52 @@ ClusterName = Annotated[
         callback=cluster_name,
     ),
 ]
+Brokers = Annotated[int, typer.Option(min=1, help="Simulated brokers.")]
+Bundles = Annotated[
+    int, typer.Option(min=1, help="Bundles, dealt to the brokers in turn.")
+]
+WorkloadName = Annotated[
+    Workload,
+    typer.Option(
+        help="hot_spot: one broker carries three times its load; skewed: few bundles carry "
+        "much; steady."
+    ),
+]
+HotAt = Annotated[
+    float,
+    typer.Option(
+        "--hot-at-s", metavar="S", min=0, help="hot_spot begins after so many seconds."
+    ),
+]
+Interval = Annotated[
+    float,
+    typer.Option(
+        "--interval-s", metavar="S", min=0.01, help="Seconds between a broker's reports."
+    ),
+]
+Heartbeat = Annotated[
+    float,
+    typer.Option("--heartbeat-s", metavar="S", min=0.01, help="Seconds between heartbeats."),
+]
+FormName = Annotated[Form, typer.Option(help="Whose JSON form the reports have.")]
+Seed = Annotated[int, typer.Option(help="The same seed gives the same cluster.")]
+Minutes = Annotated[
+    float, typer.Option(metavar="M", min=0, help="Stop after so long; 0: never.")
+]
+Goodbye = Annotated[
+    bool,
+    typer.Option(
+        "--goodbye", help="At the end tell the balancer that the brokers leave on purpose."
+    ),
+]
+Quiet = Annotated[bool, typer.Option("--quiet", help="No line for each decision.")]
+Sparing = Annotated[
+    bool,
+    typer.Option(
+        "--sparing",
+        help="Leave out reports that say little new, as Pulsar's brokers do by default.",
+    ),
+]
 EPILOG = (
     "Example: lbctl sim --cluster test --brokers 10 --bundles 200 --hot-at-s 30 · "
     "Exit codes: 0 stopped or time is up, 1 Kafka, a topic or a right is missing."
@@ -63,52 +109,18 @@ def register(app: typer.Typer) -> None:
 
 def sim(
     cluster: ClusterName = "demo",
-    brokers: Annotated[int, typer.Option(min=1, help="Simulated brokers.")] = 6,
-    bundles: Annotated[
-        int, typer.Option(min=1, help="Bundles, dealt to the brokers in turn.")
-    ] = 96,
-    workload: Annotated[
-        Workload,
-        typer.Option(
-            help="hot_spot: one broker carries three times its load; skewed: few bundles carry "
-            "much; steady."
-        ),
-    ] = Workload.hot_spot,
-    hot_at: Annotated[
-        float,
-        typer.Option(
-            "--hot-at-s", metavar="S", min=0, help="hot_spot begins after so many seconds."
-        ),
-    ] = 0.0,
-    interval: Annotated[
-        float,
-        typer.Option(
-            "--interval-s", metavar="S", min=0.01, help="Seconds between a broker's reports."
-        ),
-    ] = 1.0,
-    heartbeat: Annotated[
-        float,
-        typer.Option("--heartbeat-s", metavar="S", min=0.01, help="Seconds between heartbeats."),
-    ] = 5.0,
-    form: Annotated[Form, typer.Option(help="Whose JSON form the reports have.")] = Form.modular,
-    seed: Annotated[int, typer.Option(help="The same seed gives the same cluster.")] = 1,
-    minutes: Annotated[
-        float, typer.Option(metavar="M", min=0, help="Stop after so long; 0: never.")
-    ] = 0.0,
-    goodbye: Annotated[
-        bool,
-        typer.Option(
-            "--goodbye", help="At the end tell the balancer that the brokers leave on purpose."
-        ),
-    ] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="No line for each decision.")] = False,
-    sparing: Annotated[
-        bool,
-        typer.Option(
-            "--sparing",
-            help="Leave out reports that say little new, as Pulsar's brokers do by default.",
-        ),
-    ] = False,
+    brokers: Brokers = 6,
+    bundles: Bundles = 96,
+    workload: WorkloadName = Workload.hot_spot,
+    hot_at: HotAt = 0.0,
+    interval: Interval = 1.0,
+    heartbeat: Heartbeat = 5.0,
+    form: FormName = Form.modular,
+    seed: Seed = 1,
+    minutes: Minutes = 0.0,
+    goodbye: Goodbye = False,
+    quiet: Quiet = False,
+    sparing: Sparing = False,
     config: ConfigFile = None,
     broker_conf: BrokerConf = None,
     set_: Set = None,
@@ -127,24 +139,21 @@ def sim(
     from lb_stream.sim.live import Status
 
     bootstrap, topics = given.bootstrap, given.settings.topics
-    watch = None
-    if form is Form.extensible:
-        watch = SplitWatch.of(cluster_config({"load_manager": "extensible"}))
+    extensible = cluster_config({"load_manager": "extensible"})
     agent = AgentConfig(
         bootstrap_servers=bootstrap,
         cluster=cluster,
         reports_topic=topics.reports,
         decisions_topic=topics.decisions,
         ownership_topic=topics.ownership,
-        split_watch=watch,
+        split_watch=SplitWatch.of(extensible) if form is Form.extensible else None,
         sparing=(lambda: ReportThrottle(ReportConfig())) if sparing else None,
         report_interval_s=interval,
         heartbeat_interval_s=heartbeat,
         client_options=given.settings.kafka.options,
     )
     played = build_cluster(brokers, bundles, workload.value, seed, wall_clock_ms(), hot_at)
-    what = f"{brokers} brokers with {bundles} bundles, cluster {cluster}"
-    note(f"{what}, at {bootstrap}; Ctrl-C stops them")
+    note(f"{brokers} brokers with {bundles} bundles, cluster {cluster}, at {bootstrap}; Ctrl-C stops")
     _play(given, played, form, agent, Status(quiet, json), minutes, goodbye)
 
 
