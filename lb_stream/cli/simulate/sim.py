@@ -153,7 +153,7 @@ def sim(
         client_options=given.settings.kafka.options,
     )
     played = build_cluster(brokers, bundles, workload.value, seed, wall_clock_ms(), hot_at)
-    note(f"{brokers} brokers with {bundles} bundles, cluster {cluster}, at {bootstrap}; Ctrl-C stops")
+    note(f"{brokers} brokers with {bundles} bundles, cluster {cluster}, at {bootstrap}; Ctrl-C ends it")
     _play(given, played, form, agent, Status(quiet, json), minutes, goodbye)
 
 
