@@ -73,12 +73,27 @@ def undo(
         raise typer.Exit(1)
 
 
+def _require_room_for_pins(found: Undo) -> None:
+    """Raise CommandError where more bundles go back than may be pinned: nothing is sent then."""
+    from lb_stream.contracts.commands import MOST_PINS
+
+    if len(found.moves) > MOST_PINS:
+        most = f"{MOST_PINS} of a cluster may be pinned"
+        raise CommandError(
+            f"--pin: {len(found.moves)} bundles go back, and {most}. Nothing was sent. "
+            "--pin 0s sends them back without pins",
+            2,
+        )
+
+
 def _send(how: Sending, found: Undo, pin_ms: int) -> bool:
     """Send what takes it back; whether all is done.
 
     Where something that was in force comes back beside moves, one round reads all: a broker whose
     drain ends has its bundles on their way back before balancing sees that it is empty.
     """
+    if pin_ms:
+        _require_room_for_pins(found)
     groups = [[(kind, fields) for fields in several] for kind, several in found.steps(pin_ms)]
     if found.orders and found.moves:
         groups = [[command for group in groups for command in group]]

@@ -86,7 +86,7 @@ def _of_split_namespaces(bundles: Bundles, served: Rows) -> tuple[Rows, Ints]:
 def _bounds(
     names: pa.StringArray, rows: Rows
 ) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
-    """The digits of lower and upper bounds, as numbers of the same order (not of the same value)."""
+    """The digits of both bounds, as numbers of the same order (not of the same value)."""
     if not len(rows):
         return np.empty(0, np.uint64), np.empty(0, np.uint64)
     _, offsets, content = names.buffers()

@@ -230,6 +230,17 @@ def test_wrong_usage_says_what_was_expected(undo: Callable[..., Result], line: s
     assert result.code == 2 and told in result.err.replace("\n", " "), result.err
 
 
+def test_more_bundles_than_may_be_pinned_go_back_without_pins_only(
+    undo: Callable[..., Result], kafka: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lb_stream.contracts.commands.MOST_PINS", 1)
+    result = undo("--since", "10h", "--yes", answers=[])
+    assert result.code == 2 and kafka.sent == []
+    assert "--pin: 2 bundles go back" in result.err and "--pin 0s" in result.err
+    result = undo("--since", "10h", "--yes", "--pin", "0s", "--timeout", "0.1", answers=[])
+    assert [command["kind"] for _, command in kafka.sent] == ["unload", "unload"]
+
+
 def test_nothing_is_sent_unless_it_is_confirmed(undo: Callable[..., Result], kafka: Broker) -> None:
     result = undo("c:3:1", answers=[])
     assert result.code == 1 and kafka.sent == []
