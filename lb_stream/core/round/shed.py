@@ -21,7 +21,6 @@ from lb_stream.core.observing.outcomes import Outcome
 from lb_stream.core.round.limits import MoveBudget, holds_of
 from lb_stream.core.round.state import Choice, RoundState
 from lb_stream.core.shedding.base import Disruption, ShedContext, Unload, Unloads, traits_of
-from lb_stream.core.splitting.manual import REASON
 
 APART, REPAIR = "AntiAffinity", "anti_affinity_repair"
 """Reason and strategy of the moves that keep anti-affinity groups apart."""
@@ -170,11 +169,13 @@ def _as_decided(state: RoundState) -> ClusterView:
 def _comes_by_order(state: RoundState, decision: Decision) -> bool:
     """Whether a decision of this round follows an earlier order, or brings a bundle back.
 
-    It follows an order if it was queued, or is the second half of a move: the bundle has left its
-    broker then, and counts nowhere else. It goes back where a drain has ended in this round.
+    It follows an order if it was queued, or is the second half of an ordered move: the bundle has
+    left its broker then, and counts nowhere else. It goes back where a drain has ended in this
+    round.
     """
     if decision.kind == "assign":
-        return decision.reason == REASON
+        orders = (one for one in state.desk.orders.waiting if one.command["kind"] == "unload")
+        return any(decision.bundle in one.bundles for one in orders)
     is_order = decision.rule == Decides.UNLOAD_COMMAND.name
     return is_order and (
         decision.destination in state.desk.undrained or decision.bundle in state.dequeued
