@@ -225,8 +225,8 @@ def _filtered(filters: Iterable[Filter], rows: Rows, asked: FilterContext) -> tu
 def superseded(view: ClusterView, rows: Iterable[int]) -> set[int]:
     """Those of the given unowned bundles that were split or merged, not orphaned.
 
-    That is, whose range overlaps a bundle of the namespace that has an owner, or one that a later report has named: the
-    children of a split may have lost their owner as well.
+    That is, whose range overlaps a bundle of the namespace that has an owner, or one that a later report has named, or is
+    that of smaller ones which the same report has named: the children of a split may have lost their owner as well.
     """
     return set(newer_beside(view, rows))
 
@@ -243,9 +243,9 @@ def newer_beside(view: ClusterView, rows: Iterable[int]) -> dict[int, int]:
         namespace = namespace_of(name)
         if namespace not in current:
             current[namespace] = Overlaps(np.array(list(ranges(view, namespace)), np.int64))
-        newest_ms = current[namespace].newest(*_bounds(name))
-        if newest_ms > view.bundles.reported_ms[row]:
-            found[row] = newest_ms
+        ends, at_ms = _bounds(name), int(view.bundles.reported_ms[row])
+        if current[namespace].is_replaced(*ends, at_ms):
+            found[row] = current[namespace].newest(*ends)
     return found
 
 
@@ -261,7 +261,7 @@ def find_superseded(unowned: Mapping[str, int], served: Iterable[str]) -> set[st
     return {
         name
         for name, at_ms in unowned.items()
-        if current[namespace_of(name)].newest(*_bounds(name)) > at_ms
+        if current[namespace_of(name)].is_replaced(*_bounds(name), at_ms)
     }
 
 

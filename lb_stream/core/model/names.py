@@ -57,6 +57,23 @@ class Overlaps:
         some = slice(int(np.searchsorted(self._reach, lower, "right")), int(np.searchsorted(self._lowers, upper, "left")))
         return int(self._times[some].max(initial=-1, where=self._uppers[some] > lower))
 
+    def is_replaced(self, lower: int, upper: int, at_ms: int) -> bool:
+        """Whether a range of that time is no bundle any more: a later one overlaps it, or its parts are no older than it.
+
+        One report may name a bundle that its owner has split beside its children.
+        """
+        if self.newest(lower, upper) > at_ms:
+            return True
+        first, last = np.searchsorted(self._lowers, [lower, upper], "left").tolist()
+        lowers, uppers = self._lowers[first:last], self._uppers[first:last]
+        parts = (uppers <= upper) & (uppers - lowers < upper - lower)
+        parts &= self._times[first:last] >= at_ms
+        if not parts.any():
+            return False
+        reach = np.maximum.accumulate(uppers[parts])
+        gaps = lowers[parts] > np.append(lower, reach[:-1])
+        return bool(reach[-1] == upper and not gaps.any())
+
 
 def namespace_of(name: str) -> str:
     """The namespace of a bundle name that is known to be well formed."""
