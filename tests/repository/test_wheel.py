@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from lb_stream import __version__
+from tests.support.pages import blocks, lines, words
 
 PROJECT = Path(__file__).parents[2]
 PIP = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet")
@@ -21,10 +22,11 @@ PIP = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet")
 
 @dataclass(frozen=True)
 class Installed:
-    """Where the wheel was installed, and an empty folder to work in."""
+    """Where the wheel was installed, an empty folder to work in, what it has left in its clone."""
 
     packages: Path
     folder: Path
+    left: str
 
     def run(self, *arguments: str | Path) -> str:
         """What a program of the installed package prints."""
@@ -40,20 +42,35 @@ class Installed:
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
-    source, wheels, packages, folder = (tmp_path_factory.mktemp(name) for name in ("source", "wheels", "packages", "empty"))
+    names = ("source", "packages", "empty")
+    source, packages, folder = (tmp_path_factory.mktemp(name) for name in names)
     for name in ("lb_stream", "conf"):  # a copy, because the build leaves its folders beside the sources
         shutil.copytree(PROJECT / name, source / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("pyproject.toml", "LICENSE"):
+    for name in ("pyproject.toml", "LICENSE", ".gitignore"):
         shutil.copy(PROJECT / name, source)
-    run((*PIP, "wheel", "--no-deps", "--no-build-isolation", "--no-index", "--wheel-dir", wheels, source))
-    run((*PIP, "install", "--no-deps", "--no-index", "--target", packages, *wheels.glob("lb_stream-*.whl")))
+    git = ("git", "-C", source, "-c", "user.name=test", "-c", "user.email=test@example.org")
+    for arguments in (("init", "-q"), ("add", "-A"), ("commit", "-qm", "A clone")):
+        run((*git, *arguments))
+    printed_lines = [line for block in blocks("README.md") for line in lines(block)]
+    (printed,) = (words(line) for line in printed_lines if line.startswith("pip wheel"))
+    run((*PIP, *printed[1:], "--no-build-isolation", "--no-index"), source)
+    left = run((*git, "status", "--porcelain"))
+    wheels = (source / "dist").glob("lb_stream-*.whl")
+    run((*PIP, "install", "--no-deps", "--no-index", "--target", packages, *wheels))
     shutil.rmtree(source)
-    return Installed(packages, folder)
+    return Installed(packages, folder, left)
 
 
-def run(command: Sequence[str | Path]) -> None:
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+def run(command: Sequence[str | Path], folder: Path | None = None) -> str:
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_the_readmes_line_that_makes_a_wheel_leaves_nothing_that_git_sees(
+    installed: Installed,
+) -> None:
+    assert installed.left == ""
 
 
 def test_lbctl_says_its_version_its_settings_and_how_to_fetch_jars(installed: Installed) -> None:
