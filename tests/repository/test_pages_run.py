@@ -1,7 +1,6 @@
 """docs/simulation.md followed from its top to its end, as printed: it needs neither Kafka nor Spark.
 
-README.md: test_readme_runs.py and tests/e2e/test_readme_by_hand.py. What needs a running job:
-tests/e2e/test_pages_run.py.
+README.md: test_readme_runs.py and tests/e2e/test_readme_by_hand.py.
 """
 
 from pathlib import Path
