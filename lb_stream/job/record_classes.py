@@ -8,6 +8,7 @@ archive jobs run just as well.
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -25,6 +26,7 @@ from lb_stream.io.local.locks import locked
 from lb_stream.job.submit import PYSPARK, archive_prefix, job_archive, submit_command
 
 LONGEST_RUN_S = 300
+FOLDER = ".recording-"
 
 
 class RecordingError(RuntimeError):
@@ -43,7 +45,9 @@ def record_classes(progress: Callable[[str, int, int], None] = lambda *_: None) 
     with locked(default_folder() / ".archive.lock"):
         if archive.exists():
             return False
-        with tempfile.TemporaryDirectory(dir=default_folder(), prefix=".recording-") as place:
+        for left in default_folder().glob(f"{FOLDER}*"):  # by one that was killed
+            shutil.rmtree(left, ignore_errors=True)
+        with tempfile.TemporaryDirectory(dir=default_folder(), prefix=FOLDER) as place:
             try:
                 made = _run_job(Path(place), progress)
             except (KafkaError, subprocess.TimeoutExpired, OSError) as error:

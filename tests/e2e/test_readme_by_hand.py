@@ -2,7 +2,6 @@
 
 import os
 import re
-import shlex
 import signal
 import subprocess
 import sys
@@ -13,10 +12,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.pages import blocks, lines, words
+
 pytestmark = [pytest.mark.e2e, pytest.mark.jvm]
 
 PROJECT = Path(__file__).parents[2]
-BLOCKS = re.findall(r"```sh\n(.*?)```", (PROJECT / "README.md").read_text(), re.DOTALL)
+BLOCKS = blocks("README.md")
 (BY_HAND,) = (block for block in BLOCKS if "lbctl kafka start" in block)
 (OWN_KAFKA,) = (block for block in BLOCKS if "LB_KAFKA__BOOTSTRAP_SERVERS" in block)
 PATH = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
@@ -25,7 +26,7 @@ CLEAN = {name: value for name, value in os.environ.items() if not name.startswit
 
 
 def commands(block: str) -> list[list[str]]:
-    return [words for line in block.splitlines() if (words := shlex.split(line, comments=True))]
+    return [words(line) for line in lines(block)]
 
 
 def done(command: list[str], folder: Path, **environment: str) -> str:
@@ -55,9 +56,9 @@ def running(command: list[str], folder: Path, output: Path) -> Iterator["subproc
 OUTCOMES = ["lbctl", "sql", "select outcome from outcomes"]
 
 
-def until_said(words: str, output: Path, processes: list["subprocess.Popen[bytes]"], within_s: float) -> None:
+def until_said(pattern: str, output: Path, processes: list["subprocess.Popen[bytes]"], within_s: float) -> None:
     deadline = time.monotonic() + within_s
-    while not re.search(words, output.read_text(), re.MULTILINE):
+    while not re.search(pattern, output.read_text(), re.MULTILINE):
         said = {file.name: file.read_text()[-2000:] for file in output.parent.glob("*.txt")}
         assert all(process.poll() is None for process in processes) and time.monotonic() < deadline, said
         time.sleep(0.2)

@@ -24,11 +24,12 @@ from lb_stream.core.model.blocks import from_bytes
 from lb_stream.stream.context import DecodeConfig
 from lb_stream.stream.decode import decode
 from tests.support.lbctl_runner import lbctl
+from tests.support.pages import blocks
 from tests.support.recorded_tables import record
 
 PROJECT = Path(__file__).parents[2]
 README = (PROJECT / "README.md").read_text()
-BLOCKS = re.findall(r"```sh\n(.*?)```", README, re.DOTALL)
+BLOCKS = blocks("README.md")
 (AFTER_DEMO,) = (block for block in BLOCKS if "activate" in block)
 NAME, KEY = "broker-1:8080", "shop-cluster/broker-1:8080"
 LEFT, RIGHT, OTHER = (f"shop/orders/{ends}" for ends in ("0x00000000_0x80000000", "0x80000000_0xffffffff", "0x20000000_0x40000000"))
