@@ -18,6 +18,7 @@ from lb_stream.sim import SimBroker, SimCluster, build_cluster
 from lb_stream.sim.brokers import wall_clock_ms
 from tests.e2e.pipeline import Pipeline, wait_until
 from tests.support.lbctl_runner import Result, lbctl
+from tests.support.pages import blocks, lines, words
 
 pytestmark = [pytest.mark.jvm, pytest.mark.e2e]
 
@@ -41,7 +42,7 @@ class Operator:
     run: Pipeline
     cluster: SimCluster
 
-    def ctl(self, *arguments: str) -> Result:
+    def ctl(self, *arguments: str, stdin: bytes = b"") -> Result:
         """One call of lbctl."""
         topics = self.run.topics
         given = {
@@ -51,7 +52,7 @@ class Operator:
         }
         given |= {f"topics.{name}": getattr(topics, name) for name in ("reports", "commands", "results", "decisions", "ownership")}
         more = (part for name, value in given.items() for part in ("--set", f"{name}={value}"))
-        return lbctl(*arguments, *more, cwd=self.run.folder)
+        return lbctl(*arguments, *more, cwd=self.run.folder, stdin=stdin)
 
     def done(self, *arguments: str) -> str:
         """What is said to a command that is done."""
@@ -279,3 +280,46 @@ def test_every_command_is_answered_done_and_in_the_tables(operator: Operator) ->
     unreadable(operator)
     tables(operator)
     replay(operator)
+
+
+PAGE = "docs/commands.md"
+
+
+def test_every_command_of_the_page_runs_as_printed(
+    operator: Operator, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The page from its top to its end, with ids of this run in the place of its own."""
+    operator.done("clusters", "enable", CLUSTER)
+    operator.done("namespaces", "create", "shop/orders", "--bundles", "4")
+    first = f"shop/orders/{RANGE}"
+    wait_until(lambda: any(operator.cluster.owns(name, first) for name in (A, B, C)), "an owner")
+    if not operator.cluster.owns(A, first):
+        operator.done("namespaces", "unload", "shop/orders", "-b", RANGE, "-d", A)
+    for line in (line for block in blocks(PAGE) for line in lines(block)):
+        match words(line):
+            case ["lbctl", "lookup-server", *_] | ["curl", *_]:
+                continue  # a server until Ctrl-C: tests/e2e/test_lookup.py
+            case ["lbctl", "undo", name]:
+                arguments = ["undo", id_of(operator, ":" in name)]
+            case ["lbctl", *arguments]:
+                pass
+        result = operator.ctl(*arguments, stdin=b"y\n")
+        assert result.code == 0, (line, result)
+    assert operator.cluster.owned(C), "the drain was undone"
+    (code,) = blocks(PAGE, "python")
+    topics = operator.run.topics
+    names = operator.run.bootstrap, topics.ownership, topics.commands, topics.results
+    assert '"kafka-1:9092"' in code
+    here = code.replace('"kafka-1:9092"', ", ".join(map(repr, names)))
+    capsys.readouterr()
+    exec(compile(here, PAGE, "exec"), {})
+    assert capsys.readouterr().out.strip() in (A, B, C)
+
+
+def id_of(operator: Operator, decision: bool) -> str:
+    """Of the newest unload that an operator has ordered, or of the newest drain."""
+    if decision:
+        decided = operator.rows("decisions", "--last", "50")
+        return str([row["decision_id"] for row in decided if row["rule"] == "unload_command"][-1])
+    commands = operator.rows("commands", "--last", "50")
+    return str([row["id"] for row in commands if row["kind"] == "drain-broker"][-1])

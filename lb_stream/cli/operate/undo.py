@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -90,25 +91,33 @@ def _send(how: Sending, found: Undo, pin_ms: int) -> bool:
     """Send what takes it back; whether all is done.
 
     Where something that was in force comes back beside moves, one round reads all: a broker whose
-    drain ends has its bundles on their way back before balancing sees that it is empty.
+    drain ends has its bundles on their way back before balancing sees that it is empty. What would
+    end publishing waits until the moves are done.
     """
     if pin_ms:
         _require_room_for_pins(found)
     groups = [[(kind, fields) for fields in several] for kind, several in found.steps(pin_ms)]
     if found.orders and found.moves:
         groups = [[command for group in groups for command in group]]
+    groups += [[(kind, fields) for fields in several] for kind, several in found.last_steps()]
     return all(send_all(how, group, at_once=len(group) > 1) for group in groups)
 
 
 def _show(found: Undo, pinned: str | None) -> None:
     if not found.orders and not found.moves:
         emit_line(f"Nothing to send to {found.cluster}.")
-    for one in found.orders:
-        told = " ".join(f"{name}={value}" for name, value in one.items() if name != "kind")
-        emit_line(f"{one['kind']} {told}".rstrip())
+    for order in found.orders:
+        emit_line(_describe(order))
     if found.moves:
         rows = [(one["bundle"], one["from"], one["to"]) for one in found.moves]
         emit_rich(table(("bundle", "from", "back to"), rows), "")
         emit_line("They are not pinned: balancing may move them again." if pinned is None else f"They are pinned there for {pinned}.")
+    for order in found.afterwards:
+        emit_line(f"{_describe(order)}, when they are back: it may end publishing")
     for what, why in found.left:
         emit_line(f"- {what}: {why}")
+
+
+def _describe(order: Mapping[str, Any]) -> str:
+    fields = " ".join(f"{name}={value}" for name, value in order.items() if name != "kind")
+    return f"{order['kind']} {fields}".rstrip()

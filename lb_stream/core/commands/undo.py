@@ -9,6 +9,7 @@ from typing import Any
 from lb_stream.contracts.base import canonical_json
 from lb_stream.core.commands.persistent_commands import broker_of
 from lb_stream.core.commands.settings import our_name
+from lb_stream.core.config.cluster_config import canonical
 from lb_stream.core.model.operator_state import OperatorState
 
 Order = dict[str, Any]
@@ -55,6 +56,25 @@ def explain_lost(order: Order, now: OperatorState) -> str | None:
     if not lost:
         return None
     return f"the rejection of {', '.join(lost)} was ended: reject what is proposed next, or pin"
+
+
+def may_end_publishing(order: Order, now: OperatorState) -> bool:
+    """Whether decisions may stay unpublished once an order is done, where they are published `now`.
+
+    It changes the mode that a command has laid down. What the job's own mode is isn't known here.
+    """
+    if _mode_in(now.settings) in (None, "observe"):
+        return False
+    if order["kind"] == "delete-config":
+        return our_name(order["key"], "") == "mode"
+    return order["kind"] == "set-config" and _mode_in(order["values"]) == "observe"
+
+
+def _mode_in(settings: Mapping[str, Any]) -> str | None:
+    """The mode that these settings give, under whichever name; None: they give none."""
+    own = {name: value for name, value in settings.items() if our_name(name, value) == "mode"}
+    mode: str | None = canonical(own).get("mode")
+    return mode
 
 
 def cancelled(commands: Sequence[tuple[str, Mapping[str, Any]]]) -> frozenset[int]:

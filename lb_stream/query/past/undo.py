@@ -14,6 +14,7 @@ from lb_stream.core.commands.undo import (
     cancel_out,
     cancelled,
     explain_lost,
+    may_end_publishing,
     taken_back_by,
 )
 from lb_stream.core.model.operator_state import OperatorState
@@ -62,26 +63,45 @@ _ALIVE = """
 class Undo:
     """What is to be sent to one cluster, in this order: `orders`, then the moves (bundle, owner now, former owner).
 
-    `left`: what can't be taken back, or needn't be, and why.
+    `afterwards`: what is in force only when the moves are done, as they would not be published
+    then. `left`: what can't be taken back, or needn't be, and why.
     """
 
     cluster: str
     orders: list[Order] = field(default_factory=list)
     moves: list[Row] = field(default_factory=list)
+    afterwards: list[Order] = field(default_factory=list)
     left: list[tuple[str, str]] = field(default_factory=list)
 
     def to_dict(self) -> Row:
         """As JSON-able fields."""
-        return {"cluster": self.cluster, "orders": self.orders, "moves": self.moves, "left": [list(one) for one in self.left]}
+        return {
+            "cluster": self.cluster,
+            "orders": self.orders,
+            "moves": self.moves,
+            "afterwards": self.afterwards,
+            "left": [list(one) for one in self.left],
+        }
 
     def steps(self, pin_ms: int) -> list[tuple[str, list[Row]]]:
-        """The commands to send, by kind: what was in force, the pins, then all moves. One round is to read them all."""
-        steps = [(str(one["kind"]), [{name: value for name, value in one.items() if name != "kind"}]) for one in self.orders]
+        """The commands to send, by kind: what was in force, the pins, then all moves.
+
+        One round is to read them all. Those of `last_steps` follow when the moves are done.
+        """
+        steps = [_step(order) for order in self.orders]
         if self.moves and pin_ms:
             steps.append(("pin-bundles", [{"bundles": [one["bundle"] for one in self.moves], "for_ms": pin_ms}]))
         if self.moves:
             steps.append(("unload", [_unload(one) for one in self.moves]))
         return steps
+
+    def last_steps(self) -> list[tuple[str, list[Row]]]:
+        """The commands to send when the moves are done, by kind."""
+        return [_step(order) for order in self.afterwards]
+
+
+def _step(order: Order) -> tuple[str, list[Row]]:
+    return str(order["kind"]), [{name: value for name, value in order.items() if name != "kind"}]
 
 
 def _unload(move: Row) -> Row:
@@ -131,6 +151,9 @@ def _undo(lake: Lake, cluster: str, commands: Sequence[Row], decision_ids: Itera
     decisions = records(run(lake, _DECISIONS, [cluster, sorted(ids), since_ms]))
     _move_back(lake, found, decisions, set(now.drained) - undrained)
     _keep_queued(lake, found, [bundle for one in going_on for bundle in one.queued])
+    if found.moves:
+        found.afterwards = [order for order in found.orders if may_end_publishing(order, now)]
+        found.orders = [order for order in found.orders if order not in found.afterwards]
     return found
 
 

@@ -4,7 +4,12 @@ from typing import Any
 
 import pytest
 
-from lb_stream.core.commands.undo import cancel_out, cancelled, explain_lost
+from lb_stream.core.commands.undo import (
+    cancel_out,
+    cancelled,
+    explain_lost,
+    may_end_publishing,
+)
 from lb_stream.core.model.operator_state import OperatorState, Rejection
 
 NOTHING = OperatorState()
@@ -132,3 +137,21 @@ def test_a_rejection_that_was_ended_is_not_laid_down_again() -> None:
     order = rejection("c:1:p0", 5_000, "peak")
     assert explain_lost(order, OperatorState(rejections=(HELD,))) is None
     assert "c:1:p0 was ended" in str(explain_lost(order, NOTHING))
+
+
+@pytest.mark.parametrize(
+    ("order", "now", "ends"),
+    [
+        ({"kind": "delete-config", "key": "dry_run"}, {"mode": "act"}, True),
+        ({"kind": "delete-config", "key": "mode"}, {"dry_run": False}, True),
+        ({"kind": "set-config", "values": {"dry_run": True}}, {"mode": "act"}, True),
+        ({"kind": "set-config", "values": {"min_brokers": 2, "mode": "observe"}}, {"mode": "approve"}, True),
+        ({"kind": "set-config", "values": {"mode": "act"}}, {"mode": "approve"}, False),
+        ({"kind": "set-config", "values": {"mode": "act"}}, {"mode": "observe"}, False),
+        ({"kind": "delete-config", "key": "mode"}, {}, False),
+        ({"kind": "delete-config", "key": "min_brokers"}, {"mode": "act"}, False),
+        ({"kind": "resume-cluster"}, {"mode": "act"}, False),
+    ],
+)
+def test_what_may_end_publishing(order: dict[str, Any], now: dict[str, Any], ends: bool) -> None:
+    assert may_end_publishing(order, OperatorState(settings=now)) is ends
