@@ -1,14 +1,21 @@
-"""docs/simulation.md followed from its top to its end, as printed: it needs neither Kafka nor Spark.
+"""docs/simulation.md and docs/console.md followed from top to end, as printed, without Kafka and Spark.
 
-README.md: test_readme_runs.py and tests/e2e/test_readme_by_hand.py.
+README.md: test_readme_runs.py and tests/e2e/test_readme_by_hand.py; docs/commands.md:
+tests/e2e/test_commands.py.
 """
 
+import shlex
+import signal
+import subprocess
+import sys
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
+import typer
 
 from tests.support.lbctl_runner import lbctl
-from tests.support.pages import blocks, lines, words
+from tests.support.pages import PROJECT, blocks, lines, words
 from tests.support.recorded_tables import record
 
 PAGE = "docs/simulation.md"
@@ -48,3 +55,64 @@ def test_the_scenario_file_of_the_page_makes_a_folder_that_can_be_played(tmp_pat
     (tmp_path / "evening.toml").write_text(scenario)
     assert lbctl("scenario", "new", "evening.toml", "evening", cwd=tmp_path).code == 0
     assert lbctl("scenario", "check", "evening", cwd=tmp_path).code == 0
+
+
+@pytest.fixture(scope="module")
+def console_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where somebody follows docs/console.md."""
+    return tmp_path_factory.mktemp("console")
+
+
+CONSOLE = [line for block in blocks("docs/console.md") for line in lines(block)]
+
+
+@pytest.mark.parametrize("line", CONSOLE)
+def test_every_command_about_the_console_runs_in_its_order(
+    line: str, console_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A console listens at a free port of this machine in the place of the page's addresses."""
+    match words(line):
+        case ["pip", "install", package]:
+            assert package == "lb_stream[console]"
+            assert "\nconsole = [" in (PROJECT / "pyproject.toml").read_text()
+        case ["chmod", mode, name]:
+            (console_folder / name).chmod(int(mode, 8))
+        case ["lbctl", "console", "user", *arguments]:
+            target = arguments[arguments.index(">>") + 1]
+            monkeypatch.setattr(typer, "prompt", lambda *_, **__: "a long password")
+            result = lbctl("console", "user", *arguments[: arguments.index(">>")], cwd=console_folder)
+            assert result.code == 0, result.err
+            with (console_folder / target).open("a") as users:
+                users.write(result.out)
+        case ["lbctl", *arguments]:
+            serve([*without(arguments, "--address"), "--address", "127.0.0.1:0"], console_folder)
+        case _:
+            pytest.fail(f"no test for {line}")
+
+
+def without(arguments: list[str], option: str) -> list[str]:
+    """The arguments without an option and its value."""
+    if option not in arguments:
+        return arguments
+    at = arguments.index(option)
+    return arguments[:at] + arguments[at + 2 :]
+
+
+def serve(arguments: list[str], folder: Path) -> None:
+    """Start a console, look at its first page, and end it as Ctrl-C does."""
+    code = "from lb_stream.cli.main import main; main()"
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, *arguments], cwd=folder, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    try:
+        assert process.stdout is not None
+        address = process.stdout.readline().strip()
+        assert address, (shlex.join(arguments), process.stderr.read() if process.stderr else "")
+        with urlopen(address, timeout=30) as page:
+            assert "<html" in page.read(2_000).decode()
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=30) in (0, 130)
+    finally:
+        process.kill()
+        process.communicate()
