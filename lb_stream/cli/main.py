@@ -65,7 +65,7 @@ _PLACES: dict[str, dict[str, tuple[str, ...]]] = {
 
 _VERSION = f"lbctl {__version__}\n"
 _OBJECTS_BETWEEN_COLLECTIONS = 50_000
-"""Python's default, 700, collects two hundred times while modules are imported, and finds nothing."""
+"""Python's default, 700, collects two hundred times during imports, and finds nothing."""
 
 
 def build_app(wanted: str | None = None) -> typer.Typer:

@@ -21,10 +21,14 @@ SECOND_GRACE_S = 3.0
 
 
 class Job:
-    """One run of the job, for minutes. Its output goes to `log`; `state` notes its pid, so that a later demo can end a leftover one."""
+    """One run of the job, for minutes.
+
+    Its output goes to `log`; `state` notes its pid, so that a later demo can end a leftover one.
+    """
 
     def __init__(self, arguments: list[str], log: Path, state: Path) -> None:
-        self._command, self._environment = submit_command(arguments, driver_memory="1g", short_lived=True)
+        command = submit_command(arguments, driver_memory="1g", short_lived=True)
+        self._command, self._environment = command
         self._log, self._state = log, state
         self._process: subprocess.Popen[bytes] | None = None
 

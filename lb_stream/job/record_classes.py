@@ -65,7 +65,7 @@ def _run_job(place: Path, progress: Callable[[str, int, int], None]) -> Path:
     with EmbeddedKafka(place / "kafka") as kafka:
         create_topics(kafka.bootstrap, topic_specs(topics))
         with KafkaProducer(bootstrap_servers=kafka.bootstrap) as producer:
-            producer.send(topics.reports, key=b"recording/broker-1:8080", value=json.dumps(REPORT).encode())
+            producer.send(topics.reports, key=BROKER, value=json.dumps(REPORT).encode())
         settings = {
             "kafka.bootstrap_servers": kafka.bootstrap,
             "stream.tables": place / "tables",
@@ -75,11 +75,13 @@ def _run_job(place: Path, progress: Callable[[str, int, int], None]) -> Path:
         arguments = ["--once"]
         for name, value in settings.items():
             arguments += ["--set", f"{name}={value}"]
-        command, environment = submit_command(arguments, driver_memory="1g", record=archive, short_lived=True)
+        command, environment = submit_command(
+            arguments, driver_memory="1g", record=archive, short_lived=True
+        )
         progress("a job runs on one report", 1, 3)
         job = subprocess.run(
-            command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-            text=True, timeout=LONGEST_RUN_S, check=False,
+            command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT, text=True, timeout=LONGEST_RUN_S, check=False,
         )  # fmt: skip
     if job.returncode != 0 or not archive.exists():
         raise RecordingError(f"the job ended with {job.returncode}: {job.stdout[-2000:].strip()}")
@@ -87,11 +89,14 @@ def _run_job(place: Path, progress: Callable[[str, int, int], None]) -> Path:
     return archive
 
 
+BROKER = b"recording/broker-1:8080"
 REPORT = {
     "cpu": {"usage": 50.0, "limit": 100.0},
     "msgThroughputIn": 1e6,
     "lastUpdate": 1,
-    "lastStats": {"acme/orders/0x00000000_0xffffffff": {"msgRateIn": 10.0, "msgThroughputIn": 1e6, "topics": 1}},
+    "lastStats": {
+        "acme/orders/0x00000000_0xffffffff": {"msgRateIn": 10.0, "msgThroughputIn": 1e6, "topics": 1}
+    },
     "loadReportType": "LocalBrokerData",
 }
 """A broker's load report, as a modular load manager sends it."""
@@ -99,7 +104,7 @@ REPORT = {
 
 def main() -> int:
     """Make it and say so. Exit 0 also without one: starts take longer then, and nothing else."""
-    from lb_stream.io.local.progress import progress  # noqa: PLC0415 (rich is imported only when something is shown)
+    from lb_stream.io.local.progress import progress  # noqa: PLC0415 (rich takes long to import)
 
     try:
         with progress("archive of Java's classes", every=1) as shown:
@@ -111,7 +116,8 @@ def main() -> int:
         print("interrupted; run it again to make it", file=sys.stderr)
         return 130
     size = job_archive().stat().st_size / 1e6
-    print(f"archive of Java's classes {'made' if made else 'there'}: {job_archive()} ({size:.0f} MB)")
+    how = "made" if made else "there"
+    print(f"archive of Java's classes {how}: {job_archive()} ({size:.0f} MB)")
     return 0
 
 

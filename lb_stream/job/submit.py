@@ -64,7 +64,7 @@ def submit_command(
     record: Path | None = None,
     short_lived: bool = False,
 ) -> tuple[list[str], dict[str, str]]:
-    """Return the command and its environment for a program of ours with `arguments`, on this machine.
+    """Return the command and its environment for a program of ours, on this machine.
 
     `record`: the file to which the JVM writes its classes when it ends; else it uses the archive
     of them that fits, if there is one. `short_lived`: the job ends within minutes, before Java's
@@ -85,7 +85,8 @@ def submit_command(
         "--properties-file", str(DEFAULTS),
         "--driver-memory", driver_memory,
         "--driver-java-options", " ".join(options),
-        "--driver-class-path", os.pathsep.join(map(str, jars)),  # the archive holds only what this path has
+        # The archive holds only classes of this path.
+        "--driver-class-path", os.pathsep.join(map(str, jars)),
     ]  # fmt: skip
     if not master.startswith("local"):
         command += ["--jars", ",".join(map(str, jars))]  # for the executors

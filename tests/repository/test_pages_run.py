@@ -1,4 +1,4 @@
-"""docs/simulation.md and docs/console.md followed from top to end, as printed, without Kafka and Spark.
+"""docs/simulation.md and docs/console.md followed from top to end, without Kafka and Spark.
 
 README.md: test_readme_runs.py and tests/e2e/test_readme_by_hand.py; docs/commands.md:
 tests/e2e/test_commands.py.
@@ -80,7 +80,8 @@ def test_every_command_about_the_console_runs_in_its_order(
         case ["lbctl", "console", "user", *arguments]:
             target = arguments[arguments.index(">>") + 1]
             monkeypatch.setattr(typer, "prompt", lambda *_, **__: "a long password")
-            result = lbctl("console", "user", *arguments[: arguments.index(">>")], cwd=console_folder)
+            given = arguments[: arguments.index(">>")]
+            result = lbctl("console", "user", *given, cwd=console_folder)
             assert result.code == 0, result.err
             with (console_folder / target).open("a") as users:
                 users.write(result.out)

@@ -31,7 +31,11 @@ def _group() -> None:
 def fetch(
     extras: Annotated[list[Extra] | None, typer.Option("--with", help="s3: those for a checkpoint in a bucket (13 MB), too.")] = None,
     archive: Annotated[
-        bool, typer.Option(help="Make the archive of Java's classes too: jobs start in two thirds of the time (190 MB, a minute).")
+        bool,
+        typer.Option(
+            help="Make the archive of Java's classes too: jobs start in two thirds of the time "
+            "(190 MB, a minute)."
+        ),
     ] = True,
     json: Json = False,
 ) -> None:
@@ -59,12 +63,14 @@ def fetch(
     rows.sort()
     if json:
         jars = [{"used_by": used_by, "name": name, "version": version, "bytes": size} for used_by, name, version, size in rows]
-        emit_json({"folder": str(folder), "fetched": fetched, "jars": jars, "archive": archived and str(archived)})
+        place = archived and str(archived)
+        emit_json({"folder": str(folder), "fetched": fetched, "jars": jars, "archive": place})
         return
     cells = [(*row[:3], f"{row[3] / 1e6:.1f}") for row in rows]
     total = f"{len(rows)} jars, {sum(row[3] for row in rows) / 1e6:.0f} MB in {folder}"
     if archived is not None:
-        total += f"; archive of Java's classes: {archived.name}, {archived.stat().st_size / 1e6:.0f} MB"
+        megabytes = archived.stat().st_size / 1e6
+        total += f"; archive of Java's classes: {archived.name}, {megabytes:.0f} MB"
     emit_rich(table(("used by", "jar", "version", "MB"), cells, right=("MB",)), total)
 
 

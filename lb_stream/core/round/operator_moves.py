@@ -50,21 +50,21 @@ def obey_moves(state: RoundState, commands: Iterable[Received], suspended: Refus
         command, before = received.command, len(state.decisions)
         if suspended is not None:
             text = f"nothing is decided while {suspended.rule.replace('_', ' ')} is seen: {named(suspended.subjects)}"
-            said = [BundleAnswer("refused", text, suspended.rule)]
+            answers = [BundleAnswer("refused", text, suspended.rule)]
         elif isinstance(command, UnloadCommand):
-            said = _unload(state, command)
+            answers = _unload(state, command)
         elif isinstance(command, Split):
-            said = [_split(state, command)]
+            answers = [_split(state, command)]
         elif isinstance(command, Merge):
-            said = _merge(state, command)
+            answers = _merge(state, command)
         elif isinstance(command, ApproveProposals):
-            said = approve(state, command, str(received.head["by"]))
+            answers = approve(state, command, str(received.head["by"]))
         elif isinstance(command, Assign):
             _answer_lookup(state, received, command)
             continue
         else:
             raise TypeError(f"{command.kind} is no order to move, split, merge, assign or approve")
-        _answer(state, received, said, before)
+        _answer(state, received, answers, before)
 
 
 def drain(state: RoundState) -> None:
@@ -139,9 +139,9 @@ def _unload(state: RoundState, command: UnloadCommand) -> list[BundleAnswer]:
     if command.bundle is None:
         wanted = wanted[(view.bundles.owner[wanted] >= 0) | view.bundles.in_flight[wanted]]
     room, queue = MoveBudget.of(state), bool(command.queue) and not state.config.balancer.dry_run
-    said = [_unload_one(state, row, destination, room, queue) for row in wanted.tolist()]
-    _take_place_of_queued(state, said, command.id)
-    return _as_queue_has_room(state, said) or [
+    answers = [_unload_one(state, row, destination, room, queue) for row in wanted.tolist()]
+    _take_place_of_queued(state, answers, command.id)
+    return _as_queue_has_room(state, answers) or [
         BundleAnswer("nothing", f"nobody owns a bundle of {command.namespace}: nothing to do")
     ]
 
@@ -255,8 +255,8 @@ class _Queue:
 
     def move(self, one: Waiting) -> Waiting:
         """Decide what there is room for of one command's moves; what is left of it."""
-        said = {bundle: self._move(bundle, destination_of(one)) for bundle in one.queued}
-        ends = {bundle: answer for bundle, answer in said.items() if answer.outcome != "queued"}
+        answers = {bundle: self._move(bundle, destination_of(one)) for bundle in one.queued}
+        ends = {bundle: answer for bundle, answer in answers.items() if answer.outcome != "queued"}
         failed = [name for name, answer in ends.items() if answer.outcome == "refused"]
         decided = [made for made in self.state.decisions if made.bundle in ends]
         return replace(
@@ -297,9 +297,11 @@ class _Queue:
         return answer
 
 
-def _take_place_of_queued(state: RoundState, said: Iterable[BundleAnswer], command_id: str) -> None:
+def _take_place_of_queued(
+    state: RoundState, answers: Iterable[BundleAnswer], command_id: str
+) -> None:
     """Take moves out of the queue about whose bundles a later command has said something else."""
-    later = {answer.bundle for answer in said if answer.bundle}
+    later = {answer.bundle for answer in answers if answer.bundle}
     orders = state.desk.orders
     if not any(later.intersection(one.queued) for one in orders.waiting):
         return
@@ -312,11 +314,11 @@ def _take_place_of_queued(state: RoundState, said: Iterable[BundleAnswer], comma
     state.desk.change(waiting=tuple(waiting))
 
 
-def _as_queue_has_room(state: RoundState, said: list[BundleAnswer]) -> list[BundleAnswer]:
+def _as_queue_has_room(state: RoundState, wanted: list[BundleAnswer]) -> list[BundleAnswer]:
     """The answers; refused is what would wait for ever, and what the queue has no place for."""
     left, unused = MOST_QUEUED - len(state.queued_moves()), MoveBudget.unused(state)
     answers = list[BundleAnswer]()
-    for answer in said:
+    for answer in wanted:
         if answer.outcome != "queued":
             answers.append(answer)
             continue
@@ -409,9 +411,10 @@ def _merge_pair(state: RoundState, low: int, high: int) -> BundleAnswer:
 def _answer_lookup(state: RoundState, received: Received, command: Assign) -> None:
     """Answered at once, as a lookup waits: with who has the bundle, or is to have it."""
     before = len(state.decisions)
-    said = _assign(state, command)
+    answer = _assign(state, command)
     ids = [one.decision_id for one in state.decisions[before:]]
-    state.desk.answer(received, "refused" if said.outcome == "refused" else "done", said.text, said.rule, ids)
+    refused = answer.outcome == "refused"
+    state.desk.answer(received, "refused" if refused else "done", answer.text, answer.rule, ids)
 
 
 def _assign(state: RoundState, command: Assign) -> BundleAnswer:
@@ -469,14 +472,15 @@ def _bundle_of_topic(namespace: str, topic: str, names: list[str]) -> str | Bund
     )
 
 
-def _answer(state: RoundState, received: Received, said: list[BundleAnswer], before: int) -> None:
-    """One answer from what was said to each bundle. `before`: how many decisions there were."""
-    decisions, queued = state.decisions[before:], [one for one in said if one.outcome == "queued"]
+def _answer(state: RoundState, received: Received, answers: list[BundleAnswer], before: int) -> None:
+    """One answer from those about each bundle. `before`: how many decisions there were."""
+    decisions = state.decisions[before:]
+    queued = [answer for answer in answers if answer.outcome == "queued"]
     ids = [one.decision_id for one in decisions]
     what = _WHAT.get(received.command.kind, "bundles leave their brokers")
-    text, rule = _summed(said, what), next((one.rule for one in said if one.rule is not None), None)
+    text, rule = _summed(answers, what), next((one.rule for one in answers if one.rule is not None), None)
     if not decisions and not queued:
-        refused = any(one.outcome == "refused" for one in said)
+        refused = any(one.outcome == "refused" for one in answers)
         state.desk.answer(received, "refused" if refused else "done", text, rule)
     elif state.config.balancer.dry_run:
         state.desk.answer(received, "done", f"dry run, nothing is published: {text}", rule, ids)
@@ -500,12 +504,12 @@ def _describe_queued(queued: list[BundleAnswer]) -> str:
     return f"; {waits} for room: {_describe_limit(queued[0].held_by)}"
 
 
-def _summed(said: list[BundleAnswer], what: str) -> str:
-    if len(said) == 1:
-        return said[0].text
-    decided = [one for one in said if one.outcome in ("decided", "queued")]
-    rules = Counter(one.rule for one in said if one.outcome == "refused")
-    parts = [f"{len(decided)} of {len(said)} {what}"]
-    firsts = {rule: next(one.text for one in said if one.rule == rule) for rule in rules}
+def _summed(answers: list[BundleAnswer], what: str) -> str:
+    if len(answers) == 1:
+        return answers[0].text
+    decided = [one for one in answers if one.outcome in ("decided", "queued")]
+    rules = Counter(one.rule for one in answers if one.outcome == "refused")
+    parts = [f"{len(decided)} of {len(answers)} {what}"]
+    firsts = {rule: next(one.text for one in answers if one.rule == rule) for rule in rules}
     parts += [f"{count} refused by {rule}, the first: {firsts[rule]}" for rule, count in rules.items()]
     return "; ".join(parts)
