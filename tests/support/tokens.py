@@ -27,6 +27,7 @@ class TokenIssuer:
         claims = {"sub": user, "iat": now_s, "exp": now_s + VALID_S}
         signed = ".".join(_base64(json.dumps(part).encode()) for part in ({"alg": "RS256", "kid": KEY_ID}, claims))
         signature = self._openssl("dgst", "-sha256", "-sign", str(self._key), stdin=signed.encode())
+        path.touch(mode=0o600)  # lbctl warns of a token that others can read
         path.write_text(f"{signed}.{_base64(signature)}\n")
         return path
 

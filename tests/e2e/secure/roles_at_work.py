@@ -78,6 +78,7 @@ class Users:
             for name, values in sections.items()
             for line in (f"[{name}]", *(f"{key} = {json.dumps(value)}" for key, value in values.items()))
         )
+        path.touch(mode=0o600)  # it holds secrets: lbctl warns of one that others can read
         path.write_text("\n".join(lines) + "\n")
         return path
 
